@@ -1,0 +1,235 @@
+"""What a grammar engine must offer, and the one matcher every engine shares.
+
+An adapter (backends/llguidance.py ...) translates its library into two small protocols:
+
+- ``Engine``: one position in one grammar. It knows text tokens only. It never sees a stop token, never ends.
+- ``Backend``: says what it would lose of a constraint, and compiles it into a ``CompiledConstraint``.
+
+``Matcher`` puts the ending on top, in one place for all engines:
+
+- a stop token is allowed exactly where the text so far is complete, and nothing but stop tokens once it is accepted;
+- special tokens, tokens without bytes and the logits' padding are never allowed;
+- a refused move changes nothing; every accepted token, the stop token included, counts one for ``rollback``.
+
+So a library's own idea of EOS (counted or not in a rollback, masked or not after the end) cannot leak through.
+A matcher is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from ..bitmask import check_width
+from ..errors import Loss
+
+if TYPE_CHECKING:
+    from ..constraints import Constraint
+    from ..vocabulary import Vocabulary
+
+
+class Engine(Protocol):
+    """One position in one grammar, over text tokens."""
+
+    def accept(self, token_id: int) -> bool:
+        """Advance by a text token; on False nothing has changed."""
+        ...
+
+    def validate(self, token_ids: Sequence[int]) -> int:
+        """How many of the text tokens, from the first on, could be accepted; never advances."""
+        ...
+
+    def rollback(self, num_tokens: int) -> None:
+        """Undo the last accepts; the caller guarantees there are that many."""
+        ...
+
+    def fork(self) -> Engine:
+        """An independent copy, history included."""
+        ...
+
+    def fill(self, bitmask: Tensor, row: int) -> None:
+        """Overwrite all words of ``bitmask[row]``; bits of stop and special tokens may hold anything."""
+        ...
+
+    def is_completed(self) -> bool:
+        """Whether the text so far is in the language."""
+        ...
+
+    def jump_forward_bytes(self) -> bytes:
+        """The bytes every continuation starts with; empty where there is a choice or the text may stop."""
+        ...
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """A grammar library, bound to a vocabulary. Built by the registry; compiles on any thread."""
+
+    name: str
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        """Raises BackendUnavailable when the library is not installed."""
+        ...
+
+    def losses(self, constraint: Constraint) -> Sequence[Loss]:
+        """What this backend would not enforce; empty means it is trusted with all of it. Cheap (milliseconds)."""
+        ...
+
+    def compile(self, constraint: Constraint) -> CompiledConstraint:
+        """Compile; raises InvalidConstraint, UnsupportedConstraint or CompileLimitExceeded.
+
+        What ``losses`` names is dropped only if the constraint says ``on_unsupported`` "warn" or "validate".
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledConstraint:
+    """A constraint ready to make matchers; immutable, shared by threads.
+
+    Args:
+        constraint: what was compiled.
+        backend: name of the backend.
+        vocabulary: the vocabulary it was compiled for.
+        new_engine: makes an engine at the start of the grammar.
+        nbytes: approximate memory held, in bytes, for the cache's bound.
+        compile_seconds: time spent compiling.
+        losses: what is not enforced (only with ``on_unsupported`` "warn" or "validate").
+    """
+
+    constraint: Constraint
+    backend: str
+    vocabulary: Vocabulary
+    new_engine: Callable[[], Engine] = field(repr=False)
+    nbytes: int
+    compile_seconds: float = 0.0
+    losses: tuple[Loss, ...] = ()
+
+    def matcher(self, stop_token_ids: Sequence[int] | None = None) -> Matcher:
+        """A matcher at the start of the grammar.
+
+        Args:
+            stop_token_ids: tokens that end the row; None means the vocabulary's.
+        """
+        return Matcher(self, self.vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids))
+
+
+class Matcher:
+    """One row's position in the grammar, ending included."""
+
+    def __init__(self, compiled: CompiledConstraint, stop_token_ids: tuple[int, ...], engine: Engine | None = None):
+        self.compiled = compiled
+        self.stop_token_ids = stop_token_ids
+        self._engine = compiled.new_engine() if engine is None else engine
+        self._stop_words = compiled.vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
+        # Stop tokens count as text nowhere: not even "\n", if somebody made it one.
+        self._text_words = compiled.vocabulary.text_words & ~self._stop_words
+        self._accepted = 0  # text tokens the engine has taken
+        self._stopped = False
+
+    @property
+    def num_accepted(self) -> int:
+        """Tokens accepted so far, the stop token included: the most ``rollback`` can take back."""
+        return self._accepted + self._stopped
+
+    def accept_token(self, token_id: int) -> bool:
+        """Advance by one token.
+
+        Args:
+            token_id: any int; one outside the vocabulary is refused.
+
+        Returns:
+            True if accepted. On False the matcher is as it was.
+        """
+        if self._stopped:
+            return False
+        if token_id in self.stop_token_ids:
+            self._stopped = self._engine.is_completed()
+            return self._stopped
+        if not self.compiled.vocabulary.is_text(token_id) or not self._engine.accept(token_id):
+            return False
+        self._accepted += 1
+        return True
+
+    def validate_tokens(self, token_ids: Sequence[int]) -> int:
+        """How many of the tokens, from the first on, would be accepted; never advances."""
+        if self._stopped:
+            return 0
+        is_text = self.compiled.vocabulary.is_text
+        text = 0
+        while text < len(token_ids) and token_ids[text] not in self.stop_token_ids and is_text(token_ids[text]):
+            text += 1
+        valid = self._engine.validate(token_ids[:text])
+        if valid < text or text == len(token_ids) or token_ids[text] not in self.stop_token_ids:
+            return valid
+        ahead = self._engine.fork()
+        for token_id in token_ids[:text]:
+            ahead.accept(token_id)
+        return valid + ahead.is_completed()
+
+    def rollback(self, num_tokens: int) -> None:
+        """Take back the last accepted tokens.
+
+        Args:
+            num_tokens: 0 to ``num_accepted``.
+
+        Raises:
+            ValueError: more than were accepted; nothing is taken back.
+        """
+        if not 0 <= num_tokens <= self.num_accepted:
+            raise ValueError(f"cannot roll back {num_tokens} tokens, {self.num_accepted} were accepted")
+        if num_tokens and self._stopped:
+            self._stopped = False
+            num_tokens -= 1
+        if num_tokens:
+            self._engine.rollback(num_tokens)
+            self._accepted -= num_tokens
+
+    def fork(self) -> Matcher:
+        """An independent matcher at the same position, history included."""
+        twin = Matcher(self.compiled, self.stop_token_ids, self._engine.fork())
+        twin._accepted, twin._stopped = self._accepted, self._stopped
+        return twin
+
+    def reset(self) -> None:
+        """Back to the start of the grammar."""
+        self._engine = self.compiled.new_engine()
+        self._accepted, self._stopped = 0, False
+
+    def fill_next_token_bitmask(self, bitmask: Tensor, row: int = 0) -> bool:
+        """Write which tokens may come next.
+
+        Args:
+            bitmask: (rows, >= ceil(padded vocab / 32)) int32 on CPU, contiguous; row ``row`` is overwritten.
+            row: which row.
+
+        Returns:
+            True: the row forbids something and has to be applied. (A row that forbids nothing has no matcher.)
+        """
+        check_width(bitmask, self.compiled.vocabulary.padded_size)
+        words = bitmask[row].numpy()
+        if self._stopped:
+            words[:] = 0
+        else:
+            self._engine.fill(bitmask, row)
+            covered = len(self._text_words)
+            words[:covered] &= self._text_words
+            words[covered:] = 0
+        if self.is_completed():
+            words[: len(self._stop_words)] |= self._stop_words
+        return True
+
+    def jump_forward_bytes(self) -> bytes:
+        """Bytes the grammar leaves no choice about; empty where the text may stop or has stopped."""
+        return b"" if self._stopped else self._engine.jump_forward_bytes()
+
+    def is_completed(self) -> bool:
+        """Whether the text so far is in the language (the row may stop here, or has)."""
+        return self._stopped or self._engine.is_completed()
+
+    def is_terminated(self) -> bool:
+        """Whether a stop token was accepted."""
+        return self._stopped
+

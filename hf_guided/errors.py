@@ -1,0 +1,169 @@
+"""Every exception the package raises on purpose.
+
+HFGuidedError
+├── ConstraintError (ValueError)        what was asked is wrong or cannot be promised
+│   ├── InvalidConstraint               malformed: unknown kind, regex that does not compile, undefined rule ...
+│   ├── UnsupportedConstraint           well formed, but no backend enforces all of it; carries JSON pointers
+│   └── UnwritableConstraint            needs bytes that this vocabulary cannot write
+├── TokenizerError (ValueError)         the tokenizer, or how it fits the model, is wrong
+│   ├── UnsupportedTokenizer            a class whose tokens have no exact bytes (WordPiece ...)
+│   ├── StopTokenError                  no stop token, or one that generate() does not stop at
+│   └── VocabularySizeError             the logits are narrower than the vocabulary
+├── BackendError (RuntimeError)         an engine failed
+│   ├── BackendUnavailable (ImportError)  its package is not installed
+│   └── CompileLimitExceeded            gave up on time, memory or complexity
+├── GenerationError (RuntimeError)      something went wrong between a mask and a token
+│   ├── BatchSizeError (ValueError)     the number of constraints does not fit the rows
+│   ├── BitmaskShapeError (ValueError)  bitmask and logits do not fit together
+│   ├── TokenRejected                   a row left the grammar from outside (on_violation="raise")
+│   └── EmptyIntersection               grammar and other processors together allow no token
+└── InternalError (RuntimeError)        our bug: please report it
+
+A message says what was expected, what came, and what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = [
+    "BackendError",
+    "BackendUnavailable",
+    "BatchSizeError",
+    "BitmaskShapeError",
+    "CompileLimitExceeded",
+    "ConstraintError",
+    "EmptyIntersection",
+    "GenerationError",
+    "HFGuidedError",
+    "InternalError",
+    "InvalidConstraint",
+    "Loss",
+    "StopTokenError",
+    "TokenRejected",
+    "TokenizerError",
+    "UnsupportedConstraint",
+    "UnsupportedTokenizer",
+    "UnwritableConstraint",
+    "VocabularySizeError",
+]
+
+
+class Loss(NamedTuple):
+    """One part of a constraint that a backend would not enforce.
+
+    Args:
+        pointer: JSON pointer into the schema ("" is its root; also "" for constraints that are not schemas).
+        keyword: the keyword or construct, e.g. ``uniqueItems``.
+        reason: why, in words a user can act on.
+    """
+
+    pointer: str
+    keyword: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.pointer or '/'} ({self.keyword}): {self.reason}"
+
+
+class HFGuidedError(Exception):
+    """Base of every error of this package."""
+
+
+class ConstraintError(HFGuidedError, ValueError):
+    """What was asked is wrong or cannot be promised."""
+
+
+class InvalidConstraint(ConstraintError):
+    """The constraint is malformed."""
+
+
+class UnsupportedConstraint(ConstraintError):
+    """No backend enforces all of the constraint.
+
+    Args:
+        message: what was asked and what to do next.
+        losses: every part that would be lost, with its JSON pointer.
+    """
+
+    def __init__(self, message: str, losses: Sequence[Loss] = ()) -> None:
+        self.losses = tuple(losses)
+        self.pointers = tuple(loss.pointer for loss in self.losses)
+        super().__init__("\n  ".join([message, *map(str, self.losses)]))
+
+
+class UnwritableConstraint(ConstraintError):
+    """The vocabulary has no token for bytes that the constraint needs."""
+
+
+class TokenizerError(HFGuidedError, ValueError):
+    """The tokenizer, or how it fits the model, is wrong."""
+
+
+class UnsupportedTokenizer(TokenizerError):
+    """The tokenizer's tokens have no exact bytes."""
+
+
+class StopTokenError(TokenizerError):
+    """There is no stop token, or generate() would not stop at it."""
+
+
+class VocabularySizeError(TokenizerError):
+    """The model's logits are narrower than the vocabulary."""
+
+
+class BackendError(HFGuidedError, RuntimeError):
+    """An engine failed."""
+
+
+class BackendUnavailable(BackendError, ImportError):
+    """The engine's package is not installed."""
+
+
+class CompileLimitExceeded(BackendError):
+    """The engine gave up on time, memory or complexity."""
+
+
+class GenerationError(HFGuidedError, RuntimeError):
+    """Something went wrong between a mask and a token."""
+
+
+class BatchSizeError(GenerationError, ValueError):
+    """The number of constraints does not fit the number of rows."""
+
+
+class BitmaskShapeError(GenerationError, ValueError):
+    """Bitmask and logits do not fit together."""
+
+
+class TokenRejected(GenerationError):
+    """A row left the grammar from outside.
+
+    Args:
+        message: row, position, text so far, token and what was allowed.
+        row: the row of the batch.
+        position: how many tokens the row had generated before the refused one.
+        token_id: the refused token.
+    """
+
+    def __init__(self, message: str, *, row: int, position: int, token_id: int) -> None:
+        self.row, self.position, self.token_id = row, position, token_id
+        super().__init__(message)
+
+
+class EmptyIntersection(GenerationError):
+    """Grammar and other logits processors together allow no token.
+
+    Args:
+        message: row and cause.
+        row: the row of the batch, or None when found in the configuration before generation.
+    """
+
+    def __init__(self, message: str, *, row: int | None = None) -> None:
+        self.row = row
+        super().__init__(message)
+
+
+class InternalError(HFGuidedError, RuntimeError):
+    """A belief of ours did not hold."""

@@ -1,0 +1,335 @@
+"""Train the demo model of `hf_guided.demo` and its draft twin, on a CPU, from nothing.
+
+    nice -n 5 python scripts/train_demo_model.py --minutes 55 --threads 2
+
+Writes the tokenizer, both models and `model_card.md` to --out (default: the package itself). The texts are made as
+training goes, so no example is seen twice. The learning rate follows the clock, not a step count: a slower machine
+takes fewer steps and ends a little worse, and two runs with one seed agree in data, not in the last bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import llguidance.hf
+import llguidance.torch
+import torch
+import torch.nn.functional as F
+import transformers
+from llguidance import LLMatcher
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor
+from transformers import (
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedTokenizerFast,
+)
+
+from hf_guided import demo
+from hf_guided.demo import DRAFT_FOLDER, MODEL_FOLDER, TOKENIZER_FOLDER, Example, examples, iter_examples
+
+VOCAB_SIZE = 2048
+CONTEXT = 512
+PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
+IGNORE = -100
+POOL = 2048  # examples sorted by length at a time, so that a batch holds little padding
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One model: its size and how it is trained."""
+
+    folder: str
+    hidden: int
+    inner: int
+    layers: int
+    heads: int
+    share: float  # of the training minutes
+    batch: int = 32
+    lr: float = 0.01  # of the matrices, under Muon
+    lr_rest: float = 0.004  # of embeddings and norms, under AdamW
+
+
+RECIPES = (
+    Recipe(MODEL_FOLDER, hidden=160, inner=432, layers=4, heads=5, share=0.78),
+    Recipe(DRAFT_FOLDER, hidden=80, inner=216, layers=2, heads=5, share=0.22),
+)
+
+
+def train_tokenizer(seed: int) -> PreTrainedTokenizerFast:
+    """Byte-level BPE in which a word is the same tokens after a quote as after a space.
+
+    Spaces never join a word and every digit stands alone, so copying a value from the text into the record is copying
+    tokens. Runs of punctuation do join: `": "` and `", "` are single tokens.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"[\p{L}_]+|\p{N}|\n|[^\p{L}_\p{N}\n]+"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE,
+        special_tokens=[PAD, BOS, EOS],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    sample = examples(60_000, seed, "train")
+    tokenizer.train_from_iterator((text for e in sample for text in (e.prompt, e.answer)), trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        padding_side="left",
+        model_max_length=CONTEXT,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def batches(tokenizer: PreTrainedTokenizerFast, seed: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Make training batches without end.
+
+    Returns:
+        (size, length) int64 token ids, and the same with IGNORE wherever no loss is taken: prompt and padding.
+    """
+    rng = random.Random(seed)
+    stream = iter_examples(seed, "train")
+    encode = tokenizer.backend_tokenizer.encode_batch
+    pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
+    while True:
+        pool = list(islice(stream, POOL))
+        # Encoded apart, as they meet at run time: a token may not span the end of the prompt.
+        prompts = [e.ids for e in encode([example.prompt for example in pool])]
+        answers = [[*e.ids, eos] for e in encode([example.answer for example in pool])]
+        rows = sorted(zip(prompts, answers, strict=True), key=lambda row: len(row[0]) + len(row[1]))
+        starts = list(range(0, POOL, size))
+        rng.shuffle(starts)
+        for start in starts:
+            part = rows[start : start + size]
+            length = max(len(prompt) + len(answer) for prompt, answer in part)
+            ids = torch.full((len(part), length), pad)
+            labels = torch.full((len(part), length), IGNORE)
+            for i, (prompt, answer) in enumerate(part):
+                # Padding stands on the right, where causal attention never looks back at it.
+                ids[i, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
+                labels[i, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
+            yield ids, labels
+
+
+def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """Make an untrained model."""
+    config = LlamaConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=recipe.hidden,
+        intermediate_size=recipe.inner,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.heads,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    return model
+
+
+def loss_of(model: LlamaForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross entropy over the record tokens."""
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state  # (rows, length, hidden)
+        wanted = labels[:, 1:] != IGNORE
+        logits = F.linear(hidden[wanted], model.lm_head.weight)  # (record tokens, vocab): half the work of all tokens
+    return F.cross_entropy(logits.float(), labels[:, 1:][wanted])
+
+
+def train(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seconds: float, seed: int) -> tuple[LlamaForCausalLM, int]:
+    """Train one model for a number of seconds.
+
+    Returns:
+        The model and the number of steps taken.
+    """
+    torch.manual_seed(seed)
+    model = new_model(recipe, tokenizer)
+    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
+    rest = [p for name, p in model.named_parameters() if p.ndim == 1 or "layers" not in name]
+    optimizers = [
+        torch.optim.Muon(matrices, lr=recipe.lr, weight_decay=0.01, adjust_lr_fn="original"),
+        torch.optim.AdamW(rest, lr=recipe.lr_rest, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+    peaks = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
+    began = reported = time.monotonic()
+    seen, steps, recent = 0, 0, 0.0
+    for ids, labels in batches(tokenizer, seed, recipe.batch):
+        now = time.monotonic()
+        done = (now - began) / seconds
+        if done >= 1:
+            break
+        scale = min(1.0, done / 0.02) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))
+        for optimizer, peak in zip(optimizers, peaks, strict=True):
+            optimizer.param_groups[0]["lr"] = peak * scale
+        loss = loss_of(model, ids, labels)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        steps += 1
+        seen += ids.numel()
+        recent = loss.item() if steps == 1 else 0.98 * recent + 0.02 * loss.item()
+        if now - reported > 20:
+            reported = now
+            print(
+                f"{recipe.folder} {done:6.1%} step {steps} loss {recent:.4f} {seen / (now - began):.0f} tokens/s",
+                flush=True,
+            )
+    return model.eval(), steps
+
+
+class _Guide(LogitsProcessor):
+    """Masks each row by its own schema, with llguidance alone: an oracle that does not need this package's engine."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, schemas: list[dict[str, object]]) -> None:
+        ll_tokenizer = llguidance.hf.from_tokenizer(tokenizer, n_vocab=VOCAB_SIZE)
+        options = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+        grammars = [LLMatcher.grammar_from_json_schema(schema, defaults=options) for schema in schemas]
+        self.matchers = [LLMatcher(ll_tokenizer, grammar) for grammar in grammars]
+        self.bitmask = llguidance.torch.allocate_token_bitmask(1, VOCAB_SIZE)
+        self.started = False
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+        scores = scores.clone()
+        for row, matcher in enumerate(self.matchers):
+            if self.started and not matcher.is_stopped() and not matcher.consume_token(int(input_ids[row, -1])):
+                raise RuntimeError(matcher.get_error())
+            if matcher.is_stopped():
+                continue  # generate() pads this row from here on
+            llguidance.torch.fill_next_token_bitmask(matcher, self.bitmask)
+            llguidance.torch.apply_token_bitmask_inplace(scores[row : row + 1], self.bitmask)
+        self.started = True
+        return scores
+
+
+@torch.inference_mode()
+def write_records(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, held_out: list[Example], *, guided: bool
+) -> list[str]:
+    """Decode greedily, 64 prompts at a time."""
+    outputs: list[str] = []
+    for start in range(0, len(held_out), 64):
+        part = held_out[start : start + 64]
+        batch = tokenizer([e.prompt for e in part], padding=True, return_tensors="pt", return_token_type_ids=False)
+        guide = [_Guide(tokenizer, [e.schema for e in part])] if guided else []
+        ids = model.generate(**batch, max_new_tokens=120, do_sample=False, logits_processor=LogitsProcessorList(guide))
+        outputs += tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
+    return outputs
+
+
+def exact_match(held_out: list[Example], outputs: list[str]) -> tuple[float, Counter[str], list[str]]:
+    """Compare whole records.
+
+    Returns:
+        The share of records that are right, wrong values counted by "kind.field", and the outputs that are wrong.
+    """
+    right, wrong_fields, wrong = 0, Counter[str](), []
+    for example, output in zip(held_out, outputs, strict=True):
+        try:
+            record = json.loads(output)
+        except ValueError:
+            record = None
+        if record == example.record:
+            right += 1
+            continue
+        wrong.append(f"{output}   <-   {example.prompt}")
+        if not isinstance(record, dict):
+            wrong_fields[f"{example.kind}: no JSON object"] += 1
+            continue
+        for field, value in example.record.items():
+            wrong_fields[f"{example.kind}.{field}"] += record.get(field) != value
+    return right / len(held_out), wrong_fields, wrong
+
+
+def main() -> None:
+    """Train, save, measure, and write the model card."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=55.0, help="training time of both models together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path(demo.__file__).parent)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--records", type=int, default=600, help="held-out records to measure on")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+
+    tokenizer = train_tokenizer(args.seed)
+    tokenizer.save_pretrained(args.out / TOKENIZER_FOLDER)
+    held_out = examples(args.records, args.seed, "held_out")
+    table = []
+    for recipe in RECIPES:
+        minutes = args.minutes * recipe.share
+        model, steps = train(recipe, tokenizer, minutes * 60, args.seed)
+        model.half().save_pretrained(args.out / recipe.folder)
+        # Measured from disk: the figures are those of the rounded weights people load.
+        model = LlamaForCausalLM.from_pretrained(args.out / recipe.folder, dtype=torch.float32).eval()
+        shares = {}
+        for guided in (True, False):
+            shares[guided], wrong_fields, wrong = exact_match(
+                held_out, write_records(model, tokenizer, held_out, guided=guided)
+            )
+            print(recipe.folder, "guided" if guided else "free", f"{shares[guided]:.1%}", dict(wrong_fields))
+            print("\n".join(wrong[:5]), flush=True)
+        parameters = sum(p.numel() for p in model.parameters())
+        size = (args.out / recipe.folder / "model.safetensors").stat().st_size
+        table.append(
+            f"| `{recipe.folder}` | {parameters:,} | {recipe.layers} x {recipe.hidden}, {recipe.heads} heads "
+            f"| {size / 1e6:.2f} MB | {minutes:.1f} | {steps:,} | {shares[True]:.1%} | {shares[False]:.1%} |"
+        )
+    (args.out / "model_card.md").write_text(card(table, args), encoding="utf-8")
+
+
+def card(table: list[str], args: argparse.Namespace) -> str:
+    """Write what was measured."""
+    rows = "\n".join(table)
+    return f"""# The demo model of hf_guided
+
+A toy Llama and a smaller draft twin. They read one short English business text (an invoice, a booking or a person, all
+made up by `data.py`) and write it as one JSON record. They know nothing else. They exist so that every example and test
+of hf_guided runs in seconds, on a CPU, without a download.
+
+| model | parameters | layers x width | on disk | minutes | steps | guided exact match | free exact match |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+{rows}
+
+Exact match: the whole record equals the right one, greedy decoding, {args.records} held-out records whose main name
+never occurs in the training texts. Guided: masked by llguidance alone, with the record's schema. Measured on the
+float16 weights on disk, loaded as float32.
+
+Trained from nothing by `scripts/train_demo_model.py --minutes {args.minutes:g} --seed {args.seed} \
+--threads {args.threads}` on a CPU ({platform.machine()}, {args.threads} threads, torch {torch.__version__},
+transformers {transformers.__version__}). Texts and weights are of this project, under its licence.
+"""
+
+
+if __name__ == "__main__":
+    main()
