@@ -232,4 +232,3 @@ class Matcher:
     def is_terminated(self) -> bool:
         """Whether a stop token was accepted."""
         return self._stopped
-

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ Split = Literal["train", "held_out"]
 KINDS: tuple[str, ...] = tuple(SCHEMAS)
 
 _HELD_OUT_SHARE = 8  # one name in eight belongs to the held-out split
-_MADE_UP_SHARE = 0.2  # names made of syllables, so that copying beats remembering
+_MADE_UP_SHARE = 0.3  # words nobody has seen, so that copying beats remembering
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,13 @@ def iter_examples(seed: int, split: Split) -> Iterator[Example]:
     while True:
         for kind in KINDS:
             text, record = _WRITERS[kind](rng, split)
+            text = _chatter(rng, words.OPENINGS) + text[0].upper() + text[1:] + _chatter(rng, words.CLOSINGS)
             yield Example(kind, make_prompt(kind, text), record, SCHEMAS[kind])
+
+
+def _chatter(rng: random.Random, phrases: tuple[str, ...]) -> str:
+    """Now and then something that belongs in no record, numbers included."""
+    return rng.choice(phrases).format(n=rng.randint(1, 999)) if rng.random() < 0.3 else ""
 
 
 def _in_split(name: str, split: Split) -> bool:
@@ -97,7 +104,8 @@ def _draw(rng: random.Random, split: Split, make: Callable[[random.Random], str]
 
 
 def _made_up(rng: random.Random) -> str:
-    return "".join(rng.choices(words.SYLLABLES, k=rng.choice((2, 2, 3)))).capitalize()
+    syllables = (rng.choice(words.ONSETS) + rng.choice(words.VOWELS) for _ in range(rng.choice((1, 2, 2, 3))))
+    return ("".join(syllables) + rng.choice(words.CODAS)).capitalize()
 
 
 def _word(rng: random.Random, known: tuple[str, ...]) -> str:
@@ -110,6 +118,15 @@ def _person_name(rng: random.Random) -> str:
 
 def _company(rng: random.Random) -> str:
     return f"{_word(rng, words.COMPANY_HEADS)} {rng.choice(words.COMPANY_TAILS)}"
+
+
+def _email(rng: random.Random, name: str) -> str:
+    plain = unicodedata.normalize("NFKD", rng.choice(name.split()).translate(_STROKED)).encode("ascii", "ignore")
+    return f"{plain.decode().lower()}@{_word(rng, words.COMPANY_HEADS).lower()}.example"
+
+
+# The letters of the word lists that Unicode does not take apart into a letter and an accent.
+_STROKED = str.maketrans("ŁłØø", "LlOo")
 
 
 def _date(rng: random.Random) -> tuple[str, str]:
@@ -155,6 +172,10 @@ _INVOICE_TEXTS = (
     "{seller} charges {total} {unit} for last month, see {number} of {date}. {state}",
     "Reminder: {number} from {seller} over {total} {unit}. {state} Invoice date was {date}.",
     "Date: {date}. Seller: {seller}. Number: {number}. Total: {total} {unit}. {state}",
+    "{seller} has billed us {total} {unit}. {state} Number {number}, {date}.",
+    "New invoice from {seller} ({number}), {total} {unit}, {date}. {state}",
+    "Our order with {seller} cost {total} {unit}. {state} They wrote {number} on {date}.",
+    "{date}: {seller}, {number}, {total} {unit}. {state}",
 )
 
 
@@ -193,6 +214,10 @@ _BOOKING_TEXTS = (
     "We have {people} coming to {city} on {date} for {nights}. The name is {guest}, {room}, {breakfast}.",
     "{guest}, {people}, checks in on {date} at our hotel in {city}, {room}, {nights}, {breakfast}.",
     "City: {city}. Guest: {guest}. Arrival: {date}. Stay: {nights}. Party: {people}. {room}, {breakfast}.",
+    "I want to book {room} for {guest} in {city}. Check-in {date}, {nights}, {people}, {breakfast}.",
+    "{guest} is travelling to {city} and needs {room}, {breakfast}, for {people}. It is {nights} from {date}.",
+    "From {date} {guest} stays {nights} in {city}: {room}, {people}, {breakfast}.",
+    "{date}, {city}, {nights}: {room} for {guest}, {people}, {breakfast}.",
     "Can you hold {room} in {city}, {breakfast}, for {nights} from {date}? It is for {people}, name {guest}.",
 )
 
@@ -214,7 +239,6 @@ def _booking(rng: random.Random, split: Split) -> tuple[str, dict[str, Any]]:
         room=rng.choice(_ROOM_WORDS[room]),
         breakfast=rng.choice(_WITH_BREAKFAST if breakfast else _NO_BREAKFAST),
     )
-    text = text[0].upper() + text[1:]
     record = {
         "guest": guest,
         "city": city,
@@ -231,26 +255,32 @@ _REMOTE = ("works from home", "works remotely", "is fully remote")
 _ON_SITE = ("comes to the office", "works on site", "is in the office every day")
 
 _PERSON_TEXTS = (
-    "{name}, {age}, is our {job} in {city}. With us since {since}, {place}.",
-    "{name} lives in {city}, {place} and joined as {a_job} in {since}. Age: {age}.",
-    "Meet {name} from {city}, aged {age}, {a_job} since {since} who {place}.",
-    "In {since} we hired {name} as {job}. Now {age} years old and based in {city}, {name} {place}.",
-    "Our {job} {name} {place}. Age {age}, home town {city}, here since {since}.",
-    "The {job} in {city} is {name}, {age} years old, who {place} and started in {since}.",
-    "Name: {name}. Job: {job}. City: {city}. Age: {age}. Since: {since}. {name} {place}.",
-    "Since {since} the {age} year old {name} has been {a_job} in {city} and {place}.",
+    "{name}, {age}, is our {job} in {city}. With us since {since}, {place}. Mail: {email}.",
+    "{name} ({email}) lives in {city}, {place} and joined as {a_job} in {since}. Age: {age}.",
+    "Meet {name} from {city}, aged {age}, {a_job} since {since} who {place}. Write to {email}.",
+    "In {since} we hired {name} as {job}. Now {age} years old and based in {city}, {name} {place}, {email}.",
+    "Our {job} {name} {place}. Age {age}, home town {city}, here since {since}, reachable at {email}.",
+    "The {job} in {city} is {name}, {age} years old, who {place} and started in {since}. Contact: {email}.",
+    "Name: {name}. Mail: {email}. Job: {job}. City: {city}. Age: {age}. Since: {since}. {name} {place}.",
+    "Since {since} the {age} year old {name} has been {a_job} in {city} and {place}. You can use {email}.",
+    "{name} joined us in {since}. At {age}, {name} is {a_job} in {city} and {place}. Ask {email}.",
+    "The address {email} belongs to {name}, {a_job} of {age} from {city}, employed since {since}, who {place}.",
+    "We have {a_job} in {city}: {name}, {email}, age {age}, since {since}. {name} {place}.",
+    "{name}, {job}, {city}, {age}, since {since}, {email}, {place}.",
 )
 
 
 def _person(rng: random.Random, split: Split) -> tuple[str, dict[str, Any]]:
     name = _draw(rng, split, _person_name)
+    email = _email(rng, name)
     age = rng.randint(18, 79)
     city = _word(rng, words.CITIES)
     job = rng.choice(words.JOBS)
-    since = rng.randint(1990, 2029)
+    since = rng.randint(max(1990, 2042 - age), 2025)  # nobody joined before turning 16
     remote = rng.random() < 0.5
     text = rng.choice(_PERSON_TEXTS).format(
         name=name,
+        email=email,
         age=age,
         city=city,
         job=job,
@@ -258,7 +288,16 @@ def _person(rng: random.Random, split: Split) -> tuple[str, dict[str, Any]]:
         since=since,
         place=rng.choice(_REMOTE if remote else _ON_SITE),
     )
-    return text, {"name": name, "age": age, "city": city, "job": job, "since": since, "remote": remote}
+    record = {
+        "name": name,
+        "email": email,
+        "age": age,
+        "city": city,
+        "job": job,
+        "since": since,
+        "remote": remote,
+    }
+    return text, record
 
 
 _WRITERS: dict[str, Callable[[random.Random, Split], tuple[str, dict[str, Any]]]] = {

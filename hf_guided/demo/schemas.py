@@ -49,6 +49,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "person": _record(
         {
             "name": dict(_TEXT),
+            "email": {"type": "string", "pattern": "^[a-z]{1,20}@[a-z]{1,20}[.]example$"},
             "age": {"type": "integer", "minimum": 18, "maximum": 79},
             "city": dict(_TEXT),
             "job": dict(_TEXT),

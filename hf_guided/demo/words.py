@@ -15,7 +15,8 @@ FIRST_NAMES: tuple[str, ...] = tuple(
     Marta Martin Max Maya Mia Mila Mina Mohamed Mona Nadia Naomi Nelson Nina Noah Nora Oleg Olga Oliver Omar Oscar Otto
     Paula Pavel Pedro Peter Petra Philip Pia Priya Rahul Raj Ravi Rebecca Rita Robert Rosa Ruth Said Sam Samir Sara
     Selma Sergei Simon Sofia Sonia Stefan Sven Tara Teresa Theo Thomas Tim Tina Tom Uma Ute Valentina Vera Victor
-    Viktor Walter Wanda Wei William Yara Yuki Yusuf Zara Zoë Jürgen Renée Łukasz Åsa""".split()
+    Viktor Walter Wanda Wei William Yara Yuki Yusuf Zara
+    Zoë Jürgen Renée Łukasz Åsa""".split()
 )
 
 LAST_NAMES: tuple[str, ...] = tuple(
@@ -29,7 +30,8 @@ LAST_NAMES: tuple[str, ...] = tuple(
     Owens Park Parker Patel Pereira Perez Peters Petrov Pham Pinto Popov Porter Price Quinn Rahman Ramos Reid Reyes
     Ricci Richter Rivera Rossi Roth Roy Russo Sanchez Santos Sato Schmidt Schulz Schwarz Shah Sharma Shaw Silva Singh
     Smith Sokolov Sousa Stein Stone Suzuki Svensson Tanaka Taylor Torres Tran Turner Varga Vega Vogel Wagner Walker
-    Wang Ward Watson Weber West White Wilson Winter Wolf Wong Wood Wright Yamada Yang Yilmaz Young Zhang Ziegler Müller Núñez Sørensen Lefèvre Žižek""".split()
+    Wang Ward Watson Weber West White Wilson Winter Wolf Wong Wood Wright Yamada Yang Yilmaz Young Zhang Ziegler
+    Müller Núñez Sørensen Lefèvre Žižek""".split()
 )
 
 CITIES: tuple[str, ...] = tuple(
@@ -69,9 +71,33 @@ JOBS: tuple[str, ...] = tuple(
     writer""".split()
 )
 
-SYLLABLES: tuple[str, ...] = tuple(
-    """ba bel bor ca cor da den dor el fa fen gar go ha hal in ka kel ko la lan len lo ma mar mel mo na nel nor o pa
-    pel ra ren ri ro sa sel sta ta tar tel ti to ul va ven vi wa wen za zel""".split()
+ONSETS: tuple[str, ...] = (
+    *"b c d f g h j k l m n p r s t v w z".split() * 4,
+    *"bl br ch cl cr dr fl fr gl gr kr ph pl pr qu sch sh sl st th tr vl".split(),
+    "",
+)
+VOWELS: tuple[str, ...] = (*("a", "e", "i", "o", "u") * 6, *"ai au ea ee ei ie oo ou ue y".split())
+CODAS: tuple[str, ...] = (*"l m n r s t".split() * 4, *"ck d ff g ld ll nd ng nn rd rg rs ss x".split(), *[""] * 8)
+
+OPENINGS: tuple[str, ...] = (
+    "Hi! ",
+    "Hello. ",
+    "Dear team: ",
+    "Good morning! ",
+    "FYI: ",
+    "Note {n}: ",
+    "One more for the records. ",
+    "As discussed: ",
+)
+CLOSINGS: tuple[str, ...] = (
+    " Thanks!",
+    " Best regards",
+    " Please confirm.",
+    " Call me on extension {n}.",
+    " I will call again tomorrow.",
+    " See page {n} of the file.",
+    " Ticket {n}.",
+    " Let me know if anything is missing.",
 )
 
 MONTHS: tuple[str, ...] = tuple(

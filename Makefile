@@ -1,0 +1,31 @@
+# make demo | make test | make check. Each makes the environment it needs first: Python 3.10 or newer with venv is enough.
+#   PYTHON  what makes the environment            (default python3)
+#   VENV    where it stands; may exist already    (default .venv)
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.hf-guided-ready
+
+.PHONY: demo test check format
+
+demo: $(READY)
+	$(BIN)/hf-guided demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+check: $(READY)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+# Installed again whenever the project's dependencies or the tested versions change.
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -c constraints.txt -e ".[dev]"
+	touch $@

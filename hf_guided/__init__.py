@@ -1,0 +1,64 @@
+"""Structured generation for Hugging Face transformers that holds in every generation mode."""
+
+from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, ToolCalls
+from .errors import (
+    BackendError,
+    BackendUnavailable,
+    BatchSizeError,
+    BitmaskShapeError,
+    CompileLimitExceeded,
+    ConstraintError,
+    EmptyIntersection,
+    GenerationError,
+    HFGuidedError,
+    InternalError,
+    InvalidConstraint,
+    Loss,
+    StopTokenError,
+    TokenizerError,
+    TokenRejected,
+    UnsupportedConstraint,
+    UnsupportedTokenizer,
+    UnwritableConstraint,
+    VocabularySizeError,
+)
+from .generate import generate
+from .guide import Guide
+from .hf.register import register
+from .result import GuidedResult
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BackendError",
+    "BackendUnavailable",
+    "BatchSizeError",
+    "BitmaskShapeError",
+    "Choice",
+    "CompileLimitExceeded",
+    "Constraint",
+    "ConstraintError",
+    "EmptyIntersection",
+    "GenerationError",
+    "Grammar",
+    "Guide",
+    "GuidedResult",
+    "HFGuidedError",
+    "InternalError",
+    "InvalidConstraint",
+    "JsonObject",
+    "JsonSchema",
+    "Loss",
+    "Regex",
+    "StopTokenError",
+    "StructuralTag",
+    "TokenRejected",
+    "TokenizerError",
+    "ToolCalls",
+    "UnsupportedConstraint",
+    "UnsupportedTokenizer",
+    "UnwritableConstraint",
+    "VocabularySizeError",
+    "generate",
+    "register",
+]

@@ -1,0 +1,177 @@
+"""JSON Schema for engines that drop keywords in silence: only what is on a list goes in, the rest is a loss.
+
+``JsonSubset.reduce`` rebuilds a schema from nothing but keywords that the engine is proven to enforce, in the forms it
+is proven on: one type at a time, references and alternatives standing alone, enumerations already filtered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from jsonschema.validators import Draft202012Validator, validator_for
+
+from ..errors import InvalidConstraint, Loss
+from ..schema.walk import escape
+
+Schema = dict[str, Any]
+
+KEYWORDS: dict[str, frozenset[str]] = {
+    "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
+    "integer": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}),
+    "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}),
+    "boolean": frozenset(),
+    "null": frozenset(),
+    "array": frozenset(
+        "items prefixItems additionalItems contains minContains maxContains minItems maxItems uniqueItems "
+        "unevaluatedItems".split()
+    ),
+    "object": frozenset(
+        "properties required additionalProperties patternProperties propertyNames minProperties maxProperties "
+        "dependentRequired dependentSchemas dependencies unevaluatedProperties".split()
+    ),
+}
+_ANYWHERE = frozenset("type enum const anyOf oneOf allOf not if then else $ref $dynamicRef $recursiveRef".split())
+_ASSERTIONS = _ANYWHERE.union(*KEYWORDS.values())
+_DEFINITIONS = ("$defs", "definitions")
+
+
+class JsonSubset:
+    """What one engine enforces. A subclass says so by type; everything else here is common.
+
+    Args:
+        root: the prepared schema; not changed.
+    """
+
+    engine: str
+    enforced: dict[str, frozenset[str]]
+
+    def __init__(self, root: Schema | bool):
+        self._root = root
+        self.losses: list[Loss] = []
+
+    def reduce(self) -> Schema:
+        """The schema of what is enforced; fills ``losses``.
+
+        Raises:
+            InvalidConstraint: nothing satisfies the schema.
+        """
+        reduced = self._schema(self._root, "")
+        if isinstance(self._root, dict):
+            for keyword in _DEFINITIONS:
+                definitions = self._root.get(keyword)
+                if isinstance(definitions, dict):
+                    reduced[keyword] = {
+                        name: self._schema(schema, f"/{keyword}/{escape(name)}") for name, schema in definitions.items()
+                    }
+        return reduced
+
+    # -- for subclasses
+
+    def of_type(self, kind: str, schema: Schema, pointer: str) -> Schema:
+        """The reduced schema of one type; ``schema`` holds nothing but enforced keywords of that type."""
+        raise NotImplementedError
+
+    def writes(self, value: Any) -> bool:
+        """Whether the engine writes this enum value right."""
+        return True
+
+    def lose(self, pointer: str, keyword: str, reason: str) -> None:
+        """Note a loss."""
+        self.losses.append(Loss(pointer, keyword, f"{self.engine} {reason}"))
+
+    def inner(self, schema: Any, pointer: str, *path: str) -> Schema:
+        """The reduced schema of a schema inside."""
+        return self._schema(schema, "/".join((pointer, *map(escape, path))))
+
+    # -- common
+
+    def _schema(self, schema: Any, pointer: str) -> Schema:
+        if schema is False:
+            self.lose(pointer, "false", "cannot forbid a value")
+        if not isinstance(schema, dict):
+            return {}
+        here = {keyword: value for keyword, value in schema.items() if keyword in _ASSERTIONS}
+        if "$ref" in here:
+            return self._reference(here, pointer)
+        if "const" in here or "enum" in here:
+            return self._values(here, pointer)
+        for keyword in ("anyOf", "oneOf", "allOf"):
+            if keyword in here:
+                branches = self._branches(keyword, here, pointer)
+                if branches is not None:
+                    return branches
+                del here[keyword]
+        for keyword in sorted(_ANYWHERE & here.keys() - {"type"}):
+            self.lose(pointer, keyword, "does not enforce it")
+            del here[keyword]
+        return self._types(here, pointer)
+
+    def _reference(self, here: Schema, pointer: str) -> Schema:
+        for keyword in here.keys() - {"$ref"}:
+            self.lose(pointer, keyword, "ignores it beside $ref")
+        parts = here["$ref"].split("/")
+        known = len(parts) == 3 and parts[0] == "#" and parts[1] in _DEFINITIONS
+        if known and "%" not in here["$ref"] and "~" not in here["$ref"]:
+            return {"$ref": here["$ref"]}
+        self.lose(pointer, "$ref", "follows only references like #/$defs/name")
+        return {}
+
+    def _values(self, here: Schema, pointer: str) -> Schema:
+        values = [here["const"]] if "const" in here else here["enum"]
+        # References inside the other keywords lead from the root, so the root stays around them.
+        kind = validator_for(self._root, default=Draft202012Validator)
+        checker = kind(self._root).evolve(schema=here)
+        fitting = [value for value in values if checker.is_valid(value)]
+        if not fitting:
+            raise InvalidConstraint(f"no value satisfies the JSON Schema at {pointer or '/'}: {json.dumps(here)}")
+        written = [value for value in fitting if self.writes(value)]
+        if len(written) == len(fitting):
+            return {"enum": written}
+        self.lose(pointer, "const" if "const" in here else "enum", "does not write all of these values")
+        return {}
+
+    def _branches(self, keyword: str, here: Schema, pointer: str) -> Schema | None:
+        branches = here[keyword]
+        if len(here) > 1:
+            self.lose(pointer, keyword, "ignores it beside other keywords")
+        elif keyword == "allOf" and len(branches) > 1:
+            self.lose(pointer, keyword, "does not combine schemas")
+        elif keyword == "oneOf" and not _disjoint(branches):
+            self.lose(pointer, keyword, "would take a value that fits two of the schemas")
+        else:
+            reduced = [self.inner(branch, pointer, keyword, str(i)) for i, branch in enumerate(branches)]
+            return reduced[0] if len(reduced) == 1 else {"anyOf": reduced}
+        return None
+
+    def _types(self, here: Schema, pointer: str) -> Schema:
+        types = here.pop("type", None)
+        if types is None:
+            if not here:
+                return {}
+            # Without a type a keyword binds only values of its own; we write such values, and no others.
+            types = [kind for kind, keywords in KEYWORDS.items() if keywords & here.keys() and kind != "integer"]
+        elif isinstance(types, str):
+            types = [types]
+        reduced = [self._type(kind, here, pointer) for kind in types]
+        return reduced[0] if len(reduced) == 1 else {"anyOf": reduced}
+
+    def _type(self, kind: str, here: Schema, pointer: str) -> Schema:
+        relevant = {keyword: value for keyword, value in here.items() if keyword in KEYWORDS[kind]}
+        for keyword in relevant.keys() - self.enforced[kind]:
+            self.lose(pointer, keyword, "does not enforce it")
+            del relevant[keyword]
+        return self.of_type(kind, relevant, pointer)
+
+
+def _disjoint(branches: Iterable[Any]) -> bool:
+    """Whether no value can fit two of the schemas, seen from their types or constants alone."""
+    branches = list(branches)
+    if all(isinstance(branch, dict) and isinstance(branch.get("type"), str) for branch in branches):
+        types = ["number" if branch["type"] == "integer" else branch["type"] for branch in branches]
+        return len(set(types)) == len(types)
+    if all(isinstance(branch, dict) and "const" in branch for branch in branches):
+        texts = [json.dumps(branch["const"], sort_keys=True) for branch in branches]
+        return len(set(texts)) == len(texts)
+    return False

@@ -1,0 +1,65 @@
+"""Backends by name: ours, and whatever other packages declare in the entry-point group ``hf_guided.backends``.
+
+An entry point names a class (or any callable) that takes a Vocabulary and returns a ``Backend``. Nothing of an
+engine is imported before somebody asks for it by name.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from ..errors import BackendUnavailable, InvalidConstraint
+
+if TYPE_CHECKING:
+    from ..vocabulary import Vocabulary
+    from .base import Backend
+
+GROUP = "hf_guided.backends"
+
+# Known without package metadata too, so that a plain checkout on PYTHONPATH works.
+_BUILT_IN = {
+    "llguidance": "hf_guided.backends.llguidance:LLGuidanceBackend",
+    "xgrammar": "hf_guided.backends.xgrammar:XGrammarBackend",
+    "lm_format_enforcer": "hf_guided.backends.lm_format_enforcer:LMFormatEnforcerBackend",
+}
+_INSTALL = {
+    "llguidance": "pip install llguidance",
+    "xgrammar": "pip install xgrammar",
+    "lm_format_enforcer": "pip install hf-guided[lmfe]",
+}
+
+
+def available() -> tuple[str, ...]:
+    """Names of all backends that ``create`` knows: the built-in ones first, then those of other packages, sorted."""
+    return tuple(_points())
+
+
+def create(name: str, vocabulary: Vocabulary) -> Backend:
+    """Build a backend for a vocabulary.
+
+    Args:
+        name: one of ``available()``.
+        vocabulary: the tokens and the logits width it will work for; kept.
+
+    Raises:
+        InvalidConstraint: no backend has this name.
+        BackendUnavailable: its package is not installed, or does not import; the message says what to install.
+    """
+    points = _points()
+    if name not in points:
+        raise InvalidConstraint(f"unknown backend {name!r}; known are: {', '.join(points)}")
+    try:
+        backend: Backend = points[name].load()(vocabulary)
+    except ImportError as error:
+        step = _INSTALL.get(name, f"install the package behind {points[name].value!r}")
+        raise BackendUnavailable(f"backend {name!r} cannot be imported ({error}); {step}") from error
+    return backend
+
+
+def _points() -> dict[str, EntryPoint]:
+    points = {name: EntryPoint(name=name, value=value, group=GROUP) for name, value in _BUILT_IN.items()}
+    # Ours win over a foreign package that takes one of our names: "llguidance" always means our adapter.
+    for point in sorted(entry_points(group=GROUP)):
+        points.setdefault(point.name, point)
+    return points

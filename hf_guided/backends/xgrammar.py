@@ -1,0 +1,272 @@
+r"""xgrammar: fast masks for grammars, structural tags, regular expressions, and a subset of JSON Schema.
+
+What it gets wrong and what is done here about it:
+
+- most JSON Schema keywords are ignored in silence: only those of ``_Subset`` reach it;
+- it writes patterns into JSON strings as they are, and bounded strings may hold raw control characters: patterns and
+  lengths are narrowed to characters that need no escape;
+- ``[^a]`` takes surrogates, and ``[...]{2,5}`` overlong bytes: every text goes through the UTF-8 guard.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..bitmask import words
+from ..constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from ..errors import CompileLimitExceeded, ConstraintError, InvalidConstraint, Loss, UnsupportedConstraint
+from ..schema.prepare import prepare
+from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
+from . import utf8
+from .base import CompiledConstraint
+from .json_subset import JsonSubset, Schema
+
+if TYPE_CHECKING:
+    from ..vocabulary import Vocabulary
+
+# Enough for json.dumps(indent=4) at ten levels; without a bound a model can write white space for ever.
+MAX_WHITESPACE = 42
+# It compiles into this directly; nesting takes it minutes and tens of gigabytes, and it has no limit of its own.
+MAX_NESTING = 100
+_UNESCAPED = r'[^"\\\x00-\x1f]'
+
+
+class XGrammarBackend:
+    """The adapter; compiling takes milliseconds to seconds."""
+
+    name = "xgrammar"
+
+    def __init__(self, vocabulary: Vocabulary):
+        import xgrammar
+
+        self.vocabulary = vocabulary
+        self._lib = xgrammar
+        size = vocabulary.padded_size
+        known = [data or b"" for data in vocabulary.token_bytes]
+        info = xgrammar.TokenizerInfo(
+            [*known, *[b""] * (size - len(known))],  # what has no bytes is never allowed
+            xgrammar.VocabType.RAW,
+            vocab_size=size,
+            stop_token_ids=[vocabulary.stop_token_ids[0]],  # masked by the matcher above; the library wants one
+        )
+        # Its own cache can raise on some patterns, and ours holds the result anyway.
+        threads = max(1, (os.cpu_count() or 1) // 2)
+        self._compiler = xgrammar.GrammarCompiler(info, max_threads=threads, cache_enabled=False)
+
+    def losses(self, constraint: Constraint) -> Sequence[Loss]:
+        """What is not on the list of things xgrammar is proven to enforce; see ``Backend.losses``."""
+        try:
+            if isinstance(constraint, JsonSchema):
+                return self._reduced(constraint)[1]
+            self._builder(constraint)
+        except UnsupportedConstraint as error:
+            return error.losses
+        except ConstraintError:
+            pass  # malformed, not unsupported: compile says so
+        return ()
+
+    def compile(self, constraint: Constraint) -> CompiledConstraint:
+        """Compile; see ``Backend.compile``."""
+        began = time.perf_counter()
+        constraint.check()
+        losses: tuple[Loss, ...] = ()
+        if isinstance(constraint, JsonSchema):
+            schema, losses = self._reduced(constraint)
+            if losses and constraint.on_unsupported == "error":
+                raise UnsupportedConstraint("xgrammar does not enforce all of this schema", losses)
+            build = self._json(schema, constraint.whitespace)
+        else:
+            build = self._builder(constraint)
+        try:
+            compiled = build()
+        except RuntimeError as error:
+            raise InvalidConstraint(f"xgrammar cannot compile this: {_without_source(error)}") from error
+        matcher = self._lib.GrammarMatcher
+        return CompiledConstraint(
+            constraint=constraint,
+            backend=self.name,
+            vocabulary=self.vocabulary,
+            new_engine=lambda: _Engine(self.vocabulary, matcher(compiled)),
+            nbytes=int(compiled.memory_size_bytes),
+            compile_seconds=time.perf_counter() - began,
+            losses=losses,
+        )
+
+    def _builder(self, constraint: Constraint) -> Callable[[], Any]:
+        """What compiles the constraint; raises UnsupportedConstraint before any work is done."""
+        compiler = self._compiler
+        if isinstance(constraint, JsonObject):
+            return self._json({"type": "object"}, constraint.whitespace)
+        if isinstance(constraint, Regex):
+            try:
+                return partial(compiler.compile_regex, fullmatch_pattern(constraint.pattern))
+            except UnsupportedRegex as error:
+                raise _unsupported("regex", str(error)) from None
+        if isinstance(constraint, Choice):
+            pattern = "|".join(f"(?:{literal(text)})" for text in constraint.options if text)
+            return partial(compiler.compile_regex, f"(?:{pattern}){'?' if '' in constraint.options else ''}")
+        if isinstance(constraint, StructuralTag):
+            return partial(compiler.compile_structural_tag, constraint.tag_json)
+        if isinstance(constraint, Grammar) and constraint.syntax == "gbnf":
+            return partial(compiler.compile_grammar, constraint.text)
+        if isinstance(constraint, Grammar):
+            # Terminals are not greedy in xgrammar's Lark: one text has two meanings in the two engines.
+            raise _unsupported("grammar", "xgrammar reads GBNF; for Lark use llguidance")
+        raise _unsupported(constraint.kind, "xgrammar has no such constraint")
+
+    def _reduced(self, constraint: JsonSchema) -> tuple[Schema, tuple[Loss, ...]]:
+        prepared, losses = prepare(constraint, alphabet=_UNESCAPED)
+        if prepared is False:
+            raise InvalidConstraint("the JSON Schema is `false`: no value satisfies it")
+        subset = _Subset(prepared)
+        reduced = subset.reduce()
+        return reduced, (*losses, *subset.losses)
+
+    def _json(self, schema: Schema, whitespace: str) -> Callable[[], Any]:
+        text = json.dumps(schema)
+        if text.count("{") > MAX_NESTING and _depth(schema) > MAX_NESTING:
+            raise CompileLimitExceeded(f"the JSON Schema nests deeper than {MAX_NESTING}, xgrammar would take minutes")
+        if whitespace == "compact":
+            options: dict[str, Any] = {"any_whitespace": False}
+        else:
+            options = {"any_whitespace": True, "max_whitespace_cnt": MAX_WHITESPACE}
+        return partial(self._compiler.compile_json_schema, text, strict_mode=False, **options)
+
+
+class _Engine:
+    def __init__(self, vocabulary: Vocabulary, matcher: Any, states: Sequence[int] = (utf8.COMPLETE,)):
+        self._vocabulary = vocabulary
+        self._matcher = matcher
+        self._states = list(states)  # of the UTF-8 guard, one more than tokens accepted
+
+    def accept(self, token_id: int) -> bool:
+        state = utf8.advance(self._states[-1], self._vocabulary.token_bytes[token_id] or b"")
+        if state == utf8.INVALID or not self._matcher.accept_token(token_id):
+            return False
+        self._states.append(state)
+        return True
+
+    def validate(self, token_ids: Sequence[int]) -> int:
+        valid = 0
+        while valid < len(token_ids) and self.accept(token_ids[valid]):
+            valid += 1
+        if valid:
+            self.rollback(valid)
+        return valid
+
+    def rollback(self, num_tokens: int) -> None:
+        self._matcher.rollback(num_tokens)
+        del self._states[len(self._states) - num_tokens :]
+
+    def fork(self) -> _Engine:
+        return _Engine(self._vocabulary, self._matcher.fork(), self._states)
+
+    def fill(self, bitmask: Tensor, row: int) -> None:
+        covered = words(self._vocabulary.padded_size)
+        target = bitmask[row : row + 1, :covered]
+        numpy: NDArray[np.int32] = target.numpy()
+        if not self._matcher.fill_next_token_bitmask(target, 0):
+            numpy[:] = -1  # "nothing to apply" leaves the row as it was
+        numpy &= utf8.token_masks(self._vocabulary)[self._states[-1]]
+
+    def is_completed(self) -> bool:
+        return self._states[-1] == utf8.COMPLETE and bool(self._matcher.is_completed())
+
+    def jump_forward_bytes(self) -> bytes:
+        if self.is_completed():
+            return b""
+        forced = self._matcher.find_jump_forward_string()
+        return forced.encode() if isinstance(forced, str) else bytes(forced)
+
+
+class _Subset(JsonSubset):
+    engine = "xgrammar"
+    enforced = {
+        "string": frozenset({"minLength", "maxLength", "pattern"}),
+        "integer": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
+        "number": frozenset(),
+        "boolean": frozenset(),
+        "null": frozenset(),
+        "array": frozenset({"items", "minItems", "maxItems"}),
+        "object": frozenset({"properties", "required", "additionalProperties"}),
+    }
+
+    def of_type(self, kind: str, schema: Schema, pointer: str) -> Schema:
+        if kind == "string":
+            return self._string(schema, pointer)
+        if kind == "array":
+            reduced = {"type": "array", **schema}
+            if "items" in schema:
+                reduced["items"] = self.inner(schema["items"], pointer, "items")
+            return reduced
+        if kind == "object":
+            return self._object(schema, pointer)
+        if kind == "integer":
+            for keyword, bound in list(schema.items()):
+                if int(bound) != bound:
+                    self.lose(pointer, keyword, "takes whole numbers only as bounds of integers")
+                    del schema[keyword]
+                else:
+                    schema[keyword] = int(bound)
+        return {"type": kind, **schema}
+
+    def _string(self, schema: Schema, pointer: str) -> Schema:
+        low, high = schema.get("minLength", 0), schema.get("maxLength")
+        if "pattern" in schema:
+            for keyword in {"minLength", "maxLength"} & schema.keys():
+                self.lose(pointer, keyword, "ignores it beside pattern")
+            return {"type": "string", "pattern": schema["pattern"]}
+        if low or high is not None:
+            if high is not None and low > high:
+                raise InvalidConstraint(
+                    f"no value satisfies the JSON Schema at {pointer or '/'}: minLength > maxLength"
+                )
+            bounds = f"{{{int(low)},{'' if high is None else int(high)}}}"
+            return {"type": "string", "pattern": f"^{_UNESCAPED_PLAIN}{bounds}$"}
+        return {"type": "string"}
+
+    def _object(self, schema: Schema, pointer: str) -> Schema:
+        properties = schema.get("properties", {})
+        extra = schema.get("additionalProperties", True)
+        reduced: Schema = {"type": "object"}
+        if properties and extra is not False:
+            self.lose(pointer, "additionalProperties", "may repeat a declared name as an additional one")
+        if properties or extra is False:
+            reduced["properties"] = {
+                name: self.inner(value, pointer, "properties", name) for name, value in properties.items()
+            }
+        if undeclared := [name for name in schema.get("required", ()) if name not in properties]:
+            self.lose(pointer, "required", f"does not enforce names that are not declared: {', '.join(undeclared)}")
+        reduced["required"] = [name for name in schema.get("required", ()) if name in properties]
+        if extra is False or extra is True:
+            reduced["additionalProperties"] = extra
+        else:
+            reduced["additionalProperties"] = self.inner(extra, pointer, "additionalProperties")
+        return reduced
+
+
+_UNESCAPED_PLAIN = fullmatch_pattern(_UNESCAPED)
+
+
+def _unsupported(keyword: str, reason: str) -> UnsupportedConstraint:
+    return UnsupportedConstraint("xgrammar cannot enforce this", (Loss("", keyword, reason),))
+
+
+def _depth(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    return max(map(_depth, value), default=0) if isinstance(value, list) else 0
+
+
+def _without_source(error: Exception) -> str:
+    """The message without the time and the C++ file it begins with."""
+    return str(error).partition("] ")[2].partition(": ")[2].strip() or str(error)

@@ -1,0 +1,211 @@
+"""The command line: ``hf-guided demo``, ``hf-guided generate``, ``hf-guided audit``.
+
+Exit codes: 0 as asked; 1 an answer that did not finish, or an audit that loses something; 2 a mistake in what was
+asked, said in one message on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+from .coerce import coerce
+from .constraints import Choice, Constraint, Grammar, Regex
+from .errors import HFGuidedError
+from .generate import DEFAULT_MAX_NEW_TOKENS, generate
+from .guide import Guide
+
+BUILT_IN = "demo"  # the name of the model that comes with the package
+
+
+class _Mistake(Exception):
+    """Something the user can correct; its text is all they see."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: arguments without the program's name; None takes the process's.
+
+    Returns:
+        The exit code.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.command(arguments))
+    except (HFGuidedError, _Mistake) as error:
+        print(f"hf-guided: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hf-guided", description="Generate text that is always in the language you ask for."
+    )
+    parser.add_argument("--version", action="version", version=f"hf-guided {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    demo = commands.add_parser("demo", help="a tiny model, free and guided side by side; needs no download")
+    demo.add_argument("--n", type=_positive(int), default=24, metavar="N", help="how many prompts (%(default)s)")
+    demo.add_argument("--seed", type=int, default=0, help="which prompts, and which samples (%(default)s)")
+    demo.add_argument("--temperature", type=_positive(float), default=1.5, help="of the samples (%(default)s)")
+    demo.set_defaults(command=_demo)
+
+    one = commands.add_parser("generate", help="one prompt, one answer in the language asked for, on stdout")
+    one.add_argument("--model", required=True, metavar="PATH", help=f"a model's directory, or '{BUILT_IN}'")
+    one.add_argument("--tokenizer", metavar="PATH", help="a tokenizer's directory, if it is not the model's")
+    asked = one.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--schema", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON")
+    asked.add_argument("--regex", metavar="PATTERN", help="a regular expression the whole answer matches")
+    asked.add_argument("--choice", metavar="TEXT", action="append", help="one of the answers allowed; repeat it")
+    asked.add_argument("--grammar", metavar="FILE", help="an EBNF (GBNF) or Lark grammar")
+    one.add_argument("--prompt", required=True, metavar="TEXT|-", help="the prompt; - reads it from stdin")
+    one.add_argument("--max-new-tokens", type=_positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
+    one.add_argument("--temperature", type=_positive(float), help="sample at this temperature; greedy without it")
+    one.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
+    one.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
+    one.add_argument("--device", default="cpu", help="where the model runs (%(default)s)")
+    one.set_defaults(command=_generate)
+
+    audit = commands.add_parser(
+        "audit", help="which keyword of a schema is enforced, by which backend, and what is lost"
+    )
+    audit.add_argument("file", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON")
+    audit.add_argument("--tokenizer", metavar="PATH", help="for this tokenizer (default: the demo model's)")
+    audit.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
+    audit.set_defaults(command=_audit)
+    return parser
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from .demo.show import show
+
+    _quiet()
+    show(arguments.n, seed=arguments.seed, temperature=arguments.temperature)
+    return 0
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    # Everything that can be wrong without the model is looked at before the model is loaded.
+    constraint = _constraint(arguments)
+    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    model, tokenizer = _load(arguments.model, arguments.tokenizer, arguments.device)
+    sampling: dict[str, Any] = {"do_sample": False}
+    if arguments.temperature is not None:
+        from transformers import set_seed
+
+        set_seed(arguments.seed)
+        sampling = {"do_sample": True, "temperature": arguments.temperature}
+    [result] = generate(
+        model,
+        tokenizer,
+        prompt,
+        constraint,
+        backend=arguments.backend,
+        max_new_tokens=arguments.max_new_tokens,
+        **sampling,
+    )
+    print(result.text)
+    if result.finish_reason == "stop":
+        return 0
+    why = {
+        "length": f"cut after {len(result.token_ids)} tokens; raise --max-new-tokens",
+        "dead_end": "no token of this vocabulary went on",
+    }
+    print(f"hf-guided: the answer did not finish: {why[result.finish_reason]}", file=sys.stderr)
+    return 1
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    constraint = coerce(_read(arguments.file))
+    if arguments.tokenizer is None:
+        from . import demo
+
+        tokenizer = demo.load_tokenizer()
+    else:
+        tokenizer = _load_tokenizer(arguments.tokenizer)
+    audit = Guide(tokenizer, len(tokenizer)).audit(constraint, arguments.backend)
+    print(audit)
+    return 0 if audit.ok else 1
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+def _constraint(arguments: argparse.Namespace) -> Constraint | None:
+    if arguments.regex is not None:
+        return Regex(arguments.regex)
+    if arguments.choice is not None:
+        return Choice(arguments.choice)
+    if arguments.grammar is not None:
+        return Grammar(_read(arguments.grammar))
+    return coerce(_read(arguments.schema))
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise _Mistake(f"cannot read {file}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise _Mistake(f"cannot read {file}: expected UTF-8 text ({error})") from error
+
+
+def _load(model: str, tokenizer: str | None, device: str) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM
+
+    _quiet()
+    if model == BUILT_IN and not Path(model).exists():
+        from . import demo
+
+        ours, our_tokenizer = demo.load()
+        return ours.to(device), our_tokenizer if tokenizer is None else _load_tokenizer(tokenizer)
+    loaded = _from_directory(AutoModelForCausalLM, model, "model", dtype="auto")
+    return loaded.to(device).eval(), _load_tokenizer(model if tokenizer is None else tokenizer)
+
+
+def _load_tokenizer(directory: str) -> Any:
+    from transformers import AutoTokenizer
+
+    return _from_directory(AutoTokenizer, directory, "tokenizer")
+
+
+def _from_directory(auto_class: Any, directory: str, what: str, **kwargs: Any) -> Any:
+    # Without this check transformers would take the path for a name on the Hub and go looking for it there.
+    if not Path(directory).is_dir():
+        raise _Mistake(
+            f"{what} directory {directory!r} does not exist; give a directory with a saved {what} "
+            "(models on the Hub have to be downloaded first, e.g. with `hf download`)"
+        )
+    try:
+        return auto_class.from_pretrained(directory, local_files_only=True, **kwargs)
+    except (OSError, ValueError, KeyError) as error:
+        raise _Mistake(f"cannot load a {what} from {directory!r}: {error}") from error
+
+
+def _positive(kind: type[int] | type[float]) -> Any:
+    def parse(text: str) -> int | float:
+        value = kind(text)
+        if not value > 0:
+            raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
+        return value
+
+    parse.__name__ = kind.__name__  # argparse names it: "invalid int value"
+    return parse
+
+
+def _quiet() -> None:
+    """No progress bar while weights load: stderr is for messages."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()

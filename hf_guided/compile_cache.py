@@ -1,0 +1,106 @@
+"""Least recently used first out, bounded in bytes; for any threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+
+class Weighed(Protocol):
+    """What knows its own size."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        ...
+
+
+Value = TypeVar("Value", bound=Weighed)
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    """What a cache has done so far; a snapshot.
+
+    Args:
+        hits: lookups that found something.
+        misses: lookups that did not.
+        evictions: entries dropped to make room, those too large to be kept at all among them.
+        entries: entries held now.
+        nbytes: bytes held now.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    entries: int = 0
+    nbytes: int = 0
+
+
+class CompileCache(Generic[Value]):
+    """A bounded cache.
+
+    Args:
+        max_bytes: the most bytes held together. A value larger than that is never kept.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
+        self._hits = self._misses = self._evictions = self._nbytes = 0
+
+    def get(self, key: Hashable) -> Value | None:
+        """The value, now the most recently used; None if it is not held."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                self._misses += 1
+                return None
+            self._hits += 1
+            self._entries.move_to_end(key)
+            return entry[0]
+
+    def put(self, key: Hashable, value: Value) -> None:
+        """Keep a value, in place of an older one under this key."""
+        nbytes = max(0, value.nbytes)  # read once: what is added is what is taken away later
+        dropped = []  # freed after the lock: a grammar's destructor may take its time
+        with self._lock:
+            if key in self._entries:
+                dropped.append(self._pop(key))
+            if nbytes > self.max_bytes:
+                self._evictions += 1
+                return
+            while self._nbytes + nbytes > self.max_bytes:
+                dropped.append(self._pop(next(iter(self._entries))))
+                self._evictions += 1
+            self._entries[key] = value, nbytes
+            self._nbytes += nbytes
+
+    def clear(self) -> None:
+        """Drop everything; the counts stay."""
+        with self._lock:
+            entries, self._entries = self._entries, OrderedDict()
+            self._nbytes = 0
+        del entries
+
+    def stats(self) -> CacheStats:
+        """The counts so far."""
+        with self._lock:
+            return CacheStats(self._hits, self._misses, self._evictions, len(self._entries), self._nbytes)
+
+    def _pop(self, key: Hashable) -> Value:
+        value, nbytes = self._entries.pop(key)
+        self._nbytes -= nbytes
+        return value
+
+    def __contains__(self, key: Hashable) -> bool:
+        with self._lock:
+            return key in self._entries
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._entries)

@@ -1,0 +1,373 @@
+"""Compiles on a few threads, once per constraint, and remembers what came out: grammar or error.
+
+- A key is (``constraint.key``, backend asked for). Per key at most one compile runs; whoever asks meanwhile waits for
+  the same one. Every caller gets a future of its own, so cancelling it takes nothing from the others; a compile that
+  all its callers cancelled before it began is left out.
+- What compiled is kept in a cache bounded in bytes. What failed because of the constraint is raised again at once;
+  what may go well next time (a package not installed, no memory, our bugs) is tried again.
+- Threads are started when there is work and hold no reference to an idle compiler: when the last reference to it goes
+  and the queue is empty, they end. They are daemons, so the interpreter's exit waits for no grammar.
+- After a fork the child has none of the parent's threads, and its locks may be held for ever: it starts anew, with an
+  empty cache and backends of its own. A future taken before the fork does not finish in the child.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import queue
+import threading
+import time
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from .backends import registry
+from .backends.base import Backend, CompiledConstraint
+from .compile_cache import CompileCache
+from .constraints import Constraint
+from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
+from .options import CompilerOptions
+from .router import AUTO, Route, route
+from .schema.audit import Audit, audit
+from .vocabulary import Vocabulary
+
+Key = tuple[str, str]
+_REPLAYED = (ConstraintError, CompileLimitExceeded)  # the constraint's fault, so it will be next time
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CompilerStats:
+    """What a compiler has done so far; a snapshot.
+
+    Args:
+        hits: answered from the cache.
+        joined: answered by a compile that was already under way.
+        misses: compiles begun.
+        replays: failures raised again from memory.
+        failures: compiles that failed.
+        evictions: grammars dropped from the cache.
+        entries: grammars in the cache now.
+        nbytes: their size in bytes.
+        compile_ms: time spent compiling, all threads together.
+    """
+
+    hits: int = 0
+    joined: int = 0
+    misses: int = 0
+    replays: int = 0
+    failures: int = 0
+    evictions: int = 0
+    entries: int = 0
+    nbytes: int = 0
+    compile_ms: float = 0.0
+
+
+class Compilation(NamedTuple):
+    """A compiled constraint and how it came to its backend."""
+
+    compiled: CompiledConstraint
+    route: Route
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.compiled.nbytes
+
+
+class Compiler:
+    """Compiles constraints for one vocabulary. Thread safe.
+
+    Args:
+        vocabulary: what to compile for.
+        options: workers, cache size, limits; None reads the defaults from the environment.
+        backends: backends by name, made on demand from the registry when None.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        options: CompilerOptions | None = None,
+        backends: Mapping[str, Backend] | None = None,
+    ) -> None:
+        self.options = CompilerOptions.from_env() if options is None else options
+        self._vocabulary = vocabulary
+        self._given = backends
+        self._finalizer: weakref.finalize[..., Compiler] | None = None
+        self._start_anew()
+        _live.add(self)
+
+    def submit(self, constraint: Constraint, backend: str = AUTO) -> Future[CompiledConstraint]:
+        """Compile in the background.
+
+        Args:
+            constraint: what to compile; with the same key it may be another's grammar that comes back, so
+                parse texts with your own.
+            backend: "auto", or the name of a backend.
+
+        Returns:
+            The caller's own future. It raises InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or
+            CompileLimitExceeded; the last also when ``result()`` has waited for ``timeout_s``.
+        """
+        return self._ask(constraint, backend, lambda compilation: compilation.compiled)
+
+    def compile(self, constraint: Constraint, backend: str = AUTO) -> CompiledConstraint:
+        """Compile and wait; see ``submit``."""
+        return self.submit(constraint, backend).result()
+
+    def audit(self, constraint: Constraint, backend: str = AUTO) -> Audit:
+        """What becomes of every keyword. Compiles too, so that the report and the compiler cannot disagree.
+
+        Args:
+            constraint: what is asked.
+            backend: "auto", or the name of a backend.
+
+        Raises:
+            InvalidConstraint: it is malformed. What cannot be enforced is reported, not raised.
+        """
+        try:
+            found = self._ask(constraint, backend, lambda compilation: compilation.route).result()
+        except UnsupportedConstraint as error:
+            return audit(constraint, None, str(error).partition("\n")[0], error.losses)
+        except CompileLimitExceeded as error:
+            return audit(constraint, None, str(error), [Loss("", constraint.kind, str(error))])
+        return audit(constraint, found.backend, found.reason, found.losses, found.considered)
+
+    def stats(self) -> CompilerStats:
+        """The counts so far."""
+        cache = self._cache.stats()
+        with self._lock:
+            return CompilerStats(
+                **self._counts,
+                evictions=cache.evictions,
+                entries=cache.entries,
+                nbytes=cache.nbytes,
+                compile_ms=self._compile_s * 1e3,
+            )
+
+    def _ask(self, constraint: Constraint, backend: str, pick: Callable[[Compilation], T]) -> Future[T]:
+        key = constraint.key, backend
+        waiter = _Waiter(pick, self.options.timeout_s)
+        with self._lock:
+            found = self._cache.get(key)
+            failure = self._failures.get(key)
+            job = self._in_flight.get(key)
+            if found is not None:
+                self._counts["hits"] += 1
+            elif failure is not None:
+                self._counts["replays"] += 1
+                self._failures.move_to_end(key)
+            elif job is not None:
+                self._counts["joined"] += 1
+                job.waiters.append(waiter)
+            else:
+                self._counts["misses"] += 1
+                self._in_flight[key] = _Job(key, constraint, [waiter])
+                self._pool.submit(lambda: self._run(key))
+        if found is not None:
+            waiter.finish(found)
+        elif failure is not None:
+            waiter.fail(failure)
+        return waiter
+
+    def _run(self, key: Key) -> None:
+        """On a worker: one compile, from the queue to its callers."""
+        with self._lock:
+            job = self._in_flight[key]
+            if all(waiter.cancelled() for waiter in job.waiters):
+                del self._in_flight[key]
+                self._counts["misses"] -= 1
+                return
+        compilation, failure = None, None
+        began = time.perf_counter()
+        try:
+            compilation = self._compile(job.constraint, key[1])
+        except BaseException as error:  # whatever it is belongs to the callers; the thread goes on
+            failure = error
+        seconds = time.perf_counter() - began
+        if compilation is not None:
+            self._cache.put(key, compilation)  # before it leaves the flight: no gap in which it would start again
+        with self._lock:
+            self._compile_s += seconds
+            if failure is not None:
+                self._counts["failures"] += 1
+                if isinstance(failure, _REPLAYED):
+                    self._remember(key, failure)
+            del self._in_flight[key]  # from here on nobody joins, so the list of waiters is complete
+        for waiter in job.waiters:
+            if compilation is not None:
+                waiter.finish(compilation)
+            elif failure is not None:
+                waiter.fail(failure)
+
+    def _compile(self, constraint: Constraint, backend: str) -> Compilation:
+        constraint.check()
+        refused: dict[str, tuple[Loss, ...]] = {}
+        limit: CompileLimitExceeded | None = None
+        while True:
+            try:
+                chosen = route(constraint, backend, self._backends, refused)
+            except UnsupportedConstraint as error:
+                if limit is None:
+                    raise
+                # A backend would enforce it, were it smaller.
+                raise CompileLimitExceeded(str(error)) from limit
+            if chosen.losses and constraint.on_unsupported == "warn":
+                self._warn(constraint, chosen)
+            try:
+                return Compilation(self._backends[chosen.backend].compile(constraint), chosen)
+            except (UnsupportedConstraint, CompileLimitExceeded) as error:
+                if backend != AUTO:
+                    raise
+                losses = error.losses if isinstance(error, UnsupportedConstraint) else ()
+                limit = error if isinstance(error, CompileLimitExceeded) else limit
+                refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
+
+    def _warn(self, constraint: Constraint, chosen: Route) -> None:
+        with self._lock:
+            if constraint.key in self._warned:
+                return
+            self._warned.add(constraint.key)
+        lost = "\n  ".join(map(str, chosen.losses))
+        warnings.warn(f"{chosen.backend} does not enforce all of the schema:\n  {lost}", stacklevel=2)
+
+    def _remember(self, key: Key, failure: Exception) -> None:
+        # Without its traceback, which would hold every frame of the compile.
+        self._failures[key] = _bare(failure)
+        while len(self._failures) > self.options.max_failures:
+            self._failures.popitem(last=False)
+
+    def _start_anew(self) -> None:
+        """At birth, and in the child of a fork."""
+        self._lock = threading.Lock()
+        self._backends = _OnDemand(self._vocabulary) if self._given is None else self._given
+        self._cache: CompileCache[Compilation] = CompileCache(self.options.cache_bytes)
+        self._failures: OrderedDict[Key, Exception] = OrderedDict()
+        self._in_flight: dict[Key, _Job] = {}
+        self._warned: set[str] = set()
+        self._counts = dict.fromkeys(("hits", "joined", "misses", "replays", "failures"), 0)
+        self._compile_s = 0.0
+        self._pool = _Pool(self.options.workers)
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        # It must hold the queue alone: the pool's owner could never be freed otherwise.
+        self._finalizer = weakref.finalize(self, _Pool.stop, self._pool.jobs, self.options.workers)
+        self._finalizer.atexit = False
+
+
+@dataclass
+class _Job:
+    """A compile under way and those who wait for it."""
+
+    key: Key
+    constraint: Constraint
+    waiters: list[_Waiter[Any]] = field(default_factory=list)
+
+
+class _Waiter(Future[T], Generic[T]):
+    """One caller's future."""
+
+    def __init__(self, pick: Callable[[Compilation], T], timeout_s: float | None) -> None:
+        super().__init__()
+        self._pick = pick
+        self._timeout_s = timeout_s
+
+    def result(self, timeout: float | None = None) -> T:
+        """As Future.result; without a timeout of its own it gives up after the compiler's."""
+        try:
+            return super().result(self._timeout_s if timeout is None else timeout)
+        except FutureTimeoutError:
+            if timeout is not None or self.done():
+                raise
+            raise CompileLimitExceeded(
+                f"not compiled within {self._timeout_s} s (it goes on in the background); make the constraint smaller, "
+                "or raise CompilerOptions.timeout_s"
+            ) from None
+
+    def finish(self, compilation: Compilation) -> None:
+        if self.set_running_or_notify_cancel():
+            self.set_result(self._pick(compilation))
+
+    def fail(self, error: BaseException) -> None:
+        if self.set_running_or_notify_cancel():
+            # Each caller raises its own copy: raising writes a traceback into the exception.
+            self.set_exception(_bare(error) if isinstance(error, _REPLAYED) else error)
+
+
+class _Pool:
+    """Daemon threads, started when there is more work than idle ones."""
+
+    def __init__(self, workers: int) -> None:
+        self.jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._workers = workers
+        self._started = 0
+        self._idle = threading.Semaphore(0)
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Queue a job; the caller holds the compiler's lock."""
+        self.jobs.put(job)
+        if not self._idle.acquire(blocking=False) and self._started < self._workers:
+            self._started += 1
+            threading.Thread(
+                target=_work, args=(self.jobs, self._idle), name=f"hf_guided-compile-{self._started}", daemon=True
+            ).start()
+
+    @staticmethod
+    def stop(jobs: queue.SimpleQueue[Callable[[], None] | None], workers: int) -> None:
+        """Let every thread end when it comes to it."""
+        for _ in range(workers):
+            jobs.put(None)
+
+
+def _work(jobs: queue.SimpleQueue[Callable[[], None] | None], idle: threading.Semaphore) -> None:
+    while True:
+        job = jobs.get()
+        if job is None:
+            return
+        job()
+        del job  # it holds the compiler, which could not be freed while this thread waits for the next one
+        idle.release()
+
+
+class _OnDemand(Mapping[str, Backend]):
+    """The registry's backends for one vocabulary, each made when first asked for."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._made: dict[str, Backend] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> Backend:
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = registry.create(name, self._vocabulary)
+            return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(registry.available())
+
+    def __len__(self) -> int:
+        return len(registry.available())
+
+
+def _bare(error: Exception) -> Exception:
+    """The same error without its traceback and causes, and so without the frames they hold."""
+    return copy.copy(error)
+
+
+_live: weakref.WeakSet[Compiler] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for compiler in list(_live):
+        compiler._start_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

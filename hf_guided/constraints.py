@@ -1,0 +1,541 @@
+"""What is asked of a row's text: frozen, hashable values.
+
+A constraint copies what it is given, so changing a schema dict afterwards changes nothing. Two constraints with the
+same ``key`` have the same language and share one compiled grammar; they may still differ in how they parse the text
+back, so parse with the constraint the caller gave, not with the one that was compiled.
+
+Constructors refuse what is malformed. Two checks need more time than a constructor should take and are done when a
+constraint is compiled or audited: a schema against its metaschema (``check()``, about a millisecond), and the rules
+of a grammar (its engine).
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from . import json_text
+from .cache_keys import digest, normal_form
+from .errors import InvalidConstraint
+from .json_text import shorten
+from .python_types import adapter_of, schema_of
+
+Whitespace = Literal["flexible", "compact"]
+Extra = Literal["forbid", "allow"]
+OnUnsupported = Literal["error", "warn", "validate"]
+Syntax = Literal["lark", "gbnf"]
+
+TOOL_WHITESPACE = 20  # white space characters in a row inside a call's arguments; without a bound it may never end
+
+
+class Constraint:
+    """Base of everything that can be asked of a row."""
+
+    kind: ClassVar[str]
+    on_unsupported: OnUnsupported = "error"
+
+    @cached_property
+    def key(self) -> str:
+        """Sha256 that is the same for constraints with the same language and the same demands on a backend."""
+        return digest(self.kind, *self._identity())
+
+    def _identity(self) -> Sequence[Any]:
+        """What tells this constraint from others of its kind, as JSON values."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """The checks that are too slow for the constructor; raises InvalidConstraint."""
+
+    def parse(self, text: str) -> Any:
+        """The value of a finished text.
+
+        Args:
+            text: a text in the constraint's language.
+
+        Raises:
+            ValueError: the text is not in the language (json.JSONDecodeError, pydantic.ValidationError ...).
+        """
+        return text
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class JsonSchema(Constraint):
+    """JSON text that is valid against a JSON Schema.
+
+    Args:
+        schema: a dict or bool, JSON text of one, or a Python type: Pydantic model, dataclass, TypedDict, Enum,
+            list[int], Literal, Annotated ... (whatever Pydantic's TypeAdapter takes). A type is also what ``parse``
+            gives back.
+        whitespace: "flexible" (bounded) or "compact" (none at all).
+        extra: whether objects whose schema says nothing about additional properties may have some:
+            "forbid" or "allow" (as JSON Schema itself says).
+        max_depth: how deep a recursive schema may nest; None leaves it to the backend.
+        registry: documents that remote ``$ref`` may name, by URI.
+        on_unsupported: what to do with keywords that no backend enforces: "error", "warn" (leave them out), or
+            "validate" (leave them out, and validate the finished text).
+
+    Raises:
+        InvalidConstraint: not a schema, not JSON, or an unknown option.
+    """
+
+    kind: ClassVar[str] = "json_schema"
+
+    schema_json: str
+    whitespace: Whitespace
+    extra: Extra
+    max_depth: int | None
+    registry_json: str | None
+    on_unsupported: OnUnsupported
+    # Not hashed: Annotated may hold what has no hash.
+    python_type: Any = field(hash=False)
+
+    def __init__(
+        self,
+        schema: Any,
+        whitespace: Whitespace = "flexible",
+        extra: Extra = "forbid",
+        max_depth: int | None = None,
+        registry: Mapping[str, Any] | None = None,
+        on_unsupported: OnUnsupported = "error",
+    ) -> None:
+        python_type = None
+        if isinstance(schema, str):
+            schema = json_text.loads(schema, "JSON Schema")
+            _expect_schema(schema, "JSON Schema text")
+        elif isinstance(schema, Mapping):
+            schema = dict(schema)
+        elif not isinstance(schema, bool):
+            python_type = schema
+            schema = schema_of(python_type)
+        if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
+            raise InvalidConstraint(f"max_depth: expected an int of 1 or more, or None, got {max_depth!r}")
+        _set(
+            self,
+            schema_json=json_text.dumps(schema, "JSON Schema"),
+            whitespace=_one_of("whitespace", whitespace, Whitespace),
+            extra=_one_of("extra", extra, Extra),
+            max_depth=max_depth,
+            registry_json=None if not registry else _registry_json(registry),
+            on_unsupported=_one_of("on_unsupported", on_unsupported, OnUnsupported),
+            python_type=python_type,
+        )
+
+    @property
+    def schema(self) -> dict[str, Any] | bool:
+        """The JSON Schema, a fresh copy."""
+        return json.loads(self.schema_json)  # type: ignore[no-any-return]
+
+    @property
+    def registry(self) -> dict[str, Any]:
+        """The documents remote ``$ref`` may name, by URI, a fresh copy."""
+        return json.loads(self.registry_json or "{}")  # type: ignore[no-any-return]
+
+    def _identity(self) -> Sequence[Any]:
+        # Registry documents are compared as they are: a pointer from elsewhere may lead anywhere into them.
+        options = self.whitespace, self.extra, self.max_depth, self.registry_json, self.on_unsupported
+        return normal_form(self.schema), *options
+
+    def check(self) -> None:
+        """Validate the schema against its metaschema.
+
+        Raises:
+            InvalidConstraint: with the JSON pointer of the first thing that is wrong.
+        """
+        from jsonschema.exceptions import SchemaError
+        from jsonschema.validators import Draft202012Validator, validator_for
+
+        schema = self.schema
+        try:
+            validator_for(schema, default=Draft202012Validator).check_schema(schema)
+        except SchemaError as error:
+            pointer = "/" + "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in error.absolute_path)
+            raise InvalidConstraint(f"not a valid JSON Schema, at {pointer}: {error.message}") from None
+        except RecursionError:
+            raise InvalidConstraint("the JSON Schema is nested too deeply; flatten it with $defs and $ref") from None
+
+    def parse(self, text: str) -> Any:
+        """The JSON value, or an instance of the type this was made from."""
+        if self.python_type is None:
+            return json.loads(text)
+        return adapter_of(self.python_type).validate_json(text)
+
+    def __repr__(self) -> str:
+        made_from = self.schema_json if self.python_type is None else repr(self.python_type)
+        return f"JsonSchema({shorten(made_from)[1:-1]}, whitespace={self.whitespace!r}, extra={self.extra!r})"
+
+
+@dataclass(frozen=True)
+class JsonObject(Constraint):
+    """Any JSON object.
+
+    Args:
+        whitespace: "flexible" (bounded) or "compact" (none at all).
+    """
+
+    kind: ClassVar[str] = "json_object"
+
+    whitespace: Whitespace = "flexible"
+
+    def __post_init__(self) -> None:
+        _one_of("whitespace", self.whitespace, Whitespace)
+
+    def _identity(self) -> Sequence[Any]:
+        return (self.whitespace,)
+
+    def parse(self, text: str) -> Any:
+        """The object as a dict."""
+        return json.loads(text)
+
+
+@dataclass(frozen=True, init=False)
+class Regex(Constraint):
+    """Text that a regular expression matches from beginning to end (``re.fullmatch``).
+
+    Args:
+        pattern: in the syntax of Python's `re`. The flags IGNORECASE and DOTALL are kept; the others are refused.
+
+    Raises:
+        InvalidConstraint: it does not compile, is a bytes pattern, or has a flag that engines do not know.
+    """
+
+    kind: ClassVar[str] = "regex"
+
+    pattern: str
+
+    def __init__(self, pattern: str | re.Pattern[str]) -> None:
+        compiled = _compiled(pattern)
+        unknown = re.RegexFlag(compiled.flags) & ~(re.UNICODE | re.DEBUG | re.IGNORECASE | re.DOTALL)
+        if unknown:
+            name, advice = next((name, text) for name, text in _FLAG_ADVICE.items() if unknown & re.RegexFlag[name])
+            raise InvalidConstraint(f"expected no regex flags but IGNORECASE and DOTALL, got {name}; {advice}")
+        # Flags move to one place, so that re.compile("a", re.I) and "(?i)a" are one constraint.
+        body = re.sub(r"\A(\(\?[aiLmsux]+\))+", "", compiled.pattern)
+        letters = "i" * bool(compiled.flags & re.IGNORECASE) + "s" * bool(compiled.flags & re.DOTALL)
+        _set(self, pattern=f"(?{letters}){body}" if letters else body)
+
+    def _identity(self) -> Sequence[Any]:
+        return (self.pattern,)
+
+    def parse(self, text: str) -> re.Match[str]:
+        """The match."""
+        match = re.fullmatch(self.pattern, text)
+        if match is None:
+            raise ValueError(f"{shorten(text)} does not match {self.pattern!r}")
+        return match
+
+
+@dataclass(frozen=True, init=False)
+class Choice(Constraint):
+    """One of several texts, as they are (no JSON quotes).
+
+    Args:
+        options: strings in order, repeats are dropped; or an Enum class or Literal of strings. The empty string
+            means "or nothing at all" and needs another option beside it.
+
+    Raises:
+        InvalidConstraint: no options, or one that is not a string.
+    """
+
+    kind: ClassVar[str] = "choice"
+
+    options: tuple[str, ...]
+
+    def __init__(self, options: Any) -> None:
+        if isinstance(options, enum.EnumMeta):
+            options = [member.value for member in options]  # type: ignore[var-annotated]
+        elif typing.get_origin(options) is Literal:
+            options = typing.get_args(options)
+        if not isinstance(options, (list, tuple)):
+            raise InvalidConstraint(
+                f"Choice: expected a list of strings, got {options!r} of type {type(options).__name__}; "
+                "write hg.Choice(['yes', 'no'])"
+            )
+        for index, option in enumerate(options):
+            if not isinstance(option, str):
+                raise InvalidConstraint(
+                    f"Choice: expected strings, got {option!r} of type {type(option).__name__} at index {index}; "
+                    "for other JSON values use hg.JsonSchema({'enum': [...]})"
+                )
+            _expect_utf8(option, "Choice")
+        unique = tuple(dict.fromkeys(map(str, options)))
+        if unique in ((), ("",)):
+            raise InvalidConstraint(f"Choice: expected at least one option with text in it, got {list(unique)!r}")
+        _set(self, options=unique)
+
+    def _identity(self) -> Sequence[Any]:
+        return (self.options,)
+
+    def parse(self, text: str) -> str:
+        """The option."""
+        if text not in self.options:
+            raise ValueError(f"{shorten(text)} is none of the options {shorten(str(list(self.options)))}")
+        return text
+
+
+@dataclass(frozen=True, init=False)
+class Grammar(Constraint):
+    """Text in the language of a context-free grammar.
+
+    Args:
+        text: Lark (``start: "a" b``; starts at ``start``) or GBNF (``root ::= "a" b``; starts at ``root``).
+        syntax: "lark" or "gbnf" ("ebnf" is another name for it); None looks at the first rule.
+
+    Raises:
+        InvalidConstraint: the syntax cannot be told. A rule that is not defined is found when it is compiled.
+    """
+
+    kind: ClassVar[str] = "grammar"
+
+    text: str
+    syntax: Syntax
+
+    def __init__(self, text: str, syntax: Syntax | Literal["ebnf"] | None = None) -> None:
+        if not isinstance(text, str):
+            raise InvalidConstraint(f"Grammar: expected its text as a string, got {type(text).__name__}")
+        _expect_utf8(text, "Grammar")
+        known: Syntax
+        if syntax is None:
+            known = _detect_syntax(text)
+        else:
+            known = _one_of("syntax", "gbnf" if syntax == "ebnf" else syntax, Syntax)
+        _set(self, text=text, syntax=known)
+
+    def _identity(self) -> Sequence[Any]:
+        return self.syntax, self.text
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class StructuralTag(Constraint):
+    """Free text with constrained stretches between tags, as xgrammar describes it.
+
+    Args:
+        tag: a dict, its JSON text, or an `xgrammar.StructuralTag`.
+
+    Raises:
+        InvalidConstraint: not an object, or of another type.
+    """
+
+    kind: ClassVar[str] = "structural_tag"
+
+    tag_json: str
+
+    def __init__(self, tag: Any) -> None:
+        if hasattr(tag, "model_dump_json") and not isinstance(tag, type):
+            tag = tag.model_dump_json()
+        if isinstance(tag, str):
+            tag = json_text.loads(tag, "structural tag")
+        if not isinstance(tag, Mapping):
+            raise InvalidConstraint(f"StructuralTag: expected a dict, JSON text or xgrammar object, got {tag!r}")
+        if tag.get("type", "structural_tag") != "structural_tag" or not ("format" in tag or "structures" in tag):
+            raise InvalidConstraint(
+                'StructuralTag: expected {"type": "structural_tag", "format": {...}} '
+                f'or {{"structures": [...], "triggers": [...]}}, got {shorten(str(dict(tag)))}'
+            )
+        _set(self, tag_json=json_text.dumps(dict(tag), "structural tag"))
+
+    @property
+    def tag(self) -> dict[str, Any]:
+        """The structural tag, a fresh copy."""
+        return json.loads(self.tag_json)  # type: ignore[no-any-return]
+
+    def _identity(self) -> Sequence[Any]:
+        return (self.tag_json,)
+
+    def __repr__(self) -> str:
+        return f"StructuralTag({shorten(self.tag_json)[1:-1]})"
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class ToolCalls(Constraint):
+    """Text in which every tool call names a given tool and has arguments valid against its schema.
+
+    Args:
+        tools: OpenAI tool dicts (``{"type": "function", "function": {...}}``) or documented Python functions, as
+            `apply_chat_template(tools=...)` takes them.
+        format: how the model writes its calls: a format name of xgrammar's `get_model_structural_tag`.
+        choice: "auto" (text or calls), "required" (at least one call), "none" (no calls), or the name of one tool
+            (also as ``{"type": "function", "function": {"name": ...}}``).
+        parallel: whether there may be more than one call.
+
+    Raises:
+        InvalidConstraint: a tool that cannot be described, no tools where one is needed, or an unknown choice.
+    """
+
+    kind: ClassVar[str] = "tool_calls"
+
+    tools_json: str
+    format: str
+    choice: str
+    parallel: bool
+
+    def __init__(
+        self,
+        tools: Sequence[Mapping[str, Any] | Callable[..., Any]],
+        format: str = "qwen_3",
+        choice: str | Mapping[str, Any] = "auto",
+        parallel: bool = True,
+    ) -> None:
+        if not isinstance(tools, (list, tuple)):
+            raise InvalidConstraint(f"ToolCalls: expected a list of tools, got {type(tools).__name__}")
+        dicts = [_tool_dict(tool, index) for index, tool in enumerate(tools)]
+        names = [tool["function"]["name"] for tool in dicts]
+        if len(set(names)) < len(names):
+            raise InvalidConstraint(f"ToolCalls: expected every tool to have its own name, got {names}")
+        if isinstance(choice, Mapping):
+            choice = _chosen_name(choice)
+        if choice not in ("auto", "required", "none") and choice not in names:
+            raise InvalidConstraint(
+                f"ToolCalls.choice: expected 'auto', 'required', 'none' or one of {names}, got {choice!r}"
+            )
+        if choice == "required" and not names:
+            raise InvalidConstraint("ToolCalls: choice 'required' needs at least one tool, got none")
+        _set(
+            self, tools_json=json_text.dumps(dicts, "tools"), format=str(format), choice=choice, parallel=bool(parallel)
+        )
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools as OpenAI dicts, a fresh copy."""
+        return json.loads(self.tools_json)  # type: ignore[no-any-return]
+
+    def structural_tag(self) -> StructuralTag:
+        """The same language as a structural tag.
+
+        Raises:
+            InvalidConstraint: an unknown format, or a tool the format cannot write.
+        """
+        from xgrammar import get_model_structural_tag
+
+        choice: Any = self.choice
+        if choice not in ("auto", "required", "none"):
+            choice = {"type": "function", "function": {"name": choice}}
+        try:
+            tag = get_model_structural_tag(
+                self.format,
+                # Without "strict" the library would drop the schema of a tool that says "strict": false.
+                [{**tool, "function": {**tool["function"], "strict": True}} for tool in self.tools],
+                choice,
+                reasoning="disabled",  # it has a gate of its own, in front of every constraint
+                max_whitespace_cnt=TOOL_WHITESPACE,
+                parallel_tool_calls=self.parallel,
+            )
+        except ValueError as error:
+            raise InvalidConstraint(f"ToolCalls: {error}") from None
+        return StructuralTag(tag)
+
+    def check(self) -> None:
+        """Check that the format exists and can write these tools; raises InvalidConstraint."""
+        self.structural_tag()
+
+    def _identity(self) -> Sequence[Any]:
+        return self.tools_json, self.format, self.choice, self.parallel
+
+    def __repr__(self) -> str:
+        names = [tool["function"]["name"] for tool in self.tools]
+        return f"ToolCalls({names}, format={self.format!r}, choice={self.choice!r}, parallel={self.parallel})"
+
+
+_FLAG_ADVICE = {
+    "VERBOSE": "remove the blanks and comments from the pattern",
+    "MULTILINE": "the whole output is matched, so ^ and $ are not needed",
+    "ASCII": "spell the class out, e.g. [0-9] for \\d",
+}
+
+
+def _set(constraint: Constraint, **values: Any) -> None:
+    for name, value in values.items():
+        object.__setattr__(constraint, name, value)  # the way into a frozen dataclass
+
+
+def _one_of(name: str, value: Any, allowed: Any) -> Any:
+    known = typing.get_args(allowed)
+    if value not in known:
+        raise InvalidConstraint(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}")
+    return value
+
+
+def _expect_schema(schema: Any, what: str) -> None:
+    if not isinstance(schema, (dict, bool)):
+        raise InvalidConstraint(f"{what}: expected an object or a bool, got {schema!r} of type {type(schema).__name__}")
+
+
+def _expect_utf8(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidConstraint(f"{what}: expected text that UTF-8 can write, got a lone surrogate: {error}") from None
+
+
+def _registry_json(registry: Mapping[str, Any]) -> str:
+    if not isinstance(registry, Mapping):
+        raise InvalidConstraint(f"registry: expected a mapping of URI to document, got {type(registry).__name__}")
+    for uri, document in registry.items():
+        _expect_schema(document, f"registry[{uri!r}]")
+    return json_text.dumps({uri: registry[uri] for uri in sorted(registry)}, "registry")
+
+
+def _compiled(pattern: Any) -> re.Pattern[str]:
+    text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+    if not isinstance(text, str):
+        raise InvalidConstraint(f"Regex: expected a str pattern, got {text!r} of type {type(text).__name__}")
+    _expect_utf8(text, "Regex")
+    try:
+        return pattern if isinstance(pattern, re.Pattern) else re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidConstraint(
+            f"Regex: {shorten(text)} does not compile: {error}; write it as Python's re takes it"
+        ) from None
+
+
+_GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
+_LARK_RULE = re.compile(r"^[ \t]*[?!]*\w+(\.\d+)?(\[[^\]]*\])?\s*:(?!:=)", re.MULTILINE)
+
+
+def _detect_syntax(text: str) -> Syntax:
+    gbnf, lark = _GBNF_RULE.search(text), _LARK_RULE.search(text)
+    if gbnf and (lark is None or gbnf.start() <= lark.start()):
+        return "gbnf"
+    if lark:
+        return "lark"
+    raise InvalidConstraint(
+        f'Grammar: expected rules like `start: "a"` (Lark) or `root ::= "a"` (GBNF), got {shorten(text)}; '
+        'say which with syntax="lark" or syntax="gbnf"'
+    )
+
+
+def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
+    where = f"tools[{index}]"
+    if callable(tool):
+        from transformers.utils import get_json_schema
+
+        try:
+            return get_json_schema(tool)  # type: ignore[no-any-return]
+        except Exception as error:  # a docstring or type hint it cannot read; the reasons have no common class
+            raise InvalidConstraint(f"{where}: {getattr(tool, '__name__', tool)!r} is no tool: {error}") from error
+    if not isinstance(tool, Mapping):
+        raise InvalidConstraint(f"{where}: expected a tool dict or a function, got {tool!r}")
+    function = tool.get("function")
+    if tool.get("type") != "function" or not isinstance(function, Mapping):
+        raise InvalidConstraint(
+            f'{where}: expected {{"type": "function", "function": {{...}}}}, got {shorten(str(dict(tool)))}'
+        )
+    if not isinstance(function.get("name"), str) or not function["name"]:
+        raise InvalidConstraint(f"{where}.function.name: expected a name, got {function.get('name')!r}")
+    if not isinstance(function.get("parameters", {}), (dict, type(None))):
+        raise InvalidConstraint(f"{where}.function.parameters: expected a schema, got {function['parameters']!r}")
+    return {**tool, "function": dict(function)}
+
+
+def _chosen_name(choice: Mapping[str, Any]) -> str:
+    function = choice.get("function")
+    if choice.get("type") != "function" or not isinstance(function, Mapping) or "name" not in function:
+        raise InvalidConstraint(
+            f'ToolCalls.choice: expected {{"type": "function", "function": {{"name": ...}}}}, got {dict(choice)!r}'
+        )
+    return str(function["name"])

@@ -1,0 +1,186 @@
+"""``hg.generate``: prompts or chats and constraints in, parsed values out."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from .coerce import coerce_batch
+from .errors import BatchSizeError
+from .guide import Guide
+from .hf.compat import generation_eos_token_ids, logits_width
+from .hf.generation_settings import GenerationSettings
+from .result import GuidedResult
+from .vocabulary import Vocabulary
+
+# transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
+DEFAULT_MAX_NEW_TOKENS = 512
+
+_guides: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Guide]] = weakref.WeakKeyDictionary()
+
+
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
+    *,
+    guide: Guide | None = None,
+    backend: str = "auto",
+    prefix: str | Sequence[str | None] | None = None,
+    on_violation: str = "close",
+    batch_size: int = 8,
+    progress: bool | None = None,
+    **generate_kwargs: Any,
+) -> list[GuidedResult]:
+    """Generate and read back, in whatever generation mode the arguments ask for.
+
+    Args:
+        model: a transformers model that can generate.
+        tokenizer: its tokenizer.
+        prompts: a text, a chat (list of messages with "role" and "content"), or a list of texts and chats. Chats go
+            through the tokenizer's chat template.
+        constraint: one for all prompts, or a list with one per prompt (None = free). A list of strings is one Choice.
+        guide: a Guide for this tokenizer and model, if there is one already; otherwise one is made and kept.
+        backend: "auto", or the name of a backend.
+        prefix: beginning of the answer, put behind the prompt and in front of the result's text; one, or one per
+            prompt.
+        on_violation: "close" or "raise", see ``Guide.logits_processor``.
+        batch_size: prompts per ``model.generate`` call; 1 where assisted generation or prompt lookup is asked for.
+        progress: whether to show a progress bar; None shows one on a terminal when there are several batches.
+        **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
+            generation config.
+
+    Returns:
+        One GuidedResult per prompt, in order; with ``num_return_sequences``, that many neighbours per prompt.
+
+    Raises:
+        InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
+        BatchSizeError: the number of constraints or prefixes is not the number of prompts.
+        StopTokenError: generate() would stop at no token at all.
+        EmptyIntersection: the generation settings forbid what the constraint needs.
+    """
+    guide = guide_for(tokenizer, model) if guide is None else guide
+    batch = _as_prompts(prompts)
+    asked = coerce_batch(constraint)
+    constraints = _one_each("constraint", asked, len(batch), several=isinstance(asked, list))
+    prefixes = _one_each("prefix", prefix, len(batch), several=isinstance(prefix, (list, tuple)))
+    settings = GenerationSettings(model, generate_kwargs)
+    stops = settings.stop_token_ids()
+    # A bad constraint raises here, before any prompt is run.
+    settings.check_against([None if one is None else guide.compile(one, backend) for one in constraints])
+    pad_token_id = settings.get("pad_token_id")
+    pad_token_id = stops[0] if pad_token_id is None else pad_token_id
+    generate_kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **_default_length(settings))
+    theirs = generate_kwargs.pop("logits_processor", None) or []
+    step = 1 if settings.one_at_a_time else batch_size
+
+    results: list[GuidedResult] = []
+    silent = len(batch) <= step if progress is None else not progress
+    with tqdm(total=len(batch), unit="prompt", disable=silent or (None if progress is None else False)) as bar:
+        for first in range(0, len(batch), step):
+            rows = range(first, min(first + step, len(batch)))
+            inputs = _pad(
+                [_encode(guide.vocabulary, batch[i], prefixes[i] or "") for i in rows], pad_token_id, model
+            )
+            processor = guide.logits_processor(
+                [constraints[i] for i in rows],
+                backend=backend,
+                prefix=[prefixes[i] for i in rows],
+                stop_token_ids=stops,
+                on_violation=on_violation,
+            )
+            output = model.generate(**inputs, **generate_kwargs, logits_processor=[*theirs, processor])
+            sequences = output if isinstance(output, Tensor) else output.sequences
+            start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+            copies = len(sequences) // len(rows)
+            for place, token_ids in enumerate(sequences[:, start:].tolist()):
+                i = rows[place // copies]
+                results.append(
+                    guide.read(
+                        constraints[i],
+                        token_ids,
+                        backend=backend,
+                        prefix=prefixes[i],
+                        stop_token_ids=stops,
+                        stats=processor.stats,
+                    )
+                )
+            bar.update(len(rows))
+    return results
+
+
+def guide_for(tokenizer: Any, model: Any) -> Guide:
+    """The Guide that ``generate`` keeps for a tokenizer and a model's width and stop tokens."""
+    kept = _guides.setdefault(tokenizer, {})
+    key = logits_width(model), generation_eos_token_ids(model), len(tokenizer)
+    if key not in kept:
+        kept[key] = Guide(tokenizer, model)
+    return kept[key]
+
+
+def _default_length(settings: GenerationSettings) -> dict[str, int]:
+    given = settings.get("max_new_tokens") is not None or settings.get("max_length") is not None
+    return {} if given else {"max_new_tokens": DEFAULT_MAX_NEW_TOKENS}
+
+
+def _as_prompts(prompts: Any) -> list[Any]:
+    if isinstance(prompts, str) or (isinstance(prompts, (list, tuple)) and prompts and _is_message(prompts[0])):
+        return [prompts]
+    if isinstance(prompts, (list, tuple)) and all(
+        isinstance(prompt, str) or (prompt and all(map(_is_message, prompt))) for prompt in prompts
+    ):
+        return list(prompts)
+    raise TypeError(
+        "expected a text, a chat (list of messages with 'role' and 'content'), or a list of those, "
+        f"got {type(prompts).__name__}: {str(prompts)[:80]}"
+    )
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, Mapping) and "role" in value
+
+
+def _one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any]:
+    if not several:
+        return [value] * prompts
+    if len(value) != prompts:
+        raise BatchSizeError(
+            f"expected one {what} for all prompts or one for each of {prompts}, got {len(value)}; None is a free row"
+        )
+    return list(value)
+
+
+def _encode(vocabulary: Vocabulary, prompt: Any, prefix: str) -> list[int]:
+    tokenizer = vocabulary.tokenizer
+    if isinstance(prompt, str):
+        return list(tokenizer(prompt + prefix)["input_ids"])
+    ids = list(
+        tokenizer.apply_chat_template(list(prompt), tokenize=True, add_generation_prompt=True, return_dict=False)
+    )
+    if not prefix:
+        return ids
+    own = list(tokenizer.encode(prefix, add_special_tokens=False))
+    # A tokenizer that puts a space in front of every text would not write the prefix as it is.
+    return ids + (own if vocabulary.decode_bytes(own) == prefix.encode() else vocabulary.encode_bytes(prefix.encode()))
+
+
+def _pad(rows: Sequence[Sequence[int]], pad_token_id: int, model: Any) -> dict[str, Tensor]:
+    """Rows of ids as a batch: padded left for a decoder, right for an encoder.
+
+    Returns:
+        input_ids and attention_mask, (rows, longest) int64 on the model's device.
+    """
+    longest = max(map(len, rows))
+    input_ids = torch.full((len(rows), longest), pad_token_id)
+    attention_mask = torch.zeros(len(rows), longest, dtype=torch.long)
+    for i, ids in enumerate(rows):
+        place = slice(0, len(ids)) if model.config.is_encoder_decoder else slice(longest - len(ids), longest)
+        input_ids[i, place] = torch.tensor(ids)
+        attention_mask[i, place] = 1
+    return {"input_ids": input_ids.to(model.device), "attention_mask": attention_mask.to(model.device)}

@@ -1,0 +1,197 @@
+"""A tokenizer and a model's logits width, bound once: compiles, caches, audits, and makes the seams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from .backends.base import CompiledConstraint
+from .coerce import coerce, coerce_batch
+from .compiler import Compiler
+from .constraints import Constraint
+from .errors import BatchSizeError, StopTokenError
+from .hf.compat import generation_eos_token_ids, logits_width
+from .hf.logits_processor import GuidedLogitsProcessor
+from .options import CompilerOptions
+from .result import GuidedResult, read_output
+from .schema.audit import Audit
+from .session import Request, Session, SessionStats
+from .vocabulary import Vocabulary
+
+
+class Guide:
+    """Guides generation for one tokenizer and one width of logits. Thread safe; meant to live as long as the model.
+
+    Args:
+        tokenizer: a transformers tokenizer with exact bytes (byte-level BPE, SentencePiece, Tekken, Unigram, ByT5).
+        model: a PreTrainedModel, a config, or the width of the logits as int. The width is often more than
+            ``len(tokenizer)``. A model also tells its generation config's stop tokens.
+        stop_token_ids: further tokens that end a row; generate() has to know them too.
+        options: workers, cache size and limits of the compiler.
+
+    Raises:
+        UnsupportedTokenizer: a tokenizer whose tokens have no exact bytes (WordPiece).
+        VocabularySizeError: the logits are narrower than the vocabulary.
+        StopTokenError: there is no stop token, or one of ``stop_token_ids`` is unknown to the generation config.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        model: Any,
+        *,
+        stop_token_ids: Sequence[int] = (),
+        options: CompilerOptions | None = None,
+    ):
+        known = generation_eos_token_ids(model)
+        unknown = sorted(set(stop_token_ids) - set(known))
+        if unknown and hasattr(model, "generation_config"):
+            raise StopTokenError(
+                f"stop tokens {unknown} are unknown to model.generation_config (eos_token_id={sorted(known)}): generate() "
+                f"would not end a row there; set model.generation_config.eos_token_id = {sorted({*known, *unknown})}"
+            )
+        self.vocabulary = Vocabulary.from_tokenizer(
+            tokenizer, padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
+        )
+        self._compiler = Compiler(self.vocabulary, options)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer this guide was made for."""
+        return self.vocabulary.tokenizer
+
+    def audit(self, constraint: Any, backend: str = "auto") -> Audit:
+        """Which part of a constraint is enforced, by which backend and why that one, and what would be lost.
+
+        Args:
+            constraint: a constraint, or a plain form of one.
+            backend: "auto", or the name of a backend.
+
+        Raises:
+            InvalidConstraint: the constraint is malformed. What cannot be enforced is reported, not raised.
+        """
+        return self._compiler.audit(_required(constraint), backend)
+
+    def submit(self, constraint: Any, backend: str = "auto") -> Future[CompiledConstraint]:
+        """Compile on the pool; equal constraints share one future. See ``compile``."""
+        return self._compiler.submit(_required(constraint), backend)
+
+    def compile(self, constraint: Any, backend: str = "auto") -> CompiledConstraint:
+        """Compile, or take it from the cache.
+
+        Args:
+            constraint: a constraint, or a plain form of one (Pydantic model, schema dict, list of strings ...).
+            backend: "auto", or the name of a backend.
+
+        Raises:
+            InvalidConstraint: the constraint is malformed.
+            UnsupportedConstraint: no backend enforces all of it.
+            UnwritableConstraint: it needs bytes that this vocabulary cannot write.
+            CompileLimitExceeded: a backend gave up.
+        """
+        return self.submit(constraint, backend).result()
+
+    def logits_processor(
+        self,
+        constraint: Any,
+        *,
+        backend: str = "auto",
+        prefix: str | Sequence[str | None] | None = None,
+        stop_token_ids: Sequence[int] | None = None,
+        on_violation: str = "close",
+    ) -> GuidedLogitsProcessor:
+        """A logits processor for ``model.generate``, in any generation mode.
+
+        Returns at once; compiling goes on in the background and is waited for at the first mask.
+
+        Args:
+            constraint: one for all rows, or a list with one per prompt (None = free row). A list of strings is one
+                Choice.
+            backend: "auto", or the name of a backend.
+            prefix: part of the answer that the prompt already ends with; one for all, or one per prompt.
+            stop_token_ids: what this generate() call is given as ``eos_token_id``, if that differs from the
+                generation config's.
+            on_violation: what to do with a row that leaves its constraint from outside (a forced token, a dead
+                beam): "close" ends that row alone, "raise" raises TokenRejected.
+
+        Raises:
+            InvalidConstraint: a constraint is malformed.
+            StopTokenError: a stop token is outside the logits.
+        """
+        return GuidedLogitsProcessor(
+            self.session(
+                constraint, backend=backend, prefix=prefix, stop_token_ids=stop_token_ids, on_violation=on_violation
+            )
+        )
+
+    def session(
+        self,
+        constraint: Any,
+        *,
+        backend: str = "auto",
+        prefix: str | Sequence[str | None] | None = None,
+        stop_token_ids: Sequence[int] | None = None,
+        on_violation: str = "close",
+    ) -> Session:
+        """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
+        asked = coerce_batch(constraint)
+        per_prompt = isinstance(asked, list)
+        constraints: list[Constraint | None] = list(asked) if isinstance(asked, list) else [asked]
+        prefixes = [prefix] if prefix is None or isinstance(prefix, str) else list(prefix)
+        if len(prefixes) > 1 and not per_prompt:
+            constraints, per_prompt = constraints * len(prefixes), True
+        if len(prefixes) == 1:
+            prefixes = prefixes * len(constraints)
+        if len(prefixes) != len(constraints):
+            raise BatchSizeError(
+                f"expected one prefix for all rows or {len(constraints)} (one per constraint), got {len(prefixes)}"
+            )
+        return Session(
+            self.vocabulary,
+            [
+                Request(None if one is None else self.submit(one, backend), (text or "").encode())
+                for one, text in zip(constraints, prefixes, strict=True)
+            ],
+            per_prompt=per_prompt,
+            stop_token_ids=stop_token_ids,
+            on_violation=on_violation,
+        )
+
+    def read(
+        self,
+        constraint: Any,
+        token_ids: Sequence[int],
+        *,
+        backend: str = "auto",
+        prefix: str | None = None,
+        stop_token_ids: Sequence[int] | None = None,
+        stats: SessionStats | None = None,
+    ) -> GuidedResult:
+        """Read one output row back: its text, its value, and how it ended.
+
+        Args:
+            constraint: what the row was generated with; None for a free row.
+            token_ids: the row behind the prompt, with or without padding at the end.
+            backend: as when it was generated.
+            prefix: as when it was generated.
+            stop_token_ids: as when it was generated.
+            stats: put into the result as they are.
+        """
+        asked = coerce(constraint)
+        return read_output(
+            self.vocabulary,
+            token_ids,
+            constraint=asked,
+            compiled=None if asked is None else self.compile(asked, backend),
+            prefix=(prefix or "").encode(),
+            stop_token_ids=stop_token_ids,
+            stats=stats,
+        )
+
+
+def _required(constraint: Any) -> Constraint:
+    asked = coerce(constraint)
+    if asked is None:
+        raise TypeError("expected a constraint, got None: a free row has nothing to compile")
+    return asked

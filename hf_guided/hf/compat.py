@@ -1,0 +1,48 @@
+"""What we need to know of a transformers model or config, read in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import TokenizerError
+
+
+def logits_width(model: Any) -> int:
+    """Columns of the model's logits (the padded vocab size).
+
+    Args:
+        model: a PreTrainedModel, a config, or the width itself.
+
+    Raises:
+        TokenizerError: none of these.
+    """
+    if isinstance(model, int) and not isinstance(model, bool):
+        return model
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    if head is not None and getattr(head, "weight", None) is not None:
+        return int(head.weight.shape[0])
+    config = getattr(model, "config", model)
+    if hasattr(config, "get_text_config"):
+        config = config.get_text_config()
+    width = getattr(config, "vocab_size", None)
+    if not isinstance(width, int):
+        raise TokenizerError(
+            f"expected a PreTrainedModel, a config with vocab_size, or the logits width as int, got "
+            f"{type(model).__name__}; pass the model itself"
+        )
+    return width
+
+
+def token_id_tuple(eos_token_id: Any) -> tuple[int, ...]:
+    """``eos_token_id`` in any form transformers takes (None, int, list, tensor) as a tuple."""
+    if eos_token_id is None:
+        return ()
+    if hasattr(eos_token_id, "tolist"):
+        eos_token_id = eos_token_id.tolist()
+    return tuple(eos_token_id) if isinstance(eos_token_id, (list, tuple)) else (int(eos_token_id),)
+
+
+def generation_eos_token_ids(model: Any) -> tuple[int, ...]:
+    """The stop tokens generate() would use for this model; of a bare config its own; empty for a width."""
+    config = getattr(model, "generation_config", None) or model
+    return token_id_tuple(getattr(config, "eos_token_id", None))

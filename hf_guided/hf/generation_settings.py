@@ -1,0 +1,92 @@
+"""What a generate() call will really use, read before it starts, and what of it cannot go with a constraint."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..backends.base import CompiledConstraint
+from ..constraints import Choice
+from ..errors import EmptyIntersection, StopTokenError
+from .compat import token_id_tuple
+
+
+class GenerationSettings:
+    """The arguments of one generate() call over its generation config over the model's own.
+
+    Args:
+        model: the model that will generate.
+        generate_kwargs: arguments for ``model.generate``; read, never changed.
+    """
+
+    def __init__(self, model: Any, generate_kwargs: Mapping[str, Any]):
+        self._kwargs = dict(generate_kwargs)
+        self._config = self._kwargs.get("generation_config")
+        self._defaults = model.generation_config
+
+    def get(self, name: str) -> Any:
+        """The value that generate() will use."""
+        if self._kwargs.get(name) is not None:
+            return self._kwargs[name]
+        given = getattr(self._config, name, None)
+        return getattr(self._defaults, name, None) if given is None else given
+
+    def kwargs_with(self, **values: Any) -> dict[str, Any]:
+        """The arguments with these set too: inside the generation config if there is one, as generate() wants."""
+        if self._config is None:
+            return {**self._kwargs, **values}
+        config = copy.deepcopy(self._config)
+        config.update(**values)
+        return {**self._kwargs, "generation_config": config}
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether this is a mode that transformers runs with batches of one only."""
+        return self._kwargs.get("assistant_model") is not None or bool(self.get("prompt_lookup_num_tokens"))
+
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """What ends a row.
+
+        Raises:
+            StopTokenError: nothing does.
+        """
+        stops = token_id_tuple(self.get("eos_token_id"))
+        if not stops:
+            raise StopTokenError(
+                "generate() knows no eos_token_id, so no row would ever end; pass eos_token_id, or set "
+                "model.generation_config.eos_token_id"
+            )
+        return tuple(sorted(set(stops)))
+
+    def check_against(self, compiled: Sequence[CompiledConstraint | None]) -> None:
+        """Find settings that would leave a constraint nothing to choose from.
+
+        Raises:
+            EmptyIntersection: names the setting and what to do.
+        """
+        governed = [one for one in compiled if one is not None]
+        stops = self.stop_token_ids()
+        if governed and set(stops) <= set(self.get("suppress_tokens") or ()):
+            raise EmptyIntersection(
+                f"suppress_tokens forbids every stop token {list(stops)}, so a guided row could never end; take them out"
+            )
+        if governed and self.get("forced_eos_token_id") is not None:
+            raise EmptyIntersection(
+                "forced_eos_token_id ends rows in the middle of their constraint when max_length is reached; "
+                "set model.generation_config.forced_eos_token_id = None"
+            )
+        forced_bos = self.get("forced_bos_token_id")
+        min_new_tokens = self.get("min_new_tokens") or 0
+        for one in governed:
+            if forced_bos is not None and not one.matcher(stops).validate_tokens([forced_bos]):
+                raise EmptyIntersection(
+                    f"forced_bos_token_id forces {one.vocabulary.token_text(forced_bos)}, which {one.constraint} does not "
+                    "begin with; set model.generation_config.forced_bos_token_id = None"
+                )
+            if isinstance(one.constraint, Choice):
+                longest = max(len(option.encode()) for option in one.constraint.options)
+                if longest < min_new_tokens:
+                    raise EmptyIntersection(
+                        f"min_new_tokens={min_new_tokens} is more than the longest option has bytes ({longest}); lower it"
+                    )

@@ -1,0 +1,170 @@
+"""The task ``guided-generation``: transformers' text-generation pipeline with a constraint for every prompt.
+
+Prompts, chats, data sets, batches and generation arguments go the way they go in the text-generation pipeline. A
+constraint travels with its prompt through preprocessing and collation, so it meets the right row in any batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import GenerationConfig, TextGenerationPipeline
+from transformers.pipelines.text_generation import Chat, ReturnType
+from transformers.utils.chat_template_utils import is_valid_message
+
+from ..coerce import coerce, coerce_batch
+from ..constraints import Constraint
+from ..errors import BatchSizeError
+from ..generate import DEFAULT_MAX_NEW_TOKENS, guide_for
+from .generation_settings import GenerationSettings
+
+_DEFAULTS = GenerationConfig(max_new_tokens=DEFAULT_MAX_NEW_TOKENS, do_sample=True, temperature=0.7)
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """A prompt beside its own constraint."""
+
+    prompt: Any
+    constraint: Constraint | None
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What goes with one prompt's tokens: its constraint, and how much of the answer the prompt holds already."""
+
+    constraint: Constraint | None
+    prefix: str | None
+
+
+class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  # transformers is untyped here
+    """``pipeline("guided-generation", model=model, tokenizer=tokenizer)(prompts, response_format=constraint)``.
+
+    Takes what the text-generation pipeline takes, and
+
+    - ``response_format``: a constraint for all prompts, or a list with one per prompt of a list (None = free). Given to
+      ``pipeline(...)`` it is the default of every call.
+    - ``backend``: "auto", or the name of a backend.
+
+    Returns a list of dicts per prompt, one per returned sequence, as the text-generation pipeline does, with
+
+    - ``generated_text``: the answer alone (``return_full_text=True`` puts the prompt, or the chat, in front of it);
+    - ``value``: the answer as a value of the constraint; None if it did not finish;
+    - ``finish_reason``: "stop", "length" or "dead_end";
+    - ``error``: only where a finished answer could not be turned into a value, and why.
+
+    A chat that ends with a message of the assistant is continued; that message is the beginning of the answer.
+    """
+
+    _default_generation_config = _DEFAULTS
+
+    def __call__(self, text_inputs: Any, **kwargs: Any) -> Any:
+        """Generate; see the class.
+
+        Raises:
+            InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
+            BatchSizeError: the number of constraints is not the number of prompts.
+        """
+        if "response_format" in kwargs:
+            asked = coerce_batch(kwargs.pop("response_format"))
+        elif "response_format" in self._preprocess_params:
+            asked = coerce_batch(self._preprocess_params["response_format"])
+        else:
+            raise TypeError("expected response_format: a constraint, one per prompt, or None to generate freely")
+        backend = kwargs.get("backend", self._forward_params.get("backend", "auto"))
+        guide = guide_for(self.tokenizer, self.model)
+        for constraint in asked if isinstance(asked, list) else [asked]:
+            if constraint is not None:
+                guide.compile(constraint, backend)  # a bad one raises here, before any prompt is run
+        if isinstance(asked, list):
+            return super().__call__(_pair(text_inputs, asked), **kwargs)
+        return super().__call__(text_inputs, response_format=asked, **kwargs)
+
+    def _sanitize_parameters(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        # Taken out first: transformers hands everything it does not know to generate().
+        asked = {key: kwargs.pop(key) for key in ("response_format",) if key in kwargs}
+        chosen = {key: kwargs.pop(key) for key in ("backend",) if key in kwargs}
+        preprocess, forward, postprocess = super()._sanitize_parameters(**kwargs)
+        return {**preprocess, **asked}, {**forward, **chosen}, postprocess
+
+    def preprocess(self, prompt_text: Any, response_format: Any = None, **kwargs: Any) -> Any:
+        """Tokenize a prompt and put its constraint beside it."""
+        if isinstance(prompt_text, _Prompt):
+            prompt_text, response_format = prompt_text.prompt, prompt_text.constraint
+        inputs = super().preprocess(prompt_text, **kwargs)
+        inputs["asked"] = _Asked(coerce(response_format), _begun(prompt_text, kwargs.get("continue_final_message")))
+        return inputs
+
+    def _forward(self, model_inputs: Any, backend: str = "auto", **generate_kwargs: Any) -> dict[str, Any]:
+        asked = model_inputs.pop("asked")
+        rows: list[_Asked] = asked if isinstance(asked, list) else [asked]  # a list once collated
+        guide = guide_for(self.tokenizer, self.model)
+        settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
+        stops = settings.stop_token_ids()
+        settings.check_against([guide.compile(row.constraint, backend) for row in rows if row.constraint is not None])
+        processor = guide.logits_processor(
+            [row.constraint for row in rows],
+            backend=backend,
+            prefix=[row.prefix for row in rows],
+            stop_token_ids=stops,
+        )
+        theirs = generate_kwargs.pop("logits_processor", None) or []
+        outputs: dict[str, Any] = super()._forward(
+            model_inputs, logits_processor=[*theirs, processor], **generate_kwargs
+        )
+        input_ids = outputs["input_ids"]
+        start = 1 if input_ids is None else input_ids.shape[-1]  # generate() begins an empty prompt with BOS
+        results = [
+            [
+                guide.read(row.constraint, token_ids, backend=backend, prefix=row.prefix, stop_token_ids=stops)
+                for token_ids in sequences[:, start:].tolist()
+            ]
+            for row, sequences in zip(rows, outputs["generated_sequence"], strict=True)
+        ]
+        # The pipeline takes a batch apart by indexing; a lone prompt's outputs it leaves as they are.
+        outputs["results"] = list(zip(rows, results, strict=True)) if isinstance(asked, list) else (rows[0], results[0])
+        return outputs
+
+    def postprocess(
+        self, model_outputs: Any, return_type: ReturnType = ReturnType.NEW_TEXT, **kwargs: Any
+    ) -> list[dict[str, Any]]:
+        """One dict per returned sequence; see the class."""
+        asked, results = model_outputs.pop("results")
+        prompt_text = model_outputs["prompt_text"]
+        records: list[dict[str, Any]] = super().postprocess(model_outputs, return_type=return_type, **kwargs)
+        for record, result in zip(records, results, strict=True):
+            # The exact text: a tokenizer's decode() may drop a leading space, or tidy spaces away.
+            new_text = result.text[len(asked.prefix or "") :]
+            if return_type is ReturnType.NEW_TEXT:
+                record["generated_text"] = new_text
+            elif return_type is ReturnType.FULL_TEXT and isinstance(prompt_text, str):
+                record["generated_text"] = prompt_text + new_text
+            record.update(value=result.value, finish_reason=result.finish_reason)
+            if result.error is not None:
+                record["error"] = result.error
+        return records
+
+
+def _pair(prompts: Any, constraints: list[Constraint | None]) -> list[_Prompt]:
+    """Each prompt beside its constraint."""
+    several = isinstance(prompts, (list, tuple)) and not (prompts and is_valid_message(prompts[0]))
+    if not several or len(prompts) != len(constraints):
+        raise BatchSizeError(
+            f"expected one constraint for all prompts, or as many constraints as prompts, got {len(constraints)} "
+            f"constraints for {f'{len(prompts)} prompts' if several else 'something that is not a list of prompts'}"
+        )
+    return [
+        _Prompt(prompt if isinstance(prompt, str) else Chat(prompt), constraint)
+        for prompt, constraint in zip(prompts, constraints, strict=True)
+    ]
+
+
+def _begun(prompt: Any, continue_final_message: bool | None) -> str | None:
+    """The beginning of the answer, if the prompt is a chat whose last message is to be continued."""
+    if not isinstance(prompt, Chat):
+        return None
+    last = prompt.messages[-1]
+    if continue_final_message is None:
+        continue_final_message = last["role"] == "assistant"
+    return last["content"] if continue_final_message else None

@@ -1,0 +1,28 @@
+"""The keywords of JSON Schema (drafts 4 to 2020-12) by what they do and what they hold."""
+
+from __future__ import annotations
+
+ANNOTATIONS = frozenset("title description $comment default examples deprecated readOnly writeOnly".split())
+"""They say something to people and change no language."""
+
+CONTENT = frozenset("contentEncoding contentMediaType contentSchema".split())
+"""Annotations in today's drafts; kept apart because engines may take them as assertions."""
+
+STRUCTURE = frozenset("$anchor $defs $dynamicAnchor $id $recursiveAnchor $schema $vocabulary definitions id".split())
+"""They name things, for others to refer to."""
+
+HOLDS_SCHEMA = frozenset(
+    "additionalItems additionalProperties contains contentSchema else if items not propertyNames then "
+    "unevaluatedItems unevaluatedProperties".split()
+)
+HOLDS_SCHEMA_LIST = frozenset("allOf anyOf items oneOf prefixItems".split())  # `items` was a list before 2020-12
+HOLDS_SCHEMA_MAP = frozenset("$defs definitions dependencies dependentSchemas patternProperties properties".split())
+
+ASSERTIONS = frozenset(
+    "$dynamicRef $recursiveRef $ref const dependentRequired enum exclusiveMaximum exclusiveMinimum format maxContains "
+    "maxItems maxLength maxProperties maximum minContains minItems minLength minProperties minimum multipleOf pattern "
+    "required type uniqueItems".split()
+) | ((HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP) - STRUCTURE - CONTENT)
+"""What makes an instance valid or not."""
+
+KNOWN = ANNOTATIONS | CONTENT | STRUCTURE | ASSERTIONS

@@ -1,0 +1,70 @@
+"""Options that are passed down as frozen dataclasses; the only reader of environment variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class CompilerOptions:
+    """How much time, memory and how many threads compiling may take.
+
+    Args:
+        workers: threads that compile; by default half the cores, rounded up.
+        cache_bytes: bound on the compiled constraints that are kept.
+        max_failures: how many failures are remembered, to be raised again at once.
+        timeout_s: how long a caller waits for one compile; None waits for ever.
+    """
+
+    workers: int = field(default_factory=lambda: (usable_cores() + 1) // 2)
+    cache_bytes: int = 256 * 2**20
+    max_failures: int = 256
+    timeout_s: float | None = 60.0
+
+    def __post_init__(self) -> None:
+        for name, least in ("workers", 1), ("cache_bytes", 0), ("max_failures", 0):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ValueError(f"{name}: expected an int of {least} or more, got {value!r}")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise ValueError(f"timeout_s: expected seconds above 0, or None to wait for ever, got {self.timeout_s!r}")
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> CompilerOptions:
+        """The defaults, changed by what the environment says.
+
+        Args:
+            environ: read instead of the process's environment. HF_GUIDED_COMPILE_WORKERS,
+                HF_GUIDED_COMPILE_CACHE_BYTES, HF_GUIDED_COMPILE_MAX_FAILURES and HF_GUIDED_COMPILE_TIMEOUT_S
+                ("none": wait for ever) are read; an empty value counts as not set.
+
+        Raises:
+            ValueError: a value that is not a number, naming the variable.
+        """
+        environ = os.environ if environ is None else environ
+        readers: dict[str, tuple[str, Callable[[str], Any]]] = {
+            "workers": ("HF_GUIDED_COMPILE_WORKERS", int),
+            "cache_bytes": ("HF_GUIDED_COMPILE_CACHE_BYTES", int),
+            "max_failures": ("HF_GUIDED_COMPILE_MAX_FAILURES", int),
+            "timeout_s": ("HF_GUIDED_COMPILE_TIMEOUT_S", lambda text: None if text == "none" else float(text)),
+        }
+        values = {}
+        for name, (variable, read) in readers.items():
+            text = environ.get(variable, "")
+            if text:
+                try:
+                    values[name] = read(text)
+                    cls(**{name: values[name]})
+                except ValueError as error:
+                    raise ValueError(f"{variable}={text!r}: {error}") from None
+        return cls(**values)

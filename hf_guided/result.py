@@ -1,0 +1,79 @@
+"""What one finished row gives back: its text, its value, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .backends.base import CompiledConstraint
+from .session import SessionStats, matcher_after_prefix
+from .vocabulary import Vocabulary
+
+FinishReason = Literal["stop", "length", "dead_end"]
+
+
+@dataclass(frozen=True)
+class GuidedResult:
+    """One output row.
+
+    Args:
+        text: what was generated, without stop and special tokens; a ``prefix`` given in the prompt stands in front of it.
+        value: the text as a value of the constraint (model instance, dict, match, str ...); None if the row did not
+            finish, or ``error`` says why it could not be read.
+        token_ids: generated tokens up to and with the stop token.
+        finish_reason: "stop": ended by a stop token, so the text is in the language; "length": cut by a limit;
+            "dead_end": left the language, because no token went on, or something forced one from outside.
+        error: why a finished text could not be turned into a value (a validator stricter than the schema), or None.
+        stats: what the generate() call that made this row spent on guidance; shared by the rows of the call.
+    """
+
+    text: str
+    value: Any
+    token_ids: list[int]
+    finish_reason: FinishReason
+    error: str | None = None
+    stats: SessionStats | None = field(default=None, repr=False, compare=False)
+
+
+def read_output(
+    vocabulary: Vocabulary,
+    token_ids: Sequence[int],
+    *,
+    constraint: Any = None,
+    compiled: CompiledConstraint | None = None,
+    prefix: bytes = b"",
+    stop_token_ids: Sequence[int] | None = None,
+    stats: SessionStats | None = None,
+) -> GuidedResult:
+    """Read one row of output back by replaying it, so that the verdict does not depend on how it was generated.
+
+    Args:
+        vocabulary: of the tokenizer that wrote the tokens.
+        token_ids: the row behind the prompt, with or without padding at the end.
+        constraint: what the caller asked for, whose ``parse`` makes the value; None for a free row.
+        compiled: the same, compiled; None for a free row.
+        prefix: bytes of the answer that stood in the prompt.
+        stop_token_ids: tokens that end the row; None means the vocabulary's.
+        stats: attached to the result.
+    """
+    stops = set(vocabulary.stop_token_ids if stop_token_ids is None else stop_token_ids)
+    matcher = None if compiled is None else matcher_after_prefix(compiled, prefix, stop_token_ids)
+    reason: FinishReason = "length"
+    taken: list[int] = []
+    for token_id in map(int, token_ids):
+        if matcher is not None and not matcher.accept_token(token_id):
+            reason = "dead_end"
+            break
+        taken.append(token_id)
+        if token_id in stops:
+            reason = "stop"
+            break
+    text = (prefix + vocabulary.decode_bytes(taken)).decode(errors="replace")
+    value, error = (text if constraint is None else None), None
+    if reason == "stop" and constraint is not None:
+        try:
+            value = constraint.parse(text)
+        except ValueError as exception:
+            error = str(exception)
+    return GuidedResult(text, value, taken, reason, error, stats)

@@ -1,0 +1,106 @@
+"""Which backend takes a constraint, and why.
+
+"auto" takes the first backend that loses nothing: llguidance, because it is ready at once, then xgrammar for what
+llguidance refuses. Tags are xgrammar's own kind, so there it goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .backends.base import Backend
+from .constraints import Constraint, StructuralTag, ToolCalls
+from .errors import BackendUnavailable, Loss, UnsupportedConstraint
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Route:
+    """A choice.
+
+    Args:
+        backend: name of the chosen backend.
+        reason: why this one.
+        considered: what was looked at, in order: name, and what it would lose.
+        losses: what the chosen one does not enforce; only with ``on_unsupported`` "warn" or "validate".
+    """
+
+    backend: str
+    reason: str
+    considered: tuple[tuple[str, tuple[Loss, ...]], ...]
+    losses: tuple[Loss, ...] = ()
+
+
+def candidates(constraint: Constraint, backend: str) -> tuple[str, ...]:
+    """The names to look at, in order."""
+    if backend != AUTO:
+        return (backend,)
+    if isinstance(constraint, (StructuralTag, ToolCalls)):
+        return ("xgrammar", "llguidance")
+    return ("llguidance", "xgrammar")
+
+
+def route(
+    constraint: Constraint,
+    backend: str,
+    backends: Mapping[str, Backend],
+    refused: Mapping[str, tuple[Loss, ...]] | None = None,
+) -> Route:
+    """Choose.
+
+    Args:
+        constraint: what is asked.
+        backend: "auto", or the name of a backend.
+        backends: by name; only the ones looked at are asked for, so they may be made on demand.
+        refused: backends that said no only when compiling, with the reason; they are not chosen again.
+
+    Raises:
+        UnsupportedConstraint: every candidate loses something; its losses name the backend and the JSON pointer.
+        BackendUnavailable: the backend named, or all candidates of "auto", cannot be imported.
+        InvalidConstraint: an unknown name.
+    """
+    considered: list[tuple[str, tuple[Loss, ...]]] = []
+    usable: list[tuple[str, tuple[Loss, ...]]] = []
+    missing: BackendUnavailable | None = None
+    for name in candidates(constraint, backend):
+        if refused and name in refused:
+            considered.append((name, refused[name]))
+            continue
+        try:
+            losses = tuple(backends[name].losses(constraint))
+        except BackendUnavailable as error:
+            missing = error
+            considered.append((name, (Loss("", constraint.kind, str(error)),)))
+            continue
+        considered.append((name, losses))
+        usable.append((name, losses))
+        if not losses:
+            break
+    if missing is not None and not usable and not refused:
+        raise missing
+    # The first of those that lose least: candidates are in order of preference.
+    name, losses = min(usable, key=lambda one: len(one[1]), default=("", ()))
+    if not usable or (losses and constraint.on_unsupported == "error"):
+        raise _unsupported(constraint, considered)
+    return Route(name, _reason(name, losses, backend, considered), tuple(considered), losses)
+
+
+def _reason(name: str, losses: tuple[Loss, ...], asked: str, considered: list[tuple[str, tuple[Loss, ...]]]) -> str:
+    what = f"loses least ({len(losses)})" if losses else "enforces all of it"
+    if asked != AUTO:
+        return f"asked for by name; {what if not losses else f'loses {len(losses)}'}"
+    others = [f"{other} would lose {lost[0]}" for other, lost in considered if other != name and lost]
+    return "; ".join([what, *others])
+
+
+def _unsupported(constraint: Constraint, considered: list[tuple[str, tuple[Loss, ...]]]) -> UnsupportedConstraint:
+    names = ", ".join(name for name, _ in considered)
+    step = "name another backend"
+    if constraint.kind == "json_schema":
+        step = 'change the schema, name another backend, or pass on_unsupported="validate" or "warn"'
+    return UnsupportedConstraint(
+        f"no backend enforces all of this {constraint.kind} (asked: {names}); {step}",
+        [Loss(pointer, keyword, f"{name}: {why}") for name, lost in considered for pointer, keyword, why in lost],
+    )

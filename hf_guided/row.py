@@ -1,0 +1,84 @@
+"""One row of the batch: its matcher, and the tokens that came after the matcher would take no more.
+
+    open ──stop token──► stopped
+      │ ╲
+      │  token the grammar forbids ──► closed   (left the grammar from outside: a dead beam, a forced token)
+      └─ no token is allowed ────────► closed   (dead end: the vocabulary or the engine has no way on)
+
+A free row has no matcher and is never masked. Stopped and closed rows may be handed more tokens (padding, a beam that
+runs past its end); those are counted in ``tail`` and cost nothing. ``rewind`` undoes in the reverse order.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from .backends.base import Matcher
+
+
+class RowState(str, Enum):
+    """Where a row stands."""
+
+    FREE = "free"
+    OPEN = "open"
+    STOPPED = "stopped"
+    CLOSED = "closed"
+
+
+class Row:
+    """A row's position in its constraint.
+
+    Args:
+        matcher: at the start of the output (``prefix`` already accepted), or None for a free row. Owned by the row.
+    """
+
+    __slots__ = ("_dead_end", "matcher", "tail")
+
+    def __init__(self, matcher: Matcher | None):
+        self.matcher = matcher
+        self.tail: list[int] = []
+        self._dead_end = False
+
+    @property
+    def state(self) -> RowState:
+        """Free, open, stopped or closed."""
+        if self.matcher is None:
+            return RowState.FREE
+        if self.matcher.is_terminated():
+            return RowState.STOPPED
+        return RowState.CLOSED if self.tail or self._dead_end else RowState.OPEN
+
+    def advance(self, token_id: int) -> bool:
+        """Take one token.
+
+        Returns:
+            False when this token took an open row out of its grammar, which closes the row.
+        """
+        if self.matcher is None:
+            return True
+        if self.state is RowState.OPEN:
+            if self.matcher.accept_token(token_id):
+                return True
+            self.tail.append(token_id)
+            return False
+        self.tail.append(token_id)
+        return True
+
+    def rewind(self, num_tokens: int) -> None:
+        """Undo the last ``num_tokens`` tokens, whichever state they led to."""
+        if self.matcher is None or num_tokens == 0:
+            return
+        self._dead_end = False
+        from_tail = min(num_tokens, len(self.tail))
+        del self.tail[len(self.tail) - from_tail :]
+        self.matcher.rollback(num_tokens - from_tail)
+
+    def close(self) -> None:
+        """Close an open row that has no way on."""
+        self._dead_end = True
+
+    def fork(self) -> Row:
+        """An independent copy."""
+        twin = Row(None if self.matcher is None else self.matcher.fork())
+        twin.tail, twin._dead_end = list(self.tail), self._dead_end
+        return twin

@@ -1,0 +1,115 @@
+"""What becomes of every part of a constraint: enforced, an annotation, or lost and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from ..constraints import JsonSchema
+from ..errors import Loss
+from ..keywords import ASSERTIONS, STRUCTURE
+from .walk import escape, walk
+
+if TYPE_CHECKING:
+    from ..constraints import Constraint
+
+
+class AuditRow(NamedTuple):
+    """One keyword.
+
+    Args:
+        pointer: JSON pointer of the keyword itself; "" for a constraint that is not a schema.
+        keyword: its name, or the kind of constraint.
+        outcome: "enforced", "annotation" (it constrains nothing), or "lost".
+        detail: by which backend, or why not.
+    """
+
+    pointer: str
+    keyword: str
+    outcome: Literal["enforced", "annotation", "lost"]
+    detail: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A report; ``print(audit)`` shows it as a table.
+
+    Args:
+        constraint: what was asked.
+        backend: name of the backend that would run; None if none can.
+        reason: why this one, or why none.
+        rows: what becomes of every keyword, in the order of the schema.
+        considered: the names of the backends that were looked at, each with what it would lose.
+    """
+
+    constraint: Constraint
+    backend: str | None
+    reason: str
+    rows: tuple[AuditRow, ...]
+    considered: tuple[tuple[str, tuple[Loss, ...]], ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether a backend enforces all of it."""
+        return self.backend is not None and not self.lost
+
+    @property
+    def lost(self) -> tuple[AuditRow, ...]:
+        """The rows that are not enforced."""
+        return tuple(row for row in self.rows if row.outcome == "lost")
+
+    def __str__(self) -> str:
+        lines = [f"backend: {self.backend or 'none'} ({self.reason})"]
+        table = [("pointer", "keyword", "outcome", "detail")]
+        table += [(row.pointer or "/", row.keyword, row.outcome, row.detail) for row in self.rows]
+        widths = [max(len(line[column]) for line in table) for column in range(3)]
+        for line in table:
+            lines.append("  ".join([*(line[i].ljust(widths[i]) for i in range(3)), line[3]]).rstrip())
+        return "\n".join(lines)
+
+
+def audit(
+    constraint: Constraint,
+    backend: str | None,
+    reason: str,
+    losses: Sequence[Loss],
+    considered: Sequence[tuple[str, tuple[Loss, ...]]] = (),
+) -> Audit:
+    """Lay losses over the keywords of a constraint.
+
+    Args:
+        constraint: what was asked.
+        backend: the backend that would run, or None.
+        reason: why.
+        losses: what would not be enforced; a pointer may name the keyword, or the schema that holds it.
+        considered: see ``Audit``.
+    """
+    rows = []
+    open_losses = list(losses)
+    for pointer, keyword, asserts in _keywords(constraint):
+        holder = pointer[: -len(escape(keyword)) - 1] if isinstance(constraint, JsonSchema) else pointer
+        here = [loss for loss in open_losses if (loss.pointer, loss.keyword) in ((pointer, keyword), (holder, keyword))]
+        if here:
+            rows.append(AuditRow(pointer, keyword, "lost", "; ".join(dict.fromkeys(loss.reason for loss in here))))
+            open_losses = [loss for loss in open_losses if loss not in here]
+        elif not asserts:
+            rows.append(AuditRow(pointer, keyword, "annotation", "constrains nothing"))
+        elif backend is not None:
+            rows.append(AuditRow(pointer, keyword, "enforced", f"by {backend}"))
+        # Without a backend nothing is enforced, and what stands in the way is all there is to say.
+    # What an engine names in its own words (a construct, the whole constraint) has no row of its own yet.
+    rows += [AuditRow(loss.pointer, loss.keyword, "lost", loss.reason) for loss in open_losses]
+    return Audit(constraint, backend, reason, tuple(rows), tuple(considered))
+
+
+def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, bool]]:
+    """Pointer and name of every keyword, and whether it makes an instance valid or not."""
+    if not isinstance(constraint, JsonSchema):
+        yield "", constraint.kind, True
+        return
+    for place in walk(constraint.schema):
+        if isinstance(place.schema, dict):
+            for keyword in place.schema:
+                if keyword not in STRUCTURE:
+                    yield f"{place.pointer}/{escape(keyword)}", keyword, keyword in ASSERTIONS

@@ -1,0 +1,50 @@
+"""Formats that we spell out as patterns, exactly: what the pattern matches, a strict format checker accepts.
+
+The lengths of months, leap years, the ranges of hours and of IPv4 octets are all in the patterns. A leap second is
+left out (checkers disagree on it), and so is the hour 24.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .walk import walk
+
+# Two digits: 01-99 without and with the multiples of four, for leap years.
+_NOT_00 = r"(?:0[1-9]|[1-9]\d)"
+_FOURS = r"(?:0[48]|[2468][048]|[13579][26])"  # 04 .. 96
+_LEAP = rf"(?:\d\d{_FOURS}|(?:{_FOURS})00)"  # 0000 is no year for Python's date, hence never 00 before 00
+_YEAR = rf"(?:\d\d{_NOT_00}|{_NOT_00}00)"  # 0001 .. 9999
+_DAY_OF_YEAR = (
+    r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
+)
+_DATE = rf"(?:{_YEAR}-{_DAY_OF_YEAR}|{_LEAP}-02-29)"
+_CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?"
+_ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+
+PATTERNS: dict[str, str] = {
+    "date": f"^{_DATE}$",
+    "time": f"^{_CLOCK}{_ZONE}$",
+    "date-time": f"^{_DATE}T{_CLOCK}{_ZONE}$",
+    "uuid": r"^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$",
+    "ipv4": rf"^(?:{_OCTET}\.){{3}}{_OCTET}$",
+    "email": rf"^[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*@{_LABEL}(?:\.{_LABEL})+$",
+}
+
+
+def spell_out(schema: dict[str, Any] | bool) -> None:
+    """Replace every ``format`` of the table by its pattern, in place; other formats stay.
+
+    A pattern already there keeps its place: the second one goes into an ``allOf``. Formats bind strings only, and so
+    does ``pattern``.
+    """
+    for place in list(walk(schema)):
+        if not isinstance(place.schema, dict) or place.schema.get("format") not in PATTERNS:
+            continue
+        pattern = PATTERNS[place.schema.pop("format")]
+        if "pattern" not in place.schema:
+            place.schema["pattern"] = pattern
+        else:
+            place.schema["allOf"] = [*place.schema.get("allOf", ()), {"pattern": pattern}]

@@ -1,0 +1,57 @@
+"""From what the user wrote to what an engine is given: closed objects, formats and patterns in plain words."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..constraints import JsonSchema
+from ..errors import InvalidConstraint, Loss
+from .extra import close_objects
+from .formats import spell_out
+from .pointers import local_target
+from .python_regex import UnsupportedRegex, search_pattern
+from .walk import walk
+
+
+def prepare(constraint: JsonSchema, *, alphabet: str = "") -> tuple[dict[str, Any] | bool, list[Loss]]:
+    """A copy of the schema that says the same (or, by ``extra``, less) in words that engines agree on.
+
+    Args:
+        constraint: the schema and its options.
+        alphabet: see ``search_pattern``: for engines that write pattern strings without escapes.
+
+    Returns:
+        The schema, and the patterns that could not be put into plain words (they are still in the schema).
+
+    Raises:
+        InvalidConstraint: a ``$ref`` inside the document leads nowhere.
+    """
+    schema = constraint.schema
+    _check_references(schema)
+    if constraint.extra == "forbid":
+        close_objects(schema)
+    spell_out(schema)
+    return schema, _plain_patterns(schema, alphabet)
+
+
+def _plain_patterns(schema: dict[str, Any] | bool, alphabet: str) -> list[Loss]:
+    losses: list[Loss] = []
+    for place in list(walk(schema)):
+        if isinstance(place.schema, dict) and isinstance(place.schema.get("pattern"), str):
+            try:
+                place.schema["pattern"] = f"^(?:{search_pattern(place.schema['pattern'], alphabet=alphabet)})$"
+            except UnsupportedRegex as error:
+                losses.append(Loss(place.pointer, "pattern", str(error)))
+            except re.error:
+                pass  # ECMA-262 that Python does not know (\p{L}): the engine may
+    return losses
+
+
+def _check_references(schema: dict[str, Any] | bool) -> None:
+    for place in walk(schema):
+        ref = place.schema.get("$ref") if isinstance(place.schema, dict) else None
+        if isinstance(ref, str) and (ref == "#" or ref.startswith("#/")) and local_target(schema, ref) is None:
+            raise InvalidConstraint(
+                f"the JSON Schema refers to {ref!r} at {place.pointer or '/'}, which does not exist"
+            )

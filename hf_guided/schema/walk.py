@@ -1,0 +1,60 @@
+"""Where the schemas stand in a JSON Schema: every position that holds one, and none that merely looks like one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+# keyword -> what it holds
+_ONE = frozenset(
+    "additionalItems additionalProperties contains contentSchema else if items not propertyNames then "
+    "unevaluatedItems unevaluatedProperties".split()
+)
+_MANY = frozenset("allOf anyOf oneOf prefixItems items".split())  # `items` was a list before 2020-12
+_NAMED = frozenset("$defs definitions dependentSchemas patternProperties properties dependencies".split())
+
+
+class Place(NamedTuple):
+    """A schema inside a schema.
+
+    Args:
+        pointer: JSON pointer from the root; "" is the root itself.
+        keyword: the keyword that holds it; "" for the root.
+        schema: the schema there, the very object of the document.
+    """
+
+    pointer: str
+    keyword: str
+    schema: dict[str, Any] | bool
+
+
+def walk(schema: dict[str, Any] | bool) -> Iterator[Place]:
+    """All schemas of a document, the outer before the inner; references are not followed."""
+    todo = [Place("", "", schema)]
+    while todo:
+        place = todo.pop()
+        yield place
+        if isinstance(place.schema, dict):
+            todo.extend(reversed(list(children(place))))
+
+
+def children(place: Place) -> Iterator[Place]:
+    """The schemas directly inside one."""
+    if not isinstance(place.schema, dict):
+        return
+    for keyword, value in place.schema.items():
+        pointer = f"{place.pointer}/{escape(keyword)}"
+        held: list[tuple[str, Any]] = []
+        if keyword in _ONE and not isinstance(value, list):
+            held = [(pointer, value)]
+        elif keyword in _MANY and isinstance(value, list):
+            held = [(f"{pointer}/{index}", item) for index, item in enumerate(value)]
+        elif keyword in _NAMED and isinstance(value, dict):
+            held = [(f"{pointer}/{escape(name)}", item) for name, item in value.items()]
+        # The old `dependencies` may hold lists of names beside schemas.
+        yield from (Place(at, keyword, item) for at, item in held if isinstance(item, (dict, bool)))
+
+
+def escape(token: str) -> str:
+    """One token of a JSON pointer (RFC 6901)."""
+    return token.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,271 @@
+"""One object every seam holds: constraints and input_ids in, masked scores out.
+
+Stages of a call: find the rows (tracker), fill a bitmask row for each (matcher), write -inf (apply), and look at what
+is left. Compiling is waited for at the first call, so that it overlaps the prefill.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .apply import apply_bitmask
+from .backends.base import CompiledConstraint, Matcher
+from .bitmask import allocate_bitmask, unpack
+from .errors import BatchSizeError, EmptyIntersection, InvalidConstraint, StopTokenError, TokenRejected
+from .row import Row, RowState
+from .tracker import RowTracker
+from .vocabulary import Vocabulary
+
+_SHOWN_TOKENS = 8  # how many allowed tokens an error lists
+
+
+@dataclass(frozen=True)
+class Request:
+    """What governs one prompt's rows.
+
+    Args:
+        compiled: the constraint, perhaps still compiling; None is a free row.
+        prefix: bytes of the answer that the prompt already holds.
+    """
+
+    compiled: Future[CompiledConstraint] | None = None
+    prefix: bytes = b""
+
+
+@dataclass
+class SessionStats:
+    """What a session has done so far; times in nanoseconds of the calling thread.
+
+    Args:
+        calls: calls that masked something or could have.
+        masked_rows: rows for which a bitmask was applied.
+        wait_ns: waiting for compilation.
+        track_ns: finding rows and advancing matchers.
+        fill_ns: filling bitmasks.
+        apply_ns: writing -inf.
+    """
+
+    calls: int = 0
+    masked_rows: int = 0
+    wait_ns: int = 0
+    track_ns: int = 0
+    fill_ns: int = 0
+    apply_ns: int = 0
+
+
+class Session:
+    """Masks the scores of one generate() call after another.
+
+    Args:
+        vocabulary: whose tokens the constraints were compiled for.
+        requests: one for all rows, or one per prompt.
+        per_prompt: whether ``requests`` are per prompt; rows of one prompt (beams, return sequences) are neighbours.
+        stop_token_ids: tokens that end a row; None means the vocabulary's.
+        on_violation: "close" ends a row that left its grammar, "raise" raises TokenRejected.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        requests: Sequence[Request],
+        *,
+        per_prompt: bool,
+        stop_token_ids: Sequence[int] | None = None,
+        on_violation: str = "close",
+    ):
+        if on_violation not in ("close", "raise"):
+            raise ValueError(f"expected on_violation='close' or 'raise', got {on_violation!r}")
+        self.vocabulary = vocabulary
+        self.stats = SessionStats()
+        self._requests = tuple(requests)
+        self._per_prompt = per_prompt
+        self._stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
+        self._stop_words = vocabulary.bitmask_of(self._stop_token_ids)  # (words,) int32
+        self._raise_on_violation = on_violation == "raise"
+        self._tracker = RowTracker(self._new_rows, self._violated)
+        self._prototypes: list[Matcher | None] | None = None
+        self._bitmask = allocate_bitmask(0, vocabulary.padded_size)
+        self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
+        self._warned: set[str] = set()
+
+    def reset(self) -> None:
+        """Begin anew: the next call is a new prompt whatever its tokens are."""
+        self._tracker.reset()
+
+    def mask(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores with -inf for every token a row's constraint forbids.
+
+        Args:
+            input_ids: (rows, length) int, any device; prompt and output so far.
+            scores: (rows, vocab) floating point, any device; never written.
+
+        Returns:
+            A new tensor like ``scores``; ``scores`` itself where it has another vocabulary's width.
+
+        Raises:
+            BatchSizeError: the number of rows is no multiple of the number of prompts.
+            TokenRejected: a row left its grammar, with ``on_violation="raise"``.
+            EmptyIntersection: what the constraint allows, other processors have forbidden.
+        """
+        if scores.shape[-1] != self.vocabulary.padded_size:
+            self._warn_foreign_width(scores.shape[-1])
+            return scores
+        self.stats.calls += 1
+        self._prepare()
+        start = time.perf_counter_ns()
+        self._ids = input_ids.cpu().numpy()
+        rows = self._tracker.update(self._ids)
+        tracked = time.perf_counter_ns()
+        governed = self._fill(rows)
+        filled = time.perf_counter_ns()
+        masked, alive = apply_bitmask(scores, self._bitmask[: len(rows)], governed)
+        self._look_after(masked, rows, [i for i, ok in zip(governed, alive, strict=True) if not ok])
+        self.stats.masked_rows += len(governed)
+        self.stats.track_ns += tracked - start
+        self.stats.fill_ns += filled - tracked
+        self.stats.apply_ns += time.perf_counter_ns() - filled
+        return masked
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Wait for compilation, once, and put each prompt's prefix behind its matcher."""
+        if self._prototypes is None:
+            start = time.perf_counter_ns()
+            self._prototypes = [
+                None
+                if request.compiled is None
+                else matcher_after_prefix(request.compiled.result(), request.prefix, self._stop_token_ids)
+                for request in self._requests
+            ]
+            self.stats.wait_ns += time.perf_counter_ns() - start
+
+    def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
+        assert self._prototypes is not None
+        prompts = len(self._prototypes) if self._per_prompt else 1
+        if num_rows % prompts:
+            raise BatchSizeError(
+                f"expected {prompts} rows or a multiple, because {prompts} constraints were given (one per prompt), "
+                f"got {num_rows} rows; pass one constraint per prompt, or a single one for all"
+            )
+        group_size = max(num_rows // prompts, 1)
+        prototypes = [self._prototypes[i // group_size] for i in range(num_rows)]
+        return [Row(None if matcher is None else matcher.fork()) for matcher in prototypes], group_size
+
+    def _violated(self, index: int, row: Row, token_id: int) -> None:
+        if not self._raise_on_violation:
+            return
+        assert row.matcher is not None
+        position = self._ids.shape[1] - 1 - self._tracker.prompt_length
+        so_far = self.vocabulary.decode_bytes(self._ids[index, self._tracker.prompt_length : -1].tolist())
+        bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
+        row.matcher.fill_next_token_bitmask(bitmask)
+        raise TokenRejected(
+            f"row {index} left its constraint at output position {position}: after {so_far.decode(errors='replace')!r} "
+            f"came {self.vocabulary.token_text(token_id)} ({token_id}), allowed were {self._shown(bitmask)}; find what "
+            'forces this token, or use on_violation="close" to end such rows',
+            row=index,
+            position=position,
+            token_id=token_id,
+        )
+
+    # -- masks ---------------------------------------------------------------------------------------------------
+
+    def _fill(self, rows: list[Row]) -> list[int]:
+        """Fill a bitmask row for every row that is not free; returns which."""
+        if len(self._bitmask) < len(rows):
+            self._bitmask = allocate_bitmask(len(rows), self.vocabulary.padded_size)
+        governed = []
+        for i, row in enumerate(rows):
+            if row.matcher is None:
+                continue
+            governed.append(i)
+            words = self._bitmask[i].numpy()
+            if row.state is RowState.OPEN:
+                row.matcher.fill_next_token_bitmask(self._bitmask, i)
+                if words.any():
+                    continue
+                row.close()
+                self._warn_once(
+                    f"row {i} reached a dead end of its {row.matcher.compiled.backend} grammar: no token of this "
+                    "vocabulary continues it; the row is ended and its finish_reason is 'dead_end'"
+                )
+            words[:] = self._stop_words
+            if row.state is RowState.STOPPED and row.tail:
+                self._offer_other_stops(rows, row, words)
+        return governed
+
+    def _offer_other_stops(self, rows: list[Row], row: Row, words: np.ndarray) -> None:
+        """generate() went on behind a stop token, so that one does not end it: offer those not tried yet.
+
+        A padded row looks the same and comes to no harm. A lone row has no padding: once it has tried twice in vain,
+        nothing will end it.
+        """
+        others = set(self._stop_token_ids) - set(row.tail)
+        if others:
+            words[:] = self.vocabulary.bitmask_of(others)
+        elif len(rows) == 1 and len(row.tail) > 1:
+            raise StopTokenError(
+                f"row 0 has ended with stop token(s) {sorted(self._stop_token_ids)}, but generate() goes on: its "
+                "eos_token_id knows none of them; set model.generation_config.eos_token_id, or pass generate()'s "
+                "eos_token_id to logits_processor(stop_token_ids=...) too"
+            )
+
+    def _look_after(self, masked: Tensor, rows: list[Row], empty: list[int]) -> None:
+        """Rows in which no allowed token has a score: an error, unless the row is over and only has to end."""
+        for i in empty:
+            if rows[i].state is RowState.OPEN:
+                raise EmptyIntersection(
+                    f"row {i}: of the tokens its constraint allows here ({self._shown(self._bitmask[i : i + 1])}) none has "
+                    "a finite score. Either the model's logits are NaN, or another processor has forbidden them all "
+                    "(min_new_tokens, bad_words_ids, suppress_tokens, forced_*_token_id ...): remove one or the other",
+                    row=i,
+                )
+            masked[i, list(self._stop_token_ids)] = 0.0  # softmax of a row of -inf would be NaN for the whole batch
+
+    # -- messages ------------------------------------------------------------------------------------------------
+
+    def _shown(self, bitmask: Tensor) -> str:
+        allowed = torch.nonzero(unpack(bitmask, self.vocabulary.padded_size)[0]).flatten().tolist()
+        names = ", ".join(self.vocabulary.token_text(token_id) for token_id in allowed[:_SHOWN_TOKENS])
+        more = len(allowed) - _SHOWN_TOKENS
+        return f"{names} and {more} more" if more > 0 else names or "none"
+
+    def _warn_foreign_width(self, width: int) -> None:
+        self._warn_once(
+            f"scores with {width} columns pass through unmasked: the Guide was built for {self.vocabulary.padded_size}. "
+            "Right for an assistant model with another tokenizer; otherwise build the Guide with this model"
+        )
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            warnings.warn(message, stacklevel=3)
+
+
+def matcher_after_prefix(compiled: CompiledConstraint, prefix: bytes, stop_token_ids: Sequence[int] | None) -> Matcher:
+    """A matcher that has taken the bytes of ``prefix``.
+
+    Raises:
+        InvalidConstraint: the prefix is not the beginning of any text in the language.
+    """
+    matcher = compiled.matcher(stop_token_ids)
+    token_ids = compiled.vocabulary.encode_bytes(prefix)
+    taken = matcher.validate_tokens(token_ids)
+    if taken < len(token_ids):
+        good = compiled.vocabulary.decode_bytes(token_ids[:taken]).decode(errors="replace")
+        raise InvalidConstraint(
+            f"prefix {prefix.decode(errors='replace')!r} is not the beginning of any text in the constraint: it takes "
+            f"{good!r} and nothing after it; correct the prefix, or the constraint"
+        )
+    for token_id in token_ids:
+        matcher.accept_token(token_id)
+    return matcher

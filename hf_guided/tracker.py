@@ -1,0 +1,174 @@
+"""Which rows exist now: input_ids in, one ``Row`` per line of logits out.
+
+A logits processor is told nothing but ``input_ids`` (rows, length). Between two calls generate() may have appended a
+sampled token, permuted and doubled beams, thrown rejected draft tokens away, let an assistant model run ahead with
+the same processor, or begun another prompt. The tracker compares what it sees with what it saw. Per prompt it keeps a
+*stream*: the prompt's length, the last input_ids, and a ``Row`` for each line.
+
+How a continuation is told from a new prompt (the rule users are promised):
+
+1. A call belongs to a stream if it has as many rows and every row shares the stream's prompt.
+2. One token longer than the last call, every row without its last token being one the stream has (beams may be
+   permuted or repeated): a step. A last token that the grammar forbids closes that row alone.
+3. Not longer than the last call, every row without its last token being the beginning of one the stream has: a
+   rewind, as after rejected draft tokens. A last token that the grammar forbids cannot be a draft of ours: a new
+   prompt. With nothing but the prompt left, the rows are back at the start.
+4. More than one token longer, every row extending its own: continues only if every open row's grammar takes all of
+   the new tokens; past a stopped or closed row, a new prompt.
+5. Everything else is a new prompt. ``reset()`` makes any next call one.
+
+Two streams are kept, so that an assistant model with a tokenizer of its own (but logits as wide as the main model's)
+does not push the main model's stream out.
+
+Rows find their past by their tokens, only among rows of the same constraint: two rows with the same tokens and the same
+constraint are in the same state, so it does not matter which of them is taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .row import Row, RowState
+
+TokenIds = NDArray[np.int64]
+NewRows = Callable[[int], "tuple[list[Row], int]"]
+OnViolation = Callable[[int, Row, int], None]
+
+
+class RowTracker:
+    """Keeps a ``Row`` for every line of input_ids through whatever a generation mode does to them.
+
+    Args:
+        new_rows: makes fresh rows for a new prompt, given their number; also says how many neighbouring rows share
+            one constraint. Raises BatchSizeError when the number does not fit.
+        on_violation: called with (row index, row, token id) when a token took a row out of its grammar.
+    """
+
+    def __init__(self, new_rows: NewRows, on_violation: OnViolation):
+        self._new_rows = new_rows
+        self._on_violation = on_violation
+        self._streams: deque[_Stream] = deque(maxlen=2)
+
+    def reset(self) -> None:
+        """Forget everything: the next call begins a new prompt."""
+        self._streams.clear()
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens in front of the output in the last call."""
+        return self._streams[0].prompt_length
+
+    def update(self, input_ids: TokenIds) -> list[Row]:
+        """The rows behind the lines of ``input_ids``.
+
+        Args:
+            input_ids: (rows, length) int64 on the host; read, and copied.
+
+        Returns:
+            One Row per line, moved to the end of its tokens.
+        """
+        for stream in self._streams:
+            refused = stream.follow(input_ids)
+            if refused is not None:
+                if stream is not self._streams[0]:
+                    self._streams.reverse()  # two at most: the one in use stands first
+                for index in refused:
+                    self._on_violation(index, stream.rows[index], int(input_ids[index, -1]))
+                return stream.rows
+        rows, group_size = self._new_rows(len(input_ids))
+        self._streams.appendleft(_Stream(input_ids, rows, group_size))
+        return rows
+
+
+class _Stream:
+    """One prompt batch and what became of its rows so far."""
+
+    def __init__(self, prompt: TokenIds, rows: list[Row], group_size: int):
+        self.rows = rows
+        self.prompt_length = prompt.shape[1]
+        self._group_size = group_size
+        self._ids = prompt.copy()  # (rows, length) as of the last call
+
+    def follow(self, ids: TokenIds) -> Sequence[int] | None:
+        """Move the rows to ``ids``; None, and nothing changed, if this is no continuation (see the rules above).
+
+        Returns:
+            Indices of rows whose last token their grammar forbids.
+        """
+        rows, length = ids.shape
+        last = self._ids.shape[1]
+        if rows != len(self._ids) or length < self.prompt_length:
+            return None
+        if length > last + 1:
+            return self._jump(ids, last)
+        if length == last and np.array_equal(ids, self._ids):  # a second look: the verifier after its assistant
+            return ()
+        if length == last + 1 and np.array_equal(ids[:, :-1], self._ids):  # the common case: plain loops
+            return self._step(ids, self.rows)
+        parents = self._parents(ids)
+        if parents is None:
+            return None
+        if length <= last and not self._rewind_is_ours(ids, parents):
+            return None
+        return self._step(ids, self._take(parents, length))
+
+    def _jump(self, ids: TokenIds, last: int) -> Sequence[int] | None:
+        if not np.array_equal(ids[:, :last], self._ids):
+            return None
+        news = ids[:, last:].tolist()
+        for row, new in zip(self.rows, news, strict=True):
+            if row.matcher is not None and (
+                row.state is not RowState.OPEN or row.matcher.validate_tokens(new) < len(new)
+            ):
+                return None
+        for row, new in zip(self.rows, news, strict=True):
+            for token_id in new:
+                row.advance(token_id)
+        self._ids = ids.copy()
+        return ()
+
+    def _step(self, ids: TokenIds, rows: list[Row]) -> Sequence[int]:
+        """Give each row its last token, unless that token is the prompt's or is known already."""
+        self.rows, self._ids = rows, ids.copy()
+        if ids.shape[1] == self.prompt_length:
+            return ()
+        return [i for i, token_id in enumerate(ids[:, -1].tolist()) if not rows[i].advance(token_id)]
+
+    def _parents(self, ids: TokenIds) -> list[int] | None:
+        """For each row, which old row begins with all of its tokens but the last; None if one has no such row."""
+        known = max(ids.shape[1] - 1, self.prompt_length)
+        places: dict[tuple[int, bytes], int] = {}
+        for i, old in enumerate(self._ids[:, :known]):
+            places.setdefault((i // self._group_size, old.tobytes()), i)
+        found = [places.get((i // self._group_size, new.tobytes()), -1) for i, new in enumerate(ids[:, :known])]
+        return None if -1 in found else found
+
+    def _rewind_is_ours(self, ids: TokenIds, parents: list[int]) -> bool:
+        """Whether every last token is one that the row, wound back, allows (rule 3)."""
+        if ids.shape[1] == self.prompt_length:
+            return True
+        back = self._ids.shape[1] - (ids.shape[1] - 1)
+        for i, parent in enumerate(parents):
+            if self._ids[parent, ids.shape[1] - 1] == ids[i, -1]:
+                continue  # it stood there before
+            row = self.rows[parent].fork()
+            row.rewind(back)
+            if not row.advance(int(ids[i, -1])):
+                return False
+        return True
+
+    def _take(self, parents: list[int], length: int) -> list[Row]:
+        """Each row's parent, wound back to all of the row's tokens but the last; shared parents are forked."""
+        back = self._ids.shape[1] - max(length - 1, self.prompt_length)
+        for parent in set(parents):
+            self.rows[parent].rewind(back)
+        taken: set[int] = set()
+        rows = []
+        for parent in parents:
+            rows.append(self.rows[parent].fork() if parent in taken else self.rows[parent])
+            taken.add(parent)
+        return rows

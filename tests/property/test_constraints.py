@@ -1,0 +1,102 @@
+"""What a key sees and what it does not, over random schemas."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_guided.constraints import Choice, JsonSchema
+
+NAMES = st.sampled_from(["a", "b", "description", "title", "properties", "default", "$ref", "x y", "é"])
+SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, 1.0, 0.5]) | st.text(max_size=3)
+DATA = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2), max_leaves=4
+)
+ANNOTATION = st.sampled_from(["title", "description", "$comment", "default", "examples", "deprecated", "readOnly"])
+
+
+def _object_schema(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "type": st.sampled_from(["object", "string", "integer"]),
+            "properties": st.dictionaries(NAMES, inner, max_size=3),
+            "$defs": st.dictionaries(NAMES, inner, max_size=2),
+            "items": inner,
+            "not": inner,
+            "anyOf": st.lists(inner, min_size=1, max_size=2),
+            "enum": st.lists(DATA, min_size=1, max_size=2),
+            "const": DATA,
+            "x-unknown": DATA,
+        },
+    )
+
+
+SCHEMAS = st.recursive(st.booleans() | st.just({}), _object_schema, max_leaves=6)
+
+
+def _dressed(schema: Any, draw: Any) -> Any:
+    """The same schema with its keywords in another order and annotations strewn in."""
+    if not isinstance(schema, dict):
+        return schema
+    dressed: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in ("properties", "$defs"):
+            names = list(value) if keyword == "properties" else draw(st.permutations(list(value)))
+            dressed[keyword] = {name: _dressed(value[name], draw) for name in names}
+        elif keyword == "anyOf":
+            dressed[keyword] = [_dressed(item, draw) for item in value]
+        elif keyword in ("items", "not"):
+            dressed[keyword] = _dressed(value, draw)
+        else:
+            dressed[keyword] = value
+    dressed.update({name: draw(DATA) for name in draw(st.lists(ANNOTATION, max_size=2, unique=True))})
+    return {keyword: dressed[keyword] for keyword in draw(st.permutations(list(dressed)))}
+
+
+@given(SCHEMAS, st.data())
+def test_order_of_keywords_and_annotations_do_not_matter(schema: Any, data: st.DataObject) -> None:
+    # A "$ref" as data may happen to name an annotation, which then counts; that has a test of its own.
+    assert JsonSchema(_dressed(schema, data.draw)).key == JsonSchema(schema).key
+
+
+@given(st.lists(NAMES, min_size=2, max_size=5, unique=True), st.data())
+def test_order_of_properties_matters(names: list[str], data: st.DataObject) -> None:
+    other = data.draw(st.permutations(names))
+    keys = [JsonSchema({"properties": {name: {} for name in order}}).key for order in (names, other)]
+    assert (keys[0] == keys[1]) == (names == other)
+
+
+@given(DATA, DATA)
+def test_data_is_compared_exactly(one: Any, two: Any) -> None:
+    same = _exact(one) == _exact(two)
+    assert (JsonSchema({"const": one}).key == JsonSchema({"const": two}).key) == same
+    assert (JsonSchema({"enum": [one]}) == JsonSchema({"enum": [two]})) == same
+
+
+def _exact(value: Any) -> Any:
+    """Python's == with types and the order of keys."""
+    if isinstance(value, dict):
+        return "dict", [(key, _exact(child)) for key, child in value.items()]
+    if isinstance(value, list):
+        return "list", [_exact(child) for child in value]
+    return type(value), value
+
+
+@given(SCHEMAS)
+def test_the_schema_comes_back_as_it_went_in(schema: Any) -> None:
+    before = copy.deepcopy(schema)
+    constraint = JsonSchema(schema)
+    constraint.key  # noqa: B018
+    assert _exact(constraint.schema) == _exact(schema) == _exact(before)
+    assert JsonSchema(constraint.schema_json) == constraint
+
+
+@given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))
+def test_choices_share_a_key_exactly_when_their_options_are_the_same(one: list[str], two: list[str]) -> None:
+    one, two = [*one, "x"], [*two, "x"]
+    same = list(dict.fromkeys(one)) == list(dict.fromkeys(two))
+    assert (Choice(one).key == Choice(two).key) == same

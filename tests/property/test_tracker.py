@@ -1,0 +1,132 @@
+"""Whatever a generation mode does to input_ids, each row's matcher stands where replaying the row's own tokens puts it.
+
+A little machine plays generate(): steps, permuted and doubled beams (some of them dead), rejected drafts, new prompts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from hf_guided.row import Row, RowState
+from hf_guided.tracker import RowTracker
+from tests.toy import compiled_set, letters
+
+VOCABULARY = letters("ab", stop=2)
+LANGUAGES = [compiled_set(VOCABULARY, "abab", "ab", "bbbbbb", "a"), compiled_set(VOCABULARY, "ba", "bab", "aaaaaaa"), None]
+TOKENS = range(len(VOCABULARY.token_bytes))
+
+
+class Generation(RuleBasedStateMachine):
+    @initialize(groups=st.lists(st.integers(0, 2), min_size=1, max_size=3), copies=st.integers(1, 4), data=st.data())
+    def begin(self, groups: list[int], copies: int, data: st.DataObject) -> None:
+        self.languages = [LANGUAGES[g] for g in groups]
+        self.copies = copies
+        self.reported: list[int] = []
+        self.tracker = RowTracker(self.new_rows, lambda i, row, token_id: self.reported.append(i))
+        self.new_prompt(data)
+
+    def new_rows(self, num_rows: int) -> tuple[list[Row], int]:
+        assert num_rows == self.copies * len(self.languages)
+        rows = [self.language(i) for i in range(num_rows)]
+        return [Row(None if one is None else one.matcher()) for one in rows], self.copies
+
+    def language(self, row: int):
+        return self.languages[row // self.copies]
+
+    @rule(data=st.data())
+    def new_prompt(self, data: st.DataObject) -> None:
+        """A prompt nobody has seen: it starts with a token never used elsewhere."""
+        length = data.draw(st.integers(1, 3))
+        self.fresh = getattr(self, "fresh", 1000) + 1
+        row = [self.fresh, *data.draw(st.lists(st.sampled_from(TOKENS), min_size=length, max_size=length))]
+        self.prompt_length = len(row)
+        self.call(np.array([row] * self.copies * len(self.languages), dtype=np.int64))
+
+    def call(self, ids: np.ndarray) -> None:
+        self.reported.clear()
+        self.ids = ids
+        self.rows = self.tracker.update(ids)
+
+    def replay(self, row: int) -> Row:
+        """The oracle: a fresh matcher walked along the row's own tokens."""
+        language = self.language(row)
+        expected = Row(None if language is None else language.matcher())
+        for token_id in self.ids[row, self.prompt_length :].tolist():
+            expected.advance(token_id)
+        return expected
+
+    def draw_token(self, data: st.DataObject, row: int) -> int:
+        """Mostly what the grammar allows, sometimes anything: a dead beam, a forced token, padding."""
+        matcher = self.rows[row].matcher
+        allowed = [] if matcher is None else [t for t in TOKENS if matcher.fork().accept_token(t)]
+        return data.draw(st.sampled_from(allowed if allowed and data.draw(st.integers(0, 5)) else list(TOKENS)))
+
+    @rule(data=st.data())
+    def step(self, data: st.DataObject) -> None:
+        """Every row one token longer."""
+        new = [[self.draw_token(data, i)] for i in range(len(self.ids))]
+        self.call(np.hstack([self.ids, np.array(new)]))
+
+    @rule(data=st.data())
+    def beams(self, data: st.DataObject) -> None:
+        """Rows permuted, repeated and dropped within their prompt, and one token longer."""
+        parents = [
+            i // self.copies * self.copies + data.draw(st.integers(0, self.copies - 1)) for i in range(len(self.ids))
+        ]
+        new = [[self.draw_token(data, parent)] for parent in parents]
+        self.call(np.hstack([self.ids[parents], np.array(new)]))
+
+    @rule(data=st.data())
+    def reject_drafts(self, data: st.DataObject) -> None:
+        """Back by some tokens, and on from there by one that the grammar allows."""
+        length = data.draw(st.integers(self.prompt_length, self.ids.shape[1]))
+        if length == self.prompt_length:
+            self.call(self.ids[:, :length].copy())
+            return
+        kept = self.ids[:, :length].copy()
+        wound_back = [self.replay_to(i, length - 1) for i in range(len(kept))]
+        for i, row in enumerate(wound_back):
+            allowed = [t for t in TOKENS if row.fork().advance(t)]
+            if allowed:
+                kept[i, -1] = data.draw(st.sampled_from(allowed))
+        self.call(kept)
+
+    def replay_to(self, row: int, length: int) -> Row:
+        whole, self.ids = self.ids, self.ids[:, :length]
+        try:
+            return self.replay(row)
+        finally:
+            self.ids = whole
+
+    @rule()
+    def look_twice(self) -> None:
+        """The same input_ids again, as when the verifier follows its assistant."""
+        self.call(self.ids.copy())
+
+    @rule()
+    def foreign_prompt_in_between(self) -> None:
+        """An assistant with other token ids runs on the same tracker; afterwards ours goes on."""
+        ours, foreign = self.ids, np.full((len(self.ids), 2), 7_000_000)
+        self.tracker.update(foreign)
+        self.call(ours)
+
+    @invariant()
+    def every_row_is_where_its_tokens_lead(self) -> None:
+        for i, row in enumerate(self.rows):
+            expected = self.replay(i)
+            assert row.state is expected.state, (i, self.ids[i])
+            assert row.tail == expected.tail
+            if row.matcher is not None:
+                assert row.matcher._engine.taken == expected.matcher._engine.taken  # type: ignore[union-attr]
+
+    @invariant()
+    def violations_are_reported_once_each(self) -> None:
+        for i in self.reported:
+            assert self.rows[i].state is RowState.CLOSED
+
+
+Generation.TestCase.settings = settings(max_examples=150, stateful_step_count=12, deadline=None)
+TestGeneration = Generation.TestCase

@@ -1,0 +1,119 @@
+"""Law: the bytes of a text's tokens are the text, up to the tokenizer's own prefix space and normalizer."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from hf_guided.bitmask import unpack
+from hf_guided.errors import UnwritableConstraint
+from hf_guided.vocabulary import Vocabulary
+from tests import vocabularies
+
+HARD = (
+    "😀", "👩‍👩‍👧", "🇩🇪", "東京", "한국어", "e\u0301", "\u0301", "\u200d", "\ufeff", "ß", "ﬁ", "²", "\u2028",
+    "\xa0", "\u3000",
+    "\x00", "\x07", "\x1b", "\x7f", "\x85", " ", "  ", "   ", "\n", "\r\n", "\t", "\n\n", "▁", "<0x0A>", "<tool>", "Ġ",
+    '{"a": ', "}", '\\"', "12345", "naïve", "İ", "\U0010ffff",
+)  # fmt: skip
+hard_texts = st.lists(st.one_of(st.sampled_from(HARD), st.text(max_size=4)), max_size=8).map("".join)
+
+
+@cache
+def vocabulary_of(loader) -> Vocabulary:
+    return Vocabulary.from_tokenizer(loader())
+
+
+def same(text: str) -> str:
+    return text
+
+
+def prefixed(text: str) -> str:
+    """SentencePiece: a space in front, and its mark for spaces is a space."""
+    return " " + text.replace("▁", " ") if text else ""
+
+
+def prefixed_once(text: str) -> str:
+    """The tokenizers library: no second space in front."""
+    text = text.replace("▁", " ")
+    return " " + text if text and text[0] != " " else text
+
+
+LAWS = {
+    "tekken": (vocabularies.tekken, same),
+    "sentencepiece": (vocabularies.sentencepiece_32k, prefixed),
+    "fast sentencepiece": (vocabularies.fast_sentencepiece_32k, prefixed_once),
+    "slow sentencepiece": (vocabularies.slow_sentencepiece_32k, prefixed),
+    "byte level": (vocabularies.tiny_byte_level, same),
+    "byt5": (vocabularies.byt5, same),
+    "demo": (vocabularies.demo, same),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+@settings(deadline=None, max_examples=150)
+@given(text=hard_texts)
+@example(text="")
+@example(text="  two spaces, " + "".join(HARD) + "\n ")
+def test_encoding_gives_the_text_back(name, text):
+    loader, normalized = LAWS[name]
+    tokenizer = loader()
+    assume(not any(special in text for special in tokenizer.all_special_tokens))
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert vocabulary_of(loader).decode_bytes(ids) == normalized(text).encode()
+    assert all(vocabulary_of(loader).is_text(token_id) for token_id in ids)
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_unigram_gives_words_back(data):
+    # T5 writes one space before every word, whatever stood there, and has no token for what it never saw.
+    vocabulary = vocabulary_of(vocabularies.tiny_unigram)
+    letters = sorted({c for c in "".join(vocabularies.TEXTS) if not c.isspace() and unicodedata.category(c) != "Cc"})
+    letters = [letter for letter in letters if vocabulary._writes(letter.encode())]
+    assert len(letters) > 40
+    words = data.draw(st.lists(st.text(letters, min_size=1, max_size=6), max_size=6))
+    gaps = data.draw(st.lists(st.sampled_from([" ", "  ", "\n", "\t "]), min_size=len(words), max_size=len(words)))
+    ids = vocabularies.tiny_unigram().encode(
+        "".join(gap + word for gap, word in zip(gaps, words, strict=True)), add_special_tokens=False
+    )
+    assert vocabulary.decode_bytes(ids) == "".join(" " + word for word in words).encode()
+
+
+@pytest.mark.parametrize("name", LAWS)
+@settings(deadline=None, max_examples=100)
+@given(data=st.one_of(st.binary(max_size=40), hard_texts.map(str.encode)))
+def test_any_bytes_can_be_written(name, data):
+    vocabulary = vocabulary_of(LAWS[name][0])
+    ids = vocabulary.encode_bytes(data)
+    assert vocabulary.decode_bytes(ids) == data
+    assert all(vocabulary.is_text(token_id) for token_id in ids)
+
+
+@settings(deadline=None)
+@given(
+    tokens=st.lists(st.text("abc", min_size=1, max_size=4).map(str.encode), min_size=1, max_size=6),
+    data=st.text("abc", max_size=10).map(str.encode),
+)
+def test_bytes_are_written_exactly_when_they_can_be(tokens, data):
+    vocabulary = Vocabulary((*tokens, None), (len(tokens),), len(tokens) + 1, vocabularies.byt5())
+    if re.fullmatch(b"(?:" + b"|".join(tokens) + b")*", data):
+        assert vocabulary.decode_bytes(vocabulary.encode_bytes(data)) == data
+    else:
+        with pytest.raises(UnwritableConstraint):
+            vocabulary.encode_bytes(data)
+
+
+@settings(deadline=None)
+@given(size=st.integers(384, 450), data=st.data())
+def test_bitmask_of_is_the_set(size, data):
+    vocabulary = Vocabulary.from_tokenizer(vocabularies.byt5(), padded_size=size)
+    ids = data.draw(st.sets(st.integers(0, size - 1)))
+    row = torch.tensor(vocabulary.bitmask_of(ids))[None]
+    assert set(unpack(row, row.shape[1] * 32)[0].nonzero().flatten().tolist()) == ids

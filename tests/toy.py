@@ -1,0 +1,97 @@
+"""A toy vocabulary and a toy engine whose language anyone can check: a set of strings, walked letter by letter.
+
+The engine knows nothing but that set, so it is an oracle for everything built on top of engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.bitmask import words
+from hf_guided.constraints import Choice
+from hf_guided.vocabulary import Vocabulary
+
+
+class LetterTokenizer:
+    """Stands in for a transformers tokenizer where only error texts need one."""
+
+    def __init__(self, tokens: Sequence[str]):
+        self.tokens = list(tokens)
+
+    def convert_ids_to_tokens(self, token_id: int) -> str:
+        return self.tokens[token_id]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def letters(alphabet: str = "abcd", *, stop: int = 1, padded_size: int | None = None) -> Vocabulary:
+    """Vocabulary: 0 a pad token, then ``stop`` stop tokens, then one token a letter and one for each pair of letters."""
+    texts = [*alphabet, *(a + b for a in alphabet for b in alphabet)]
+    token_bytes = (None,) * (1 + stop) + tuple(text.encode() for text in texts)
+    names = ["<pad>", *(f"<stop{i}>" for i in range(stop)), *texts]
+    return Vocabulary(
+        token_bytes=token_bytes,
+        stop_token_ids=tuple(range(1, 1 + stop)),
+        padded_size=padded_size or len(token_bytes),
+        tokenizer=LetterTokenizer(names),  # type: ignore[arg-type]
+    )
+
+
+class SetEngine:
+    """Engine whose language is a finite set of strings."""
+
+    def __init__(self, vocabulary: Vocabulary, language: frozenset[bytes], taken: tuple[bytes, ...] = ()):
+        self.vocabulary, self.language, self.taken = vocabulary, language, taken
+
+    @property
+    def text(self) -> bytes:
+        return b"".join(self.taken)
+
+    def _fits(self, text: bytes) -> bool:
+        return any(word.startswith(text) for word in self.language)
+
+    def accept(self, token_id: int) -> bool:
+        data = self.vocabulary.token_bytes[token_id]
+        if data is None or not self._fits(self.text + data):
+            return False
+        self.taken += (data,)
+        return True
+
+    def validate(self, token_ids: Sequence[int]) -> int:
+        ahead = self.fork()
+        return next((i for i, token_id in enumerate(token_ids) if not ahead.accept(token_id)), len(token_ids))
+
+    def rollback(self, num_tokens: int) -> None:
+        self.taken = self.taken[: len(self.taken) - num_tokens]
+
+    def fork(self) -> SetEngine:
+        return SetEngine(self.vocabulary, self.language, self.taken)
+
+    def fill(self, bitmask: Tensor, row: int) -> None:
+        bitmask[row] = 0
+        for token_id, data in enumerate(self.vocabulary.token_bytes):
+            if data is not None and self._fits(self.text + data):
+                word, bit = divmod(token_id, 32)
+                bitmask[row, word] |= (1 << bit) - (1 << 32 if bit == 31 else 0)
+
+    def is_completed(self) -> bool:
+        return self.text in self.language
+
+    def jump_forward_bytes(self) -> bytes:
+        return b""
+
+
+def compiled_set(vocabulary: Vocabulary, *options: str) -> CompiledConstraint:
+    """A finite language over ``letters()``."""
+    language = frozenset(option.encode() for option in options)
+    return CompiledConstraint(
+        constraint=Choice(list(options)),
+        backend="toy",
+        vocabulary=vocabulary,
+        new_engine=lambda: SetEngine(vocabulary, language),
+        nbytes=words(vocabulary.padded_size) * 4,
+    )

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass
+
+import pytest
+
+from hf_guided.compile_cache import CacheStats, CompileCache
+from hf_guided.options import CompilerOptions
+
+
+@dataclass(frozen=True)
+class Item:
+    nbytes: int
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    cache: CompileCache[Item] = CompileCache(30)
+    for name in "abc":
+        cache.put(name, Item(10))
+    assert cache.get("a") == Item(10)
+    cache.put("d", Item(10))
+    assert [name in cache for name in "abcd"] == [True, False, True, True]
+    assert cache.get("b") is None
+    assert cache.stats() == CacheStats(hits=1, misses=1, evictions=1, entries=3, nbytes=30)
+
+
+def test_one_large_value_makes_room_for_itself() -> None:
+    cache: CompileCache[Item] = CompileCache(30)
+    for name in "abc":
+        cache.put(name, Item(10))
+    cache.put("d", Item(25))
+    assert ("d" in cache, len(cache), cache.stats().nbytes, cache.stats().evictions) == (True, 1, 25, 3)
+
+
+def test_a_value_larger_than_the_cache_is_not_kept_and_drops_nobody_else() -> None:
+    cache: CompileCache[Item] = CompileCache(30)
+    cache.put("a", Item(30))
+    cache.put("b", Item(31))
+    assert cache.get("a") == Item(30)
+    assert cache.get("b") is None
+    assert cache.stats().evictions == 1
+
+
+def test_a_key_put_again_counts_once() -> None:
+    cache: CompileCache[Item] = CompileCache(30)
+    cache.put("a", Item(10))
+    cache.put("a", Item(20))
+    assert (cache.get("a"), cache.stats().nbytes, cache.stats().evictions) == (Item(20), 20, 0)
+    cache.clear()
+    assert (len(cache), cache.stats().nbytes) == (0, 0)
+
+
+def test_the_bound_holds_with_many_threads() -> None:
+    cache: CompileCache[Item] = CompileCache(100)
+    over: list[int] = []
+
+    def work(seed: int) -> None:
+        dice = random.Random(seed)
+        for _ in range(500):
+            cache.put(dice.randrange(20), Item(dice.randrange(40)))
+            cache.get(dice.randrange(20))
+            if cache.stats().nbytes > 100:
+                over.append(cache.stats().nbytes)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stats = cache.stats()
+    held = [item.nbytes for key in range(20) if (item := cache.get(key))]
+    assert not over
+    assert (stats.nbytes, stats.entries) == (sum(held), len(held))
+    assert stats.hits + stats.misses == 8 * 500
+
+
+def test_options_come_from_the_environment() -> None:
+    assert CompilerOptions.from_env({}) == CompilerOptions()
+    read = CompilerOptions.from_env(
+        {
+            "HF_GUIDED_COMPILE_WORKERS": "3",
+            "HF_GUIDED_COMPILE_CACHE_BYTES": "1000",
+            "HF_GUIDED_COMPILE_MAX_FAILURES": "",
+            "HF_GUIDED_COMPILE_TIMEOUT_S": "none",
+        }
+    )
+    assert read == CompilerOptions(workers=3, cache_bytes=1000, timeout_s=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("WORKERS", "many"), ("WORKERS", "0"), ("CACHE_BYTES", "-1"), ("TIMEOUT_S", "soon"), ("TIMEOUT_S", "0")],
+)
+def test_a_bad_variable_is_named(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=f"HF_GUIDED_COMPILE_{name}='{value}'"):
+        CompilerOptions.from_env({f"HF_GUIDED_COMPILE_{name}": value})

@@ -1,0 +1,189 @@
+"""The demo model, its tokenizer and its texts."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from itertools import islice
+from pathlib import Path
+
+import jsonschema
+import pytest
+import torch
+
+from hf_guided import demo
+from hf_guided.demo.schemas import SCHEMAS
+
+FORMATS = jsonschema.FormatChecker(formats=())
+
+
+@FORMATS.checks("date", raises=ValueError)
+def _is_date(value: object) -> bool:
+    return not isinstance(value, str) or date.fromisoformat(value).isoformat() == value
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    return demo.load()
+
+
+@pytest.fixture(scope="module")
+def model(loaded):
+    return loaded[0]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(loaded):
+    return loaded[1]
+
+
+@pytest.fixture(scope="module")
+def draft():
+    return demo.load_draft()
+
+
+def write(model, tokenizer, prompt: str) -> str:
+    batch = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
+    ids = model.generate(**batch, max_new_tokens=120)
+    return tokenizer.decode(ids[0, batch["input_ids"].shape[1] :], skip_special_tokens=True)
+
+
+def test_files_take_at_most_six_megabytes():
+    here = Path(demo.__file__).parent
+    files = [f for f in here.rglob("*") if f.is_file() and "__pycache__" not in f.parts]
+    assert sum(f.stat().st_size for f in files) <= 6_000_000
+
+
+@pytest.mark.parametrize("which", ["model", "draft"])
+def test_models_are_ready_to_generate(which, request, tokenizer):
+    model = request.getfixturevalue(which)
+    assert not model.training
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert {p.device.type for p in model.parameters()} == {"cpu"}
+    assert model.config.max_position_embeddings == tokenizer.model_max_length == 512
+    assert model.config.vocab_size == len(tokenizer)
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert model.generation_config.pad_token_id == tokenizer.pad_token_id
+    assert not model.generation_config.do_sample
+
+
+def test_draft_is_smaller(model, draft):
+    assert draft.num_parameters() * 3 < model.num_parameters()
+
+
+def test_each_load_gives_a_new_model(model):
+    again, _ = demo.load()
+    assert again is not model
+    assert again.lm_head.weight.data_ptr() != model.lm_head.weight.data_ptr()
+
+
+def test_tokenizer_has_apart_eos_bos_pad(tokenizer):
+    assert tokenizer.is_fast
+    assert len({tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id}) == 3
+    assert set(tokenizer.all_special_ids) == {tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id}
+
+
+def test_tokenizer_gives_the_text_back(tokenizer):
+    for example in demo.examples(60, seed=3):
+        for text in (example.prompt, example.answer):
+            assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "  two  spaces ", "Zoë 東京 🦊\u200d", "a\tb\r\nc", "x , y ' s n't .", "\x00\x7f"]
+)
+def test_tokenizer_gives_any_text_back(tokenizer, text):
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_every_byte_is_in_the_vocabulary(tokenizer):
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    vocab = tokenizer.get_vocab()
+    assert len(ByteLevel.alphabet()) == 256
+    assert all(character in vocab for character in ByteLevel.alphabet())
+
+
+def test_each_digit_is_its_own_token(tokenizer):
+    assert tokenizer.tokenize("2026-03-14") == list("2026-03-14")
+    assert [token for token in tokenizer.get_vocab() if len(token) > 1 and any(c.isdigit() for c in token)] == []
+
+
+def test_a_value_is_the_same_tokens_in_text_and_record(tokenizer):
+    for example in demo.examples(30, seed=4):
+        for value in example.record.values():
+            if isinstance(value, str) and value in example.prompt:
+                ids = tokenizer.encode(value)
+                for text in (example.prompt, example.answer):
+                    whole = tokenizer.encode(text)
+                    assert any(whole[i : i + len(ids)] == ids for i in range(len(whole)))
+
+
+def test_prompt_and_record_meet_on_a_token_border(tokenizer):
+    for example in demo.examples(30, seed=5):
+        together = tokenizer.encode(example.prompt + example.answer)
+        assert together == tokenizer.encode(example.prompt) + tokenizer.encode(example.answer)
+
+
+@pytest.mark.parametrize("split", ["train", "held_out"])
+def test_examples_follow_from_seed_and_split(split):
+    assert demo.examples(30, seed=6, split=split) == demo.examples(30, seed=6, split=split)
+    assert demo.examples(30, seed=6, split=split)[:9] == demo.examples(9, seed=6, split=split)
+    assert demo.examples(30, seed=6, split=split) != demo.examples(30, seed=7, split=split)
+    assert demo.examples(6, split="train") != demo.examples(6, split="held_out")
+
+
+@pytest.mark.parametrize("split", ["train", "held_out"])
+def test_records_satisfy_their_schemas(split):
+    for example in demo.examples(300, seed=8, split=split):
+        assert example.schema is SCHEMAS[example.kind]
+        assert list(example.record) == list(example.schema["properties"]) == example.schema["required"]
+        jsonschema.Draft202012Validator(example.schema, format_checker=FORMATS).validate(example.record)
+        assert json.loads(example.answer) == example.record
+
+
+def test_the_format_checker_of_this_file_rejects_bad_dates():
+    validator = jsonschema.Draft202012Validator(SCHEMAS["invoice"], format_checker=FORMATS)
+    record = {"number": "INV-0001", "seller": "A", "date": "2026-02-30", "total": 1, "currency": "EUR", "paid": True}
+    assert not validator.is_valid(record)
+    assert validator.is_valid({**record, "date": "2026-02-28"})
+
+
+def test_held_out_texts_and_names_are_not_in_training():
+    def names_and_texts(split, n):
+        found = list(islice(demo.iter_examples(0, split), n))
+        names = {next(e.record[k] for k in ("seller", "guest", "name") if k in e.record) for e in found}
+        return names, {e.prompt for e in found}
+
+    train_names, train_texts = names_and_texts("train", 15_000)
+    names, texts = names_and_texts("held_out", 1_500)
+    assert not names & train_names
+    assert not texts & train_texts
+
+
+def test_examples_constant_holds_every_kind():
+    assert {e.kind for e in demo.EXAMPLES} == set(demo.KINDS) == set(demo.SCHEMAS)
+
+
+def test_prompts_leave_room_in_the_context(tokenizer):
+    for example in demo.examples(300, seed=9):
+        assert len(tokenizer.encode(example.prompt + example.answer)) <= 256
+
+
+def test_free_model_mostly_writes_the_right_record(model, tokenizer):
+    held_out = demo.examples(12, seed=10)
+    right = sum(write(model, tokenizer, e.prompt) == e.answer for e in held_out)
+    assert right >= 9
+
+
+def test_free_model_breaks_when_sampled_hot(model, tokenizer):
+    torch.manual_seed(0)
+    batch = tokenizer(demo.EXAMPLES[0].prompt, return_tensors="pt", return_token_type_ids=False)
+    ids = model.generate(**batch, max_new_tokens=120, do_sample=True, temperature=2.0, top_k=0, num_return_sequences=16)
+    broken = 0
+    for text in tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True):
+        try:
+            json.loads(text)
+        except ValueError:
+            broken += 1
+    assert broken >= 8

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hf_guided.constraints import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, ToolCalls
+from hf_guided.errors import InvalidConstraint
+from hf_guided.response_format import from_request, from_response_format
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+FLAT_TOOL = {"type": "function", "name": "f", "parameters": SCHEMA}
+
+
+@pytest.mark.parametrize(
+    ("response_format", "constraint"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, JsonObject()),
+        ({"type": "json_object", "schema": SCHEMA}, JsonSchema(SCHEMA)),
+        ({"type": "json", "value": SCHEMA}, JsonSchema(SCHEMA)),
+        ({"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA}}, JsonSchema(SCHEMA)),
+        ({"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA, "strict": True}}, JsonSchema(SCHEMA)),
+        (
+            {"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA, "strict": False}},
+            JsonSchema(SCHEMA, extra="allow"),
+        ),
+        ({"type": "json_schema", "name": "r", "schema": SCHEMA, "strict": True}, JsonSchema(SCHEMA)),
+        ({"type": "regex", "regex": "a+"}, Regex("a+")),
+        ({"type": "regex", "value": "a+"}, Regex("a+")),
+        ({"type": "choice", "choice": ["a"]}, Choice(["a"])),
+        ({"type": "grammar", "grammar": 'root ::= "a"'}, Grammar('root ::= "a"')),
+        ({"type": "structural_tag", "format": {}}, StructuralTag({"type": "structural_tag", "format": {}})),
+    ],
+)
+def test_response_formats(response_format: dict[str, Any], constraint: Any) -> None:
+    assert from_response_format(response_format) == constraint
+    assert from_request({"model": "m", "response_format": response_format}) == constraint
+    assert from_request({"text": {"format": response_format}}) == constraint
+
+
+@pytest.mark.parametrize(
+    ("response_format", "says"),
+    [
+        ("json", r"response_format: expected an object"),
+        ({}, r"response_format\.type: expected one of json_schema, "),
+        ({"type": "yaml"}, r"response_format\.type"),
+        ({"type": ["json_object"]}, r"response_format\.type"),
+        ({"type": "json_schema"}, r"response_format\.json_schema\.name"),
+        ({"type": "json_schema", "json_schema": 5}, r"response_format\.json_schema: "),
+        ({"type": "json_schema", "json_schema": {"schema": {}}}, r"response_format\.json_schema\.name"),
+        ({"type": "json_schema", "schema": {}}, r"response_format\.name"),
+        ({"type": "json_schema", "json_schema": {"name": "r"}}, r"response_format\.json_schema\.schema"),
+        ({"type": "json_schema", "json_schema": {"name": "r", "schema": {1: 2}}}, r"json_schema\.schema: .*not a string"),
+        ({"type": "json_schema", "json_schema": {"name": "r", "schema": {}, "strict": "yes"}}, r"json_schema\.strict"),
+        ({"type": "regex"}, r"response_format\.regex"),
+        ({"type": "regex", "pattern": "("}, r"response_format\.pattern: .*compile"),
+        ({"type": "choice", "choice": []}, r"response_format\.choice"),
+        ({"type": "json"}, r"response_format\.schema"),
+    ],
+)
+def test_errors_name_the_path(response_format: Any, says: str) -> None:
+    with pytest.raises(InvalidConstraint, match=says):
+        from_response_format(response_format)
+
+
+def test_tools_of_both_apis_are_the_same_tools() -> None:
+    assert from_request({"tools": [TOOL]}) == from_request({"tools": [FLAT_TOOL]}) == ToolCalls([TOOL])
+    for choice in ({"type": "function", "function": {"name": "f"}}, {"type": "function", "name": "f"}):
+        assert from_request({"tools": [TOOL], "tool_choice": choice}) == ToolCalls([TOOL], choice="f")
+    one = from_request({"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}, "llama")
+    assert one == ToolCalls([TOOL], "llama", "required", parallel=False)
+
+
+def test_a_request_asks_for_one_kind() -> None:
+    both = {"tools": [TOOL], "response_format": {"type": "json_object"}}
+    with pytest.raises(InvalidConstraint, match="response_format and tools"):
+        from_request(both)
+    assert from_request({**both, "tool_choice": "none"}) == JsonObject()
+    assert from_request({"tools": [TOOL], "response_format": {"type": "text"}}) == ToolCalls([TOOL])
+    assert from_request({}) is None
+    with pytest.raises(InvalidConstraint, match=r"tools\[0\]"):
+        from_request({"tools": [5]})
+    with pytest.raises(InvalidConstraint, match="text.format.type"):
+        from_request({"text": {"format": {"type": "x"}}})
