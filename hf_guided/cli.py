@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import __version__
+from . import __version__, json_text
 from .coerce import coerce
 from .constraints import Choice, Constraint, Grammar, Regex
-from .errors import HFGuidedError
+from .errors import HFGuidedError, InvalidConstraint
 from .generate import DEFAULT_MAX_NEW_TOKENS, generate
 from .guide import Guide
 
@@ -67,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     asked.add_argument("--choice", metavar="TEXT", action="append", help="one of the answers allowed; repeat it")
     asked.add_argument("--grammar", metavar="FILE", help="an EBNF (GBNF) or Lark grammar")
     one.add_argument("--prompt", required=True, metavar="TEXT|-", help="the prompt; - reads it from stdin")
+    one.add_argument(
+        "--chat", action="store_true", help="send the prompt as a user's message, through the chat template"
+    )
     one.add_argument("--max-new-tokens", type=_positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
     one.add_argument("--temperature", type=_positive(float), help="sample at this temperature; greedy without it")
     one.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
@@ -98,8 +101,14 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _generate(arguments: argparse.Namespace) -> int:
     # Everything that can be wrong without the model is looked at before the model is loaded.
     constraint = _constraint(arguments)
-    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    prompt: Any = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
     model, tokenizer = _load(arguments.model, arguments.tokenizer, arguments.device)
+    if arguments.chat:
+        if not tokenizer.chat_template:
+            raise _Mistake(
+                "--chat: this tokenizer has no chat template; leave --chat out, and write the prompt in full"
+            )
+        prompt = [{"role": "user", "content": prompt}]
     sampling: dict[str, Any] = {"do_sample": False}
     if arguments.temperature is not None:
         from transformers import set_seed
@@ -127,14 +136,17 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    constraint = coerce(_read(arguments.file))
+    constraint = _schema(arguments.file)
+    _quiet()
     if arguments.tokenizer is None:
         from . import demo
 
-        tokenizer = demo.load_tokenizer()
+        model, tokenizer = demo.load()
+        guide = Guide(tokenizer, model)
     else:
         tokenizer = _load_tokenizer(arguments.tokenizer)
-    audit = Guide(tokenizer, len(tokenizer)).audit(constraint, arguments.backend)
+        guide = Guide(tokenizer, len(tokenizer))
+    audit = guide.audit(constraint, arguments.backend)
     print(audit)
     return 0 if audit.ok else 1
 
@@ -149,7 +161,14 @@ def _constraint(arguments: argparse.Namespace) -> Constraint | None:
         return Choice(arguments.choice)
     if arguments.grammar is not None:
         return Grammar(_read(arguments.grammar))
-    return coerce(_read(arguments.schema))
+    return _schema(arguments.schema)
+
+
+def _schema(file: str) -> Constraint | None:
+    try:
+        return coerce(json_text.loads(_read(file), "file"))
+    except InvalidConstraint as error:
+        raise _Mistake(f"{file}: {error}") from error
 
 
 def _read(file: str) -> str:
@@ -168,10 +187,16 @@ def _load(model: str, tokenizer: str | None, device: str) -> tuple[Any, Any]:
     if model == BUILT_IN and not Path(model).exists():
         from . import demo
 
-        ours, our_tokenizer = demo.load()
-        return ours.to(device), our_tokenizer if tokenizer is None else _load_tokenizer(tokenizer)
-    loaded = _from_directory(AutoModelForCausalLM, model, "model", dtype="auto")
-    return loaded.to(device).eval(), _load_tokenizer(model if tokenizer is None else tokenizer)
+        loaded: Any
+        loaded, its_tokenizer = demo.load()
+    else:
+        loaded = _from_directory(AutoModelForCausalLM, model, "model", dtype="auto").eval()
+        its_tokenizer = None if tokenizer else _load_tokenizer(model)
+    try:
+        loaded = loaded.to(device)
+    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
+        raise _Mistake(f"--device {device}: {error}") from error
+    return loaded, _load_tokenizer(tokenizer) if tokenizer else its_tokenizer
 
 
 def _load_tokenizer(directory: str) -> Any:

@@ -25,17 +25,19 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from .backends import registry
 from .backends.base import Backend, CompiledConstraint
 from .compile_cache import CompileCache
-from .constraints import Constraint
+from .constraints import Constraint, ToolCalls
 from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .options import CompilerOptions
 from .router import AUTO, Route, route
 from .schema.audit import Audit, audit
-from .vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from .vocabulary import Vocabulary
 
 Key = tuple[str, str]
 _REPLAYED = (ConstraintError, CompileLimitExceeded)  # the constraint's fault, so it will be next time
@@ -208,6 +210,8 @@ class Compiler:
 
     def _compile(self, constraint: Constraint, backend: str) -> Compilation:
         constraint.check()
+        if isinstance(constraint, ToolCalls):
+            constraint = constraint.structural_tag()  # the same language, in a kind that backends know
         refused: dict[str, tuple[Loss, ...]] = {}
         limit: CompileLimitExceeded | None = None
         while True:

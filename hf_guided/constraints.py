@@ -152,7 +152,7 @@ class JsonSchema(Constraint):
 
         schema = self.schema
         try:
-            validator_for(schema, default=Draft202012Validator).check_schema(schema)
+            validator_for(schema, default=Draft202012Validator).check_schema(schema)  # type: ignore[arg-type] # stubs know no bool
         except SchemaError as error:
             pointer = "/" + "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in error.absolute_path)
             raise InvalidConstraint(f"not a valid JSON Schema, at {pointer}: {error.message}") from None

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from .errors import InvalidConstraint
 
 MAX_NESTING = 256
-"""Deeper JSON is refused: engines and Python's own json would fail on it, sooner or later, where it is hard to tell why."""
+"""Deeper JSON is refused: engines and Python's own json would fail on it, sooner or later, nobody knows where."""
 
 
 def loads(text: str, what: str) -> Any:
@@ -28,7 +28,9 @@ def loads(text: str, what: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
     except RecursionError:
-        raise InvalidConstraint(f"{what} is nested deeper than {MAX_NESTING} levels; flatten it with $defs and $ref") from None
+        raise InvalidConstraint(
+            f"{what} is nested deeper than {MAX_NESTING} levels; flatten it with $defs and $ref"
+        ) from None
     except ValueError as error:
         raise InvalidConstraint(f"{what} is not JSON: {error}; got {shorten(text)}") from None
 
@@ -48,7 +50,9 @@ def dumps(value: Any, what: str) -> str:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         text.encode()  # a lone surrogate has no UTF-8, so no text could ever match it
     except RecursionError:
-        raise InvalidConstraint(f"{what} refers to itself, or is nested deeper than {MAX_NESTING} levels; use $defs and $ref") from None
+        raise InvalidConstraint(
+            f"{what} refers to itself, or is nested deeper than {MAX_NESTING} levels; use $defs and $ref"
+        ) from None
     except (TypeError, ValueError) as error:
         raise InvalidConstraint(f"{what} has no exact JSON text: {error}; use plain JSON values only") from None
     return text

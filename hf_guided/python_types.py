@@ -60,7 +60,7 @@ def _modern(tp: Any) -> Any:
     if typing.is_typeddict(tp):
         fields = {}
         for name, hint in typing_extensions.get_type_hints(tp, include_extras=True).items():
-            if str(typing.get_origin(hint)) in ("typing.Required", "typing.NotRequired"):
+            if str(typing.get_origin(hint)).endswith("Required"):  # typing's or typing_extensions'; NotRequired too
                 (hint,) = typing.get_args(hint)
             required = name in tp.__required_keys__
             fields[name] = _modern(hint) if required else typing_extensions.NotRequired[_modern(hint)]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .backends.base import Backend
-from .constraints import Constraint, StructuralTag, ToolCalls
+from .constraints import Constraint, StructuralTag
 from .errors import BackendUnavailable, Loss, UnsupportedConstraint
 
 AUTO = "auto"
@@ -37,7 +37,7 @@ def candidates(constraint: Constraint, backend: str) -> tuple[str, ...]:
     """The names to look at, in order."""
     if backend != AUTO:
         return (backend,)
-    if isinstance(constraint, (StructuralTag, ToolCalls)):
+    if isinstance(constraint, StructuralTag):
         return ("xgrammar", "llguidance")
     return ("llguidance", "xgrammar")
 
@@ -102,5 +102,9 @@ def _unsupported(constraint: Constraint, considered: list[tuple[str, tuple[Loss,
         step = 'change the schema, name another backend, or pass on_unsupported="validate" or "warn"'
     return UnsupportedConstraint(
         f"no backend enforces all of this {constraint.kind} (asked: {names}); {step}",
-        [Loss(pointer, keyword, f"{name}: {why}") for name, lost in considered for pointer, keyword, why in lost],
+        [
+            Loss(pointer, keyword, f"{name}: {why.removeprefix(f'{name}: ')}")
+            for name, lost in considered
+            for pointer, keyword, why in lost
+        ],
     )

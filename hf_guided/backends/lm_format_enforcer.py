@@ -1,18 +1,18 @@
 """lm-format-enforcer: pure Python, character by character; regular expressions, choices and simple JSON.
 
-Its parsers are immutable values: one per prefix, which makes rollback and fork a matter of keeping a list. Its own
-token walk stores every prefix for ever and turns an exception into "only EOS", so the walk is done here. Its JSON
-numbers and strings are loose (``1.e5``, ``-0.5`` as an integer, raw tabs), which ``_StrictJson`` repairs.
-Tokens that are not whole characters are never allowed: it works on text.
+Its parsers are values, one per prefix, so rollback and fork keep a list. Its own token walk is not used: it stores
+every prefix for ever and turns an exception into "only EOS". Its JSON is looser than JSON (``1.e5``, ``{"a":1,}``,
+``-0.5`` as an integer), which ``StrictJson`` mends; what cannot be mended is not on the list of ``Subset``.
+Tokens that are not whole characters are never allowed, because it works on text.
 """
 
 from __future__ import annotations
 
-import json
-import re
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +20,21 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..bitmask import words
 from ..constraints import Choice, Constraint, JsonSchema, Regex
-from ..errors import BackendError, ConstraintError, InvalidConstraint, Loss, UnsupportedConstraint
+from ..errors import BackendError, CompileLimitExceeded, ConstraintError, InvalidConstraint, Loss, UnsupportedConstraint
 from ..schema.prepare import prepare
 from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
 from .base import CompiledConstraint
-from .json_subset import JsonSubset, Schema
+from .interegular_pattern import spelled_for_interegular
+from .json_subset import Schema
+from .lm_format_enforcer_json import UNESCAPED, WHITESPACE, StrictJson, Subset
 
 if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
 
-_UNESCAPED = r'[^"\\\x00-\x1f]'
+COMPILE_SECONDS = 20.0  # it has no limit of its own, and `(a|b)*a(a|b){24}` has 2**25 states
+_FREE_TEXT = "json_freetext"  # first item of the key by which it says that nearly every token fits
+_FORCED_CHARACTERS = 256  # enough at a time; a forced loop would never end
 
 
 class LMFormatEnforcerBackend:
@@ -44,6 +47,7 @@ class LMFormatEnforcerBackend:
 
         self.vocabulary = vocabulary
         self._lib = lmformatenforcer
+        self._lock = threading.Lock()
 
     def losses(self, constraint: Constraint) -> Sequence[Loss]:
         """What is not on the list of things it is proven to enforce; see ``Backend.losses``."""
@@ -56,3 +60,228 @@ class LMFormatEnforcerBackend:
         except ConstraintError:
             pass  # malformed, not unsupported: compile says so
         return ()
+
+    def compile(self, constraint: Constraint) -> CompiledConstraint:
+        """Compile; see ``Backend.compile``."""
+        began = time.perf_counter()
+        constraint.check()
+        losses: tuple[Loss, ...] = ()
+        if isinstance(constraint, JsonSchema):
+            schema, losses = self._reduced(constraint)
+            if losses and constraint.on_unsupported == "error":
+                raise UnsupportedConstraint("lm-format-enforcer does not enforce all of this schema", losses)
+            tree = self._json_tree
+            parser = self._json_parser(schema)
+        else:
+            tree = self._text_tree
+            parser = self._regex_parser(_pattern(constraint))
+        masks = _Masks(self.vocabulary, tree)
+        return CompiledConstraint(
+            constraint=constraint,
+            backend=self.name,
+            vocabulary=self.vocabulary,
+            new_engine=lambda: _Engine(masks, [parser]),
+            nbytes=1_000_000,  # not known: parsers are small, masks are kept per state of a regex
+            compile_seconds=time.perf_counter() - began,
+            losses=losses,
+        )
+
+    def _regex_parser(self, plain: str) -> Any:
+        with _deadline(COMPILE_SECONDS):
+            return self._lib.RegexParser(spelled_for_interegular(plain, self._alphabet), self._config)
+
+    def _json_parser(self, schema: Schema) -> Any:
+        try:
+            with _deadline(COMPILE_SECONDS):
+                return StrictJson(self._lib.JsonSchemaParser(schema, self._config))
+        except RecursionError as error:
+            raise CompileLimitExceeded("lm-format-enforcer: the JSON Schema refers to itself without end") from error
+
+    def _reduced(self, constraint: JsonSchema) -> tuple[Schema, tuple[Loss, ...]]:
+        prepared, losses = prepare(constraint, alphabet=UNESCAPED)
+        if prepared is False:
+            raise InvalidConstraint("the JSON Schema is `false`: no value satisfies it")
+        subset = Subset(prepared, self._starts_with_space, self._alphabet)
+        reduced = subset.reduce()
+        if constraint.whitespace == "compact":
+            losses = [*losses, Loss("", "whitespace", "lm-format-enforcer writes white space as it likes")]
+        return reduced, (*losses, *subset.losses)
+
+    def _starts_with_space(self, pattern: str) -> bool:
+        return bool(set(WHITESPACE) & set(self._regex_parser(pattern[1:-1]).get_allowed_characters()))
+
+    @cached_property
+    def _texts(self) -> list[tuple[int, str]]:
+        texts = []
+        for token_id, data in enumerate(self.vocabulary.token_bytes):
+            try:
+                text = (data or b"").decode()
+            except UnicodeDecodeError:
+                continue
+            if text:
+                texts.append((token_id, text))
+        return texts
+
+    @cached_property
+    def _alphabet(self) -> str:
+        return "".join(sorted(set("".join(text for _, text in self._texts))))
+
+    @cached_property
+    def _config(self) -> Any:
+        # The characters it takes for "any": no control character may stand raw in a JSON string. Regular expressions
+        # name what they want, so nothing is lost to them.
+        config = self._lib.CharacterLevelParserConfig()
+        config.alphabet = "".join(character for character in self._alphabet if character >= " ")
+        return config
+
+    @cached_property
+    def _text_tree(self) -> Any:
+        return self._tree(lambda text: True)
+
+    @cached_property
+    def _json_tree(self) -> Any:
+        # Inside strings it allows tokens by list, and takes tabs and other raw control characters for fine.
+        return self._tree(lambda text: all(character >= " " or character == "\n" for character in text))
+
+    def _tree(self, keep: Callable[[str], bool]) -> Any:
+        from lmformatenforcer.tokenizerprefixtree import TokenizerPrefixTree
+
+        tokens = [(token_id, text, False) for token_id, text in self._texts if keep(text)]
+        return TokenizerPrefixTree(tokens, use_bitmask=False, vocab_size=self.vocabulary.padded_size)
+
+
+class _Masks:
+    """The tokens each parser allows; shared by the engines of one constraint.
+
+    Its JSON parsers of one schema share a pointer to "the active one", so only one thread may be inside.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, tree: Any):
+        self.vocabulary = vocabulary
+        self.lock = threading.RLock()
+        self.texts: dict[int, str] = tree.tokens_to_strs
+        self._tree = tree
+        self._kept: dict[Any, NDArray[np.int32]] = {}
+
+    def of(self, parser: Any) -> NDArray[np.int32]:
+        with self.lock:
+            key = parser.cache_key()
+            if key is not None and key in self._kept:
+                return self._kept[key]
+            try:
+                words = self._walk(parser)
+            except Exception as error:  # its own walk would log this and go on
+                raise BackendError(f"lm-format-enforcer failed: {error!r}") from error
+            if key is not None:
+                self._kept[key] = words
+            return words
+
+    def _walk(self, parser: Any) -> NDArray[np.int32]:
+        tokens: list[int] = []
+        free = parser.shortcut_key()
+        is_free = isinstance(free, tuple) and free[0] == _FREE_TEXT
+        todo = [(parser, self._tree.root)]
+        while todo:
+            here, node = todo.pop()
+            tokens += node.tokens
+            characters = node.children.keys() & set(here.get_allowed_characters())
+            if is_free and node is self._tree.root:
+                characters &= {'"'}  # what starts otherwise is on the list
+            todo += [(here.add_character(character), node.children[character]) for character in characters]
+        words = self.vocabulary.bitmask_of(tokens)
+        return words | self._free_text(*free[1:]) if is_free else words
+
+    def _free_text(self, length: int, shortest: int, longest: int) -> NDArray[np.int32]:
+        lists = self._tree.json_freetext_tokens
+        key = (
+            min(lists.max_token_len, max(0, shortest - length)),  # characters before a quote may come
+            min(lists.max_token_len, longest - length),
+        )
+        if key not in self._kept:
+            self._kept[key] = self.vocabulary.bitmask_of(lists.lookup_allowed_tokens(*key).allowed_tokens)
+        return self._kept[key]
+
+
+class _Engine:
+    def __init__(self, masks: _Masks, parsers: list[Any]):
+        self._masks = masks
+        self._parsers = parsers  # one per prefix
+
+    def accept(self, token_id: int) -> bool:
+        parser = self._parsers[-1]
+        # The mask decides, so that the two always agree.
+        if not self._masks.of(parser)[token_id // 32] >> (token_id % 32) & 1:
+            return False
+        with self._masks.lock:
+            for character in self._masks.texts[token_id]:
+                parser = parser.add_character(character)
+        self._parsers.append(parser)
+        return True
+
+    def validate(self, token_ids: Sequence[int]) -> int:
+        ahead = self.fork()
+        for count, token_id in enumerate(token_ids):
+            if not ahead.accept(token_id):
+                return count
+        return len(token_ids)
+
+    def rollback(self, num_tokens: int) -> None:
+        del self._parsers[len(self._parsers) - num_tokens :]
+
+    def fork(self) -> _Engine:
+        return _Engine(self._masks, list(self._parsers))
+
+    def fill(self, bitmask: Tensor, row: int) -> None:
+        words = self._masks.of(self._parsers[-1])
+        bitmask[row].numpy()[: len(words)] = words
+
+    def is_completed(self) -> bool:
+        return bool(self._parsers[-1].can_end())
+
+    def jump_forward_bytes(self) -> bytes:
+        parser, forced = self._parsers[-1], ""
+        with self._masks.lock:
+            while not parser.can_end() and len(forced) < _FORCED_CHARACTERS:
+                allowed = set(parser.get_allowed_characters())
+                if len(allowed) != 1:
+                    break
+                character = allowed.pop()
+                forced += character
+                parser = parser.add_character(character)
+        return forced.encode()
+
+
+def _pattern(constraint: Constraint) -> str:
+    """The plain pattern of a constraint; raises UnsupportedConstraint if it has none."""
+    if isinstance(constraint, Choice):
+        return "|".join(f"(?:{literal(text)})" if text else "" for text in sorted(constraint.options, reverse=True))
+    if not isinstance(constraint, Regex):
+        raise _unsupported(constraint.kind, "lm-format-enforcer has no such constraint")
+    try:
+        return fullmatch_pattern(constraint.pattern)
+    except UnsupportedRegex as error:
+        raise _unsupported("regex", str(error)) from None
+
+
+def _unsupported(keyword: str, reason: str) -> UnsupportedConstraint:
+    return UnsupportedConstraint("lm-format-enforcer cannot enforce this", (Loss("", keyword, reason),))
+
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Give up on somebody's pure Python after this time: it looks at no clock, so we look at every call it makes."""
+    end = time.monotonic() + seconds
+    before = sys.getprofile()
+
+    def look(*_: Any) -> None:
+        if time.monotonic() > end:
+            sys.setprofile(before)
+            raise CompileLimitExceeded(
+                f"lm-format-enforcer did not finish in {seconds:.0f} s; make the constraint smaller, or use llguidance"
+            )
+
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)

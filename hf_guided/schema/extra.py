@@ -17,6 +17,7 @@ _SHARED = frozenset("allOf anyOf oneOf $ref $dynamicRef $recursiveRef if depende
 # Inside these a schema describes only a part of the object, or what it must not be.
 _PARTS = frozenset("allOf not if then else dependentSchemas dependencies".split())
 _BRANCHES = frozenset({"anyOf", "oneOf"})
+_NAMES = frozenset({"properties", "required", "dependentRequired"})
 
 
 def close_objects(schema: dict[str, Any] | bool) -> None:
@@ -41,7 +42,7 @@ def close_objects(schema: dict[str, Any] | bool) -> None:
 def _must_stay_open(root: dict[str, Any] | bool) -> set[int]:
     """The ids of the schema objects that describe only a part of an object, wherever they are referred from."""
     found: set[int] = set()
-    todo = [(place, False) for place in [Place("", "", root)]]
+    todo = [(Place("", "", root), False)]
     while todo:
         place, partial = todo.pop()
         here = place.schema
@@ -53,7 +54,7 @@ def _must_stay_open(root: dict[str, Any] | bool) -> set[int]:
         for child in children(place):
             if child.keyword in _BRANCHES:
                 # Branches are whole objects, unless their parent adds something to each.
-                todo.append((child, shared or "properties" in here))
+                todo.append((child, shared or bool(_NAMES & here.keys())))
             elif child.keyword in ("$defs", "definitions"):
                 todo.append((child, False))
             else:
@@ -64,5 +65,5 @@ def _must_stay_open(root: dict[str, Any] | bool) -> set[int]:
     return found
 
 
-def _describing(schema: dict[str, Any]) -> set[str]:
-    return (_SHARED | {"properties", "required"}) & schema.keys()
+def _describing(schema: dict[str, Any]) -> frozenset[str]:
+    return (_SHARED | _NAMES) & schema.keys()

@@ -52,7 +52,10 @@ def test_response_formats(response_format: dict[str, Any], constraint: Any) -> N
         ({"type": "json_schema", "json_schema": {"schema": {}}}, r"response_format\.json_schema\.name"),
         ({"type": "json_schema", "schema": {}}, r"response_format\.name"),
         ({"type": "json_schema", "json_schema": {"name": "r"}}, r"response_format\.json_schema\.schema"),
-        ({"type": "json_schema", "json_schema": {"name": "r", "schema": {1: 2}}}, r"json_schema\.schema: .*not a string"),
+        (
+            {"type": "json_schema", "json_schema": {"name": "r", "schema": {1: 2}}},
+            r"json_schema\.schema: .*not a string",
+        ),
         ({"type": "json_schema", "json_schema": {"name": "r", "schema": {}, "strict": "yes"}}, r"json_schema\.strict"),
         ({"type": "regex"}, r"response_format\.regex"),
         ({"type": "regex", "pattern": "("}, r"response_format\.pattern: .*compile"),

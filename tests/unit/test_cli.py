@@ -1,0 +1,196 @@
+"""The command line: what it prints, and how it says no."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+
+from hf_guided import __version__, cli, demo
+from hf_guided.demo import show
+
+EXAMPLE = demo.EXAMPLES[0]
+
+
+@pytest.fixture
+def schema_file(tmp_path):
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps(EXAMPLE.schema))
+    return str(file)
+
+
+def run(*arguments: str) -> int:
+    return cli.main(arguments)
+
+
+def test_demo_command_runs_and_guided_text_always_validates():
+    done = subprocess.run(
+        [sys.executable, "-m", "hf_guided", "demo", "--n", "9", "--seed", "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    table = {
+        match["name"]: (int(match["parses"]), int(match["validates"]), int(match["speed"]))
+        for match in re.finditer(
+            r"^(?P<name>\S.*?)\s+(?P<parses>\d+) %\s+(?P<validates>\d+) %\s+\d+ %\s+(?P<speed>\d+)$",
+            done.stdout,
+            re.MULTILINE,
+        )
+    }
+    assert list(table) == ["greedy, free", "greedy, guided", "temperature 1.5, free", "temperature 1.5, guided"]
+    assert table["greedy, guided"][:2] == table["temperature 1.5, guided"][:2] == (100, 100)
+    assert table["temperature 1.5, free"][1] < 100  # hot enough to break what is free
+    assert all(speed > 0 for _, _, speed in table.values())
+    assert "as a value" in done.stdout
+
+
+def test_demo_judge():
+    schema = {"type": "object", "required": ["a"]}
+    assert show.judge('{"a": 1}', schema) == "valid"
+    assert show.judge('{"b": 1}', schema) == "parses"
+    assert show.judge('{"a": 1', schema) == "broken"
+    assert show.judge('"2021-02-30"', {"type": "string", "format": "date"}) == "parses"
+
+
+def test_generate_with_a_schema(schema_file, capsys):
+    assert run("generate", "--model", "demo", "--schema", schema_file, "--prompt", EXAMPLE.prompt) == 0
+    output = capsys.readouterr()
+    jsonschema.validate(json.loads(output.out), EXAMPLE.schema)
+    assert output.out.count("\n") == 1
+    assert output.err == ""
+
+
+def test_generate_reads_the_prompt_from_stdin(schema_file, capsys, monkeypatch):
+    run("generate", "--model", "demo", "--schema", schema_file, "--prompt", EXAMPLE.prompt)
+    given = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.StringIO(EXAMPLE.prompt))
+    assert run("generate", "--model", "demo", "--schema", schema_file, "--prompt", "-") == 0
+    assert capsys.readouterr().out == given
+
+
+def test_generate_from_a_saved_model(tmp_path, schema_file, capsys):
+    model, tokenizer = demo.load()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    saved = str(tmp_path / "model")
+    assert run("generate", "--model", saved, "--schema", schema_file, "--prompt", EXAMPLE.prompt) == 0
+    jsonschema.validate(json.loads(capsys.readouterr().out), EXAMPLE.schema)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--regex", "[0-9]{3}"], r"[0-9]{3}"),
+        (["--regex", "[0-9]{3}", "--temperature", "3", "--seed", "5", "--backend", "xgrammar"], r"[0-9]{3}"),
+        (["--choice", "yes", "--choice", "no"], r"yes|no"),
+    ],
+)
+def test_generate_other_kinds(arguments, expected, capsys):
+    assert run("generate", "--model", "demo", "--prompt", "How many? ", *arguments) == 0
+    assert re.fullmatch(expected, capsys.readouterr().out.removesuffix("\n"))
+
+
+def test_generate_with_a_grammar(tmp_path, capsys):
+    file = tmp_path / "sum.gbnf"
+    file.write_text('root ::= [0-9] "+" [0-9]\n')
+    assert run("generate", "--model", "demo", "--prompt", "Add: ", "--grammar", str(file)) == 0
+    assert re.fullmatch(r"[0-9]\+[0-9]\n", capsys.readouterr().out)
+
+
+def test_sampling_follows_the_seed(capsys):
+    outputs = []
+    for seed in ("1", "1", "2"):
+        run(
+            "generate", "--model", "demo", "--prompt", "x", "--regex", "[a-z]{12}", "--temperature", "3", "--seed", seed
+        )
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1] != outputs[2]
+
+
+def test_an_answer_that_is_cut_is_an_exit_code(schema_file, capsys):
+    arguments = ["--schema", schema_file, "--prompt", EXAMPLE.prompt, "--max-new-tokens", "5"]
+    assert run("generate", "--model", "demo", *arguments) == 1
+    assert "cut after 5 tokens" in capsys.readouterr().err
+
+
+def test_audit_prints_a_row_per_keyword(schema_file, capsys):
+    assert run("audit", schema_file) == 0
+    output = capsys.readouterr().out
+    assert re.search(r"^/properties/number/pattern +pattern +enforced", output, re.MULTILINE)
+    assert "lost" not in output
+
+
+@pytest.mark.parametrize("backend", [[], ["--backend", "xgrammar"]])
+def test_audit_says_what_is_lost(tmp_path, capsys, backend):
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "array", "items": {"type": "integer"}, "uniqueItems": true}')
+    assert run("audit", str(file), *backend) == 1
+    assert re.search(r"^/uniqueItems +uniqueItems +lost", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        run("--version")
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"hf-guided {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["generate", "--model", "/no/such/model", "--schema", "{schema}", "--prompt", "x"], "does not exist"),
+        (["generate", "--model", "some/name", "--schema", "{schema}", "--prompt", "x"], "does not exist"),
+        (["generate", "--model", "{folder}", "--schema", "{schema}", "--prompt", "x"], "cannot load a model from"),
+        (["generate", "--model", "demo", "--schema", "{folder}/none.json", "--prompt", "x"], "No such file"),
+        (["generate", "--model", "demo", "--schema", "{folder}", "--prompt", "x"], "cannot read"),
+        (["generate", "--model", "demo", "--schema", "{broken}", "--prompt", "x"], "broken.json: file is not JSON"),
+        (["generate", "--model", "demo", "--schema", "{invalid}", "--prompt", "x"], "invalid.json: "),
+        (["generate", "--model", "demo", "--schema", "{binary}", "--prompt", "x"], "expected UTF-8"),
+        (["generate", "--model", "demo", "--regex", "[0-9", "--prompt", "x"], "does not compile"),
+        (
+            ["generate", "--model", "demo", "--regex", "a", "--prompt", "x", "--backend", "none"],
+            "unknown backend 'none'",
+        ),
+        (["generate", "--model", "demo", "--regex", "a", "--prompt", "x", "--device", "abacus"], "--device abacus"),
+        (["generate", "--model", "demo", "--regex", "a", "--prompt", "x", "--chat"], "no chat template"),
+        (["generate", "--model", "demo", "--tokenizer", "/no", "--regex", "a", "--prompt", "x"], "tokenizer directory"),
+        (["audit", "{folder}/none.json"], "No such file"),
+        (["audit", "{schema}", "--backend", "none"], "unknown backend 'none'"),
+        (["audit", "{schema}", "--tokenizer", "/no/such/tokenizer"], "does not exist"),
+    ],
+)
+def test_mistakes_are_one_message(arguments, message, tmp_path, schema_file, capsys):
+    names = {"folder": tmp_path, "schema": schema_file}
+    for name, content in ("broken", b"{"), ("invalid", b'{"type": "objekt"}'), ("binary", b"\xff\xfe{}"):
+        names[name] = tmp_path / f"{name}.json"
+        names[name].write_bytes(content)
+    assert run(*(argument.format(**names) if "{" in argument else argument for argument in arguments)) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("hf-guided: error: ")
+    assert message in output.err
+    assert "Traceback" not in output.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["generate", "--model", "demo", "--prompt", "x"],
+        ["generate", "--model", "demo", "--prompt", "x", "--regex", "a", "--choice", "b"],
+        ["generate", "--model", "demo", "--prompt", "x", "--regex", "a", "--max-new-tokens", "0"],
+        ["demo", "--n", "-1"],
+    ],
+)
+def test_usage_errors(arguments, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        run(*arguments)
+    assert exit_.value.code == 2
+    assert "usage: hf-guided" in capsys.readouterr().err

@@ -1,0 +1,365 @@
+"""The compiler with a backend that counts, waits on events, and fails on demand. No test sleeps."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.compiler import Compiler, CompilerStats
+from hf_guided.constraints import Choice, Constraint, JsonSchema, ToolCalls
+from hf_guided.errors import BackendUnavailable, CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
+from hf_guided.options import CompilerOptions
+from tests import toy
+
+LETTERS = toy.letters()
+LOSS = Loss("/uniqueItems", "uniqueItems", "not known")
+PATIENCE = 20.0  # seconds until a test that hangs fails instead
+
+
+class Fake:
+    """Counts compiles, and does what ``then`` says in each."""
+
+    def __init__(self, name: str = "llguidance", then: Callable[[Constraint], None] | None = None, lost: Any = ()):
+        self.name, self.then, self.lost = name, then, lost
+        self.compiled: list[Constraint] = []
+
+    def losses(self, constraint: Constraint) -> Sequence[Loss]:
+        return tuple(self.lost)
+
+    def compile(self, constraint: Constraint) -> CompiledConstraint:
+        self.compiled.append(constraint)
+        if self.then is not None:
+            self.then(constraint)
+        return CompiledConstraint(
+            constraint=constraint,
+            backend=self.name,
+            vocabulary=LETTERS,
+            new_engine=lambda: toy.SetEngine(LETTERS, frozenset([b"a"])),
+            nbytes=100,
+            losses=tuple(self.lost),
+        )
+
+
+class Gate:
+    """Holds compiles until it is opened, and tells when one has come."""
+
+    def __init__(self) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def __call__(self, constraint: Constraint) -> None:
+        self.reached.set()
+        assert self.open.wait(PATIENCE)
+
+
+def failing(error: Callable[[], Exception]) -> Callable[[Constraint], None]:
+    def then(constraint: Constraint) -> None:
+        raise error()
+
+    return then
+
+
+def make(*backends: Fake, **options: Any) -> Compiler:
+    return Compiler(
+        LETTERS,
+        CompilerOptions(**{"workers": 2, "timeout_s": PATIENCE, **options}),
+        {one.name: one for one in backends},
+    )
+
+
+def test_fifty_threads_compile_one_schema_once() -> None:
+    gate = Gate()
+    fake = Fake(then=gate)
+    compiler = make(fake, workers=4)
+    start = threading.Barrier(50)
+    futures: list[Future[CompiledConstraint]] = []
+
+    def ask(number: int) -> None:
+        start.wait(PATIENCE)
+        # Each says it in words of its own; it is the same language.
+        futures.append(compiler.submit(JsonSchema({"type": "object", "description": str(number)})))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not any(future.done() for future in futures)
+    gate.open.set()
+    results = [future.result() for future in futures]
+    assert len(fake.compiled) == 1
+    assert len(results) == 50
+    assert len(set(map(id, results))) == 1
+    assert len(set(map(id, futures))) == 50
+    stats = compiler.stats()
+    assert (stats.misses, stats.joined, stats.hits) == (1, 49, 0)
+    assert compiler.compile(JsonSchema({"type": "object"})) is results[0]
+    assert compiler.stats().hits == 1
+
+
+def test_different_constraints_compile_side_by_side() -> None:
+    meeting = threading.Barrier(2)
+    compiler = make(Fake(then=lambda constraint: void(meeting.wait(PATIENCE))))
+    futures = [compiler.submit(Choice([text])) for text in "ab"]
+    assert [future.result().constraint for future in futures] == [Choice(["a"]), Choice(["b"])]
+
+
+def void(value: object) -> None:
+    """Drops what a lambda would return."""
+
+
+def test_submit_returns_while_the_compile_is_under_way() -> None:
+    gate = Gate()
+    compiler = make(Fake(then=gate))
+    future = compiler.submit(Choice(["a"]))
+    assert gate.reached.wait(PATIENCE)
+    assert not future.done()
+    with pytest.raises(FutureTimeoutError):
+        future.result(timeout=0)
+    gate.open.set()
+    assert future.result().backend == "llguidance"
+
+
+def test_a_cancelled_caller_takes_nothing_from_the_others() -> None:
+    gate = Gate()
+    fake = Fake(then=gate)
+    compiler = make(fake)
+    first, second = compiler.submit(Choice(["a"])), compiler.submit(Choice(["a"]))
+    assert gate.reached.wait(PATIENCE)
+    assert first.cancel()
+    gate.open.set()
+    assert second.result().backend == "llguidance"
+    with pytest.raises(CancelledError):
+        first.result()
+    assert compiler.submit(Choice(["a"])).result() is second.result()
+    assert len(fake.compiled) == 1
+
+
+def test_what_everybody_cancelled_is_not_compiled() -> None:
+    gate = Gate()
+    fake = Fake(then=gate)
+    compiler = make(fake, workers=1)
+    busy = compiler.submit(Choice(["a"]))
+    assert gate.reached.wait(PATIENCE)
+    assert compiler.submit(Choice(["b"])).cancel()
+    last = compiler.submit(Choice(["c"]))
+    gate.open.set()
+    wait([busy, last], PATIENCE)
+    assert fake.compiled == [Choice(["a"]), Choice(["c"])]
+    assert compiler.compile(Choice(["b"])).constraint == Choice(["b"])
+    assert compiler.stats().misses == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidConstraint("rule `x` is not defined"),
+        UnsupportedConstraint("cannot", [LOSS]),
+        CompileLimitExceeded("too large"),
+    ],
+)
+def test_failures_are_replayed(error: Exception) -> None:
+    fake = Fake(then=failing(lambda: error))
+    compiler = make(fake)
+    seen = []
+    for _ in range(3):
+        with pytest.raises(type(error)) as caught:
+            compiler.compile(Choice(["a"]), "llguidance")
+        seen.append(caught.value)
+    assert len(fake.compiled) == 1
+    assert len({str(one) for one in seen}) == 1
+    assert len(set(map(id, seen))) == 3  # a shared one would gather the tracebacks of all callers
+    assert [getattr(one, "losses", None) for one in seen] == [getattr(error, "losses", None)] * 3
+    stats = compiler.stats()
+    assert (stats.failures, stats.replays, stats.misses) == (1, 2, 1)
+
+
+@pytest.mark.parametrize("error", [BackendUnavailable("not installed"), MemoryError(), KeyError("our bug")])
+def test_what_may_go_well_next_time_is_tried_again(error: Exception) -> None:
+    errors = [error]
+
+    def once(constraint: Constraint) -> None:
+        if errors:
+            raise errors.pop()
+
+    fake = Fake(then=once)
+    compiler = make(fake)
+    with pytest.raises(type(error)):
+        compiler.compile(Choice(["a"]))
+    assert compiler.compile(Choice(["a"])).backend == "llguidance"
+    assert len(fake.compiled) == 2
+
+
+def test_memory_of_failures_is_bounded() -> None:
+    fake = Fake(then=failing(lambda: InvalidConstraint("bad")))
+    compiler = make(fake, max_failures=2)
+    for text in ("a", "b", "c", "c", "b", "a"):
+        with pytest.raises(InvalidConstraint):
+            compiler.compile(Choice([text]))
+    assert [constraint.parse(text) for constraint, text in zip(fake.compiled, "abca", strict=True)] == list("abca")
+
+
+def test_a_schema_that_breaks_its_metaschema_reaches_no_backend() -> None:
+    fake = Fake()
+    with pytest.raises(InvalidConstraint, match="/type"):
+        make(fake).compile(JsonSchema({"type": "strin"}))
+    assert fake.compiled == []
+
+
+def test_the_cache_is_bounded_in_bytes() -> None:
+    fake = Fake()
+    compiler = make(fake, cache_bytes=250)
+    for text in ("a", "b", "a", "c", "a", "b"):
+        compiler.compile(Choice([text]))
+    stats = compiler.stats()
+    assert (stats.misses, stats.hits, stats.evictions, stats.entries, stats.nbytes) == (4, 2, 2, 2, 200)
+    assert stats.compile_ms > 0
+    assert isinstance(stats, CompilerStats)
+
+
+def test_auto_goes_on_to_xgrammar_when_llguidance_refuses_only_while_compiling() -> None:
+    first = Fake("llguidance", failing(lambda: UnsupportedConstraint("cannot", [LOSS])))
+    compiler = make(first, Fake("xgrammar"))
+    assert compiler.compile(Choice(["a"])).backend == "xgrammar"
+    report = compiler.audit(Choice(["a"]))
+    assert (report.ok, report.backend) == (True, "xgrammar")
+    assert "llguidance would lose /uniqueItems" in report.reason
+    assert len(first.compiled) == 1
+    with pytest.raises(UnsupportedConstraint, match="cannot"):
+        compiler.compile(Choice(["a"]), "llguidance")
+
+
+def test_a_limit_is_told_as_a_limit_when_nobody_else_can() -> None:
+    compiler = make(
+        Fake("llguidance", failing(lambda: CompileLimitExceeded("too large"))), Fake("xgrammar", lost=[LOSS])
+    )
+    with pytest.raises(CompileLimitExceeded, match="too large"):
+        compiler.compile(JsonSchema({}))
+    report = compiler.audit(JsonSchema({}))
+    assert (report.ok, report.backend) == (False, None)
+
+
+def test_losses_are_errors_or_warnings_as_asked() -> None:
+    fakes = Fake("llguidance", lost=[LOSS, LOSS]), Fake("xgrammar", lost=[LOSS])
+    compiler = make(*fakes)
+    with pytest.raises(UnsupportedConstraint, match="uniqueItems"):
+        compiler.compile(JsonSchema({}))
+    assert compiler.audit(JsonSchema({})).lost[0].pointer == "/uniqueItems"
+    assert compiler.compile(JsonSchema({}, on_unsupported="validate")).losses == (LOSS,)
+    warn = JsonSchema({}, on_unsupported="warn")
+    with pytest.warns(UserWarning, match=r"xgrammar does not enforce.*\s+/uniqueItems"):
+        assert compiler.compile(warn).backend == "xgrammar"
+    compiler.compile(warn)  # a second warning would be an error here
+    assert not compiler.audit(warn).ok
+
+
+def test_tool_calls_reach_the_backend_as_a_structural_tag() -> None:
+    fake = Fake("xgrammar")
+    compiler = make(fake)
+    calls = ToolCalls([{"type": "function", "function": {"name": "f"}}])
+    compiler.compile(calls)
+    assert fake.compiled == [calls.structural_tag()]
+    assert compiler.audit(calls).rows[0].keyword == "tool_calls"
+    with pytest.raises(InvalidConstraint, match="Unknown format"):
+        compiler.compile(ToolCalls(calls.tools, format="nope"))
+
+
+def test_waiting_has_an_end() -> None:
+    gate = Gate()
+    compiler = make(Fake(then=gate), timeout_s=0.01)
+    future = compiler.submit(Choice(["a"]))
+    with pytest.raises(CompileLimitExceeded, match="timeout_s"):
+        future.result()
+    gate.open.set()
+    assert future.result(timeout=PATIENCE).backend == "llguidance"
+
+
+def test_threads_start_late_and_end_with_their_compiler() -> None:
+    before = set(threading.enumerate())
+    compiler = make(Fake(), workers=2)
+    assert set(threading.enumerate()) == before
+    for text in "abc":
+        compiler.compile(Choice([text]))
+    started = set(threading.enumerate()) - before
+    assert 1 <= len(started) <= 2
+    gone = weakref.ref(compiler)
+    del compiler
+    for thread in started:
+        # The worker lets go of its last job a moment after the caller has its result.
+        gc.collect()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    assert gone() is None
+
+
+def test_a_compiler_dropped_at_work_still_answers() -> None:
+    gate = Gate()
+    compiler = make(Fake(then=gate), workers=1)
+    futures = [compiler.submit(Choice([text])) for text in "ab"]
+    assert gate.reached.wait(PATIENCE)
+    del compiler
+    gc.collect()
+    gate.open.set()
+    assert [future.result().constraint for future in futures] == [Choice(["a"]), Choice(["b"])]
+
+
+SCRIPT = """
+import os, sys, threading
+from tests.unit.test_compiler import Fake, Gate, make
+from hf_guided.constraints import Choice
+gate = Gate()
+fake = Fake(then=gate)
+compiler = make(fake, workers=1)
+future = compiler.submit(Choice(["a"]))
+assert gate.reached.wait(20)
+"""
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT + textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def test_the_interpreter_ends_while_a_compile_hangs() -> None:
+    done = run(
+        "gate.open.wait = lambda timeout: threading.Event().wait()\ncompiler.submit(Choice(['b']))\nprint('end')"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_forked_child_compiles_on_its_own() -> None:
+    done = run(
+        """
+        import warnings
+        warnings.simplefilter("ignore")  # newer Pythons warn of any fork with threads
+        compiler._lock.acquire()  # the worst moment to fork
+        child = os.fork()
+        if child == 0:
+            fake.then = None
+            print(compiler.compile(Choice(["a"])).backend, compiler.stats().misses, flush=True)
+            os._exit(0)
+        compiler._lock.release()
+        assert os.waitpid(child, 0)[1] == 0
+        gate.open.set()
+        print(future.result().backend)
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "llguidance 1\nllguidance\n"), done.stderr

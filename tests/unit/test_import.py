@@ -1,0 +1,66 @@
+"""``import hf_guided`` changes nothing outside itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+LOOK = """
+import json, logging, os, signal, sys, threading, warnings, atexit, locale
+import torch, transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor, PreTrainedTokenizerBase
+from transformers.pipelines import PIPELINE_REGISTRY
+from transformers.utils import logging as transformers_logging
+
+def look():
+    return {
+        "pipeline tasks": PIPELINE_REGISTRY.get_supported_tasks(),
+        "environment": dict(os.environ),
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+        "default dtype": str(torch.get_default_dtype()),
+        "torch threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
+        "grad mode": torch.is_grad_enabled(),
+        "random state": torch.get_rng_state().tolist(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "warning filters": [repr(one) for one in warnings.filters],
+        "path": list(sys.path),
+        "excepthook": repr(sys.excepthook),
+        "root handlers": [repr(one) for one in logging.getLogger().handlers],
+        "root level": logging.getLogger().level,
+        "transformers verbosity": transformers_logging.get_verbosity(),
+        "transformers progress bars": transformers_logging.is_progress_bar_enabled(),
+        "recursion limit": sys.getrecursionlimit(),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "sigint": repr(signal.getsignal(signal.SIGINT)),
+        "generate": repr(transformers.GenerationMixin.generate),
+        "logits processor call": repr(LogitsProcessor.__call__),
+    }
+
+before, known = look(), set(sys.modules)
+import hf_guided
+print(json.dumps({"before": before, "after": look(), "new": sorted(set(sys.modules) - known)}))
+"""
+
+
+def in_a_fresh_process() -> dict:
+    done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "hf_guided" not in done.stderr  # no warning of ours
+    return json.loads(done.stdout)
+
+
+def test_import_changes_nothing_outside_itself():
+    seen = in_a_fresh_process()
+    assert "guided-generation" not in seen["before"]["pipeline tasks"]
+    for what, value in seen["before"].items():
+        assert seen["after"][what] == value, what
+    engines = {"llguidance", "xgrammar", "lmformatenforcer", "outlines_core"}
+    assert not engines & {name.split(".")[0] for name in seen["new"]}
+    assert "hf_guided.guide" in seen["new"]
+
+
+def test_import_does_not_load_the_pipelines():
+    code = "import sys, hf_guided; print('transformers.pipelines' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,60 @@
+"""Reading a row of output back."""
+
+from __future__ import annotations
+
+import pytest
+
+from hf_guided.constraints import Choice, JsonSchema
+from hf_guided.errors import InvalidConstraint
+from hf_guided.result import read_output
+from tests.toy import compiled_set, letters
+
+VOCABULARY = letters("ab", stop=2)
+STOP, STOP2, A, B = 1, 2, 3, 4
+CONSTRAINT = Choice(["ab", "abb"])
+COMPILED = compiled_set(VOCABULARY, "ab", "abb")
+
+
+def read(token_ids: list[int], **kwargs):
+    return read_output(VOCABULARY, token_ids, constraint=CONSTRAINT, compiled=COMPILED, **kwargs)
+
+
+def test_stopped_row_has_a_value_and_no_padding() -> None:
+    result = read([A, B, STOP2, 0, 0])
+    assert (result.text, result.value, result.finish_reason) == ("ab", "ab", "stop")
+    assert result.token_ids == [A, B, STOP2]
+
+
+def test_row_cut_by_length_has_no_value() -> None:
+    result = read([A])
+    assert (result.text, result.value, result.finish_reason, result.error) == ("a", None, "length", None)
+
+
+@pytest.mark.parametrize("token_ids", [[A, STOP], [A, A, STOP], [B], [0, A, B]])
+def test_row_that_left_its_language_is_a_dead_end(token_ids: list[int]) -> None:
+    result = read(token_ids)
+    assert (result.value, result.finish_reason) == (None, "dead_end")
+
+
+def test_prefix_is_part_of_the_text() -> None:
+    assert read([B, STOP], prefix=b"a").value == "ab"
+    with pytest.raises(InvalidConstraint, match="'ba' is not the beginning"):
+        read([STOP], prefix=b"ba")
+
+
+def test_stop_tokens_of_the_call_decide() -> None:
+    assert read([A, B, STOP, STOP2], stop_token_ids=[STOP]).token_ids == [A, B, STOP]
+    assert read([A, B, STOP], stop_token_ids=[STOP2]).finish_reason == "dead_end"
+
+
+def test_free_row() -> None:
+    result = read_output(VOCABULARY, [B, B, STOP, 0])
+    assert (result.text, result.value, result.finish_reason) == ("bb", "bb", "stop")
+    assert read_output(VOCABULARY, [B, B]).finish_reason == "length"
+
+
+def test_value_that_cannot_be_read_is_an_error_in_the_result() -> None:
+    """A validator may be stricter than the language: the text stands, the value does not."""
+    result = read_output(VOCABULARY, [A, B, STOP], constraint=JsonSchema({"type": "integer"}), compiled=COMPILED)
+    assert (result.text, result.value, result.finish_reason) == ("ab", None, "stop")
+    assert result.error is not None and "Expecting value" in result.error

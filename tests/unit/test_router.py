@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.constraints import Choice, Constraint, JsonSchema, StructuralTag
+from hf_guided.errors import BackendUnavailable, Loss, UnsupportedConstraint
+from hf_guided.router import route
+from hf_guided.schema.audit import audit
+
+A = Loss("/properties/a", "uniqueItems", "not known")
+B = Loss("/properties/b", "contains", "not known")
+
+
+class Fake:
+    """A backend that loses what it is told to lose."""
+
+    def __init__(self, name: str, *losses: Loss) -> None:
+        self.name, self.lost, self.asked = name, losses, 0
+
+    def losses(self, constraint: Constraint) -> Sequence[Loss]:
+        self.asked += 1
+        return self.lost
+
+    def compile(self, constraint: Constraint) -> CompiledConstraint:
+        raise NotImplementedError
+
+
+class Missing(dict[str, Any]):
+    """Backends none of which is installed, but those given."""
+
+    def __missing__(self, name: str) -> Any:
+        raise BackendUnavailable(f"{name} is not installed")
+
+
+def backends(
+    llguidance: Sequence[Loss] = (), xgrammar: Sequence[Loss] = (), other: Sequence[Loss] = ()
+) -> dict[str, Any]:
+    lost = {"llguidance": llguidance, "xgrammar": xgrammar, "other": other}
+    return {name: Fake(name, *losses) for name, losses in lost.items()}
+
+
+def test_auto_takes_llguidance_and_asks_nobody_else() -> None:
+    known = backends()
+    chosen = route(JsonSchema({}), "auto", known)
+    assert (chosen.backend, chosen.considered, chosen.losses) == ("llguidance", (("llguidance", ()),), ())
+    assert chosen.reason == "enforces all of it"
+    assert known["xgrammar"].asked == 0
+
+
+def test_auto_takes_xgrammar_for_what_llguidance_loses() -> None:
+    chosen = route(JsonSchema({}), "auto", backends(llguidance=[A]))
+    assert chosen.backend == "xgrammar"
+    assert chosen.considered == (("llguidance", (A,)), ("xgrammar", ()))
+    assert chosen.reason == "enforces all of it; llguidance would lose /properties/a (uniqueItems): not known"
+
+
+def test_tags_go_to_xgrammar() -> None:
+    assert route(StructuralTag({"format": {}}), "auto", backends()).backend == "xgrammar"
+
+
+def test_a_backend_asked_for_by_name() -> None:
+    assert route(JsonSchema({}), "other", backends()).backend == "other"
+    assert "by name" in route(JsonSchema({}), "other", backends()).reason
+    with pytest.raises(UnsupportedConstraint, match="asked: other") as caught:
+        route(JsonSchema({}), "other", backends(other=[A]))
+    assert caught.value.pointers == ("/properties/a",)
+
+
+def test_when_all_lose_something_every_loss_is_told() -> None:
+    with pytest.raises(UnsupportedConstraint) as caught:
+        route(JsonSchema({}), "auto", backends(llguidance=[A], xgrammar=[A, B]))
+    assert caught.value.pointers == ("/properties/a", "/properties/a", "/properties/b")
+    assert [loss.reason.split(":")[0] for loss in caught.value.losses] == ["llguidance", "xgrammar", "xgrammar"]
+    assert "/properties/b (contains): xgrammar: not known" in str(caught.value)
+    assert "on_unsupported" in str(caught.value)
+    with pytest.raises(UnsupportedConstraint) as caught:
+        route(Choice(["a"]), "auto", backends(llguidance=[A], xgrammar=[B]))
+    assert "on_unsupported" not in str(caught.value)  # a Choice has no such option
+
+
+@pytest.mark.parametrize("mode", ["warn", "validate"])
+def test_when_losses_are_allowed_the_one_that_loses_least_is_taken(mode: Any) -> None:
+    constraint = JsonSchema({}, on_unsupported=mode)
+    chosen = route(constraint, "auto", backends(llguidance=[A, B], xgrammar=[B]))
+    assert (chosen.backend, chosen.losses) == ("xgrammar", (B,))
+    assert route(constraint, "auto", backends(llguidance=[A], xgrammar=[B])).backend == "llguidance"
+    assert route(constraint, "auto", backends(llguidance=[A])).backend == "xgrammar"
+
+
+def test_what_refused_when_compiling_is_not_chosen_again() -> None:
+    refused = {"llguidance": (A,)}
+    chosen = route(JsonSchema({}), "auto", backends(), refused)
+    assert (chosen.backend, chosen.considered[0]) == ("xgrammar", ("llguidance", (A,)))
+    with pytest.raises(UnsupportedConstraint):
+        route(JsonSchema({}, on_unsupported="warn"), "auto", backends(), {**refused, "xgrammar": (B,)})
+
+
+def test_what_is_not_installed_is_passed_over_or_named() -> None:
+    chosen = route(JsonSchema({}), "auto", Missing(xgrammar=Fake("xgrammar")))
+    assert chosen.backend == "xgrammar"
+    assert "llguidance is not installed" in chosen.reason
+    for name in ("auto", "other"):
+        with pytest.raises(BackendUnavailable, match="is not installed"):
+            route(JsonSchema({}), name, Missing())
+
+
+SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "T",
+    "type": "object",
+    "properties": {"a/b": {"type": "array", "uniqueItems": True, "x-note": 1}, "title": {"const": 1}},
+}
+
+
+@pytest.mark.parametrize("pointer", ["/properties/a~1b", "/properties/a~1b/uniqueItems"])
+def test_an_audit_has_a_row_for_every_keyword(pointer: str) -> None:
+    report = audit(JsonSchema(SCHEMA), "xgrammar", "why", [Loss(pointer, "uniqueItems", "not known")])
+    assert [(row.pointer, row.outcome) for row in report.rows] == [
+        ("/title", "annotation"),
+        ("/type", "enforced"),
+        ("/properties", "enforced"),
+        ("/properties/a~1b/type", "enforced"),
+        ("/properties/a~1b/uniqueItems", "lost"),
+        ("/properties/a~1b/x-note", "annotation"),
+        ("/properties/title/const", "enforced"),
+    ]
+    assert not report.ok
+    assert [row.keyword for row in report.lost] == ["uniqueItems"]
+    lines = str(report).splitlines()
+    assert lines[0] == "backend: xgrammar (why)"
+    assert lines[6].split() == ["/properties/a~1b/uniqueItems", "uniqueItems", "lost", "not", "known"]
+    assert audit(JsonSchema(SCHEMA), "xgrammar", "why", []).ok
+
+
+def test_an_audit_shows_losses_that_have_no_keyword_and_kinds_that_are_no_schema() -> None:
+    report = audit(JsonSchema({"type": "array"}), "x", "why", [Loss("", "whole thing", "too large")])
+    assert report.lost[0].detail == "too large"
+    assert audit(Choice(["a"]), "x", "why", []).rows[0][1:] == ("choice", "enforced", "by x")
+    refused = audit(Choice(["a"]), None, "no", [Loss("", "choice", "no such kind")])
+    assert (refused.ok, refused.backend, refused.rows[0].outcome) == (False, None, "lost")
+    assert "backend: none (no)" in str(refused)

@@ -1,0 +1,62 @@
+"""A constraint that the vocabulary cannot write is found at compile time."""
+
+from __future__ import annotations
+
+import pytest
+
+import hf_guided as hg
+from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.backends.xgrammar import XGrammarBackend
+from hf_guided.vocabulary import Vocabulary
+from hf_guided.writable import check_writable
+
+BACKENDS = [LLGuidanceBackend, XGrammarBackend]
+
+
+def vocabulary_without(missing: bytes) -> Vocabulary:
+    tokens = tuple(bytes([byte]) for byte in range(256) if byte not in missing)
+    return Vocabulary(
+        token_bytes=(*tokens, None), stop_token_ids=(len(tokens),), padded_size=len(tokens) + 1, tokenizer=None
+    )
+
+
+def check(backend: type, missing: bytes, constraint: hg.Constraint) -> None:
+    check_writable(backend(vocabulary_without(missing)).compile(constraint), backend)
+
+
+RECORD = hg.JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("missing", "constraint", "named"),
+    [
+        (b"{}", RECORD, r"'\{'"),
+        (b'"', RECORD, "'\"'"),
+        (b"0123456789", hg.Regex(r"x[0-9]"), "'0', '1'"),
+        (b"b", hg.Choice(["a", "ab"]), "'b'"),
+        (b"z", hg.Regex("(a|b)z"), "'z'"),
+    ],
+)
+def test_names_the_byte_that_every_text_needs(
+    backend: type, missing: bytes, constraint: hg.Constraint, named: str
+) -> None:
+    with pytest.raises(hg.UnwritableConstraint, match=named):
+        check(backend, missing, constraint)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("missing", "constraint"),
+    [
+        (b"{", hg.JsonSchema({"type": "integer"})),
+        (b"z", hg.Regex("[a-z]+")),
+        (b"z", hg.Regex("a|z")),
+        (b"z", RECORD),
+        (b"\xff", hg.JsonObject()),
+    ],
+)
+def test_leaves_alone_what_some_text_can_do_without(
+    backend: type, missing: bytes, constraint: hg.Constraint
+) -> None:
+    check(backend, missing, constraint)
