@@ -1,6 +1,6 @@
 """Structured generation for Hugging Face transformers that holds in every generation mode."""
 
-from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, ToolCalls
+from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from .errors import (
     BackendError,
     BackendUnavailable,
@@ -26,6 +26,7 @@ from .generate import generate
 from .guide import Guide
 from .hf.register import register
 from .result import GuidedResult
+from .tool_calls import ToolCalls
 
 __version__ = "0.1.0"
 

@@ -30,14 +30,16 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from .backends import registry
 from .backends.base import Backend, CompiledConstraint
 from .compile_cache import CompileCache
-from .constraints import Constraint, ToolCalls
+from .constraints import Constraint
 from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .options import CompilerOptions
 from .router import AUTO, Route, route
 from .schema.audit import Audit, audit
+from .tool_calls import ToolCalls
 
 if TYPE_CHECKING:
     from .vocabulary import Vocabulary
+from .writable import check_writable
 
 Key = tuple[str, str]
 _REPLAYED = (ConstraintError, CompileLimitExceeded)  # the constraint's fault, so it will be next time
@@ -225,13 +227,16 @@ class Compiler:
             if chosen.losses and constraint.on_unsupported == "warn":
                 self._warn(constraint, chosen)
             try:
-                return Compilation(self._backends[chosen.backend].compile(constraint), chosen)
+                compiled = self._backends[chosen.backend].compile(constraint)
             except (UnsupportedConstraint, CompileLimitExceeded) as error:
                 if backend != AUTO:
                     raise
                 losses = error.losses if isinstance(error, UnsupportedConstraint) else ()
                 limit = error if isinstance(error, CompileLimitExceeded) else limit
                 refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
+            else:
+                check_writable(compiled, type(self._backends[chosen.backend]))
+                return Compilation(compiled, chosen)
 
     def _warn(self, constraint: Constraint, chosen: Route) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ import enum
 import json
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -30,8 +30,6 @@ Whitespace = Literal["flexible", "compact"]
 Extra = Literal["forbid", "allow"]
 OnUnsupported = Literal["error", "warn", "validate"]
 Syntax = Literal["lark", "gbnf"]
-
-TOOL_WHITESPACE = 20  # white space characters in a row inside a call's arguments; without a bound it may never end
 
 
 class Constraint:
@@ -72,7 +70,7 @@ class JsonSchema(Constraint):
         schema: a dict or bool, JSON text of one, or a Python type: Pydantic model, dataclass, TypedDict, Enum,
             list[int], Literal, Annotated ... (whatever Pydantic's TypeAdapter takes). A type is also what ``parse``
             gives back.
-        whitespace: "flexible" (bounded) or "compact" (none at all).
+        whitespace: "flexible" (bounded) or "compact" (exactly as ``json.dumps`` writes it).
         extra: whether objects whose schema says nothing about additional properties may have some:
             "forbid" or "allow" (as JSON Schema itself says).
         max_depth: how deep a recursive schema may nest; None leaves it to the backend.
@@ -115,7 +113,7 @@ class JsonSchema(Constraint):
             schema = schema_of(python_type)
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
             raise InvalidConstraint(f"max_depth: expected an int of 1 or more, or None, got {max_depth!r}")
-        _set(
+        set_fields(
             self,
             schema_json=json_text.dumps(schema, "JSON Schema"),
             whitespace=_one_of("whitespace", whitespace, Whitespace),
@@ -160,10 +158,29 @@ class JsonSchema(Constraint):
             raise InvalidConstraint("the JSON Schema is nested too deeply; flatten it with $defs and $ref") from None
 
     def parse(self, text: str) -> Any:
-        """The JSON value, or an instance of the type this was made from."""
+        """The JSON value, or an instance of the type this was made from.
+
+        Raises:
+            ValueError: not JSON, not of the type, or, with ``on_unsupported="validate"``, not valid.
+        """
+        if self.on_unsupported == "validate":
+            self._validate(json.loads(text))
         if self.python_type is None:
             return json.loads(text)
         return adapter_of(self.python_type).validate_json(text)
+
+    def _validate(self, value: Any) -> None:
+        """What decoding left out is made good for here."""
+        from jsonschema.validators import Draft202012Validator, validator_for
+        from referencing import Registry
+        from referencing.jsonschema import DRAFT202012
+
+        schema = self.schema
+        known = validator_for(schema, default=Draft202012Validator)
+        documents = [(uri, DRAFT202012.create_resource(document)) for uri, document in self.registry.items()]
+        validator = known(schema, registry=Registry().with_resources(documents), format_checker=known.FORMAT_CHECKER)
+        for error in validator.iter_errors(value):
+            raise ValueError(f"not valid at {error.json_path}: {error.message}")
 
     def __repr__(self) -> str:
         made_from = self.schema_json if self.python_type is None else repr(self.python_type)
@@ -175,7 +192,7 @@ class JsonObject(Constraint):
     """Any JSON object.
 
     Args:
-        whitespace: "flexible" (bounded) or "compact" (none at all).
+        whitespace: "flexible" (bounded) or "compact" (exactly as ``json.dumps`` writes it).
     """
 
     kind: ClassVar[str] = "json_object"
@@ -217,7 +234,7 @@ class Regex(Constraint):
         # Flags move to one place, so that re.compile("a", re.I) and "(?i)a" are one constraint.
         body = re.sub(r"\A(\(\?[aiLmsux]+\))+", "", compiled.pattern)
         letters = "i" * bool(compiled.flags & re.IGNORECASE) + "s" * bool(compiled.flags & re.DOTALL)
-        _set(self, pattern=f"(?{letters}){body}" if letters else body)
+        set_fields(self, pattern=f"(?{letters}){body}" if letters else body)
 
     def _identity(self) -> Sequence[Any]:
         return (self.pattern,)
@@ -266,7 +283,7 @@ class Choice(Constraint):
         unique = tuple(dict.fromkeys(map(str, options)))
         if unique in ((), ("",)):
             raise InvalidConstraint(f"Choice: expected at least one option with text in it, got {list(unique)!r}")
-        _set(self, options=unique)
+        set_fields(self, options=unique)
 
     def _identity(self) -> Sequence[Any]:
         return (self.options,)
@@ -304,7 +321,7 @@ class Grammar(Constraint):
             known = _detect_syntax(text)
         else:
             known = _one_of("syntax", "gbnf" if syntax == "ebnf" else syntax, Syntax)
-        _set(self, text=text, syntax=known)
+        set_fields(self, text=text, syntax=known)
 
     def _identity(self) -> Sequence[Any]:
         return self.syntax, self.text
@@ -337,7 +354,7 @@ class StructuralTag(Constraint):
                 'StructuralTag: expected {"type": "structural_tag", "format": {...}} '
                 f'or {{"structures": [...], "triggers": [...]}}, got {shorten(str(dict(tag)))}'
             )
-        _set(self, tag_json=json_text.dumps(dict(tag), "structural tag"))
+        set_fields(self, tag_json=json_text.dumps(dict(tag), "structural tag"))
 
     @property
     def tag(self) -> dict[str, Any]:
@@ -351,96 +368,6 @@ class StructuralTag(Constraint):
         return f"StructuralTag({shorten(self.tag_json)[1:-1]})"
 
 
-@dataclass(frozen=True, init=False, repr=False)
-class ToolCalls(Constraint):
-    """Text in which every tool call names a given tool and has arguments valid against its schema.
-
-    Args:
-        tools: OpenAI tool dicts (``{"type": "function", "function": {...}}``) or documented Python functions, as
-            `apply_chat_template(tools=...)` takes them.
-        format: how the model writes its calls: a format name of xgrammar's `get_model_structural_tag`.
-        choice: "auto" (text or calls), "required" (at least one call), "none" (no calls), or the name of one tool
-            (also as ``{"type": "function", "function": {"name": ...}}``).
-        parallel: whether there may be more than one call.
-
-    Raises:
-        InvalidConstraint: a tool that cannot be described, no tools where one is needed, or an unknown choice.
-    """
-
-    kind: ClassVar[str] = "tool_calls"
-
-    tools_json: str
-    format: str
-    choice: str
-    parallel: bool
-
-    def __init__(
-        self,
-        tools: Sequence[Mapping[str, Any] | Callable[..., Any]],
-        format: str = "qwen_3",
-        choice: str | Mapping[str, Any] = "auto",
-        parallel: bool = True,
-    ) -> None:
-        if not isinstance(tools, (list, tuple)):
-            raise InvalidConstraint(f"ToolCalls: expected a list of tools, got {type(tools).__name__}")
-        dicts = [_tool_dict(tool, index) for index, tool in enumerate(tools)]
-        names = [tool["function"]["name"] for tool in dicts]
-        if len(set(names)) < len(names):
-            raise InvalidConstraint(f"ToolCalls: expected every tool to have its own name, got {names}")
-        if isinstance(choice, Mapping):
-            choice = _chosen_name(choice)
-        if choice not in ("auto", "required", "none") and choice not in names:
-            raise InvalidConstraint(
-                f"ToolCalls.choice: expected 'auto', 'required', 'none' or one of {names}, got {choice!r}"
-            )
-        if choice == "required" and not names:
-            raise InvalidConstraint("ToolCalls: choice 'required' needs at least one tool, got none")
-        _set(
-            self, tools_json=json_text.dumps(dicts, "tools"), format=str(format), choice=choice, parallel=bool(parallel)
-        )
-
-    @property
-    def tools(self) -> list[dict[str, Any]]:
-        """The tools as OpenAI dicts, a fresh copy."""
-        return json.loads(self.tools_json)  # type: ignore[no-any-return]
-
-    def structural_tag(self) -> StructuralTag:
-        """The same language as a structural tag.
-
-        Raises:
-            InvalidConstraint: an unknown format, or a tool the format cannot write.
-        """
-        from xgrammar import get_model_structural_tag
-
-        choice: Any = self.choice
-        if choice not in ("auto", "required", "none"):
-            choice = {"type": "function", "function": {"name": choice}}
-        try:
-            tag = get_model_structural_tag(
-                self.format,
-                # Without "strict" the library would drop the schema of a tool that says "strict": false.
-                [{**tool, "function": {**tool["function"], "strict": True}} for tool in self.tools],
-                choice,
-                reasoning="disabled",  # it has a gate of its own, in front of every constraint
-                max_whitespace_cnt=TOOL_WHITESPACE,
-                parallel_tool_calls=self.parallel,
-            )
-        except ValueError as error:
-            raise InvalidConstraint(f"ToolCalls: {error}") from None
-        return StructuralTag(tag)
-
-    def check(self) -> None:
-        """Check that the format exists and can write these tools; raises InvalidConstraint."""
-        self.structural_tag()
-
-    def _identity(self) -> Sequence[Any]:
-        return self.tools_json, self.format, self.choice, self.parallel
-
-    def __repr__(self) -> str:
-        names = [tool["function"]["name"] for tool in self.tools]
-        return f"ToolCalls({names}, format={self.format!r}, choice={self.choice!r}, parallel={self.parallel})"
-
-
 _FLAG_ADVICE = {
     "VERBOSE": "remove the blanks and comments from the pattern",
     "MULTILINE": "the whole output is matched, so ^ and $ are not needed",
@@ -448,7 +375,8 @@ _FLAG_ADVICE = {
 }
 
 
-def _set(constraint: Constraint, **values: Any) -> None:
+def set_fields(constraint: Constraint, **values: Any) -> None:
+    """Set fields in the constructor of a frozen constraint."""
     for name, value in values.items():
         object.__setattr__(constraint, name, value)  # the way into a frozen dataclass
 
@@ -507,35 +435,3 @@ def _detect_syntax(text: str) -> Syntax:
         f'Grammar: expected rules like `start: "a"` (Lark) or `root ::= "a"` (GBNF), got {shorten(text)}; '
         'say which with syntax="lark" or syntax="gbnf"'
     )
-
-
-def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
-    where = f"tools[{index}]"
-    if callable(tool):
-        from transformers.utils import get_json_schema
-
-        try:
-            return get_json_schema(tool)  # type: ignore[no-any-return]
-        except Exception as error:  # a docstring or type hint it cannot read; the reasons have no common class
-            raise InvalidConstraint(f"{where}: {getattr(tool, '__name__', tool)!r} is no tool: {error}") from error
-    if not isinstance(tool, Mapping):
-        raise InvalidConstraint(f"{where}: expected a tool dict or a function, got {tool!r}")
-    function = tool.get("function")
-    if tool.get("type") != "function" or not isinstance(function, Mapping):
-        raise InvalidConstraint(
-            f'{where}: expected {{"type": "function", "function": {{...}}}}, got {shorten(str(dict(tool)))}'
-        )
-    if not isinstance(function.get("name"), str) or not function["name"]:
-        raise InvalidConstraint(f"{where}.function.name: expected a name, got {function.get('name')!r}")
-    if not isinstance(function.get("parameters", {}), (dict, type(None))):
-        raise InvalidConstraint(f"{where}.function.parameters: expected a schema, got {function['parameters']!r}")
-    return {**tool, "function": dict(function)}
-
-
-def _chosen_name(choice: Mapping[str, Any]) -> str:
-    function = choice.get("function")
-    if choice.get("type") != "function" or not isinstance(function, Mapping) or "name" not in function:
-        raise InvalidConstraint(
-            f'ToolCalls.choice: expected {{"type": "function", "function": {{"name": ...}}}}, got {dict(choice)!r}'
-        )
-    return str(function["name"])

@@ -85,9 +85,7 @@ def generate(
     with tqdm(total=len(batch), unit="prompt", disable=silent or (None if progress is None else False)) as bar:
         for first in range(0, len(batch), step):
             rows = range(first, min(first + step, len(batch)))
-            inputs = _pad(
-                [_encode(guide.vocabulary, batch[i], prefixes[i] or "") for i in rows], pad_token_id, model
-            )
+            inputs = _pad([_encode(guide.vocabulary, batch[i], prefixes[i] or "") for i in rows], pad_token_id, model)
             processor = guide.logits_processor(
                 [constraints[i] for i in rows],
                 backend=backend,

@@ -10,7 +10,7 @@ from .backends.base import CompiledConstraint
 from .coerce import coerce, coerce_batch
 from .compiler import Compiler
 from .constraints import Constraint
-from .errors import BatchSizeError, StopTokenError
+from .errors import BatchSizeError, InvalidConstraint, StopTokenError
 from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions
@@ -48,8 +48,8 @@ class Guide:
         unknown = sorted(set(stop_token_ids) - set(known))
         if unknown and hasattr(model, "generation_config"):
             raise StopTokenError(
-                f"stop tokens {unknown} are unknown to model.generation_config (eos_token_id={sorted(known)}): generate() "
-                f"would not end a row there; set model.generation_config.eos_token_id = {sorted({*known, *unknown})}"
+                f"stop tokens {unknown} are unknown to model.generation_config (eos_token_id={sorted(known)}): "
+                f"generate() would not end a row there; set model.generation_config.eos_token_id = {sorted({*known, *unknown})}"
             )
         self.vocabulary = Vocabulary.from_tokenizer(
             tokenizer, padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
@@ -193,5 +193,5 @@ class Guide:
 def _required(constraint: Any) -> Constraint:
     asked = coerce(constraint)
     if asked is None:
-        raise TypeError("expected a constraint, got None: a free row has nothing to compile")
+        raise InvalidConstraint("expected a constraint, got None: a free row has nothing to compile")
     return asked

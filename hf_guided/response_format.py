@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, ToolCalls
+from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from .errors import InvalidConstraint
+from .tool_calls import ToolCalls
 
 
 def from_response_format(response_format: Mapping[str, Any], path: str = "response_format") -> Constraint | None:

@@ -18,7 +18,7 @@ class GuidedResult:
     """One output row.
 
     Args:
-        text: what was generated, without stop and special tokens; a ``prefix`` given in the prompt stands in front of it.
+        text: what was generated, without stop and special tokens; behind the ``prefix``, if the prompt held one.
         value: the text as a value of the constraint (model instance, dict, match, str ...); None if the row did not
             finish, or ``error`` says why it could not be read.
         token_ids: generated tokens up to and with the stop token.

@@ -60,7 +60,7 @@ class RowTracker:
     @property
     def prompt_length(self) -> int:
         """Tokens in front of the output in the last call."""
-        return self._streams[0].prompt_length
+        return int(self._streams[0].prompt_length)
 
     def update(self, input_ids: TokenIds) -> list[Row]:
         """The rows behind the lines of ``input_ids``.

@@ -29,7 +29,7 @@ class LetterTokenizer:
 
 
 def letters(alphabet: str = "abcd", *, stop: int = 1, padded_size: int | None = None) -> Vocabulary:
-    """Vocabulary: 0 a pad token, then ``stop`` stop tokens, then one token a letter and one for each pair of letters."""
+    """Vocabulary: a pad token, ``stop`` stop tokens, one token for each letter, one for each pair of letters."""
     texts = [*alphabet, *(a + b for a in alphabet for b in alphabet)]
     token_bytes = (None,) * (1 + stop) + tuple(text.encode() for text in texts)
     names = ["<pad>", *(f"<stop{i}>" for i in range(stop)), *texts]

@@ -26,10 +26,14 @@ class StrictJson:
         self._inner = inner
         self._mode = mode
 
+    # The library's own names, since it stands where one of its parsers would.
+
     def add_character(self, character: str) -> StrictJson:
+        """The parser after one more allowed character."""
         return StrictJson(self._inner.add_character(character), _next_mode(self._mode, character))
 
     def get_allowed_characters(self) -> str:
+        """The characters that may come next."""
         allowed = self._inner.get_allowed_characters()
         if self._mode in ("string", "escape"):
             return str(allowed)
@@ -41,12 +45,15 @@ class StrictJson:
         return "".join(character for character in allowed if character not in forbidden)
 
     def can_end(self) -> bool:
+        """Whether the text is complete."""
         return bool(self._inner.can_end())
 
     def shortcut_key(self) -> Any:
+        """Where nearly every token fits: the length so far, and the bounds."""
         return self._inner.shortcut_key()
 
     def cache_key(self) -> None:
+        """No two prefixes are known to allow the same."""
         return None
 
 
@@ -101,6 +108,14 @@ def _takes_fractions(parser: Any) -> bool:
 
 
 class Subset(JsonSubset):
+    """The JSON Schema it enforces.
+
+    Args:
+        root: the prepared schema.
+        starts_with_space: whether texts of a plain pattern may begin with white space.
+        alphabet: the characters the vocabulary can write.
+    """
+
     engine = "lm-format-enforcer"
     enforced = {
         "string": frozenset({"minLength", "maxLength", "pattern"}),
@@ -118,12 +133,14 @@ class Subset(JsonSubset):
         self._alphabet = set(alphabet)
 
     def writes(self, value: Any) -> bool:
+        """See ``JsonSubset.writes``."""
         # It writes strings as they are, and skips white space after a quote.
         if isinstance(value, str):
             return self._is_plain(value)
         return isinstance(value, int) and not isinstance(value, bool)
 
     def of_type(self, kind: str, schema: Schema, pointer: str) -> Schema:
+        """See ``JsonSubset.of_type``."""
         if kind == "string":
             return self._string(schema, pointer)
         if kind == "array":

@@ -69,7 +69,7 @@ class GenerationSettings:
         stops = self.stop_token_ids()
         if governed and set(stops) <= set(self.get("suppress_tokens") or ()):
             raise EmptyIntersection(
-                f"suppress_tokens forbids every stop token {list(stops)}, so a guided row could never end; take them out"
+                f"suppress_tokens forbids every stop token {list(stops)}, so no guided row could end; take them out"
             )
         if governed and self.get("forced_eos_token_id") is not None:
             raise EmptyIntersection(
@@ -81,12 +81,12 @@ class GenerationSettings:
         for one in governed:
             if forced_bos is not None and not one.matcher(stops).validate_tokens([forced_bos]):
                 raise EmptyIntersection(
-                    f"forced_bos_token_id forces {one.vocabulary.token_text(forced_bos)}, which {one.constraint} does not "
-                    "begin with; set model.generation_config.forced_bos_token_id = None"
+                    f"forced_bos_token_id forces {one.vocabulary.token_text(forced_bos)}, with which no text of "
+                    f"{one.constraint} begins; set model.generation_config.forced_bos_token_id = None"
                 )
             if isinstance(one.constraint, Choice):
                 longest = max(len(option.encode()) for option in one.constraint.options)
                 if longest < min_new_tokens:
                     raise EmptyIntersection(
-                        f"min_new_tokens={min_new_tokens} is more than the longest option has bytes ({longest}); lower it"
+                        f"min_new_tokens={min_new_tokens}, but the longest option has only {longest} bytes; lower it"
                     )

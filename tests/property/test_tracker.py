@@ -15,7 +15,11 @@ from hf_guided.tracker import RowTracker
 from tests.toy import compiled_set, letters
 
 VOCABULARY = letters("ab", stop=2)
-LANGUAGES = [compiled_set(VOCABULARY, "abab", "ab", "bbbbbb", "a"), compiled_set(VOCABULARY, "ba", "bab", "aaaaaaa"), None]
+LANGUAGES = [
+    compiled_set(VOCABULARY, "abab", "ab", "bbbbbb", "a"),
+    compiled_set(VOCABULARY, "ba", "bab", "aaaaaaa"),
+    None,
+]
 TOKENS = range(len(VOCABULARY.token_bytes))
 
 

@@ -19,9 +19,10 @@ import pytest
 
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.compiler import Compiler, CompilerStats
-from hf_guided.constraints import Choice, Constraint, JsonSchema, ToolCalls
+from hf_guided.constraints import Choice, Constraint, JsonSchema
 from hf_guided.errors import BackendUnavailable, CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from hf_guided.options import CompilerOptions
+from hf_guided.tool_calls import ToolCalls
 from tests import toy
 
 LETTERS = toy.letters()

@@ -15,8 +15,9 @@ import pytest
 import xgrammar
 
 from hf_guided.coerce import coerce, coerce_batch
-from hf_guided.constraints import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, ToolCalls
+from hf_guided.constraints import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BatchSizeError, InvalidConstraint
+from hf_guided.tool_calls import ToolCalls
 
 
 class Person(pydantic.BaseModel):

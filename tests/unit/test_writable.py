@@ -56,7 +56,5 @@ def test_names_the_byte_that_every_text_needs(
         (b"\xff", hg.JsonObject()),
     ],
 )
-def test_leaves_alone_what_some_text_can_do_without(
-    backend: type, missing: bytes, constraint: hg.Constraint
-) -> None:
+def test_leaves_alone_what_some_text_can_do_without(backend: type, missing: bytes, constraint: hg.Constraint) -> None:
     check(backend, missing, constraint)

@@ -1,0 +1,165 @@
+"""What the property tests draw: constraints that a backend takes in full, and walks through their grammars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from hf_guided.backends import registry
+from hf_guided.backends.base import Backend, CompiledConstraint, Matcher
+from hf_guided.bitmask import allocate_bitmask, unpack
+from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from hf_guided.vocabulary import Vocabulary
+from tests import vocabularies
+
+BACKENDS = registry.available()
+
+_ORDER = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer", "minimum": 0, "maximum": 120},
+        "name": {"type": "string", "maxLength": 6},
+        "paid": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"enum": ["a", "é", "null"]}, "minItems": 1, "maxItems": 2},
+    },
+    "required": ["id", "tags"],
+}
+CONSTRAINTS: tuple[Constraint, ...] = (
+    Regex(r"(\d{2,4}|[^\W\d]+ ?)*é?"),
+    Regex(r"[^a]{1,3}x"),
+    Choice(["a", "ab", "abc", "naïve café", 'say "yes"\n', "東京"]),
+    JsonSchema(_ORDER, whitespace="compact"),
+    JsonSchema(_ORDER),
+    JsonSchema({"type": "string"}),
+    JsonSchema({"anyOf": [{"type": "number"}, {"type": "null"}, {"type": "array", "items": {"type": "boolean"}}]}),
+    JsonObject(),
+    Grammar('start: "<" start ">" | NAME\nNAME: /[a-z]{1,3}/'),
+    Grammar('root ::= "<" root ">" | [a-z]+ "b"'),
+    StructuralTag({"type": "structural_tag", "format": {"type": "const_string", "value": "yes, indeed"}}),
+)
+
+
+@cache
+def tiny() -> Vocabulary:
+    """400 tokens, three stop tokens (one of them padding of the logits), 21 columns of padding."""
+    tokenizer = vocabularies.tiny_byte_level()
+    im_end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    size = len(tokenizer) + 21  # no multiple of 32
+    return Vocabulary.from_tokenizer(tokenizer, padded_size=size, stop_token_ids=[im_end, size - 1])
+
+
+@cache
+def single_bytes() -> Vocabulary:
+    """The 256 bytes and one stop token."""
+    data: tuple[bytes | None, ...] = (*(bytes([byte]) for byte in range(256)), None)
+    return Vocabulary(data, (256,), 257, vocabularies.tiny_byte_level())
+
+
+@cache
+def backend(name: str, vocabulary: Vocabulary) -> Backend:
+    return registry.create(name, vocabulary)
+
+
+class Case:
+    """A compiled constraint that a failing test can print in one line."""
+
+    def __init__(self, compiled: CompiledConstraint):
+        self.compiled = compiled
+
+    def __repr__(self) -> str:
+        return f"<{self.compiled.backend}: {self.compiled.constraint}>"
+
+
+@cache
+def cases(vocabulary: Vocabulary) -> tuple[Case, ...]:
+    """Every constraint with every backend that takes it in full."""
+    return tuple(
+        Case(engine.compile(constraint))
+        for engine in (backend(name, vocabulary) for name in BACKENDS)
+        for constraint in CONSTRAINTS
+        if not engine.losses(constraint)
+    )
+
+
+def allowed(matcher: Matcher) -> list[int]:
+    """The tokens of the mask."""
+    size = matcher.compiled.vocabulary.padded_size
+    bitmask = allocate_bitmask(2, size + 40)  # wider than needed, and the row is not the first
+    matcher.fill_next_token_bitmask(bitmask, 1)
+    mask = unpack(bitmask, bitmask.shape[1] * 32)[1]
+    assert not mask[size:].any(), "bits past the vocabulary"
+    assert (bitmask[0] == -1).all(), "another row was written"
+    return torch.nonzero(mask).flatten().tolist()
+
+
+def walk(matcher: Matcher, picks: Sequence[int]) -> list[int]:
+    """Accept allowed tokens, each chosen by a number; stops early at the end or in a dead end."""
+    taken = []
+    for pick in picks:
+        tokens = allowed(matcher)
+        if not tokens:
+            break
+        token_id = tokens[pick % len(tokens)]
+        assert matcher.accept_token(token_id)
+        taken.append(token_id)
+    return taken
+
+
+def view(matcher: Matcher) -> tuple[Any, ...]:
+    """Everything a matcher tells about where it is."""
+    return (
+        allowed(matcher),
+        matcher.is_completed(),
+        matcher.is_terminated(),
+        matcher.jump_forward_bytes(),
+        matcher.num_accepted,
+    )
+
+
+# Small numbers too, so that short and completed texts are drawn as often as long ones.
+picks = st.lists(st.one_of(st.integers(0, 10_000), st.integers(0, 3)), max_size=24)
+
+_names = st.sampled_from(["a", "b", "name", "é", "x y"])
+_leaves = st.one_of(
+    st.just({"type": "boolean"}),
+    st.just({"type": "null"}),
+    st.builds(
+        lambda low, more: {"type": "integer", "minimum": low, "maximum": low + more},
+        st.integers(-30, 30),
+        st.integers(0, 200),
+    ),
+    st.builds(
+        lambda low, more: {"type": "string", "minLength": low, "maxLength": low + more},
+        st.integers(0, 3),
+        st.integers(0, 3),
+    ),
+    st.sampled_from([r"^[a-z]{1,3}$", r"^\d\d?$", "^(yes|no)$", r"^[^x]{2}$"]).map(
+        lambda p: {"type": "string", "pattern": p}
+    ),
+    st.lists(st.sampled_from(["a", "ab", "é", 1, 12]), min_size=1, max_size=3, unique=True).map(lambda v: {"enum": v}),
+    st.just({"type": "string", "format": "date"}),
+)
+
+
+def _inner(schemas: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    def an_object(properties: dict[str, Any], required: bool) -> dict[str, Any]:
+        return {"type": "object", "properties": properties, "required": list(properties) if required else []}
+
+    return st.one_of(
+        st.builds(an_object, st.dictionaries(_names, schemas, max_size=3), st.booleans()),
+        st.builds(
+            lambda item, low, more: {"type": "array", "items": item, "minItems": low, "maxItems": low + more},
+            schemas,
+            st.integers(0, 2),
+            st.integers(0, 2),
+        ),
+        st.lists(schemas, min_size=1, max_size=3).map(lambda branches: {"anyOf": branches}),
+    )
+
+
+schemas = st.recursive(_leaves, _inner, max_leaves=5)
+"""Bounded schemas: a walk through them ends."""
