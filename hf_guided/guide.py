@@ -49,7 +49,8 @@ class Guide:
         if unknown and hasattr(model, "generation_config"):
             raise StopTokenError(
                 f"stop tokens {unknown} are unknown to model.generation_config (eos_token_id={sorted(known)}): "
-                f"generate() would not end a row there; set model.generation_config.eos_token_id = {sorted({*known, *unknown})}"
+                "generate() would not end a row there; set model.generation_config.eos_token_id = "
+                f"{sorted({*known, *unknown})}"
             )
         self.vocabulary = Vocabulary.from_tokenizer(
             tokenizer, padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)

@@ -225,8 +225,8 @@ class Session:
             if rows[i].state is RowState.OPEN:
                 raise EmptyIntersection(
                     f"row {i}: of the tokens its constraint allows here ({self._shown(self._bitmask[i : i + 1])}) none "
-                    "has a finite score. Either the model's logits are NaN, or another processor has forbidden them all "
-                    "(min_new_tokens, bad_words_ids, suppress_tokens, forced_*_token_id ...): remove one or the other",
+                    "has a finite score. Either the model's logits are NaN, or another processor has forbidden them "
+                    "all (min_new_tokens, bad_words_ids, suppress_tokens, forced_*_token_id ...): remove one or the other",
                     row=i,
                 )
             masked[i, list(self._stop_token_ids)] = 0.0  # softmax of a row of -inf would be NaN for the whole batch
@@ -242,7 +242,8 @@ class Session:
     def _warn_foreign_width(self, width: int) -> None:
         self._warn_once(
             f"scores with {width} columns pass through unmasked: the Guide was built for "
-            f"{self.vocabulary.padded_size}. Right for an assistant model with another tokenizer; otherwise build the Guide with this model"
+            f"{self.vocabulary.padded_size}. Right for an assistant model with another tokenizer; "
+            "otherwise build the Guide with this model"
         )
 
     def _warn_once(self, message: str) -> None:

@@ -41,6 +41,17 @@ def letters(alphabet: str = "abcd", *, stop: int = 1, padded_size: int | None = 
     )
 
 
+def all_bytes() -> Vocabulary:
+    """Vocabulary: the 256 bytes, then a stop token; it can write anything."""
+    token_bytes = (*(bytes([byte]) for byte in range(256)), None)
+    return Vocabulary(
+        token_bytes=token_bytes,
+        stop_token_ids=(256,),
+        padded_size=257,
+        tokenizer=LetterTokenizer([*map(chr, range(256)), "<stop>"]),  # type: ignore[arg-type]
+    )
+
+
 class SetEngine:
     """Engine whose language is a finite set of strings."""
 

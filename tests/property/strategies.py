@@ -101,7 +101,7 @@ def walk(matcher: Matcher, picks: Sequence[int]) -> list[int]:
     taken = []
     for pick in picks:
         tokens = allowed(matcher)
-        if not tokens:
+        if not tokens or matcher.is_terminated():
             break
         token_id = tokens[pick % len(tokens)]
         assert matcher.accept_token(token_id)

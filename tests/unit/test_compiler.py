@@ -25,7 +25,7 @@ from hf_guided.options import CompilerOptions
 from hf_guided.tool_calls import ToolCalls
 from tests import toy
 
-LETTERS = toy.letters()
+BYTES = toy.all_bytes()
 LOSS = Loss("/uniqueItems", "uniqueItems", "not known")
 PATIENCE = 20.0  # seconds until a test that hangs fails instead
 
@@ -47,8 +47,8 @@ class Fake:
         return CompiledConstraint(
             constraint=constraint,
             backend=self.name,
-            vocabulary=LETTERS,
-            new_engine=lambda: toy.SetEngine(LETTERS, frozenset([b"a"])),
+            vocabulary=BYTES,
+            new_engine=lambda: toy.SetEngine(BYTES, frozenset([b"a"])),
             nbytes=100,
             losses=tuple(self.lost),
         )
@@ -74,7 +74,7 @@ def failing(error: Callable[[], Exception]) -> Callable[[Constraint], None]:
 
 def make(*backends: Fake, **options: Any) -> Compiler:
     return Compiler(
-        LETTERS,
+        BYTES,
         CompilerOptions(**{"workers": 2, "timeout_s": PATIENCE, **options}),
         {one.name: one for one in backends},
     )
