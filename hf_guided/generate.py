@@ -11,7 +11,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .coerce import coerce_batch
-from .errors import BatchSizeError
+from .errors import BatchSizeError, InvalidConstraint
 from .guide import Guide
 from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.generation_settings import GenerationSettings
@@ -70,6 +70,11 @@ def generate(
     asked = coerce_batch(constraint)
     constraints = _one_each("constraint", asked, len(batch), several=isinstance(asked, list))
     prefixes = _one_each("prefix", prefix, len(batch), several=isinstance(prefix, (list, tuple)))
+    if any(prefixes) and model.config.is_encoder_decoder:
+        raise InvalidConstraint(
+            "prefix: an encoder-decoder answers in its decoder, not behind the prompt; use "
+            "logits_processor(prefix=...) and give model.generate decoder_input_ids that end with the prefix"
+        )
     settings = GenerationSettings(model, generate_kwargs)
     stops = settings.stop_token_ids()
     # A bad constraint raises here, before any prompt is run.

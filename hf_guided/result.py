@@ -69,7 +69,9 @@ def read_output(
         if token_id in stops:
             reason = "stop"
             break
-    text = (prefix + vocabulary.decode_bytes(taken)).decode(errors="replace")
+    # A stop token given per call may be text otherwise, such as a line end.
+    written = taken[:-1] if reason == "stop" else taken
+    text = (prefix + vocabulary.decode_bytes(written)).decode(errors="replace")
     value, error = (text if constraint is None else None), None
     if reason == "stop" and constraint is not None:
         try:

@@ -226,7 +226,7 @@ class Session:
                 raise EmptyIntersection(
                     f"row {i}: of the tokens its constraint allows here ({self._shown(self._bitmask[i : i + 1])}) none "
                     "has a finite score. Either the model's logits are NaN, or another processor has forbidden them "
-                    "all (min_new_tokens, bad_words_ids, suppress_tokens, forced_*_token_id ...): remove one or the other",
+                    "all (min_new_tokens, bad_words_ids, suppress_tokens, forced_*_token_id): remove one of the two",
                     row=i,
                 )
             masked[i, list(self._stop_token_ids)] = 0.0  # softmax of a row of -inf would be NaN for the whole batch

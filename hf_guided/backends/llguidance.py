@@ -42,6 +42,7 @@ FLEXIBLE_WHITESPACE = r"(\x20?|\n\x20{0,40}|\n\t{0,10})"
 # What its messages about limits have in common.
 _LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_", re.IGNORECASE)
 _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
+_OPTIONS = re.compile(r"^%llguidance\s*", re.MULTILINE)
 _T = TypeVar("_T")
 
 
@@ -82,6 +83,7 @@ class LLGuidanceBackend:
             grammar = self._json(schema, constraint.whitespace)
         else:
             grammar = self._grammar(constraint)
+        grammar = _unforced(grammar)
         template = _Template(lambda: self._matcher(grammar), words(self.vocabulary.padded_size))
         return CompiledConstraint(
             constraint=constraint,
@@ -132,7 +134,7 @@ class LLGuidanceBackend:
     def _relaxed(self, constraint: JsonSchema) -> tuple[dict[str, Any] | bool, tuple[Loss, ...]]:
         """The schema without what llguidance does not enforce, and what that is."""
         schema, losses = prepare(constraint)
-        losses += _repeated_keys(schema)
+        losses += _repeated_keys(schema) + _inexact_formats(schema)
         drop(schema, losses)
         while message := self._complaint(schema):
             found = self._culprits(schema, message)
@@ -269,6 +271,27 @@ def _tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
     return lib.LLTokenizer(lib.TokenizerWrapper(Tokens()), n_vocab=size)
 
 
+def _unforced(grammar: str) -> str:
+    """The grammar with masks that allow every token that fits.
+
+    By default, where the text is forced, a mask allows one token only: the library's idea of how it is tokenized,
+    which is not the tokenizer's. Jump-forward is unchanged. There is no such switch outside of Lark.
+    """
+    lark = grammar
+    if grammar.startswith("{"):
+        (inner,) = json.loads(grammar)["grammars"]
+        lark = inner["lark_grammar"] or f"start: %json {json.dumps(inner['json_schema'])}"
+    options: dict[str, Any] = {}
+    if found := _OPTIONS.search(lark):
+        try:
+            options, end = json.JSONDecoder().raw_decode(lark, found.end())
+        except ValueError as error:
+            raise InvalidConstraint(f"%llguidance must be followed by a JSON object: {error}") from error
+        lark = lark[: found.start()] + lark[end:]
+    # At the end, so that lines in messages are the user's.
+    return f"{lark}\n%llguidance {json.dumps({**options, 'no_forcing': True})}"
+
+
 def _unsupported(keyword: str, reason: str) -> UnsupportedConstraint:
     return UnsupportedConstraint("llguidance cannot enforce this", (Loss("", keyword, reason),))
 
@@ -278,7 +301,7 @@ def _refused(message: str) -> Exception:
     text = message.replace("<non-verbose/>", "").strip()
     if _LIMIT.search(text):
         return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")
-    if text.startswith("Unsatisfiable schema"):
+    if "Unsatisfiable schema" in text:
         return InvalidConstraint(f"no value satisfies the JSON Schema: {text}")
     if keywords := _named_keywords(text):
         return _unsupported(", ".join(keywords), text)
@@ -289,16 +312,16 @@ def _refused(message: str) -> Exception:
 
 def _named_keywords(message: str) -> tuple[str, ...]:
     """The keywords a message is about; none if it does not speak of something unimplemented."""
-    if message.startswith("Unimplemented keys:"):
-        return tuple(json.loads(message.partition(":")[2]))
+    if found := _UNIMPLEMENTED.search(message):
+        return tuple(json.loads(found[1]))
     for beginning, keywords in _MESSAGES.items():
         if beginning in message:
             return keywords
     return ()
 
 
+_UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*?\])")
 _MESSAGES = {
-    "Unknown format": ("format",),
     "oneOf constraints are not supported": ("oneOf",),
     "min/maxProperties only supported": ("minProperties", "maxProperties"),
     "not present in a registry": ("$ref",),
@@ -316,4 +339,18 @@ def _repeated_keys(schema: dict[str, Any] | bool) -> list[Loss]:
         and place.schema.get("minProperties", 0) > 1
         and place.schema.get("additionalProperties") is not False
         and place.schema["minProperties"] > len(place.schema.get("required", ()))
+    ]
+
+
+_EXACT_FORMATS = frozenset({"ipv6", "uri", "duration"})  # its own; the others are spelled out or not trusted
+
+
+def _inexact_formats(schema: dict[str, Any] | bool) -> list[Loss]:
+    """Formats that bind a string here, and that llguidance does not know, or not exactly."""
+    return [
+        Loss(place.pointer, "format", f"llguidance does not enforce the format {place.schema['format']!r}")
+        for place in walk(schema)
+        if isinstance(place.schema, dict)
+        and place.schema.get("format", "uri") not in _EXACT_FORMATS
+        and "string" in place.schema.get("type", "string")
     ]

@@ -160,6 +160,7 @@ class _Masks:
         self.vocabulary = vocabulary
         self.lock = threading.RLock()
         self.texts: dict[int, str] = tree.tokens_to_strs
+        self.alphabet = frozenset("".join(self.texts.values()))
         self._tree = tree
         self._kept: dict[Any, NDArray[np.int32]] = {}
 
@@ -246,6 +247,8 @@ class _Engine:
                 if len(allowed) != 1:
                     break
                 character = allowed.pop()
+                if character not in self._masks.alphabet:
+                    break  # a dead end, and nothing to write it with
                 forced += character
                 parser = parser.add_character(character)
         return forced.encode()

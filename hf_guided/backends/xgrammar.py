@@ -184,8 +184,11 @@ class _Engine:
     def jump_forward_bytes(self) -> bytes:
         if self.is_completed():
             return b""
-        forced = self._matcher.find_jump_forward_string()
-        return forced.encode() if isinstance(forced, str) else bytes(forced)
+        try:
+            return bytes(self._matcher.find_jump_forward_string().encode())
+        except UnicodeDecodeError as error:
+            # Forced bytes may begin or end inside a character; the binding wants a str, and its error holds them.
+            return bytes(error.object)
 
 
 class _Subset(JsonSubset):

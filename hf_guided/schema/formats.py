@@ -24,27 +24,31 @@ _ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 
-PATTERNS: dict[str, str] = {
-    "date": f"^{_DATE}$",
-    "time": f"^{_CLOCK}{_ZONE}$",
-    "date-time": f"^{_DATE}T{_CLOCK}{_ZONE}$",
-    "uuid": r"^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$",
-    "ipv4": rf"^(?:{_OCTET}\.){{3}}{_OCTET}$",
-    "email": rf"^[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*@{_LABEL}(?:\.{_LABEL})+$",
+FORMATS: dict[str, dict[str, Any]] = {
+    "date": {"pattern": f"^{_DATE}$"},
+    "time": {"pattern": f"^{_CLOCK}{_ZONE}$"},
+    "date-time": {"pattern": f"^{_DATE}T{_CLOCK}{_ZONE}$"},
+    "uuid": {"pattern": r"^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"},
+    "ipv4": {"pattern": rf"^(?:{_OCTET}\.){{3}}{_OCTET}$"},
+    "email": {"pattern": rf"^[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*@{_LABEL}(?:\.{_LABEL})+$"},
+    "hostname": {"pattern": rf"^{_LABEL}(?:\.{_LABEL})*$", "maxLength": 253},
 }
+"""Each format as a schema for strings."""
 
 
 def spell_out(schema: dict[str, Any] | bool) -> None:
     """Replace every ``format`` of the table by its pattern, in place; other formats stay.
 
-    A pattern already there keeps its place: the second one goes into an ``allOf``. Formats bind strings only, and so
-    does ``pattern``.
+    Keywords already there keep their place: what clashes goes into an ``allOf``. Formats bind strings only, and so
+    do the keywords that spell them out.
     """
     for place in list(walk(schema)):
-        if not isinstance(place.schema, dict) or place.schema.get("format") not in PATTERNS:
+        here = place.schema
+        name = here.get("format") if isinstance(here, dict) else None
+        if not isinstance(here, dict) or not isinstance(name, str) or name not in FORMATS:
             continue
-        pattern = PATTERNS[place.schema.pop("format")]
-        if "pattern" not in place.schema:
-            place.schema["pattern"] = pattern
+        del here["format"]
+        if FORMATS[name].keys() & here.keys():
+            here["allOf"] = [*here.get("allOf", ()), dict(FORMATS[name])]
         else:
-            place.schema["allOf"] = [*place.schema.get("allOf", ()), {"pattern": pattern}]
+            here.update(FORMATS[name])

@@ -42,7 +42,7 @@ def llama(
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=CONTEXT,
-        initializer_range=0.5,
+        initializer_range=1.0,  # large, so that the context counts: otherwise greedy falls into loops
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.eos_token_id,
@@ -64,6 +64,7 @@ def t5(tokenizer: PreTrainedTokenizerBase, *, seed: int = 0) -> T5ForConditional
         d_ff=32,
         num_layers=1,
         num_heads=2,
+        initializer_factor=4.0,  # as above
         decoder_start_token_id=tokenizer.eos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.eos_token_id,

@@ -1,0 +1,327 @@
+"""What does one call of a logits processor cost? Side by side, token by token, on the same documents.
+
+    python -m benchmarks.bench_processor [--batch 1 16] [--whitespace compact flexible] [--repetitions 8] [--threads 1]
+
+Documents of the 12-field record, tokenized with Tekken (131,072 tokens), are replayed through each processor as
+generate() would: one call per step, prompt and document so far in ``input_ids``, random fp32 scores of all columns.
+
+- Same engine, same grammar: xgrammar's own conversion of the schema to GBNF is compiled for xgrammar.contrib.hf and
+  for hf-guided with backend="xgrammar". Before any timing, both sides' masked scores are compared on every step.
+- Sides take turns document by document, in changing order, so that a busy machine disturbs all alike. A call's time
+  includes all it does: hf-guided writes into a new tensor (the copy is in its time), the others write in place and
+  get a copy made outside the timed region.
+- "engine" is the library's own work: accept_token and fill_next_token_bitmask of raw xgrammar matchers on the same
+  tokens, replayed in turn with the others. What a processor takes beyond it is its share outside the engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.common import RESULTS, hardware, load_average, markdown_table, origin, record12, write_csv
+
+Processor = Callable[[Tensor, Tensor], Any]
+PEER = "xgrammar.contrib.hf"
+OURS = "hf-guided, xgrammar"
+ENGINE = "engine alone (xgrammar)"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A batch of documents as generate() would hand them over.
+
+    Args:
+        steps: input_ids of each call, (rows, prompt + step) int64.
+        live: for each call, the rows that have not ended.
+        new_ids: for each call, the tokens that were appended since the last, one per row; none before the first.
+    """
+
+    steps: list[Tensor]
+    live: list[list[int]]
+    new_ids: list[list[int]]
+
+
+def mixed_documents(documents: Sequence[dict[str, Any]], count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Documents of which each field is one of the given documents'; the first are those as they are."""
+    chosen = random.Random(seed)
+    mixed = [{name: chosen.choice(documents)[name] for name in documents[0]} for _ in range(count)]
+    return [*documents, *mixed][:count]
+
+
+def make_replay(prompt: Sequence[int], documents: Sequence[Sequence[int]], stop: int) -> Replay:
+    """Rows that have ended are padded with the stop token, as generate() does without a pad token."""
+    length = max(map(len, documents)) + 1
+    rows = np.full((len(documents), length), stop)
+    for row, ids in zip(rows, documents, strict=True):
+        row[: len(ids)] = ids
+    table = torch.from_numpy(np.hstack([np.tile(np.array(prompt), (len(documents), 1)), rows]))
+    return Replay(
+        steps=[table[:, : len(prompt) + step].clone() for step in range(length)],
+        live=[[i for i, ids in enumerate(documents) if step <= len(ids)] for step in range(length)],
+        new_ids=[[], *(rows[:, step].tolist() for step in range(length - 1))],
+    )
+
+
+class EngineAlone:
+    """Raw xgrammar matchers: nothing but what the library does for a step."""
+
+    def __init__(self, compiled: Any, rows: int, vocab: int):
+        import xgrammar
+
+        self._matchers = [xgrammar.GrammarMatcher(compiled) for _ in range(rows)]
+        self._bitmask = xgrammar.allocate_token_bitmask(rows, vocab)
+
+    def step(self, new_ids: list[int]) -> None:
+        for matcher, token_id in zip(self._matchers, new_ids, strict=False):
+            if not matcher.is_terminated():
+                matcher.accept_token(token_id)
+        for i, matcher in enumerate(self._matchers):
+            if not matcher.is_terminated():
+                matcher.fill_next_token_bitmask(self._bitmask, i)
+
+
+def time_replay(processor: Processor, replay: Replay, scores: Sequence[Tensor]) -> list[int]:
+    """Nanoseconds of each call."""
+    times = []
+    for step, input_ids in enumerate(replay.steps):
+        own = scores[step % len(scores)].clone()
+        start = time.perf_counter_ns()
+        masked = processor(input_ids, own)
+        times.append(time.perf_counter_ns() - start)
+        del masked
+    return times
+
+
+def time_engine(engine: EngineAlone, replay: Replay) -> list[int]:
+    times = []
+    for new_ids in replay.new_ids:
+        start = time.perf_counter_ns()
+        engine.step(new_ids)
+        times.append(time.perf_counter_ns() - start)
+    return times
+
+
+def check_equal(peer: Processor, ours: Processor, replay: Replay, scores: Tensor, text: Tensor) -> int:
+    """Compare both sides' masked scores on every step, over the tokens that are text.
+
+    Args:
+        peer: masks in place.
+        ours: masks out of place.
+        replay: what both are given.
+        scores: (rows, vocab) fp32.
+        text: (vocab,) bool; the rest are control tokens, which must come out of ours forbidden. The stop token is
+            compared as well.
+
+    Returns:
+        How often (step, row, control token) was allowed by the peer alone.
+
+    Raises:
+        AssertionError: they differ in anything else.
+    """
+    extra = 0
+    for input_ids, live in zip(replay.steps, replay.live, strict=True):
+        theirs, mine = peer(input_ids, scores.clone())[live], ours(input_ids, scores)[live]
+        assert torch.equal(theirs[:, text], mine[:, text]), f"masks differ behind {input_ids[0, -5:].tolist()}"
+        assert torch.isinf(mine[:, ~text]).all(), "a control token is allowed"
+        extra += int((~torch.isinf(theirs[:, ~text])).sum())
+    return extra
+
+
+def check_accepts(name: str, processor: Processor, replay: Replay, scores: Tensor) -> None:
+    """Every token of the documents must be allowed where it comes."""
+    for step, input_ids in enumerate(replay.steps[:-1]):
+        masked = processor(input_ids, scores.clone())
+        for i in replay.live[step + 1]:
+            token_id = int(replay.steps[step + 1][i, -1])
+            assert not torch.isinf(masked[i, token_id]), f"{name} refuses token {token_id} at step {step} of row {i}"
+
+
+def summary(times: Sequence[int]) -> tuple[float, float, float]:
+    """p20, p50, p80 in milliseconds."""
+    low, middle, high = np.percentile(np.array(times) / 1e6, [20, 50, 80])
+    return float(low), float(middle), float(high)
+
+
+# -- the sides ---------------------------------------------------------------------------------------------------------
+
+
+class Setup:
+    """Tokenizer, grammars and processors of one white space rule, all compiled before anything is timed."""
+
+    def __init__(self, whitespace: str, with_outlines: bool):
+        import xgrammar
+        from xgrammar.contrib.hf import LogitsProcessor
+
+        import hf_guided as hg
+        from tests.vocabularies import fast_tekken
+
+        schema = record12()["schema"]
+        self.tokenizer = fast_tekken()
+        self.vocab = len(self.tokenizer)
+        self.compact = whitespace == "compact"
+        limit = None if self.compact else 42
+        grammar = str(
+            xgrammar.Grammar.from_json_schema(
+                json.dumps(schema), any_whitespace=not self.compact, max_whitespace_cnt=limit
+            )
+        )
+        info = xgrammar.TokenizerInfo.from_huggingface(self.tokenizer, vocab_size=self.vocab)
+        self.compiled = xgrammar.GrammarCompiler(info, max_threads=1).compile_grammar(grammar)
+        self.guide = hg.Guide(self.tokenizer, self.vocab)
+
+        def ours(constraint: Any, backend: str) -> Callable[[], Processor]:
+            self.guide.compile(constraint, backend)
+            return lambda: self.guide.logits_processor(constraint, backend=backend)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # xgrammar enforces no bounds of numbers, and says so
+            self.sides: dict[str, Callable[[], Processor]] = {
+                PEER: lambda: LogitsProcessor(self.compiled),
+                OURS: ours(hg.Grammar(grammar), "xgrammar"),
+                "hf-guided, xgrammar, its own reading of the schema": ours(
+                    hg.JsonSchema(schema, whitespace=whitespace, on_unsupported="warn"), "xgrammar"
+                ),
+                "hf-guided, llguidance": ours(hg.JsonSchema(schema, whitespace=whitespace), "llguidance"),
+            }
+        if with_outlines:
+            self.sides["outlines (outlines-core)"] = self._outlines(schema)
+
+    def _outlines(self, schema: dict[str, Any]) -> Callable[[], Processor]:
+        import outlines
+        from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
+        from outlines.types import JsonSchema
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        # Outlines wants a model beside the tokenizer; none of it is run.
+        shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=self.vocab, **shape))
+        pattern = " ?" if self.compact else r"[ \n\t]{0,42}"
+        generator = outlines.Generator(
+            outlines.from_transformers(model, self.tokenizer), JsonSchema(json.dumps(schema), whitespace_pattern=pattern)
+        )
+        index = generator.logits_processor.index
+        return lambda: OutlinesCoreLogitsProcessor(index, "torch")
+
+    def replay(self, rows: int) -> Replay:
+        record = record12()
+        # What every engine takes: xgrammar's bounded strings hold no escapes, llguidance's multiples of 0.25 have two
+        # decimals.
+        score = next(one["score"] for one in record["documents"] if round(one["score"], 1) != one["score"])
+        taken = [{**one, "score": score} for one in record["documents"] if '"' not in one["name"]]
+        documents = [json.dumps(one, ensure_ascii=False) for one in mixed_documents(taken, rows)]
+        if not self.compact:
+            documents = [json.dumps(json.loads(one), ensure_ascii=False, indent=2) for one in documents]
+        encode = self.tokenizer.encode
+        return make_replay(
+            encode(record["prompts"][0]),
+            [encode(one, add_special_tokens=False) for one in documents],
+            self.tokenizer.eos_token_id,
+        )
+
+
+def run(setup: Setup, rows: int, repetitions: int) -> dict[str, list[int]]:
+    """Check, then time every side in turn; returns nanoseconds per call."""
+    replay = setup.replay(rows)
+    generator = torch.Generator().manual_seed(0)
+    scores = [torch.randn(rows, setup.vocab, generator=generator) for _ in range(3)]
+    text = torch.tensor([setup.guide.vocabulary.is_text(i) for i in range(setup.vocab)])
+    text[list(setup.guide.vocabulary.stop_token_ids)] = True
+    extra = check_equal(setup.sides[PEER](), setup.sides[OURS](), replay, scores[0], text)
+    calls = sum(map(len, replay.live))
+    print(
+        f"batch {rows}: masked scores equal on all {len(replay.steps)} steps ({calls} rows); {PEER} allows "
+        f"{extra / calls:.0f} control tokens a row more"
+    )
+    for name, make in setup.sides.items():
+        check_accepts(name, make(), replay, scores[0])
+    times: dict[str, list[int]] = {name: [] for name in [*setup.sides, ENGINE]}
+    order = list(times)
+    for repetition in range(repetitions + 1):
+        random.Random(repetition).shuffle(order)
+        for name in order:
+            if name == ENGINE:
+                taken = time_engine(EngineAlone(setup.compiled, rows, setup.vocab), replay)
+            else:
+                taken = time_replay(setup.sides[name](), replay, scores)
+            if repetition:  # the first warms up
+                times[name] += taken
+    return times
+
+
+def result_rows(times: dict[str, list[int]], **common: Any) -> list[dict[str, Any]]:
+    peer, engine = summary(times[PEER])[1], summary(times[ENGINE])[1]
+    rows = []
+    for name, taken in times.items():
+        low, middle, high = summary(taken)
+        same_engine = name in (PEER, OURS)
+        rows.append(
+            {
+                **common,
+                "side": name,
+                "calls": len(taken),
+                "p20_ms": f"{low:.4f}",
+                "p50_ms": f"{middle:.4f}",
+                "p80_ms": f"{high:.4f}",
+                "ratio_to_peer": f"{middle / peer:.3f}",
+                "outside_engine": f"{1 - engine / middle:.3f}" if same_engine else "",
+            }
+        )
+    return rows
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    header = ["batch", "white space", "side", "p20 ms", "median ms", "p80 ms", f"median / {PEER}", "outside the engine"]
+    cells = [
+        [
+            str(row["batch"]),
+            row["whitespace"],
+            row["side"],
+            *(f"{float(row[name]):.3f}" for name in ("p20_ms", "p50_ms", "p80_ms")),
+            f"{float(row['ratio_to_peer']):.2f}",
+            f"{float(row['outside_engine']):.0%}" if row["outside_engine"] else "",
+        ]
+        for row in rows
+    ]
+    return markdown_table(header, cells)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--batch", nargs="+", type=int, default=[1, 16])
+    parser.add_argument("--whitespace", nargs="+", choices=["compact", "flexible"], default=["compact", "flexible"])
+    parser.add_argument("--repetitions", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    parser.add_argument("--no-outlines", action="store_true", help="its index takes half a minute and gigabytes")
+    parser.add_argument("--csv", type=Path, default=RESULTS / "processor.csv")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    rows = []
+    for whitespace in arguments.whitespace:
+        # Its index of the flexible grammar does not fit into memory.
+        setup = Setup(whitespace, with_outlines=whitespace == "compact" and not arguments.no_outlines)
+        for batch in arguments.batch:
+            common = {"batch": batch, "whitespace": whitespace, "threads": arguments.threads, "load": load_average()}
+            rows += result_rows(run(setup, batch, arguments.repetitions), **common)
+    write_csv(arguments.csv, rows)
+    print(table(rows))
+    made = origin()
+    print(
+        f"\ntorch threads {arguments.threads}, {hardware()}, load {rows[0]['load']} to {load_average()}; torch "
+        f"{made['torch']}, xgrammar {made['xgrammar']}, llguidance {made['llguidance']}, {made['date']}."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""What the benchmarks share: where the data stands, what a row of results says about its origin, tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def data_folder() -> Path:
+    """The folder of public data, see README.md."""
+    return Path(os.environ.get("HF_GUIDED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@cache
+def record12() -> dict[str, Any]:
+    """The 12-field record: schema, documents, prompts."""
+    path = data_folder() / "record12.json"
+    if not path.exists():
+        raise SystemExit(f"{path} is missing; set HF_GUIDED_DATA to the folder that holds record12.json")
+    return dict(json.loads(path.read_text()))
+
+
+def hardware() -> str:
+    """Processor and number of cores this process may use."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return f"{name}, {len(os.sched_getaffinity(0))} cores"
+
+
+def load_average() -> str:
+    """How busy the machine is with others, next to the figures it may have spoilt."""
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+def installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def origin() -> dict[str, str]:
+    """Columns that every row of results ends with."""
+    return {
+        "date": date.today().isoformat(),
+        "hardware": hardware(),
+        "python": platform.python_version(),
+        "torch": installed("torch"),
+        "transformers": installed("transformers"),
+        "xgrammar": installed("xgrammar"),
+        "llguidance": installed("llguidance"),
+        "outlines": installed("outlines"),
+        "lm-format-enforcer": installed("lm-format-enforcer"),
+        "hf-guided": installed("hf-guided"),
+    }
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the rows, each with its origin, over whatever stood there."""
+    where_from = origin()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0], *where_from], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({**row, **where_from} for row in rows)
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [list(header), ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

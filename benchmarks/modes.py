@@ -1,0 +1,348 @@
+"""Generation modes, run on tiny random models, and what is said of their outputs.
+
+A mode gets a ``Bench`` and yields the rows it generated, each with the constraint it was generated under. Random models
+are adversaries: they have no habit of writing JSON, so whatever comes out valid was made valid by the library.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jsonschema
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase, pipeline, set_seed
+
+from benchmarks.libraries import Asked, Constraint, Library
+
+# Bounded, so that every output can end, and made of what all four libraries enforce.
+JSON = Constraint(
+    "json",
+    json.dumps(
+        {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "pattern": "^[a-z]{1,8}$"},
+                "role": {"enum": ["admin", "user", "guest"]},
+                "active": {"type": "boolean"},
+            },
+            "required": ["name", "role", "active"],
+            "additionalProperties": False,
+        }
+    ),
+)
+REGEX = Constraint("regex", "[a-z]{3,9}-[0-9]{1,4}")
+CONSTRAINTS = (JSON, REGEX)
+PROMPTS = (
+    'As {"name": "anna", "role": "user", "active": true} and item-17, write the next:',
+    "Customer record, please.\n",
+    "Fill in this form for Ada, who is an admin:",
+    "A",
+)
+MAX_NEW_TOKENS = 110  # more than the longest output has bytes
+HOT = {"do_sample": True, "temperature": 1.5}
+PAD, BOS, EOS = 0, 1, 2  # of the demo tokenizer
+
+
+class WrongOutput(Exception):
+    """The rows look right, and something beside them is not."""
+
+
+class Row(NamedTuple):
+    """One output: token ids behind the prompt, or its text where a mode gives no ids."""
+
+    constraint: Constraint | None
+    output: list[int] | str
+
+
+@dataclass
+class Bench:
+    """A library, its models, and one run of a mode."""
+
+    library_type: type[Library]
+    tokenizer: PreTrainedTokenizerBase
+
+    @cached_property
+    def model(self) -> LlamaForCausalLM:
+        return tiny_llama(len(self.tokenizer), seed=0)
+
+    @cached_property
+    def draft(self) -> LlamaForCausalLM:
+        """The model with noise on it: some of what it proposes is taken, some rejected."""
+        draft = copy.deepcopy(self.model)
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for weight in draft.parameters():
+                weight += 0.05 * weight.std() * torch.randn(weight.shape, generator=generator)
+        _propose(draft)
+        return draft
+
+    @cached_property
+    def library(self) -> Library:
+        return self.library_type(self.model, self.tokenizer)
+
+    def encode(self, prompts: Sequence[str]) -> dict[str, Tensor]:
+        encoded = self.tokenizer(list(prompts), return_tensors="pt", padding=True, padding_side="left")
+        return {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
+
+    def run(self, asked: Asked, prompts: Sequence[str], model: PreTrainedModel | None = None, **kwargs: Any) -> Any:
+        """Generate, and pair each output row with its constraint."""
+        return self.rows(asked, self.generate(prompts, self.library.constrain(asked), model, **kwargs), len(prompts))
+
+    def generate(
+        self, prompts: Sequence[str], constrained: dict[str, Any], model: PreTrainedModel | None = None, **kwargs: Any
+    ) -> Tensor:
+        """The new tokens, (rows, length)."""
+        inputs = self.encode(prompts)
+        output = (model or self.model).generate(**inputs, **constrained, max_new_tokens=MAX_NEW_TOKENS, **kwargs)
+        return output[:, inputs["input_ids"].shape[1] :]
+
+    def rows(self, asked: Asked, new_tokens: Tensor, prompts: int) -> list[Row]:
+        copies = len(new_tokens) // prompts
+        constraints = [asked] * prompts if isinstance(asked, Constraint) else list(asked)
+        return [Row(constraints[i // copies], ids) for i, ids in enumerate(new_tokens.tolist())]
+
+
+Mode = Callable[[Bench, Constraint, int], Iterable[Row]]
+MODES: dict[str, Mode] = {}
+
+
+def mode(name: str) -> Callable[[Mode], Mode]:
+    def register(run: Mode) -> Mode:
+        MODES[name] = run
+        return run
+
+    return register
+
+
+def run_once(bench: Bench, name: str, asked: Constraint, seed: int) -> list[Row]:
+    set_seed(seed)
+    return list(MODES[name](bench, asked, seed))
+
+
+def _prompt(seed: int) -> list[str]:
+    return [PROMPTS[seed % len(PROMPTS)]]
+
+
+# -- the modes ---------------------------------------------------------------------------------------------------------
+
+
+@mode("greedy")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(asked, _prompt(seed), do_sample=False)
+
+
+@mode("sampling")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(asked, _prompt(seed), **HOT)
+
+
+@mode("num_return_sequences")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(asked, _prompt(seed), num_return_sequences=4, **HOT)
+
+
+@mode("beam search")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(asked, _prompt(seed), do_sample=False, num_beams=4, num_return_sequences=2)
+
+
+@mode("beam sampling")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(asked, _prompt(seed), num_beams=4, num_return_sequences=2, **HOT)
+
+
+@mode("assisted, greedy")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(asked, _prompt(seed), do_sample=False, assistant_model=bench.draft)
+
+
+@mode("assisted, sampling")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(asked, _prompt(seed), assistant_model=bench.draft, **HOT)
+
+
+@mode("prompt lookup")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    kwargs = HOT if seed % 2 else {"do_sample": False}
+    return bench.run(asked, PROMPTS[:1], prompt_lookup_num_tokens=4, **kwargs)
+
+
+@mode("assistant with another tokenizer")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    from tests.vocabularies import tiny_byte_level
+
+    other = tiny_byte_level()
+    assistant = tiny_llama(len(other), seed=2, eos_token_id=other.eos_token_id, pad_token_id=other.pad_token_id)
+    _propose(assistant)
+    tokenizers = {"tokenizer": bench.tokenizer, "assistant_tokenizer": other}
+    return bench.run(asked, _prompt(seed), do_sample=False, assistant_model=assistant, **tokenizers)
+
+
+@mode("static cache")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(asked, _prompt(seed), cache_implementation="static", **HOT)
+
+
+@mode("encoder-decoder (T5)")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    model = _tiny_t5(len(bench.tokenizer))
+    inputs = bench.encode(_prompt(seed))
+    constrained = bench.library.constrain(asked)
+    output = model.generate(**inputs, **constrained, max_new_tokens=MAX_NEW_TOKENS, **HOT)
+    return bench.rows(asked, output[:, 1:], 1)  # behind the decoder's start token
+
+
+@mode("left-padded batch")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(asked, PROMPTS, **HOT)
+
+
+@mode("one constraint per prompt")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    other = REGEX if asked == JSON else JSON
+    return bench.run([asked, other, asked], PROMPTS[:3], **HOT)
+
+
+@mode("one per prompt, a row free")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    rows = bench.run([asked, None, asked], PROMPTS[:3], do_sample=False)
+    free = bench.generate(PROMPTS[:3], {}, do_sample=False)[1].tolist()
+    length = min(len(free), len(rows[1].output))
+    if rows[1].output[:length] != free[:length]:
+        raise WrongOutput("the free row is not what it is without constraints")
+    return [rows[0], rows[2]]
+
+
+@mode("reuse over two calls")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    constrained = bench.library.constrain(asked)
+    for number in (seed, seed + 1):
+        yield from bench.rows(asked, bench.generate(_prompt(number), constrained, **HOT), 1)
+
+
+@mode("prompt extends the first output")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    inputs = bench.encode(_prompt(seed))["input_ids"]
+    constrained = bench.library.constrain(asked)
+    for turn in ("first", "second"):
+        if turn == "second":
+            constrained = bench.library.between_calls(constrained, asked)
+        mask = torch.ones_like(inputs)
+        output = bench.model.generate(
+            inputs, attention_mask=mask, **constrained, max_new_tokens=MAX_NEW_TOKENS, do_sample=False
+        )
+        yield Row(asked, output[0, inputs.shape[1] :].tolist())
+        more = torch.tensor([bench.tokenizer.encode(" And another:", add_special_tokens=False)])
+        inputs = torch.cat([output, more], dim=1)
+
+
+@mode("pipeline, two prompts")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return _pipeline(bench, asked, batch_size=1)
+
+
+@mode("pipeline, two prompts in a batch")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return _pipeline(bench, asked, batch_size=2)
+
+
+@mode("inputs_embeds")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    inputs = bench.encode(_prompt(seed))
+    embeds = bench.model.get_input_embeddings()(inputs["input_ids"])
+    constrained = bench.library.constrain(asked)
+    output = bench.model.generate(
+        inputs_embeds=embeds,
+        attention_mask=inputs["attention_mask"],
+        **constrained,
+        max_new_tokens=MAX_NEW_TOKENS,
+        **HOT,
+    )
+    return bench.rows(asked, output, 1)
+
+
+@mode("fp16")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(asked, _prompt(seed), copy.deepcopy(bench.model).to(torch.float16), **HOT)
+
+
+@mode("bf16")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(asked, _prompt(seed), copy.deepcopy(bench.model).to(torch.bfloat16), **HOT)
+
+
+@mode("output_logits stay raw")
+def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+    inputs = bench.encode(_prompt(seed))
+    constrained = bench.library.constrain(asked)
+    asked_for = {"output_logits": True, "return_dict_in_generate": True, "max_new_tokens": MAX_NEW_TOKENS}
+    output = bench.model.generate(**inputs, **constrained, **asked_for, **HOT)
+    if any(torch.isinf(logits).any() for logits in output.logits):
+        raise WrongOutput("output_logits are masked")
+    return bench.rows(asked, output.sequences[:, inputs["input_ids"].shape[1] :], 1)
+
+
+# -- the models --------------------------------------------------------------------------------------------------------
+
+
+def tiny_llama(vocab_size: int, seed: int, **config: Any) -> LlamaForCausalLM:
+    torch.manual_seed(seed)
+    tokens = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, **config}
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    # A wide init makes logits that differ; the usual one is so flat that greedy repeats one token for ever.
+    return LlamaForCausalLM(
+        LlamaConfig(vocab_size=vocab_size, max_position_embeddings=1024, initializer_range=0.2, **shape, **tokens)
+    ).eval()
+
+
+def _tiny_t5(vocab_size: int) -> PreTrainedModel:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    torch.manual_seed(3)
+    shape = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
+    tokens = {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": PAD}
+    return T5ForConditionalGeneration(T5Config(vocab_size=vocab_size, **shape, **tokens)).eval()
+
+
+def _propose(assistant: PreTrainedModel) -> None:
+    """Always four draft tokens: by default an assistant that is unsure of itself proposes none."""
+    assistant.generation_config.num_assistant_tokens = 4
+    assistant.generation_config.num_assistant_tokens_schedule = "constant"
+    assistant.generation_config.assistant_confidence_threshold = 0.0
+
+
+def _pipeline(bench: Bench, asked: Constraint, batch_size: int) -> Iterable[Row]:
+    generator = pipeline("text-generation", model=bench.model, tokenizer=bench.tokenizer, device="cpu")
+    kwargs = {"return_full_text": False, "max_new_tokens": MAX_NEW_TOKENS, "do_sample": False}
+    outputs = generator(list(PROMPTS[:2]), batch_size=batch_size, **bench.library.constrain(asked), **kwargs)
+    return [Row(asked, output[0]["generated_text"]) for output in outputs]
+
+
+# -- the judge ---------------------------------------------------------------------------------------------------------
+
+
+def problem(constraint: Constraint, text: str) -> str:
+    """What is wrong with a finished text; empty if it is in the constraint's language. Nothing of ours decides."""
+    if not text:
+        return "empty text"
+    if constraint.kind == "regex":
+        return "" if re.fullmatch(constraint.text, text) else "text does not match"
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return "invalid JSON"
+    return "" if jsonschema.Draft202012Validator(json.loads(constraint.text)).is_valid(value) else "violates the schema"
+
+
+def finished_text(output: list[int] | str, decode: Callable[[list[int]], str]) -> str | None:
+    """The text up to the stop token; None where there is none. A text without ids counts as finished."""
+    if isinstance(output, str):
+        return output
+    return decode(output[: output.index(EOS)]) if EOS in output else None
