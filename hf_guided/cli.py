@@ -91,9 +91,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
+    import torch
+
     from .demo.show import show
 
     _quiet()
+    # The demo model is so small that threads mostly wait for one another, on a busy machine for minutes.
+    torch.set_num_threads(1)
     show(arguments.n, seed=arguments.seed, temperature=arguments.temperature)
     return 0
 

@@ -81,6 +81,13 @@ class JsonSubset:
         """Note a loss."""
         self.losses.append(Loss(pointer, keyword, f"{self.engine} {reason}"))
 
+    def nothing(self, pointer: str, keyword: str) -> Schema:
+        """The reduced schema where no value fits: an error at the root; further in, the engine cannot say it."""
+        if not pointer:
+            raise InvalidConstraint(f"no value satisfies the JSON Schema: nothing fits its {keyword}")
+        self.lose(pointer, keyword, "cannot say that no value fits")
+        return {}
+
     def inner(self, schema: Any, pointer: str, *path: str) -> Schema:
         """The reduced schema of a schema inside."""
         return self._schema(schema, "/".join((pointer, *map(escape, path))))
@@ -125,7 +132,7 @@ class JsonSubset:
         checker = kind(self._root).evolve(schema=here)
         fitting = [value for value in values if checker.is_valid(value)]
         if not fitting:
-            raise InvalidConstraint(f"no value satisfies the JSON Schema at {pointer or '/'}: {json.dumps(here)}")
+            return self.nothing(pointer, "const" if "const" in here else "enum")
         written = [value for value in fitting if self.writes(value)]
         if len(written) == len(fitting):
             return {"enum": written}

@@ -28,7 +28,7 @@ from ..errors import (
     UnsupportedConstraint,
 )
 from ..schema.pointers import drop
-from ..schema.prepare import prepare
+from ..schema.prepare import blaming_the_schema, prepare
 from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
 from ..schema.walk import walk
 from .base import CompiledConstraint
@@ -63,7 +63,8 @@ class LLGuidanceBackend:
         """What llguidance says it does not implement; see ``Backend.losses``."""
         try:
             if isinstance(constraint, JsonSchema):
-                return self._relaxed(constraint)[1]
+                with blaming_the_schema(constraint):
+                    return self._relaxed(constraint)[1]
             self._grammar(constraint)
         except UnsupportedConstraint as error:
             return error.losses
@@ -325,6 +326,7 @@ _MESSAGES = {
     "oneOf constraints are not supported": ("oneOf",),
     "min/maxProperties only supported": ("minProperties", "maxProperties"),
     "not present in a registry": ("$ref",),
+    "circular references with sibling keys": ("$ref",),
     "regex parse error": ("pattern", "patternProperties"),
     "lookarounds not supported": ("pattern", "patternProperties"),
 }

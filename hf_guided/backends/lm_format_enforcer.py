@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..constraints import Choice, Constraint, JsonSchema, Regex
 from ..errors import BackendError, CompileLimitExceeded, ConstraintError, InvalidConstraint, Loss, UnsupportedConstraint
-from ..schema.prepare import prepare
+from ..schema.prepare import blaming_the_schema, prepare
 from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
 from .base import CompiledConstraint
 from .interegular_pattern import spelled_for_interegular
@@ -53,7 +53,8 @@ class LMFormatEnforcerBackend:
         """What is not on the list of things it is proven to enforce; see ``Backend.losses``."""
         try:
             if isinstance(constraint, JsonSchema):
-                return self._reduced(constraint)[1]
+                with blaming_the_schema(constraint):
+                    return self._reduced(constraint)[1]
             _pattern(constraint)
         except UnsupportedConstraint as error:
             return error.losses

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import InvalidConstraint
 from ..schema.python_regex import fullmatch_pattern
 from .interegular_pattern import spelled_for_interegular
 from .json_subset import JsonSubset, Schema
@@ -170,9 +169,7 @@ class Subset(JsonSubset):
         elif low > 0 or high is not None:
             # Its own counting leaves out spaces after the quote, and counts an escape as two.
             if high is not None and low > high:
-                raise InvalidConstraint(
-                    f"no value satisfies the JSON Schema at {pointer or '/'}: minLength > maxLength"
-                )
+                return self.nothing(pointer, "minLength")
             if high == 0:
                 return {"enum": [""]}
             most = "" if high is None else int(high) - 1

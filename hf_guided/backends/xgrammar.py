@@ -24,7 +24,7 @@ from torch import Tensor
 from ..bitmask import words
 from ..constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, ConstraintError, InvalidConstraint, Loss, UnsupportedConstraint
-from ..schema.prepare import prepare
+from ..schema.prepare import blaming_the_schema, prepare
 from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
 from . import utf8
 from .base import CompiledConstraint
@@ -66,7 +66,8 @@ class XGrammarBackend:
         """What is not on the list of things xgrammar is proven to enforce; see ``Backend.losses``."""
         try:
             if isinstance(constraint, JsonSchema):
-                return self._reduced(constraint)[1]
+                with blaming_the_schema(constraint):
+                    return self._reduced(constraint)[1]
             self._builder(constraint)
         except UnsupportedConstraint as error:
             return error.losses
@@ -230,9 +231,7 @@ class _Subset(JsonSubset):
             return {"type": "string", "pattern": schema["pattern"]}
         if low or high is not None:
             if high is not None and low > high:
-                raise InvalidConstraint(
-                    f"no value satisfies the JSON Schema at {pointer or '/'}: minLength > maxLength"
-                )
+                return self.nothing(pointer, "minLength")
             bounds = f"{{{int(low)},{'' if high is None else int(high)}}}"
             return {"type": "string", "pattern": f"^{_UNESCAPED_PLAIN}{bounds}$"}
         return {"type": "string"}

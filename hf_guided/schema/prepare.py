@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..constraints import JsonSchema
-from ..errors import InvalidConstraint, Loss
+from ..errors import ConstraintError, InvalidConstraint, Loss
 from .extra import close_objects
 from .formats import spell_out
 from .pointers import local_target
@@ -33,6 +35,24 @@ def prepare(constraint: JsonSchema, *, alphabet: str = "") -> tuple[dict[str, An
         close_objects(schema)
     spell_out(schema)
     return schema, _plain_patterns(schema, alphabet)
+
+
+@contextmanager
+def blaming_the_schema(constraint: JsonSchema) -> Iterator[None]:
+    """Say so if what went wrong inside is that the schema is malformed.
+
+    Validating every schema before looking at it would take longer than looking.
+
+    Raises:
+        InvalidConstraint: from the metaschema; else whatever was raised inside.
+    """
+    try:
+        yield
+    except ConstraintError:
+        raise
+    except Exception:
+        constraint.check()
+        raise
 
 
 def _plain_patterns(schema: dict[str, Any] | bool, alphabet: str) -> list[Loss]:

@@ -1,0 +1,176 @@
+"""Random walks through masks to the end, judged by json and jsonschema, re, or membership."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex
+from hf_guided.vocabulary import Vocabulary
+from tests.property.strategies import BACKENDS, allowed, backend, tiny, walk
+
+RECORD = Path(os.environ.get("HF_GUIDED_DATA", "../shared/data")) / "record12.json"
+FORMATS = jsonschema.Draft202012Validator.FORMAT_CHECKER
+PERSON = {
+    "$defs": {
+        "address": {
+            "type": "object",
+            "properties": {
+                "street": {"type": "string", "maxLength": 8},
+                "zip": {"type": "string", "pattern": r"^\d{5}$"},
+            },
+            "required": ["street", "zip"],
+        }
+    },
+    "type": "object",
+    "properties": {
+        "born": {"type": "string", "format": "date"},
+        "home": {"$ref": "#/$defs/address"},
+        "pets": {"type": "array", "items": {"enum": ["cat", "dog", "naïve"]}, "maxItems": 3},
+        "phone": {"anyOf": [{"type": "null"}, {"type": "string", "pattern": r"^\+\d{3,6}$"}]},
+    },
+    "required": ["born", "home", "phone"],
+}
+CASES: dict[str, Constraint] = {
+    "digits": Regex(r"\d{1,4}"),
+    "words": Regex(r"\w{1,5}(\s\w{1,5}){0,2}"),
+    "anything": Regex(r".{0,6}"),
+    "not": Regex(r"[^\w\s]{1,3}"),
+    "flags": Regex("(?i)straße|ok"),
+    "anchors": Regex(r"^(yes|no)( sir)?$"),
+    "plain specials": Regex(r"a\.b/\[c\]\{2\} && \"x\""),
+    "choice": Choice(["a", "ab", 'q"\\', "line\nbreak", "/", "日本", "[a-z]+", ""]),
+    "person": JsonSchema(PERSON),
+    "person, compact": JsonSchema(PERSON, whitespace="compact"),
+    "list": JsonSchema({"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3}),
+    "any object": JsonObject(),
+    "lark": Grammar('start: "(" start ")" | /[a-z]{1,3}/'),
+    "gbnf": Grammar('root ::= "(" root ")" | [a-z]{1,3}'),
+}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("case", CASES)
+def test_finished_walks_are_in_the_language(name: str, case: str):
+    constraint = CASES[case]
+    engine = backend(name, tiny())
+    losses = engine.losses(constraint)
+    if losses:
+        pytest.skip(f"a loss, and reported: {losses[0]}")
+    texts = finished(engine.compile(constraint), tiny(), 60)
+    assert len(texts) >= 20, "too few walks came to an end"
+    for text in texts:
+        judge(constraint, text)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("whitespace", ["flexible", "compact"])
+def test_the_record(name: str, whitespace: str):
+    if not RECORD.exists():
+        pytest.skip(f"{RECORD} is missing; set HF_GUIDED_DATA")
+    schema = json.loads(RECORD.read_text())["schema"]
+    strict = JsonSchema(schema, whitespace=whitespace)
+    losses = backend(name, tiny()).losses(strict)
+    if name == "llguidance":
+        assert not losses
+    relaxed = json.loads(json.dumps(schema))
+    for loss in losses:
+        if loss.pointer:
+            del relaxed["properties"][loss.pointer.split("/")[2]][loss.keyword]
+    compiled = backend(name, tiny()).compile(JsonSchema(schema, whitespace=whitespace, on_unsupported="warn"))
+    texts = finished(compiled, tiny(), 12, steps=1500)
+    assert len(texts) >= 6
+    for text in texts:
+        jsonschema.validate(json.loads(text), relaxed, format_checker=FORMATS)
+
+
+@pytest.mark.parametrize("dumps", [{}, {"indent": 2}, {"indent": 4}, {"indent": "\t"}, {"separators": (",", ":")}])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_flexible_whitespace_takes_what_people_write(name: str, dumps: dict):
+    if name == "lm_format_enforcer" and dumps.get("indent") in (4, "\t"):
+        pytest.skip("it takes twelve in a row at most, and no tabs")
+    value = {"born": "2024-02-29", "home": {"street": "x y", "zip": "01234"}, "pets": [], "phone": None}
+    value["pets"] = ["cat", "dog"]
+    matcher = backend(name, tiny()).compile(JsonSchema(PERSON)).matcher()
+    text = json.dumps(value, **dumps)
+    assert all(map(matcher.accept_token, tiny().encode_bytes(text.encode())))
+    assert matcher.is_completed()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_whitespace_is_bounded(name: str):
+    matcher = backend(name, tiny()).compile(JsonSchema({"type": "array", "items": {"type": "boolean"}})).matcher()
+    assert matcher.accept_token(tiny().encode_bytes(b"[")[0])
+    spaces = [token_id for token_id, data in enumerate(tiny().token_bytes) if data and not data.strip(b" \t\r\n")]
+    for _ in range(100):
+        fitting = [token_id for token_id in spaces if matcher.accept_token(token_id)]
+        if not fitting:
+            break
+    else:
+        pytest.fail("white space for ever")
+
+
+@pytest.mark.parametrize("name", ["llguidance", "xgrammar"])
+def test_compact_is_what_json_dumps_writes(name: str):
+    value = {"born": "2024-02-29", "home": {"street": "x", "zip": "01234"}, "pets": ["cat", "dog"], "phone": None}
+    compiled = backend(name, tiny()).compile(JsonSchema(PERSON, whitespace="compact"))
+    for dumps, good in (({}, True), ({"indent": 1}, False), ({"separators": (",", ":")}, False)):
+        matcher = compiled.matcher()
+        tokens = tiny().encode_bytes(json.dumps(value, **dumps).encode())
+        assert all([matcher.accept_token(token_id) for token_id in tokens] + [matcher.is_completed()]) == good
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_control_tokens_cannot_be_typed_inside_strings(name: str, tekken):
+    vocabulary = tekken_vocabulary(tekken)
+    matcher = backend(name, vocabulary).compile(JsonSchema({"type": "string"})).matcher()
+    quote = vocabulary.encode_bytes(b'"')[0]
+    assert matcher.accept_token(quote)
+    tokens = allowed(matcher)
+    assert len(tokens) > 50_000
+    assert min(tokens) >= 1000, "Tekken's first thousand tokens are special"
+    assert not any(matcher.accept_token(token_id) for token_id in range(1000))
+    assert matcher.accept_token(quote)
+    assert set(vocabulary.stop_token_ids) <= set(allowed(matcher))
+
+
+_VOCABULARIES: list[Vocabulary] = []
+
+
+def tekken_vocabulary(tokenizer) -> Vocabulary:
+    if not _VOCABULARIES:
+        _VOCABULARIES.append(Vocabulary.from_tokenizer(tokenizer))
+    return _VOCABULARIES[0]
+
+
+def finished(compiled, vocabulary: Vocabulary, walks: int, steps: int = 300) -> list[str]:
+    rng = random.Random(7)
+    texts = []
+    for _ in range(walks):
+        matcher = compiled.matcher()
+        taken = walk(matcher, [rng.randrange(100_000) for _ in range(steps)])
+        if matcher.is_terminated():
+            texts.append(vocabulary.decode_bytes(taken).decode())
+    return texts
+
+
+def judge(constraint: Constraint, text: str) -> None:
+    if isinstance(constraint, Regex):
+        assert re.fullmatch(constraint.pattern, text), text
+    elif isinstance(constraint, Choice):
+        assert text in constraint.options
+    elif isinstance(constraint, JsonSchema):
+        value = json.loads(text)
+        jsonschema.validate(value, constraint.schema, format_checker=FORMATS)
+        if constraint.whitespace == "compact":
+            assert text == json.dumps(value, ensure_ascii=False)
+    elif isinstance(constraint, JsonObject):
+        assert isinstance(json.loads(text), dict)
+    else:
+        assert re.fullmatch(r"(\()*[a-z]{1,3}(\))*", text) and text.count("(") == text.count(")")
