@@ -16,18 +16,29 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import queue
 import subprocess
 import sys
 import threading
 import time
+import traceback
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from subprocess import PIPE
 
-from benchmarks.common import RESULTS, hardware, installed, markdown_table, origin, write_csv
-from benchmarks.libraries import LIBRARIES, NotSupported, lm_format_enforcer_import_error
+import torch
+import transformers
+
+from benchmarks.common import RESULTS, hardware, installed, load_average, markdown_table, origin, write_csv
+from benchmarks.libraries import LIBRARIES, Constraint, NotSupported, lm_format_enforcer_import_error
+from benchmarks.modes import CONSTRAINTS, HOT, MODES, Bench, WrongOutput, finished_text, problem, run_once
+from tests.vocabularies import demo
+
+STARTING = 180.0  # seconds for the imports of a worker
 
 
 @dataclass
@@ -64,17 +75,15 @@ def judge(runs: Sequence[Run]) -> tuple[str, str]:
     wrong = [one for one in outputs if one]
     if wrong:
         what, _ = Counter(wrong).most_common(1)[0]
-        return f"wrong output: {what} ({len(wrong)} of {len(outputs)})", next(run.detail for run in runs if run.detail)
+        detail = next((run.detail for run in runs if run.detail), "")
+        return f"wrong output: {what} ({len(wrong)} of {len(outputs)})", detail
     if all(one is None for one in outputs):
         return f"wrong output: none of {len(outputs)} ends", ""
     return "works", ""
 
 
-def run_cell(bench: object, mode: str, seeds: int) -> Cell:
+def run_cell(bench: Bench, mode: str, seeds: int) -> Cell:
     """Run one mode on one library."""
-    from benchmarks.modes import CONSTRAINTS, Bench
-
-    assert isinstance(bench, Bench)
     name = bench.library_type.name
     began = time.perf_counter()
     runs: list[Run] = []
@@ -91,18 +100,16 @@ def run_cell(bench: object, mode: str, seeds: int) -> Cell:
     return Cell(mode, name, verdict, detail, finished, len(outputs), len(runs), seconds)
 
 
-def _run(bench: object, mode: str, constraint: object, seed: int) -> Run:
-    from benchmarks.modes import Bench, WrongOutput, finished_text, problem, run_once
-
-    assert isinstance(bench, Bench)
+def _run(bench: Bench, mode: str, constraint: Constraint, seed: int) -> Run:
     try:
-        rows = run_once(bench, mode, constraint, seed)  # type: ignore[arg-type]
+        rows = run_once(bench, mode, constraint, seed)
     except NotSupported:
         raise
     except WrongOutput as error:
         return Run([str(error)], detail=str(error))
     except Exception as error:
-        return Run([], type(error).__name__, " ".join(str(error).split())[:160])
+        where = traceback.extract_tb(error.__traceback__)[-1].line or ""  # a bare assert has no message
+        return Run([], type(error).__name__, " ".join((str(error) or where).split())[:160])
     texts = [finished_text(row.output, bench.tokenizer.decode) for row in rows]
     problems = [None if text is None else problem(row.constraint, text) for row, text in zip(rows, texts, strict=True)]
     bad = next((text for text, what in zip(texts, problems, strict=True) if what), None)
@@ -114,15 +121,6 @@ def _run(bench: object, mode: str, constraint: object, seed: int) -> Run:
 
 def worker(library: str, modes: Iterable[str], seeds: int) -> None:
     """Print a JSON line for each mode when it is done."""
-    import logging
-    import warnings
-
-    import torch
-    import transformers
-
-    from benchmarks.modes import Bench
-    from tests.vocabularies import demo
-
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     transformers.logging.set_verbosity_error()
@@ -140,52 +138,47 @@ def run_library(library: str, modes: Sequence[str], seeds: int, limit: float) ->
     while waiting:
         command = [sys.executable, "-m", "benchmarks.bench_modes", "--worker", library, "--seeds", str(seeds)]
         process = subprocess.Popen(
-            [*command, "--mode", *waiting],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[1],
+            [*command, "--mode", *waiting], stdout=PIPE, stderr=PIPE, text=True, cwd=Path(__file__).parents[1]
         )
         lines: queue.Queue[str] = queue.Queue()
         errors: list[str] = []
-        readers = [
-            threading.Thread(target=_pump, args=(process.stdout, lines.put), daemon=True),
-            threading.Thread(target=_pump, args=(process.stderr, errors.append), daemon=True),
-        ]
-        for reader in readers:
-            reader.start()
-        started = False
-        while waiting:
-            try:
-                line = lines.get(timeout=limit if started else limit + 120)
-            except queue.Empty:
-                verdict, detail = "hangs", f"no end after {limit:.0f} s"
-                break
-            if not line:
-                verdict, detail = f"crashes: process ended with {process.wait()}", "".join(errors)[-160:].strip()
-                break
-            if started := (started or line.strip() == "ready"):
-                if line.startswith("{"):
-                    waiting.pop(0)
-                    yield Cell(**json.loads(line))
-        process.kill()
-        process.wait()
-        if waiting and started:
-            yield Cell(waiting.pop(0), library, verdict, detail, 0, 0, 0, limit)
-        elif waiting:
+        threading.Thread(target=_pump, args=(process.stdout, lines.put), daemon=True).start()
+        threading.Thread(target=_pump, args=(process.stderr, errors.append), daemon=True).start()
+        if _next(lines, STARTING) != "ready":
+            process.kill()
             raise SystemExit(f"{library} could not be started:\n{''.join(errors)[-2000:]}")
+        while waiting:
+            line = _next(lines, limit)
+            if not line:
+                break
+            waiting.pop(0)
+            yield Cell(**json.loads(line))
+        process.kill()
+        if waiting:
+            verdict = "hangs" if line is None else f"crashes: process ended with {process.wait()}"
+            yield Cell(waiting.pop(0), library, verdict, "".join(errors)[-160:].strip(), 0, 0, 0, limit)
+        process.wait()
 
 
-def _pump(stream: Iterable[str], take: object) -> None:
+def _next(lines: queue.Queue[str], seconds: float) -> str | None:
+    """The next line; "" at the end of the output, None when nothing came in time."""
+    try:
+        return lines.get(timeout=seconds).strip()
+    except queue.Empty:
+        return None
+
+
+def _pump(stream: Iterable[str], take: Callable[[str], None]) -> None:
     for line in stream:
-        take(line)  # type: ignore[operator]
-    take("")  # type: ignore[operator]
+        take(line)
+    take("")
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
 def table(cells: Sequence[Cell]) -> str:
+    """Markdown: a line for each mode, a column for each library, in the order of the cells."""
     libraries = list(dict.fromkeys(cell.library for cell in cells))
     modes = list(dict.fromkeys(cell.mode for cell in cells))
     verdicts = {(cell.mode, cell.library): cell.verdict for cell in cells}
@@ -194,8 +187,6 @@ def table(cells: Sequence[Cell]) -> str:
 
 
 def main() -> None:
-    from benchmarks.modes import CONSTRAINTS, HOT, MODES
-
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--library", nargs="+", choices=LIBRARIES, default=list(LIBRARIES))
     parser.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
@@ -210,11 +201,14 @@ def main() -> None:
     cells = []
     for library in arguments.library:
         for cell in run_library(library, arguments.mode, arguments.seeds, arguments.limit):
-            print(f"{cell.library:20} {cell.mode:34} {cell.seconds:5.1f} s  {cell.verdict}  {cell.detail}", file=sys.stderr)
+            print(
+                f"{cell.library:20} {cell.mode:34} {cell.seconds:5.1f} s  {cell.verdict}  {cell.detail}",
+                file=sys.stderr,
+            )
             cells.append(cell)
-    cells.sort(key=lambda cell: arguments.mode.index(cell.mode))
-    write_csv(arguments.csv, [asdict(cell) for cell in cells])
-    print(table(sorted(cells, key=lambda cell: (arguments.mode.index(cell.mode), arguments.library.index(cell.library)))))
+    cells.sort(key=lambda cell: (arguments.mode.index(cell.mode), arguments.library.index(cell.library)))
+    write_csv(arguments.csv, [{**asdict(cell), "load": load_average()} for cell in cells])
+    print(table(cells))
     made = origin()
     print(
         f"\n{len(CONSTRAINTS)} constraints x {arguments.seeds} seeds a cell, temperature {HOT['temperature']} where it "

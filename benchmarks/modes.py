@@ -328,8 +328,10 @@ def _pipeline(bench: Bench, asked: Constraint, batch_size: int) -> Iterable[Row]
 # -- the judge ---------------------------------------------------------------------------------------------------------
 
 
-def problem(constraint: Constraint, text: str) -> str:
+def problem(constraint: Constraint | None, text: str) -> str:
     """What is wrong with a finished text; empty if it is in the constraint's language. Nothing of ours decides."""
+    if constraint is None:
+        return ""
     if not text:
         return "empty text"
     if constraint.kind == "regex":

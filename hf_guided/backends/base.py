@@ -7,7 +7,7 @@ An adapter (backends/llguidance.py ...) translates its library into two small pr
 
 ``Matcher`` puts the ending on top, in one place for all engines:
 
-- a stop token is allowed exactly where the text so far is complete, and nothing but stop tokens once it is accepted;
+- a stop token is allowed exactly where the text so far is complete, and nothing but stop tokens behind it;
 - special tokens, tokens without bytes and the logits' padding are never allowed;
 - a refused move changes nothing; every accepted token, the stop token included, counts one for ``rollback``.
 
@@ -127,12 +127,12 @@ class Matcher:
         # Stop tokens count as text nowhere: not even "\n", if somebody made it one.
         self._text_words = compiled.vocabulary.text_words & ~self._stop_words
         self._accepted = 0  # text tokens the engine has taken
-        self._stopped = False
+        self._stops = 0  # stop tokens after them
 
     @property
     def num_accepted(self) -> int:
         """Tokens accepted so far, the stop token included: the most ``rollback`` can take back."""
-        return self._accepted + self._stopped
+        return self._accepted + self._stops
 
     def accept_token(self, token_id: int) -> bool:
         """Advance by one token.
@@ -143,31 +143,40 @@ class Matcher:
         Returns:
             True if accepted. On False the matcher is as it was.
         """
-        if self._stopped:
-            return False
-        if token_id in self.stop_token_ids:
-            self._stopped = self._engine.is_completed()
-            return self._stopped
-        if not self.compiled.vocabulary.is_text(token_id) or not self._engine.accept(token_id):
+        if token_id in self.stop_token_ids:  # also again: rows are padded with it while others go on
+            allowed = self.is_completed()
+            self._stops += allowed
+            return allowed
+        if self._stops or not self.compiled.vocabulary.is_text(token_id) or not self._engine.accept(token_id):
             return False
         self._accepted += 1
         return True
 
     def validate_tokens(self, token_ids: Sequence[int]) -> int:
         """How many of the tokens, from the first on, would be accepted; never advances."""
-        if self._stopped:
-            return 0
-        is_text = self.compiled.vocabulary.is_text
         text = 0
-        while text < len(token_ids) and token_ids[text] not in self.stop_token_ids and is_text(token_ids[text]):
-            text += 1
-        valid = self._engine.validate(token_ids[:text])
-        if valid < text or text == len(token_ids) or token_ids[text] not in self.stop_token_ids:
-            return valid
+        if not self._stops:
+            text = next((i for i, token_id in enumerate(token_ids) if not self._is_text(token_id)), len(token_ids))
+            valid = self._engine.validate(token_ids[:text])
+            if valid < text:
+                return valid
+        stops = next(
+            (i for i, token_id in enumerate(token_ids[text:]) if token_id not in self.stop_token_ids),
+            len(token_ids) - text,
+        )
+        return text + stops if stops and self._would_complete(token_ids[:text]) else text
+
+    def _is_text(self, token_id: int) -> bool:
+        return token_id not in self.stop_token_ids and self.compiled.vocabulary.is_text(token_id)
+
+    def _would_complete(self, token_ids: Sequence[int]) -> bool:
+        """Whether the text may stop behind these valid text tokens."""
+        if not token_ids:
+            return self.is_completed()
         ahead = self._engine.fork()
-        for token_id in token_ids[:text]:
+        for token_id in token_ids:
             ahead.accept(token_id)
-        return valid + ahead.is_completed()
+        return ahead.is_completed()
 
     def rollback(self, num_tokens: int) -> None:
         """Take back the last accepted tokens.
@@ -180,9 +189,9 @@ class Matcher:
         """
         if not 0 <= num_tokens <= self.num_accepted:
             raise ValueError(f"cannot roll back {num_tokens} tokens, {self.num_accepted} were accepted")
-        if num_tokens and self._stopped:
-            self._stopped = False
-            num_tokens -= 1
+        stops = min(num_tokens, self._stops)
+        self._stops -= stops
+        num_tokens -= stops
         if num_tokens:
             self._engine.rollback(num_tokens)
             self._accepted -= num_tokens
@@ -190,13 +199,13 @@ class Matcher:
     def fork(self) -> Matcher:
         """An independent matcher at the same position, history included."""
         twin = Matcher(self.compiled, self.stop_token_ids, self._engine.fork())
-        twin._accepted, twin._stopped = self._accepted, self._stopped
+        twin._accepted, twin._stops = self._accepted, self._stops
         return twin
 
     def reset(self) -> None:
         """Back to the start of the grammar."""
         self._engine = self.compiled.new_engine()
-        self._accepted, self._stopped = 0, False
+        self._accepted, self._stops = 0, 0
 
     def fill_next_token_bitmask(self, bitmask: Tensor, row: int = 0) -> bool:
         """Write which tokens may come next.
@@ -210,7 +219,7 @@ class Matcher:
         """
         check_width(bitmask, self.compiled.vocabulary.padded_size)
         words = bitmask[row].numpy()
-        if self._stopped:
+        if self._stops:
             words[:] = 0
         else:
             self._engine.fill(bitmask, row)
@@ -223,12 +232,12 @@ class Matcher:
 
     def jump_forward_bytes(self) -> bytes:
         """Bytes the grammar leaves no choice about; empty where the text may stop or has stopped."""
-        return b"" if self._stopped else self._engine.jump_forward_bytes()
+        return b"" if self._stops else self._engine.jump_forward_bytes()
 
     def is_completed(self) -> bool:
         """Whether the text so far is in the language (the row may stop here, or has)."""
-        return self._stopped or self._engine.is_completed()
+        return self._stops > 0 or self._engine.is_completed()
 
     def is_terminated(self) -> bool:
         """Whether a stop token was accepted."""
-        return self._stopped
+        return self._stops > 0

@@ -97,11 +97,11 @@ def allowed(matcher: Matcher) -> list[int]:
 
 
 def walk(matcher: Matcher, picks: Sequence[int]) -> list[int]:
-    """Accept allowed tokens, each chosen by a number; stops early at the end or in a dead end."""
+    """Accept allowed tokens, each chosen by a number; goes on past the end (stop tokens), stops in a dead end."""
     taken = []
     for pick in picks:
         tokens = allowed(matcher)
-        if not tokens or matcher.is_terminated():
+        if not tokens:
             break
         token_id = tokens[pick % len(tokens)]
         assert matcher.accept_token(token_id)

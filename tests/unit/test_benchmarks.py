@@ -1,0 +1,158 @@
+"""The parts of the benchmarks that decide what a table says."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.bench_modes import Cell, Run, judge, table
+from benchmarks.bench_processor import (
+    ENGINE,
+    OURS,
+    PEER,
+    check_accepts,
+    check_equal,
+    make_replay,
+    mixed_documents,
+    result_rows,
+    time_replay,
+)
+from benchmarks.common import markdown_table, write_csv
+from benchmarks.modes import EOS, JSON, MODES, REGEX, finished_text, problem
+
+FORBIDDEN = float("-inf")
+VALID = json.dumps({"name": "ada", "role": "user", "active": True})
+
+
+class TestVerdicts:
+    @pytest.mark.parametrize(
+        ("runs", "verdict"),
+        [
+            ([Run(["", None]), Run([""])], "works"),
+            ([Run([None]), Run([None])], "wrong output: none of 2 ends"),
+            ([Run(["", "empty text"]), Run([""])], "wrong output: empty text (1 of 3)"),
+            ([Run([], "ValueError"), Run([], "ValueError")], "crashes: ValueError"),
+            ([Run([], "ValueError"), Run(["empty text"])], "crashes: ValueError (1 of 2 runs)"),
+        ],
+    )
+    def test_of_a_cell(self, runs: list[Run], verdict: str) -> None:
+        assert judge(runs)[0] == verdict
+
+    @pytest.mark.parametrize(
+        ("text", "what"),
+        [
+            (VALID, ""),
+            ("", "empty text"),
+            (VALID[:-1], "invalid JSON"),
+            (VALID.replace("user", "root"), "violates the schema"),
+            (VALID.replace("true", '"true"'), "violates the schema"),
+        ],
+    )
+    def test_of_json(self, text: str, what: str) -> None:
+        assert problem(JSON, text) == what
+
+    @pytest.mark.parametrize(("text", "what"), [("abc-12", ""), ("abc-12 ", "text does not match"), ("", "empty text")])
+    def test_of_a_regex(self, text: str, what: str) -> None:
+        assert problem(REGEX, text) == what
+
+    def test_a_text_ends_at_its_stop_token(self) -> None:
+        assert finished_text([7, 8, EOS, 9], str) == "[7, 8]"
+        assert finished_text([7, 8], str) is None
+        assert finished_text("without ids", str) == "without ids"
+
+    def test_the_table_has_a_line_per_mode_and_a_column_per_library(self) -> None:
+        cells = [
+            Cell(mode, library, f"{mode} by {library}", "", 1, 1, 1, 0.1)
+            for mode in ("greedy", "sampling")
+            for library in ("outlines", "hf-guided")
+        ]
+        lines = table(cells).splitlines()
+        assert len(lines) == 4
+        assert lines[2] == "| greedy | greedy by outlines | greedy by hf-guided |"
+
+    def test_the_modes_of_the_table_are_all_there(self) -> None:
+        assert {
+            "greedy",
+            "beam search",
+            "prompt lookup",
+            "encoder-decoder (T5)",
+            "reuse over two calls",
+        } <= MODES.keys()
+
+
+class TestReplay:
+    def test_ended_rows_are_padded_and_not_live(self) -> None:
+        replay = make_replay([1], [[5, 6], [7]], stop=2)
+        assert [step.tolist() for step in replay.steps] == [[[1], [1]], [[1, 5], [1, 7]], [[1, 5, 6], [1, 7, 2]]]
+        assert replay.live == [[0, 1], [0, 1], [0]]
+        assert replay.new_ids == [[], [5, 7], [6, 2]]
+
+    def test_mixed_documents_take_their_fields_from_the_given_ones(self) -> None:
+        given = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+        mixed = mixed_documents(given, 9)
+        assert mixed[:2] == given and len(mixed) == 9
+        assert all(one["a"] in (1, 3) and one["b"] in (2, 4) for one in mixed)
+        assert mixed_documents(given, 1) == given[:1]
+
+    def test_every_call_is_timed(self) -> None:
+        replay = make_replay([1], [[5, 6]], stop=2)
+        seen = []
+        times = time_replay(lambda ids, scores: seen.append((ids.tolist(), scores)), replay, [torch.zeros(1, 8)])
+        assert [ids for ids, _ in seen] == [[[1]], [[1, 5]], [[1, 5, 6]]]
+        assert len(times) == 3 and all(wall > 0 for wall, _ in times)
+        assert len({id(scores) for _, scores in seen}) == 3  # each call gets a copy of its own
+
+
+class TestChecks:
+    text = torch.tensor([False, True, True, True])
+    replay = make_replay([1], [[2]], stop=3)
+
+    @staticmethod
+    def allowing(*allowed: int) -> object:
+        def process(ids: Tensor, scores: Tensor) -> Tensor:
+            masked = torch.full_like(scores, FORBIDDEN)
+            masked[:, list(allowed)] = scores[:, list(allowed)]
+            return masked
+
+        return process
+
+    def test_equal_masks_pass_and_extra_control_tokens_are_counted(self) -> None:
+        scores = torch.ones(1, 4)
+        assert check_equal(self.allowing(1, 2), self.allowing(1, 2), self.replay, scores, self.text) == 0
+        assert check_equal(self.allowing(0, 1, 2), self.allowing(1, 2), self.replay, scores, self.text) == 2
+
+    @pytest.mark.parametrize("ours", [(1,), (1, 2, 3), (0, 1, 2)])
+    def test_other_differences_fail(self, ours: tuple[int, ...]) -> None:
+        with pytest.raises(AssertionError):
+            check_equal(self.allowing(1, 2), self.allowing(*ours), self.replay, torch.ones(1, 4), self.text)
+
+    def test_a_refused_document_fails_by_name(self) -> None:
+        check_accepts("a side", self.allowing(2), self.replay, torch.ones(1, 4))
+        with pytest.raises(AssertionError, match="a side refuses token 2 at step 0 of row 0"):
+            check_accepts("a side", self.allowing(1), self.replay, torch.ones(1, 4))
+
+    def test_ratios_are_of_medians(self) -> None:
+        times = {
+            PEER: [(100, 90), (200, 180), (900, 810)],
+            OURS: [(50, 45), (50, 45), (70, 63)],
+            ENGINE: [(10, 9), (10, 9), (10, 9)],
+        }
+        peer, ours, engine = result_rows(times, batch=1)
+        assert (peer["ratio"], ours["ratio"], ours["cpu_ratio"]) == ("1.000", "0.250", "0.250")
+        assert (ours["outside_engine"], engine["outside_engine"]) == ("0.800", "")
+
+
+def test_a_csv_row_says_where_it_comes_from(tmp_path) -> None:
+    write_csv(tmp_path / "new" / "rows.csv", [{"side": "a"}, {"side": "b"}])
+    with (tmp_path / "new" / "rows.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["side"] for row in rows] == ["a", "b"]
+    assert all(rows[0][column] for column in ("date", "hardware", "torch", "transformers"))
+
+
+def test_a_cell_cannot_break_the_table() -> None:
+    assert markdown_table(["a"], [["x|y"]]).splitlines()[2] == "| x\\|y |"

@@ -1,0 +1,71 @@
+"""The README's examples run, in order, and print what it shows.
+
+`python -m tests.unit.test_readme` writes what they print now into the README.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+BLOCK = re.compile(
+    r"(?P<head><!-- runnable -->\n```python\n)(?P<code>.*?)(?P<middle>```\n```text\n)(?P<shown>.*?)(?P<tail>```\n)",
+    re.DOTALL,
+)
+
+
+def printed(code: str, names: dict[str, object]) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, "README.md", "exec", dont_inherit=True), names)
+    return out.getvalue()
+
+
+def test_every_runnable_block_prints_what_is_shown():
+    names: dict[str, object] = {"__name__": "readme"}
+    blocks = list(BLOCK.finditer(README.read_text(encoding="utf-8")))
+    assert len(blocks) >= 4
+    for block in blocks:
+        assert printed(block["code"], names) == block["shown"], block["code"]
+
+
+def test_every_python_block_is_runnable():
+    text = README.read_text(encoding="utf-8")
+    assert text.count("```python\n") == text.count("<!-- runnable -->") == len(BLOCK.findall(text))
+
+
+def test_the_shown_commands_exist():
+    text, makefile = README.read_text(encoding="utf-8"), (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"^make (\w+)", text, re.MULTILINE)
+    assert targets[:2] == ["demo", "test"]
+    assert all(f"\n{target}:" in makefile for target in targets)
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "notebooks/README.md"])
+def test_what_documents_point_to_exists(document):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    here = (ROOT / document).parent
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    files = re.findall(r"`((?:hf_guided|tests|benchmarks|scripts|notebooks)/[\w./]+\.\w+)`", text)
+    missing = [name for name in links if not (here / name).exists()] + [
+        name for name in files if not (ROOT / name).exists()
+    ]
+    assert not missing
+
+
+def rewrite(text: str, run: Callable[[str], str]) -> str:
+    return BLOCK.sub(
+        lambda block: f"{block['head']}{block['code']}{block['middle']}{run(block['code'])}{block['tail']}", text
+    )
+
+
+if __name__ == "__main__":
+    shared: dict[str, object] = {"__name__": "readme"}
+    README.write_text(rewrite(README.read_text(encoding="utf-8"), lambda code: printed(code, shared)), encoding="utf-8")
