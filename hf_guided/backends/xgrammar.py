@@ -29,6 +29,7 @@ from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
 from . import utf8
 from .base import CompiledConstraint
 from .json_subset import JsonSubset, Schema
+from .structural_tag import reduce_schemas
 
 if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
@@ -116,7 +117,11 @@ class XGrammarBackend:
             pattern = "|".join(f"(?:{literal(text)})" for text in constraint.options if text)
             return partial(compiler.compile_regex, f"(?:{pattern}){'?' if '' in constraint.options else ''}")
         if isinstance(constraint, StructuralTag):
-            return partial(compiler.compile_structural_tag, constraint.tag_json)
+            tag = constraint.tag
+            lost = reduce_schemas(tag, lambda schema: self._reduced(JsonSchema(schema)))
+            if lost:
+                raise UnsupportedConstraint("xgrammar does not enforce all of the schemas in this tag", lost)
+            return partial(compiler.compile_structural_tag, json.dumps(tag))
         if isinstance(constraint, Grammar) and constraint.syntax == "gbnf":
             return partial(compiler.compile_grammar, constraint.text)
         if isinstance(constraint, Grammar):

@@ -1,0 +1,46 @@
+"""The JSON Schemas inside a structural tag: held to the same list of enforced keywords as a schema that stands alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import Loss
+from ..schema.walk import escape
+
+Reduce = Callable[[Any], tuple[Any, Sequence[Loss]]]
+_SCHEMA_FORMATS = ("json_schema", "qwen_xml_parameter")
+
+
+def reduce_schemas(tag: dict[str, Any], reduce: Reduce) -> list[Loss]:
+    """Replace every schema in a structural tag by what of it is enforced, in place.
+
+    Args:
+        tag: the structural tag; formats of XML style keep their schema as it is, since ``reduce`` speaks JSON.
+        reduce: a schema to its enforced part, and what that loses.
+
+    Returns:
+        What is lost, with pointers into the tag.
+    """
+    losses: list[Loss] = []
+    _visit(tag, "", reduce, losses)
+    return losses
+
+
+def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            _visit(item, f"{pointer}/{index}", reduce, losses)
+    if not isinstance(value, dict):
+        return
+    # The older form of a tag has {"begin": ..., "schema": ..., "end": ...} in its list of structures.
+    older = "begin" in value and "schema" in value
+    name = "schema" if older else "json_schema" if value.get("type") in _SCHEMA_FORMATS else None
+    for key, item in value.items():
+        if key != name:
+            _visit(item, f"{pointer}/{escape(key)}", reduce, losses)
+    if name is not None:
+        reduced, lost = reduce(value[name])
+        losses += [Loss(f"{pointer}/{name}{loss.pointer}", loss.keyword, loss.reason) for loss in lost]
+        if older or value.get("style", "json") == "json" and value["type"] == "json_schema":
+            value[name] = reduced

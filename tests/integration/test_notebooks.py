@@ -1,0 +1,64 @@
+"""Every notebook runs from top to bottom in a fresh kernel, keeps its outputs, and explains each cell.
+
+`python -m tests.integration.test_notebooks` runs them all and keeps what they put out.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+SECONDS = 300
+
+
+def run(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    # "python3" is this interpreter: jupyter_client puts sys.executable in its place.
+    return NotebookClient(
+        notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
+    ).execute()
+
+
+def outputs(notebook: nbformat.NotebookNode) -> list[str]:
+    return [output["output_type"] for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def test_there_are_notebooks_and_the_index_names_them_all():
+    assert NOTEBOOKS
+    index = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert all(f"({file.name})" in index for file in NOTEBOOKS)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the kernel's client, not of ours
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+def test_runs_from_top_to_bottom(file):
+    kept = nbformat.read(file, as_version=4)
+    done = run(nbformat.read(file, as_version=4))
+    assert outputs(done) == outputs(kept)  # the same kinds of output; their text may differ from machine to machine
+    assert "error" not in outputs(done)
+    for cell in done.cells:
+        assert not [one for one in cell.get("outputs", []) if one.get("name") == "stderr"], cell.source
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+def test_prose_stands_before_every_code_cell_and_outputs_are_kept(file):
+    notebook = nbformat.read(file, as_version=4)
+    nbformat.validate(notebook)
+    for before, cell in zip([None, *notebook.cells], notebook.cells, strict=False):
+        if cell.cell_type == "code":
+            assert before is not None and before.cell_type == "markdown" and len(before.source) > 40
+            assert cell.outputs, cell.source
+
+
+if __name__ == "__main__":
+    for file in NOTEBOOKS:
+        print(file.name, file=sys.stderr)
+        notebook = run(nbformat.read(file, as_version=4))
+        for cell in notebook.cells:
+            cell.metadata.clear()  # times of execution would make a diff of every run
+        nbformat.write(notebook, file)
