@@ -1,4 +1,4 @@
-"""The JSON Schemas inside a structural tag: held to the same list of enforced keywords as a schema that stands alone."""
+"""The JSON Schemas inside a structural tag: held to the same list of enforced keywords as one that stands alone."""
 
 from __future__ import annotations
 
