@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="a tiny model, free and guided side by side; needs no download")
     demo.add_argument("--n", type=_positive(int), default=24, metavar="N", help="how many prompts (%(default)s)")
     demo.add_argument("--seed", type=int, default=0, help="which prompts, and which samples (%(default)s)")
-    demo.add_argument("--temperature", type=_positive(float), default=1.5, help="of the samples (%(default)s)")
+    demo.add_argument("--temperature", type=_positive(float), default=2.0, help="of the samples (%(default)s)")
     demo.set_defaults(command=_demo)
 
     one = commands.add_parser("generate", help="one prompt, one answer in the language asked for, on stdout")

@@ -136,7 +136,8 @@ def _as_prompts(prompts: Any) -> list[Any]:
     if isinstance(prompts, str) or (isinstance(prompts, (list, tuple)) and prompts and _is_message(prompts[0])):
         return [prompts]
     if isinstance(prompts, (list, tuple)) and all(
-        isinstance(prompt, str) or (prompt and all(map(_is_message, prompt))) for prompt in prompts
+        isinstance(prompt, str) or (isinstance(prompt, (list, tuple)) and prompt and all(map(_is_message, prompt)))
+        for prompt in prompts
     ):
         return list(prompts)
     raise TypeError(

@@ -88,6 +88,12 @@ class Session:
         self._requests = tuple(requests)
         self._per_prompt = per_prompt
         self._stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
+        outside = [token_id for token_id in self._stop_token_ids if not 0 <= token_id < vocabulary.padded_size]
+        if outside or not self._stop_token_ids:
+            raise StopTokenError(
+                f"expected stop_token_ids inside the model's logits, which have {vocabulary.padded_size} columns, and "
+                f"at least one, got {list(self._stop_token_ids)}; pass what generate() is given as eos_token_id"
+            )
         self._stop_words = vocabulary.bitmask_of(self._stop_token_ids)  # (words,) int32
         self._raise_on_violation = on_violation == "raise"
         self._tracker = RowTracker(self._new_rows, self._violated)

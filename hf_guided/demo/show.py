@@ -43,7 +43,7 @@ class Run:
         return sum(len(result.token_ids) for result in self.results) / self.seconds
 
 
-def show(n: int = 24, *, seed: int = 0, temperature: float = 1.5) -> None:
+def show(n: int = 24, *, seed: int = 0, temperature: float = 2.0) -> None:
     """Print the comparison.
 
     Args:

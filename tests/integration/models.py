@@ -10,8 +10,11 @@ from collections.abc import Sequence
 
 import torch
 from transformers import (
+    CLIPVisionConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     T5Config,
@@ -74,6 +77,24 @@ def t5(tokenizer: PreTrainedTokenizerBase, *, seed: int = 0) -> T5ForConditional
     model = T5ForConditionalGeneration(config).eval()
     torch.nn.init.normal_(model.lm_head.weight, std=0.5)
     return _generating(model, tokenizer)
+
+
+def llava(tokenizer: PreTrainedTokenizerBase, *, seed: int = 0) -> tuple[LlavaForConditionalGeneration, int]:
+    """A Llava-shaped model that sees 16 x 16 pixels as four tokens; also the image token's id."""
+    image_token_id = len(tokenizer) + 1
+    text = llama(tokenizer, seed=seed, layers=1).config
+    vision = CLIPVisionConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8
+    )
+    torch.manual_seed(seed)
+    config = LlavaConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_index=image_token_id,
+        vision_feature_layer=-1,
+        image_seq_length=4,
+    )
+    return _generating(LlavaForConditionalGeneration(config).eval(), tokenizer), image_token_id
 
 
 def _generating(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

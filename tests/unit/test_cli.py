@@ -44,9 +44,9 @@ def test_demo_command_runs_and_guided_text_always_validates():
             re.MULTILINE,
         )
     }
-    assert list(table) == ["greedy, free", "greedy, guided", "temperature 1.5, free", "temperature 1.5, guided"]
-    assert table["greedy, guided"][:2] == table["temperature 1.5, guided"][:2] == (100, 100)
-    assert table["temperature 1.5, free"][1] < 100  # hot enough to break what is free
+    assert list(table) == ["greedy, free", "greedy, guided", "temperature 2, free", "temperature 2, guided"]
+    assert table["greedy, guided"][:2] == table["temperature 2, guided"][:2] == (100, 100)
+    assert table["temperature 2, free"][1] < 100  # hot enough to break what is free
     assert all(speed > 0 for _, _, speed in table.values())
     assert "as a value" in done.stdout
 

@@ -1,0 +1,432 @@
+"""Bad input: one clear error each, and nothing half-done. What was asked before and after it still works."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import BertTokenizerFast, LlamaForCausalLM, LogitsProcessor, PreTrainedTokenizerFast
+
+import hf_guided as hg
+from hf_guided.errors import (
+    BatchSizeError,
+    EmptyIntersection,
+    HFGuidedError,
+    InvalidConstraint,
+    StopTokenError,
+    TokenizerError,
+    TokenRejected,
+    UnsupportedConstraint,
+    UnsupportedTokenizer,
+    UnwritableConstraint,
+    VocabularySizeError,
+)
+from tests import vocabularies
+from tests.integration import models
+
+PROMPT_LENGTH = 3
+CHOICE = ["yes", "no"]
+
+
+@cache
+def model() -> LlamaForCausalLM:
+    return models.llama(vocabularies.demo(), layers=1)
+
+
+@cache
+def guide() -> hg.Guide:
+    return hg.Guide(vocabularies.demo(), model())
+
+
+@pytest.fixture(autouse=True)
+def everything_still_works() -> Any:
+    """After each error the shared guide compiles and generates as before."""
+    yield
+    assert ask(CHOICE, rows=2) == ["stop", "stop"]
+
+
+def token(text: str) -> int:
+    (token_id,) = guide().vocabulary.encode_bytes(text.encode())
+    return token_id
+
+
+def plain(processors: Sequence[LogitsProcessor], *, rows: int = 1, own: Any = None, **kwargs: Any) -> Tensor:
+    """New tokens of a plain generate() call, (rows, up to 20)."""
+    ids = torch.full((rows, PROMPT_LENGTH), token("a"))
+    output = (own or model()).generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        logits_processor=list(processors),
+        **{"max_new_tokens": 20, "do_sample": False, **kwargs},
+    )
+    return output[:, PROMPT_LENGTH:]
+
+
+def ask(constraint: Any, processor: Any = None, **kwargs: Any) -> list[str]:
+    """How the rows of a plain generate() call ended."""
+    output = plain([processor or guide().logits_processor(constraint)], **kwargs)
+    return [guide().read(constraint, row).finish_reason for row in output.tolist()]
+
+
+# -- the constraint --------------------------------------------------------------------------------------------------
+
+MALFORMED = {
+    "unknown kind": ({"grammer": "x"}, "grammer"),
+    "unknown response_format": ({"type": "yaml"}, "yaml"),
+    "something that is no constraint": (3.5, "float"),
+    "a function": (len, "builtin_function_or_method"),
+    "two kinds": ({"regex": "a", "choice": ["a"]}, "choice.*regex|regex.*choice"),
+    "three kinds": ({"json": {}, "regex": "a", "grammar": "b"}, "json|regex|grammar"),
+    "invalid JSON Schema": ({"type": "object", "properties": {"a": {"type": "strng"}}}, "strng"),
+    "a limit that is no number": ({"type": "string", "maxLength": "9"}, "maxLength"),
+    "a reference to nowhere": ({"$ref": "#/$defs/none"}, "none"),
+    "a schema that is no JSON": ('{"type": "object"', "JSON|json"),
+    "a schema that nothing satisfies": ({"type": "integer", "minimum": 3, "maximum": 2}, ""),
+    "a pattern in a schema that does not compile": ({"type": "string", "pattern": "("}, r"\("),
+    "an empty enum": ({"enum": []}, "enum"),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_malformed_constraint(case: str) -> None:
+    constraint, message = MALFORMED[case]
+    for attempt in (guide().compile, guide().compile):  # the second meets whatever the first left in the cache
+        with pytest.raises((InvalidConstraint, UnsupportedConstraint)) as caught:
+            attempt(constraint)
+        assert re.search(message, str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", "a{2,1}", "*a", "(?P<n>a)(?P<n>b)"])
+def test_regex_that_does_not_compile(pattern: str) -> None:
+    with pytest.raises(InvalidConstraint, match="^Regex: .*does not compile"):
+        hg.Regex(pattern)
+
+
+@pytest.mark.parametrize("backend", ["auto", "llguidance", "xgrammar"])
+@pytest.mark.parametrize("text", ['root ::= "a" thing', 'start: "a" thing'], ids=["gbnf", "lark"])
+def test_grammar_with_an_undefined_rule(text: str, backend: str) -> None:
+    with pytest.raises((InvalidConstraint, UnsupportedConstraint), match="thing|Lark|lark"):
+        guide().compile(hg.Grammar(text), backend)
+
+
+@pytest.mark.parametrize("options", [[], [""], ["a", 3], ["a", None]])
+def test_choice_without_options(options: list[Any]) -> None:
+    with pytest.raises(InvalidConstraint):
+        hg.Choice(options)
+
+
+def test_empty_list_is_no_constraint() -> None:
+    with pytest.raises((InvalidConstraint, BatchSizeError)):
+        ask([], rows=1)
+
+
+def test_bare_strings_are_one_choice_and_never_one_per_prompt() -> None:
+    with pytest.raises(InvalidConstraint):
+        guide().logits_processor(["yes", hg.Regex("a")])
+
+
+def test_unknown_backend() -> None:
+    with pytest.raises(InvalidConstraint, match="unknown backend 'nonesuch'; known are: llguidance"):
+        guide().compile(CHOICE, "nonesuch")
+
+
+def test_none_has_nothing_to_compile() -> None:
+    with pytest.raises(InvalidConstraint, match="None"):
+        guide().compile(None)
+
+
+def test_error_of_a_background_compilation_comes_at_the_first_mask() -> None:
+    """logits_processor() returns before it is known; the error is the same, each time."""
+    processor = guide().logits_processor(hg.Grammar('root ::= "a" thing'))
+    for _ in range(2):
+        with pytest.raises(InvalidConstraint, match="thing"):
+            plain([processor])
+
+
+def test_prefix_that_is_no_beginning() -> None:
+    processor = guide().logits_processor(CHOICE, prefix="ye!")
+    with pytest.raises(InvalidConstraint, match="'ye!' is not the beginning.*'ye'"):
+        plain([processor])
+
+
+def test_on_violation_is_one_of_two() -> None:
+    with pytest.raises(ValueError, match="'close' or 'raise', got 'ignore'"):
+        guide().logits_processor(CHOICE, on_violation="ignore")
+
+
+def test_hg_generate_raises_before_anything_is_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases: list[tuple[Any, type[Exception]]] = [
+        (hg.Grammar('root ::= "a" thing'), InvalidConstraint),
+        ([CHOICE, {"type": "strng"}], InvalidConstraint),
+        ([CHOICE, hg.Regex("a"), None], BatchSizeError),
+    ]
+    with monkeypatch.context() as patched:
+        forbid_generating(patched)
+        for constraint, error in cases:
+            with pytest.raises(error):
+                hg.generate(model(), vocabularies.demo(), ["a", "b"], constraint, guide=guide())
+
+
+def forbid_generating(monkeypatch: pytest.MonkeyPatch) -> None:
+    def generate(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("something was generated")
+
+    monkeypatch.setattr(model(), "generate", generate, raising=False)
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5])
+def test_wrong_number_of_constraints(rows: int) -> None:
+    processor = guide().logits_processor([hg.Choice(CHOICE), None])
+    with pytest.raises(BatchSizeError, match=f"2 constraints were given.*got {rows} rows"):
+        plain([processor], rows=rows)
+    output = plain([processor], rows=2)  # the same processor goes on
+    assert guide().read(CHOICE, output[0].tolist()).finish_reason == "stop"
+
+
+def test_wrong_number_of_prefixes() -> None:
+    with pytest.raises(BatchSizeError, match="prefix"):
+        guide().logits_processor([hg.Choice(CHOICE), None], prefix=["y", None, None])
+
+
+@pytest.mark.parametrize("prompts", [3, None, [3], [["a"]]])
+def test_prompts_of_another_kind(prompts: Any) -> None:
+    with pytest.raises(TypeError, match="expected a text, a chat"):
+        hg.generate(model(), vocabularies.demo(), prompts, CHOICE, guide=guide())
+
+
+# -- tokenizer and model ---------------------------------------------------------------------------------------------
+
+
+def test_logits_narrower_than_the_vocabulary() -> None:
+    narrow = models.llama(vocabularies.demo(), layers=1, padding=-8)
+    tokens, width = len(vocabularies.demo()), len(vocabularies.demo()) - 8
+    for given in (narrow, narrow.config, width):
+        with pytest.raises(VocabularySizeError, match=f"{tokens} tokens.*{width} columns.*resize_token_embeddings"):
+            hg.Guide(vocabularies.demo(), given)
+
+
+def test_tokenizer_without_eos() -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=copy.deepcopy(vocabularies.demo().backend_tokenizer))
+    assert tokenizer.eos_token_id is None
+    with pytest.raises(StopTokenError, match="no EOS token"):
+        hg.Guide(tokenizer, model().config.vocab_size)
+    assert hg.Guide(tokenizer, model()).vocabulary.stop_token_ids == (vocabularies.demo().eos_token_id,)
+
+
+def test_wordpiece_is_refused_by_name() -> None:
+    tokenizer = BertTokenizerFast(vocab={"[UNK]": 0, "[SEP]": 1, "[CLS]": 2, "[PAD]": 3, "[MASK]": 4, "a": 5, "##b": 6})
+    with pytest.raises(UnsupportedTokenizer, match="BertTokenizer"):
+        hg.Guide(tokenizer, 7)
+
+
+def test_unigram_without_braces_cannot_write_json() -> None:
+    tokenizer = vocabularies.tiny_unigram()
+    t5 = hg.Guide(tokenizer, len(tokenizer))
+    with pytest.raises(UnwritableConstraint, match=r"'\{'"):
+        t5.compile({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+    with pytest.raises(UnwritableConstraint, match=r"'\{'"):
+        t5.compile(hg.JsonObject())
+    with pytest.raises(UnwritableConstraint, match=r"'\{'"):
+        t5.compile(hg.Choice(["ok", "{}"]))
+
+
+@pytest.mark.parametrize("given", ["a path", None, object(), 12.0])
+def test_model_of_another_kind(given: Any) -> None:
+    with pytest.raises(TokenizerError, match="expected a PreTrainedModel, a config"):
+        hg.Guide(vocabularies.demo(), given)
+
+
+# -- stop tokens -----------------------------------------------------------------------------------------------------
+
+
+def without_eos() -> LlamaForCausalLM:
+    deaf = copy.copy(model())
+    deaf.generation_config = copy.deepcopy(model().generation_config)
+    deaf.generation_config.eos_token_id = None
+    return deaf
+
+
+def test_stop_token_that_the_generation_config_does_not_know() -> None:
+    with pytest.raises(StopTokenError, match=r"\[7\] are unknown to model.generation_config.*eos_token_id = \[2, 7\]"):
+        hg.Guide(vocabularies.demo(), model(), stop_token_ids=[7])
+
+
+@pytest.mark.parametrize("outside", [-1, 1_000_000])
+def test_stop_token_outside_the_logits(outside: int) -> None:
+    with pytest.raises(StopTokenError, match=str(outside)):
+        hg.Guide(vocabularies.demo(), model().config.vocab_size, stop_token_ids=[outside])
+    with pytest.raises(StopTokenError, match=str(outside)):
+        guide().logits_processor(CHOICE, stop_token_ids=[outside])
+
+
+def test_no_stop_token_at_all() -> None:
+    with pytest.raises(StopTokenError, match="at least one"):
+        guide().logits_processor(CHOICE, stop_token_ids=[])
+
+
+def test_hg_generate_without_any_stop_token() -> None:
+    with pytest.raises(StopTokenError, match="eos_token_id"):
+        hg.generate(without_eos(), vocabularies.demo(), "a", CHOICE)
+
+
+def test_a_row_that_never_ends() -> None:
+    """generate() knows none of the stop tokens; the row says so a few tokens behind its end, not at max_new_tokens."""
+    deaf = without_eos()
+    processor = hg.Guide(vocabularies.demo(), deaf).logits_processor(CHOICE)
+    with pytest.raises(StopTokenError, match="row 0 has ended.*generate.. goes on.*eos_token_id"):
+        plain([processor], own=deaf, max_new_tokens=10_000)
+    assert processor.stats.calls < 12
+
+
+def test_a_stop_token_of_the_call_that_the_processor_was_not_told() -> None:
+    """The processor offers the stop tokens it knows, in vain."""
+    other = guide().vocabulary.padded_size - 1
+    with pytest.raises(StopTokenError, match="stop_token_ids="):
+        plain([guide().logits_processor(CHOICE)], eos_token_id=other, max_new_tokens=10_000)
+
+
+# -- rows that leave their grammar from outside ----------------------------------------------------------------------
+
+
+class Force(LogitsProcessor):
+    """Forces a token at one position of some rows, after everybody else has had a say."""
+
+    def __init__(self, token_id: int, *, at: int, rows: Sequence[int]):
+        self.token_id, self.at, self.rows = token_id, at, list(rows)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if input_ids.shape[1] - PROMPT_LENGTH != self.at:
+            return scores
+        scores = scores.clone()
+        scores[self.rows] = float("-inf")
+        scores[self.rows, self.token_id] = 0.0
+        return scores
+
+
+def test_forced_token_is_an_error_that_says_everything() -> None:
+    constraint = hg.Regex("ab[0-9]c")
+    processor = guide().logits_processor(constraint, on_violation="raise")
+    begin = [Force(token("a"), at=0, rows=[0, 1]), Force(token("b"), at=1, rows=[0, 1])]
+    with pytest.raises(TokenRejected) as caught:
+        plain([processor, *begin, Force(token("Q"), at=2, rows=[1])], rows=2)
+    error = caught.value
+    assert (error.row, error.position, error.token_id) == (1, 2, token("Q"))
+    message = str(error)
+    assert "row 1 left its constraint at output position 2" in message
+    assert "after 'ab' came 'Q'" in message and "allowed were '0', '1'" in message
+    assert ask(constraint, processor, rows=2) == ["stop", "stop"]
+
+
+def test_forced_stop_token_is_named_by_its_name() -> None:
+    processor = guide().logits_processor(hg.Regex("ab[0-9]c"), on_violation="raise")
+    eos = vocabularies.demo().eos_token_id
+    with pytest.raises(TokenRejected, match=re.escape(vocabularies.demo().eos_token)):
+        plain([processor, Force(eos, at=1, rows=[0])], rows=2)
+
+
+def test_forced_token_closes_that_row_alone() -> None:
+    constraint = hg.Regex("[a-z]{6}")
+    processor = guide().logits_processor(constraint)
+    undisturbed = plain([guide().logits_processor(constraint)], rows=3)
+    output = plain([processor, Force(token("Q"), at=1, rows=[1])], rows=3)
+    results = [guide().read(constraint, row) for row in output.tolist()]
+    assert [result.finish_reason for result in results] == ["stop", "dead_end", "stop"]
+    assert output[1, 2] == vocabularies.demo().eos_token_id, "a closed row ends at once"
+    assert torch.equal(output[0], undisturbed[0]) and torch.equal(output[2], undisturbed[2])
+    assert ask(constraint, processor, rows=3) == ["stop"] * 3
+
+
+# -- nothing left to choose from -------------------------------------------------------------------------------------
+
+
+def ids_beginning_with(text: str) -> list[int]:
+    return [i for i, data in enumerate(guide().vocabulary.token_bytes) if data and data[:1] == text.encode()[:1]]
+
+
+EMPTY: dict[str, Callable[[], dict[str, Any]]] = {
+    "min_new_tokens": lambda: {"min_new_tokens": 15},
+    "bad_words_ids": lambda: {"bad_words_ids": [[i] for i in ids_beginning_with("n")]},
+    "suppress_tokens": lambda: {"suppress_tokens": ids_beginning_with("n")},
+    "begin_suppress_tokens": lambda: {"begin_suppress_tokens": ids_beginning_with("n")},
+    "forced_bos_token_id": lambda: {"forced_bos_token_id": token("Q"), "max_new_tokens": 5},
+    "forced_eos_token_id": lambda: {"forced_eos_token_id": vocabularies.demo().eos_token_id, "max_new_tokens": 1},
+}
+
+
+@pytest.mark.parametrize("sample", [False, True], ids=["greedy", "sampling"])
+@pytest.mark.parametrize("setting", [one for one in EMPTY if one != "forced_bos_token_id"])
+def test_other_processors_leave_nothing(setting: str, sample: bool) -> None:
+    """Row 0 is free and row 1 is guided: greedy would emit token 0, sampling would meet NaN."""
+    processor = guide().logits_processor([None, hg.Choice(["no"])])
+    with pytest.raises(EmptyIntersection, match=f"^row 1: .*{setting.removeprefix('begin_')[:6]}") as caught:
+        plain([processor], rows=2, do_sample=sample, **EMPTY[setting]())
+    assert caught.value.row == 1
+    output = plain([processor], rows=2)
+    assert guide().read(["no"], output[1].tolist()).finish_reason == "stop"
+
+
+def test_logits_that_are_nan() -> None:
+    processor = guide().logits_processor(CHOICE)
+    ids = torch.full((2, 3), 5)
+    scores = torch.randn(2, model().config.vocab_size)
+    scores[1] = float("nan")
+    with pytest.raises(EmptyIntersection, match="row 1.*NaN"):
+        processor(ids, scores)
+    assert processor(ids, torch.zeros_like(scores)).isfinite().any(-1).all()
+
+
+BEFOREHAND: dict[str, tuple[Any, Callable[[], dict[str, Any]], str]] = {
+    "min_new_tokens": (CHOICE, EMPTY["min_new_tokens"], "min_new_tokens=15.*longest option"),
+    "all stop tokens suppressed": (
+        CHOICE,
+        lambda: {"suppress_tokens": [vocabularies.demo().eos_token_id]},
+        "suppress_tokens",
+    ),
+    "forced_eos_token_id": (CHOICE, EMPTY["forced_eos_token_id"], "forced_eos_token_id"),
+    "forced_bos_token_id": (CHOICE, lambda: {"forced_bos_token_id": token("Q")}, "forced_bos_token_id forces 'Q'"),
+}
+
+
+@pytest.mark.parametrize("case", BEFOREHAND)
+def test_hg_generate_looks_at_the_settings_beforehand(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    constraint, kwargs, message = BEFOREHAND[case]
+    with monkeypatch.context() as patched:
+        forbid_generating(patched)
+        with pytest.raises(EmptyIntersection, match=message):
+            hg.generate(
+                model(), vocabularies.demo(), ["a", "b"], [None, hg.Choice(constraint)], guide=guide(), **kwargs()
+            )
+    # Free rows have nothing against it.
+    results = hg.generate(model(), vocabularies.demo(), "a", None, guide=guide(), max_new_tokens=2)
+    assert isinstance(results[0].text, str)
+
+
+def test_hg_generate_meets_the_rest_on_the_way() -> None:
+    with pytest.raises(EmptyIntersection, match="row 1"):
+        hg.generate(
+            model(),
+            vocabularies.demo(),
+            ["a", "b"],
+            [None, hg.Choice(["no"])],
+            guide=guide(),
+            **EMPTY["bad_words_ids"](),
+        )
+
+
+# -- every error is one of ours --------------------------------------------------------------------------------------
+
+
+def test_one_tree() -> None:
+    errors = [value for name, value in vars(hg.errors).items() if isinstance(value, type) and name in hg.errors.__all__]
+    exceptions = [error for error in errors if issubclass(error, Exception)]
+    assert len(exceptions) > 15
+    assert all(issubclass(error, HFGuidedError) for error in exceptions)

@@ -1,0 +1,207 @@
+"""Law 7 and what goes with it: a mask changes the rows and tokens it is for, and not one bit else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hf_guided.apply import apply_bitmask
+from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.bitmask import allocate_bitmask, apply_bitmask_reference, pack, unpack
+from hf_guided.session import Request, Session
+from tests.toy import compiled_set, letters
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+TOKENS = 23  # of letters("abcd", stop=2)
+
+
+def compiled(vocabulary: Any) -> list[CompiledConstraint | None]:
+    return [
+        compiled_set(vocabulary, "abab", "ab", "ddddd"),
+        compiled_set(vocabulary, "ba", "bab", "cabcab"),
+        compiled_set(vocabulary, "d"),
+        None,
+    ]
+
+
+def session_of(vocabulary: Any, languages: Sequence[CompiledConstraint | None], **kwargs: Any) -> Session:
+    requests = []
+    for language in languages:
+        future: Future[CompiledConstraint] | None = None
+        if language is not None:
+            future = Future()
+            future.set_result(language)
+        requests.append(Request(future))
+    return Session(vocabulary, requests, per_prompt=True, **kwargs)
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """The tensor's bytes: NaN equals the same NaN, and 0.0 is not -0.0."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor).view(torch.uint8)
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(bits(one), bits(other))
+
+
+def random_scores(rows: int, width: int, dtype: torch.dtype, seed: int, layout: str) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if layout == "strided":
+        return torch.randn(rows, 2 * width + 1, generator=generator, dtype=torch.float64).to(dtype)[:, 1::2]
+    if layout == "transposed":
+        return torch.randn(width, rows, generator=generator, dtype=torch.float64).to(dtype).T
+    if layout == "last_position":  # a view into (rows, length, vocab), as assisted generation hands it in
+        return torch.randn(rows, 3, width, generator=generator, dtype=torch.float64).to(dtype)[:, -1, :]
+    return torch.randn(rows, width, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def expected_row(scores: Tensor, matcher: Matcher) -> Tensor:
+    """The oracle: every token tried on a fork."""
+    allowed = [matcher.fork().accept_token(token_id) for token_id in range(len(scores))]
+    return torch.where(torch.tensor(allowed), scores, torch.tensor(float("-inf"), dtype=scores.dtype))
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> dict[str, Any]:
+    languages = draw(st.lists(st.integers(0, 3), min_size=1, max_size=6))
+    copies = draw(st.integers(1, 3))
+    width = TOKENS + draw(st.integers(0, 80))
+    steps = draw(st.integers(0, 3))
+    return {
+        "languages": languages,
+        "copies": copies,
+        "width": width,
+        "dtype": draw(st.sampled_from(DTYPES)),
+        "layout": draw(st.sampled_from(["plain", "strided", "transposed", "last_position"])),
+        "seed": draw(st.integers(0, 2**31)),
+        "tokens": [draw(st.lists(st.integers(0, TOKENS - 1), min_size=steps, max_size=steps)) for _ in range(18)],
+        "beams": draw(st.lists(st.randoms(use_true_random=False), min_size=1, max_size=1))[0],
+    }
+
+
+@settings(deadline=None, max_examples=200)
+@given(batch=batches())
+def test_rows_get_their_own_mask_and_nothing_else(batch: dict[str, Any]) -> None:
+    """Through steps with beams permuted inside each prompt, in every dtype, width and memory layout."""
+    vocabulary = letters("abcd", stop=2, padded_size=batch["width"])
+    languages = [compiled(vocabulary)[i] for i in batch["languages"]]
+    session = session_of(vocabulary, languages)
+    copies = batch["copies"]
+    rows = len(languages) * copies
+    tokens: list[list[int]] = [[] for _ in range(rows)]
+    steps = len(batch["tokens"][0])
+    for step in range(steps + 1):
+        ids = torch.tensor([[7, 7, *taken] for taken in tokens])
+        scores = random_scores(rows, batch["width"], batch["dtype"], batch["seed"] + step, batch["layout"])
+        before = scores.clone()
+        masked = session.mask(ids, scores)
+        assert same(scores, before), "the scores handed in were written"
+        assert masked.dtype == scores.dtype and masked.data_ptr() != scores.data_ptr()
+        for i in range(rows):
+            language = languages[i // copies]
+            if language is None:
+                assert same(masked[i], scores[i]), "a free row was touched"
+                continue
+            matcher = language.matcher()
+            if all(matcher.accept_token(token_id) for token_id in tokens[i]) and not matcher.is_terminated():
+                assert same(masked[i], expected_row(scores[i], matcher)), (i, tokens[i])
+            else:  # over, or out of its grammar: only ending is left
+                alive = torch.nonzero(masked[i] > float("-inf")).flatten().tolist()
+                assert alive and set(alive) <= set(vocabulary.stop_token_ids)
+        if step < steps:
+            parents = [i // copies * copies + batch["beams"].randrange(copies) for i in range(rows)]
+            # Mostly a token that the row's language allows, now and then any: a dead beam.
+            tokens = [
+                [*tokens[parent], next_token(masked[parent], batch["tokens"][i][step])]
+                for i, parent in enumerate(parents)
+            ]
+
+
+def next_token(masked: Tensor, wish: int) -> int:
+    alive = torch.nonzero(masked[:TOKENS] > float("-inf")).flatten().tolist()
+    return wish if wish % 7 == 0 else alive[wish % len(alive)]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    order=st.permutations(range(6)),
+    dtype=st.sampled_from(DTYPES),
+    width=st.integers(TOKENS, TOKENS + 70),
+    seed=st.integers(0, 2**31),
+)
+def test_batch_equals_rows_one_by_one(order: list[int], dtype: torch.dtype, width: int, seed: int) -> None:
+    """Law 5 on masks: neither neighbours nor places matter."""
+    vocabulary = letters("abcd", stop=2, padded_size=width)
+    languages = [(compiled(vocabulary) * 2)[i] for i in order]
+    scores = random_scores(6, width, dtype, seed, "plain")
+    ids = torch.full((6, 2), 7)
+    together = session_of(vocabulary, languages).mask(ids, scores)
+    for i, language in enumerate(languages):
+        alone = session_of(vocabulary, [language]).mask(ids[i : i + 1], scores[i : i + 1])
+        assert same(together[i], alone[0])
+
+
+@pytest.mark.parametrize("vocab", range(32001, 32033))
+def test_apply_equals_the_reference_at_every_odd_width(vocab: int) -> None:
+    """Nearly empty, mixed and nearly full rows take three different ways through apply."""
+    generator = torch.Generator().manual_seed(vocab)
+    shares = [0.0, 1.0, 0.001, 0.5, 0.999, 0.02]
+    mask = torch.rand(len(shares), vocab, generator=generator) < torch.tensor(shares)[:, None]
+    mask[2, -1] = mask[4, -1] = True  # the last column, in the last word
+    mask[3, -1] = False
+    bitmask = pack(mask)
+    if vocab % 32:
+        bitmask[:, -1] |= -1 << (vocab % 32)  # garbage behind the last column must not count
+    wider = torch.cat([bitmask, torch.full((len(shares), 3), -1, dtype=torch.int32)], dim=1)
+    for dtype in DTYPES:
+        scores = torch.randn(len(shares), vocab, generator=generator, dtype=torch.float64).to(dtype)
+        for words in (bitmask, wider):
+            masked, alive = apply_bitmask(scores, words, range(len(shares)))
+            assert same(masked, apply_bitmask_reference(scores, words))
+            assert alive == mask.any(1).tolist()
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    vocab=st.integers(1, 300),
+    share=st.floats(0, 1),
+    dtype=st.sampled_from(DTYPES),
+    layout=st.sampled_from(["plain", "strided", "transposed", "last_position"]),
+    governed=st.sets(st.integers(0, 4)),
+    seed=st.integers(0, 2**31),
+    special=st.sampled_from([0.0, float("nan"), float("-inf"), float("inf")]),
+)
+def test_apply_equals_the_reference(
+    vocab: int, share: float, dtype: torch.dtype, layout: str, governed: set[int], seed: int, special: float
+) -> None:
+    mask = torch.rand(5, vocab, generator=torch.Generator().manual_seed(seed)) < share
+    scores = random_scores(5, vocab, dtype, seed, layout)
+    scores[:, seed % vocab] = special
+    before = scores.clone()
+    masked, alive = apply_bitmask(scores, pack(mask), sorted(governed))
+    assert same(scores, before)
+    reference = apply_bitmask_reference(scores, pack(mask))
+    for i in range(5):
+        assert same(masked[i], reference[i] if i in governed else scores[i])
+    if not math.isnan(special):
+        assert alive == [bool((reference[i] > float("-inf")).any()) for i in sorted(governed)]
+
+
+def test_no_rows_at_all() -> None:
+    masked, alive = apply_bitmask(torch.zeros(0, 40), allocate_bitmask(0, 40), [])
+    assert masked.shape == (0, 40) and alive == []
+
+
+@given(data=st.data(), vocab=st.integers(1, 200))
+def test_pack_and_unpack_are_inverse(data: st.DataObject, vocab: int) -> None:
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=vocab, max_size=vocab)))
+    assert unpack(pack(torch.from_numpy(mask)[None]), vocab)[0].tolist() == mask.tolist()
