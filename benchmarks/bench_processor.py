@@ -108,7 +108,8 @@ def time_replay(processor: Processor, replay: Replay, scores: Sequence[Tensor]) 
     """What each call took."""
     times = []
     for step, input_ids in enumerate(replay.steps):
-        own = scores[step % len(scores)].clone()
+        # Copied by numpy: torch's threads may wait for each other for milliseconds, and leave the caches cold.
+        own = torch.from_numpy(scores[step % len(scores)].numpy().copy())
         times.append(timed(partial(processor, input_ids, own)))
     return times
 
@@ -322,13 +323,12 @@ def main() -> None:
     parser.add_argument("--whitespace", nargs="+", choices=["compact", "flexible"], default=["compact", "flexible"])
     parser.add_argument("--repetitions", type=int, default=8)
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
-    parser.add_argument("--no-outlines", action="store_true", help="its index takes a while, and gigabytes")
+    parser.add_argument("--no-outlines", action="store_true", help="its index takes a while to build")
     parser.add_argument("--csv", type=Path, default=RESULTS / "processor.csv")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     rows = []
     for whitespace in arguments.whitespace:
-        # Its index holds every state's tokens: large enough already without white space.
         setup = Setup(whitespace, with_outlines=whitespace == "compact" and not arguments.no_outlines)
         for batch in arguments.batch:
             common = {"batch": batch, "whitespace": whitespace, "threads": arguments.threads, "load": load_average()}

@@ -95,7 +95,10 @@ class XGrammar(Library):
 
 class Outlines(Library):
     name = package = "outlines"
-    remark = "outlines.Generator's own processor (outlines-core, the default); reset() between calls, as Generator does"
+    remark = (
+        "the processor of outlines.Generator (outlines-core, its default), reset() between two calls as Generator "
+        "does, except where the mode is reuse: through Generator itself two calls work"
+    )
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
         import outlines

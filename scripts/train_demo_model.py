@@ -355,7 +355,8 @@ Guided is masked by llguidance alone, with the record's schema. Measured on the 
 float32.
 
 Trained from nothing by `scripts/train_demo_model.py` on a CPU ({platform.machine()}, torch {torch.__version__},
-transformers {transformers.__version__}). Texts and weights are of this project, under its licence.
+transformers {transformers.__version__}), one core a model; steps and minutes add up every run of it, --resume
+included. Texts and weights are of this project, under its licence.
 """
 
 

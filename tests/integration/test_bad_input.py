@@ -345,6 +345,18 @@ def test_forced_token_closes_that_row_alone() -> None:
     assert ask(constraint, processor, rows=3) == ["stop"] * 3
 
 
+@pytest.mark.parametrize("sample", [False, True], ids=["greedy", "sampling"])
+def test_a_closed_row_that_may_not_end_yet_spoils_nobody(sample: bool) -> None:
+    """Its stop tokens are forbidden by min_new_tokens: sampling a row of -inf would fail for the whole batch."""
+    constraint = hg.Regex("[a-z]{30,40}")
+    processor = guide().logits_processor(constraint)
+    output = plain(
+        [processor, Force(token("Q"), at=1, rows=[1])], rows=2, do_sample=sample, min_new_tokens=6, max_new_tokens=60
+    )
+    results = [guide().read(constraint, row) for row in output.tolist()]
+    assert [result.finish_reason for result in results] == ["stop", "dead_end"]
+
+
 # -- nothing left to choose from -------------------------------------------------------------------------------------
 
 
