@@ -48,6 +48,7 @@ class Kind:
         judge: raises when the text is not in the language.
         example: a text of the language.
         prefix: the beginning of many texts of the language, for ``prefix=``.
+        spare: a character that the language uses and can do without.
         max_new_tokens: enough for nearly every output.
     """
 
@@ -56,6 +57,7 @@ class Kind:
     judge: Callable[[str], None]
     example: str
     prefix: str
+    spare: str
     max_new_tokens: int = MAX_NEW_TOKENS
 
     def __str__(self) -> str:
@@ -126,12 +128,12 @@ LISTS = 'root ::= "[" [0-9] ("," item)? "]"\nitem ::= root | [0-9]'
 SUMS = 'start: "(" NUMBER (("+" | "*") (NUMBER | start))? ")"\nNUMBER: /[0-9]{1,2}/'
 
 KINDS = [
-    Kind("schema", hg.JsonSchema(SCHEMA, whitespace="compact"), by_schema(SCHEMA), '{"n":12,"s":"ab"}', '{"n":1'),
-    Kind("pydantic", hg.JsonSchema(Entry, whitespace="compact"), by_pydantic, '{"kind":"in"}', '{"kind":"out"'),
-    Kind("regex", hg.Regex(REGEX), by_regex(REGEX), "AB-12", "AB-1"),
-    Kind("choice", OPTIONS, by_membership(OPTIONS), "yesterday", "yes"),
-    Kind("gbnf", hg.Grammar(LISTS), by_json_lists_of_digits, "[1,[2,3]]", "[1,[2"),
-    Kind("lark", hg.Grammar(SUMS), by_python_arithmetic, "(1+(20*3))", "(1+"),
+    Kind("schema", hg.JsonSchema(SCHEMA, whitespace="compact"), by_schema(SCHEMA), '{"n":12,"s":"ab"}', '{"n":1', "x"),
+    Kind("pydantic", hg.JsonSchema(Entry, whitespace="compact"), by_pydantic, '{"kind":"in"}', '{"kind":"out"', "7"),
+    Kind("regex", hg.Regex(REGEX), by_regex(REGEX), "AB-12", "AB-1", "f"),
+    Kind("choice", OPTIONS, by_membership(OPTIONS), "yesterday", "yes", "m"),
+    Kind("gbnf", hg.Grammar(LISTS), by_json_lists_of_digits, "[1,[2,3]]", "[1,[2", "7"),
+    Kind("lark", hg.Grammar(SUMS), by_python_arithmetic, "(1+(20*3))", "(1+", "7"),
 ]
 
 
@@ -148,6 +150,7 @@ def record12(whitespace: str) -> Kind | None:
         by_schema(data["schema"]),
         example,
         example[:20],
+        "x",
         250,
     )
 
@@ -292,8 +295,16 @@ def guided(
     return read(guide, kind, output[:, start:], prefix=prefix, stop_token_ids=stop_token_ids)
 
 
-def read(guide: hg.Guide, kind: Kind, new_tokens: Tensor, **asked: Any) -> Outputs:
-    return [guide.read(kind.constraint, row, **asked) for row in new_tokens.tolist()]
+def read(
+    guide: hg.Guide, kind: Kind, new_tokens: Tensor, *, stop_token_ids: Sequence[int] | None = None, **asked: Any
+) -> Outputs:
+    """Read rows back; behind its end a row may hold nothing that a user who decodes all of it would see."""
+    results = [guide.read(kind.constraint, row, stop_token_ids=stop_token_ids, **asked) for row in new_tokens.tolist()]
+    ends = {guide.tokenizer.eos_token_id, *(stop_token_ids or guide.vocabulary.stop_token_ids)}  # EOS pads, too
+    for row, result in zip(new_tokens.tolist(), results, strict=True):
+        if result.finish_reason == "stop":
+            assert set(row[len(result.token_ids) :]) <= ends, "something was written behind the end"
+    return results
 
 
 def plain(rows: int = ROWS, **kwargs: Any) -> Callable[[Stage, Kind, int], Outputs]:
@@ -379,11 +390,11 @@ def embedded(stage: Stage, kind: Kind, seed: int) -> Outputs:
 
 
 def stops_given_per_call(stage: Stage, kind: Kind, seed: int) -> Outputs:
-    """A control token, and a line end that JSON would otherwise be free to write between its parts."""
-    stops = [stage.control_ids[5], int(stage.write("\n")[0])]
+    """A control token, and a token that would be text otherwise: it ends rows, so it cannot be typed any more."""
+    stops = [stage.control_ids[5], int(stage.write(kind.spare)[0])]
     ids = stage.prompts(ROWS, seed)
-    results = guided(stage, kind, ids, stop_token_ids=stops, eos_token_id=stops, **GREEDY)
-    assert all(result.token_ids[-1] in stops for result in results if result.finish_reason == "stop")
+    results = guided(stage, kind, ids, stop_token_ids=stops, eos_token_id=stops, **HOT)
+    assert {result.token_ids[-1] for result in results if result.finish_reason == "stop"} == set(stops)
     return results
 
 
@@ -411,10 +422,10 @@ def stops_without_the_tokenizers(stage: Stage, kind: Kind, seed: int) -> Outputs
         **GREEDY,
     )
     results = read(guide, kind, output[:, ids.shape[1] :])
-    for row, result in zip(output.tolist(), results, strict=True):
-        assert result.finish_reason != "stop" or stop in row or row[-1] == stage.tokenizer.eos_token_id, (
-            "the row had ended, and generate() went on"
-        )
+    for row, result in zip(output[:, ids.shape[1] :].tolist(), results, strict=True):
+        if result.finish_reason == "stop":
+            behind = row[len(result.token_ids) - 1 :]
+            assert stop in behind[:3] or len(behind) < 3, "the row had ended, and generate() was not told"
     return results
 
 
