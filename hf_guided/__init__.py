@@ -22,21 +22,25 @@ from .errors import (
     UnwritableConstraint,
     VocabularySizeError,
 )
-from .generate import generate
+from .generation import generate
 from .guide import Guide
 from .hf.register import register
+from .options import CompilerOptions
 from .result import GuidedResult
+from .schema.audit import Audit
 from .tool_calls import ToolCalls
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Audit",
     "BackendError",
     "BackendUnavailable",
     "BatchSizeError",
     "BitmaskShapeError",
     "Choice",
     "CompileLimitExceeded",
+    "CompilerOptions",
     "Constraint",
     "ConstraintError",
     "EmptyIntersection",

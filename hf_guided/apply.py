@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .bitmask import ALL_ALLOWED, WORD_BITS, apply_bitmask_reference, check_width
+from .bitmask import words as words_of
 
 # Above this share of mixed words, unpacking all bits beats gathering ids (measured at 131k tokens).
 _GATHER_SHARE = 1 / 8
@@ -82,7 +83,7 @@ def _write_row(source: Numbers, words: NDArray[np.int32], target: Numbers, neg_i
         neg_inf: the bits of -inf.
     """
     vocab = len(source)
-    words = words[: (vocab + WORD_BITS - 1) // WORD_BITS]
+    words = words[: words_of(vocab)]
     few = int(len(words) * _GATHER_SHARE)
     some = words != 0
     if np.count_nonzero(some) <= few:

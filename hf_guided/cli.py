@@ -16,7 +16,7 @@ from . import __version__, json_text
 from .coerce import coerce
 from .constraints import Choice, Constraint, Grammar, Regex
 from .errors import HFGuidedError, InvalidConstraint
-from .generate import DEFAULT_MAX_NEW_TOKENS, generate
+from .generation import DEFAULT_MAX_NEW_TOKENS, generate
 from .guide import Guide
 
 BUILT_IN = "demo"  # the name of the model that comes with the package

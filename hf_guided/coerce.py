@@ -8,7 +8,7 @@ from typing import Any
 
 from . import json_text
 from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
-from .errors import BatchSizeError, InvalidConstraint
+from .errors import InvalidConstraint
 from .json_text import shorten
 from .keywords import KNOWN
 from .response_format import TYPES, from_response_format
@@ -20,12 +20,20 @@ EXPECTED = (
 )
 _SCHEMA_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _UNSET = (None, False)  # options of other libraries that somebody wrote down without using them
+
+
+def _json_object(value: Any) -> JsonObject:
+    if value not in (True, {}):
+        raise InvalidConstraint(f"expected True, got {value!r}; for options use hg.JsonObject(whitespace=...)")
+    return JsonObject()
+
+
 _KINDS: dict[str, Callable[[Any], Constraint]] = {
     "json": JsonSchema,
     "regex": Regex,
     "choice": Choice,
     "grammar": Grammar,
-    "json_object": lambda value: JsonObject(),
+    "json_object": _json_object,
     "structural_tag": StructuralTag,
 }
 
@@ -67,20 +75,18 @@ def coerce(value: Any) -> Constraint | None:
     return JsonSchema(value)  # a type; its error tells instances and functions from types
 
 
-def coerce_batch(value: Any, rows_hint: int | None = None) -> Constraint | None | list[Constraint | None]:
+def coerce_batch(value: Any) -> Constraint | None | list[Constraint | None]:
     """One constraint for all rows, or one per prompt.
 
     Args:
         value: anything ``coerce`` takes, for all rows; or a list or tuple of such, one per prompt. A list of strings
             is one Choice for all rows, so a list per prompt holds no bare strings.
-        rows_hint: how many prompts there are, if that is known.
 
     Returns:
         One constraint (None: all rows are free), or a list with one entry per prompt.
 
     Raises:
         InvalidConstraint: as ``coerce``, naming the prompt; or an empty list.
-        BatchSizeError: the list is not as long as ``rows_hint``.
     """
     if not isinstance(value, (list, tuple)) or (value and all(isinstance(item, str) for item in value)):
         return coerce(value)
@@ -92,11 +98,6 @@ def coerce_batch(value: Any, rows_hint: int | None = None) -> Constraint | None 
                 f"a list of constraints, one per prompt, holds the bare string {shorten(item)} for prompt {index}; "
                 "wrap it: hg.Choice([...]) for options, hg.JsonSchema(...) for JSON Schema text"
             )
-    if rows_hint is not None and len(value) != rows_hint:
-        raise BatchSizeError(
-            f"expected one constraint for all rows, or one for each of the {rows_hint} prompts, got {len(value)}; "
-            "use None for a free row"
-        )
     constraints = []
     for index, item in enumerate(value):
         try:

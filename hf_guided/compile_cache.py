@@ -80,13 +80,6 @@ class CompileCache(Generic[Value]):
             self._entries[key] = value, nbytes
             self._nbytes += nbytes
 
-    def clear(self) -> None:
-        """Drop everything; the counts stay."""
-        with self._lock:
-            entries, self._entries = self._entries, OrderedDict()
-            self._nbytes = 0
-        del entries
-
     def stats(self) -> CacheStats:
         """The counts so far."""
         with self._lock:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from .backends import registry
@@ -235,7 +236,7 @@ class Compiler:
                 limit = error if isinstance(error, CompileLimitExceeded) else limit
                 refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
             else:
-                check_writable(compiled, type(self._backends[chosen.backend]))
+                check_writable(compiled, partial(registry.create, chosen.backend))
                 return Compilation(compiled, chosen)
 
     def _warn(self, constraint: Constraint, chosen: Route) -> None:

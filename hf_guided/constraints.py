@@ -17,6 +17,7 @@ import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -73,8 +74,10 @@ class JsonSchema(Constraint):
         whitespace: "flexible" (bounded) or "compact" (exactly as ``json.dumps`` writes it).
         extra: whether objects whose schema says nothing about additional properties may have some:
             "forbid" or "allow" (as JSON Schema itself says).
-        max_depth: how deep a recursive schema may nest; None leaves it to the backend.
-        registry: documents that remote ``$ref`` may name, by URI.
+        max_depth: how deep a recursive schema may nest; None leaves it to the backend. No backend bounds it yet, so
+            with a number it counts as not enforced.
+        registry: documents that remote ``$ref`` may name, by URI. Backends do not follow such references (they count
+            as not enforced); the check of ``on_unsupported="validate"`` does.
         on_unsupported: what to do with keywords that no backend enforces: "error", "warn" (leave them out), or
             "validate" (leave them out, and validate the finished text).
 
@@ -164,18 +167,18 @@ class JsonSchema(Constraint):
             ValueError: not JSON, not of the type, or, with ``on_unsupported="validate"``, not valid.
         """
         if self.on_unsupported == "validate":
-            self._validate(json.loads(text))
+            self._validate(_exact(text))
         if self.python_type is None:
             return json.loads(text)
         return adapter_of(self.python_type).validate_json(text)
 
     def _validate(self, value: Any) -> None:
-        """What decoding left out is made good for here."""
+        """What decoding left out is made good for here; ``value`` has its fractions as Decimal."""
         from jsonschema.validators import Draft202012Validator, validator_for
         from referencing import Registry
         from referencing.jsonschema import DRAFT202012
 
-        schema = self.schema
+        schema = _exact(self.schema_json)
         known = validator_for(schema, default=Draft202012Validator)
         documents = [(uri, DRAFT202012.create_resource(document)) for uri, document in self.registry.items()]
         validator = known(schema, registry=Registry().with_resources(documents), format_checker=known.FORMAT_CHECKER)
@@ -379,6 +382,11 @@ def set_fields(constraint: Constraint, **values: Any) -> None:
     """Set fields in the constructor of a frozen constraint."""
     for name, value in values.items():
         object.__setattr__(constraint, name, value)  # the way into a frozen dataclass
+
+
+def _exact(text: str) -> Any:
+    """JSON with its fractions as Decimal: as floats, 19.99 is no multiple of 0.01."""
+    return json.loads(text, parse_float=Decimal)
 
 
 def _one_of(name: str, value: Any, allowed: Any) -> Any:

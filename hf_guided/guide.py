@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
+from threading import Lock
 from typing import Any
 
 from .backends.base import CompiledConstraint
 from .coerce import coerce, coerce_batch
-from .compiler import Compiler
+from .compiler import Compiler, CompilerStats
 from .constraints import Constraint
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError
 from .hf.compat import generation_eos_token_ids, logits_width
@@ -16,7 +18,7 @@ from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions
 from .result import GuidedResult, read_output
 from .schema.audit import Audit
-from .session import Request, Session, SessionStats
+from .session import OnViolation, Request, Session, SessionStats
 from .vocabulary import Vocabulary
 
 
@@ -100,7 +102,7 @@ class Guide:
         backend: str = "auto",
         prefix: str | Sequence[str | None] | None = None,
         stop_token_ids: Sequence[int] | None = None,
-        on_violation: str = "close",
+        on_violation: OnViolation = "close",
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
@@ -133,7 +135,7 @@ class Guide:
         backend: str = "auto",
         prefix: str | Sequence[str | None] | None = None,
         stop_token_ids: Sequence[int] | None = None,
-        on_violation: str = "close",
+        on_violation: OnViolation = "close",
     ) -> Session:
         """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
         asked = coerce_batch(constraint)
@@ -189,6 +191,29 @@ class Guide:
             stop_token_ids=stop_token_ids,
             stats=stats,
         )
+
+    def stats(self) -> CompilerStats:
+        """What compiling has cost so far: cache hits, misses, failures, milliseconds."""
+        return self._compiler.stats()
+
+
+_MAX_KEPT = 4
+_kept: OrderedDict[tuple[Any, ...], Guide] = OrderedDict()
+_kept_lock = Lock()
+
+
+def guide_for(tokenizer: Any, model: Any) -> Guide:
+    """A Guide that is made once for a tokenizer and a model's width and stop tokens; the last few are kept alive."""
+    # A guide holds its tokenizer, so no other object can have that id while it is kept.
+    stops = tokenizer.eos_token_id, generation_eos_token_ids(model)
+    key = id(tokenizer), len(tokenizer), logits_width(model), stops
+    with _kept_lock:
+        if key not in _kept:
+            _kept[key] = Guide(tokenizer, model)
+        _kept.move_to_end(key)
+        while len(_kept) > _MAX_KEPT:
+            _kept.popitem(last=False)
+        return _kept[key]
 
 
 def _required(constraint: Any) -> Constraint:

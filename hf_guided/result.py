@@ -20,7 +20,7 @@ class GuidedResult:
     Args:
         text: what was generated, without stop and special tokens; behind the ``prefix``, if the prompt held one.
         value: the text as a value of the constraint (model instance, dict, match, str ...); None if the row did not
-            finish, or ``error`` says why it could not be read.
+            finish, or ``error`` says why it could not be read. A free row's value is its text.
         token_ids: generated tokens up to and with the stop token.
         finish_reason: "stop": ended by a stop token, so the text is in the language; "length": cut by a limit;
             "dead_end": left the language, because no token went on, or something forced one from outside.

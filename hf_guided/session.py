@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from .row import Row, RowState
 from .tracker import RowTracker
 from .vocabulary import Vocabulary
 
+OnViolation = Literal["close", "raise"]
 _SHOWN_TOKENS = 8  # how many allowed tokens an error lists
 
 
@@ -79,7 +81,7 @@ class Session:
         *,
         per_prompt: bool,
         stop_token_ids: Sequence[int] | None = None,
-        on_violation: str = "close",
+        on_violation: OnViolation = "close",
     ):
         if on_violation not in ("close", "raise"):
             raise ValueError(f"expected on_violation='close' or 'raise', got {on_violation!r}")

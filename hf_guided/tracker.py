@@ -36,7 +36,7 @@ from .row import Row, RowState
 
 TokenIds = NDArray[np.int64]
 NewRows = Callable[[int], "tuple[list[Row], int]"]
-OnViolation = Callable[[int, Row, int], None]
+ReportViolation = Callable[[int, Row, int], None]
 
 
 class RowTracker:
@@ -48,7 +48,7 @@ class RowTracker:
         on_violation: called with (row index, row, token id) when a token took a row out of its grammar.
     """
 
-    def __init__(self, new_rows: NewRows, on_violation: OnViolation):
+    def __init__(self, new_rows: NewRows, on_violation: ReportViolation):
         self._new_rows = new_rows
         self._on_violation = on_violation
         self._streams: deque[_Stream] = deque(maxlen=2)

@@ -7,6 +7,7 @@ is bounded: where it does not come to a verdict, a dead end is still detected wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -23,12 +24,12 @@ _CLOSING_FIRST = b'"}]\n' + bytes(b for b in range(256) if b not in b'"}]\n')
 _JSON_LAYOUT = frozenset(b"\n\r\t")  # in JSON only between tokens, where it opens no way that is not open without it
 
 
-def check_writable(compiled: CompiledConstraint, backend: type[Backend]) -> None:
+def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary], Backend]) -> None:
     """Refuse a constraint whose every text needs bytes the vocabulary has no token for.
 
     Args:
         compiled: for the vocabulary in question.
-        backend: the class that compiled it.
+        backend: makes the backend that compiled it, for another vocabulary.
 
     Raises:
         UnwritableConstraint: names the bytes; for a Choice also if a single option cannot be written.

@@ -11,7 +11,6 @@ What it gets wrong and what is done here about it:
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from torch import Tensor
 from ..bitmask import words
 from ..constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, ConstraintError, InvalidConstraint, Loss, UnsupportedConstraint
+from ..options import usable_cores
 from ..schema.prepare import blaming_the_schema, prepare
 from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
 from . import utf8
@@ -60,8 +60,8 @@ class XGrammarBackend:
             stop_token_ids=[vocabulary.stop_token_ids[0]],  # masked by the matcher above; the library wants one
         )
         # Its own cache can raise on some patterns, and ours holds the result anyway.
-        threads = max(1, (os.cpu_count() or 1) // 2)
-        self._compiler = xgrammar.GrammarCompiler(info, max_threads=threads, cache_enabled=False)
+        # Our pool runs a compile on half the cores already: two threads for each keep the machine busy, not crowded.
+        self._compiler = xgrammar.GrammarCompiler(info, max_threads=min(2, usable_cores()), cache_enabled=False)
 
     def losses(self, constraint: Constraint) -> Sequence[Loss]:
         """What is not on the list of things xgrammar is proven to enforce; see ``Backend.losses``."""

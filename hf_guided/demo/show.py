@@ -14,7 +14,7 @@ import jsonschema
 import torch
 
 from hf_guided.demo import SCHEMAS, Example, examples, load
-from hf_guided.generate import generate
+from hf_guided.generation import generate
 from hf_guided.guide import Guide
 from hf_guided.result import GuidedResult
 

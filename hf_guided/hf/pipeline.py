@@ -16,7 +16,8 @@ from transformers.utils.chat_template_utils import is_valid_message
 from ..coerce import coerce, coerce_batch
 from ..constraints import Constraint
 from ..errors import BatchSizeError
-from ..generate import DEFAULT_MAX_NEW_TOKENS, guide_for
+from ..generation import DEFAULT_MAX_NEW_TOKENS
+from ..guide import guide_for
 from .generation_settings import GenerationSettings
 
 _DEFAULTS = GenerationConfig(max_new_tokens=DEFAULT_MAX_NEW_TOKENS, do_sample=True, temperature=0.7)

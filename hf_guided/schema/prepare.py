@@ -24,17 +24,21 @@ def prepare(constraint: JsonSchema, *, alphabet: str = "") -> tuple[dict[str, An
         alphabet: see ``search_pattern``: for engines that write pattern strings without escapes.
 
     Returns:
-        The schema, and the patterns that could not be put into plain words (they are still in the schema).
+        The schema; and what of the constraint it does not say: an option no engine has, and the patterns that could
+        not be put into plain words (they are still in the schema).
 
     Raises:
         InvalidConstraint: a ``$ref`` inside the document leads nowhere.
     """
     schema = constraint.schema
+    losses = []
+    if constraint.max_depth is not None:
+        losses.append(Loss("", "max_depth", "no engine bounds the depth of nesting yet; leave it out"))
     _check_references(schema)
     if constraint.extra == "forbid":
         close_objects(schema)
     spell_out(schema)
-    return schema, _plain_patterns(schema, alphabet)
+    return schema, losses + _plain_patterns(schema, alphabet)
 
 
 @contextmanager

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-# keyword -> what it holds
-_ONE = frozenset(
-    "additionalItems additionalProperties contains contentSchema else if items not propertyNames then "
-    "unevaluatedItems unevaluatedProperties".split()
-)
-_MANY = frozenset("allOf anyOf oneOf prefixItems items".split())  # `items` was a list before 2020-12
-_NAMED = frozenset("$defs definitions dependentSchemas patternProperties properties dependencies".split())
+from ..keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
 
 
 class Place(NamedTuple):
@@ -45,11 +39,11 @@ def children(place: Place) -> Iterator[Place]:
     for keyword, value in place.schema.items():
         pointer = f"{place.pointer}/{escape(keyword)}"
         held: list[tuple[str, Any]] = []
-        if keyword in _ONE and not isinstance(value, list):
+        if keyword in HOLDS_SCHEMA and not isinstance(value, list):
             held = [(pointer, value)]
-        elif keyword in _MANY and isinstance(value, list):
+        elif keyword in HOLDS_SCHEMA_LIST and isinstance(value, list):
             held = [(f"{pointer}/{index}", item) for index, item in enumerate(value)]
-        elif keyword in _NAMED and isinstance(value, dict):
+        elif keyword in HOLDS_SCHEMA_MAP and isinstance(value, dict):
             held = [(f"{pointer}/{escape(name)}", item) for name, item in value.items()]
         # The old `dependencies` may hold lists of names beside schemas.
         yield from (Place(at, keyword, item) for at, item in held if isinstance(item, (dict, bool)))

@@ -128,8 +128,10 @@ LISTS = 'root ::= "[" [0-9] ("," item)? "]"\nitem ::= root | [0-9]'
 SUMS = 'start: "(" NUMBER (("+" | "*") (NUMBER | start))? ")"\nNUMBER: /[0-9]{1,2}/'
 
 KINDS = [
-    Kind("schema", hg.JsonSchema(SCHEMA, whitespace="compact"), by_schema(SCHEMA), '{"n":12,"s":"ab"}', '{"n":1', "x"),
-    Kind("pydantic", hg.JsonSchema(Entry, whitespace="compact"), by_pydantic, '{"kind":"in"}', '{"kind":"out"', "7"),
+    Kind(
+        "schema", hg.JsonSchema(SCHEMA, whitespace="compact"), by_schema(SCHEMA), '{"n": 12, "s": "ab"}', '{"n": 1', "x"
+    ),
+    Kind("pydantic", hg.JsonSchema(Entry, whitespace="compact"), by_pydantic, '{"kind": "in"}', '{"kind": "out"', "7"),
     Kind("regex", hg.Regex(REGEX), by_regex(REGEX), "AB-12", "AB-1", "f"),
     Kind("choice", OPTIONS, by_membership(OPTIONS), "yesterday", "yes", "m"),
     Kind("gbnf", hg.Grammar(LISTS), by_json_lists_of_digits, "[1,[2,3]]", "[1,[2", "7"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,16 +11,14 @@ from tqdm.auto import tqdm
 
 from .coerce import coerce_batch
 from .errors import BatchSizeError, InvalidConstraint
-from .guide import Guide
-from .hf.compat import generation_eos_token_ids, logits_width
+from .guide import Guide, guide_for
 from .hf.generation_settings import GenerationSettings
 from .result import GuidedResult
+from .session import OnViolation
 from .vocabulary import Vocabulary
 
 # transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
 DEFAULT_MAX_NEW_TOKENS = 512
-
-_guides: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Guide]] = weakref.WeakKeyDictionary()
 
 
 def generate(
@@ -33,7 +30,7 @@ def generate(
     guide: Guide | None = None,
     backend: str = "auto",
     prefix: str | Sequence[str | None] | None = None,
-    on_violation: str = "close",
+    on_violation: OnViolation = "close",
     batch_size: int = 8,
     progress: bool | None = None,
     **generate_kwargs: Any,
@@ -118,15 +115,6 @@ def generate(
     return results
 
 
-def guide_for(tokenizer: Any, model: Any) -> Guide:
-    """The Guide that ``generate`` keeps for a tokenizer and a model's width and stop tokens."""
-    kept = _guides.setdefault(tokenizer, {})
-    key = logits_width(model), generation_eos_token_ids(model), len(tokenizer)
-    if key not in kept:
-        kept[key] = Guide(tokenizer, model)
-    return kept[key]
-
-
 def _default_length(settings: GenerationSettings) -> dict[str, int]:
     given = settings.get("max_new_tokens") is not None or settings.get("max_length") is not None
     return {} if given else {"max_new_tokens": DEFAULT_MAX_NEW_TOKENS}
@@ -155,7 +143,7 @@ def _one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any
         return [value] * prompts
     if len(value) != prompts:
         raise BatchSizeError(
-            f"expected one {what} for all prompts or one for each of {prompts}, got {len(value)}; None is a free row"
+            f"expected one {what} for all prompts or one for each of {prompts}, got {len(value)}; None stands for none"
         )
     return list(value)
 
