@@ -10,11 +10,12 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .coerce import coerce_batch
-from .errors import BatchSizeError, InvalidConstraint
+from .errors import BatchSizeError, InvalidConstraint, VocabularySizeError
 from .guide import Guide, guide_for
+from .hf.compat import logits_width
 from .hf.generation_settings import GenerationSettings
 from .result import GuidedResult
-from .session import OnViolation
+from .session import OnViolation, prefix_bytes
 from .vocabulary import Vocabulary
 
 # transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
@@ -62,11 +63,20 @@ def generate(
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.
     """
+    if batch_size < 1:
+        raise ValueError(f"batch_size: expected 1 or more, got {batch_size}")
     guide = guide_for(tokenizer, model) if guide is None else guide
+    if guide.vocabulary.padded_size != logits_width(model):
+        raise VocabularySizeError(
+            f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "
+            f"{guide.vocabulary.padded_size}; make it with this model, or leave it out"
+        )
     batch = _as_prompts(prompts)
     asked = coerce_batch(constraint)
     constraints = _one_each("constraint", asked, len(batch), several=isinstance(asked, list))
     prefixes = _one_each("prefix", prefix, len(batch), several=isinstance(prefix, (list, tuple)))
+    for one in prefixes:
+        prefix_bytes(one)  # a prefix that is no text raises here
     if any(prefixes) and model.config.is_encoder_decoder:
         raise InvalidConstraint(
             "prefix: an encoder-decoder answers in its decoder, not behind the prompt; use "
@@ -79,6 +89,8 @@ def generate(
     pad_token_id = settings.get("pad_token_id")
     pad_token_id = stops[0] if pad_token_id is None else pad_token_id
     generate_kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **_default_length(settings))
+    if settings.needs_tokenizer:
+        generate_kwargs["tokenizer"] = tokenizer
     theirs = generate_kwargs.pop("logits_processor", None) or []
     step = 1 if settings.one_at_a_time else batch_size
 
@@ -108,6 +120,7 @@ def generate(
                         backend=backend,
                         prefix=prefixes[i],
                         stop_token_ids=stops,
+                        pad_token_id=pad_token_id,
                         stats=processor.stats,
                     )
                 )
@@ -151,7 +164,12 @@ def _one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any
 def _encode(vocabulary: Vocabulary, prompt: Any, prefix: str) -> list[int]:
     tokenizer = vocabulary.tokenizer
     if isinstance(prompt, str):
-        return list(tokenizer(prompt + prefix)["input_ids"])
+        ids = list(tokenizer(prompt + prefix)["input_ids"])
+        if not ids and tokenizer.bos_token_id is None:
+            raise ValueError(
+                "expected a prompt with text: this one is empty, and the tokenizer has no BOS to begin with"
+            )
+        return ids or [tokenizer.bos_token_id]
     ids = list(
         tokenizer.apply_chat_template(list(prompt), tokenize=True, add_generation_prompt=True, return_dict=False)
     )

@@ -18,7 +18,7 @@ from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions
 from .result import GuidedResult, read_output
 from .schema.audit import Audit
-from .session import OnViolation, Request, Session, SessionStats
+from .session import OnViolation, Request, Session, SessionStats, prefix_bytes
 from .vocabulary import Vocabulary
 
 
@@ -153,7 +153,7 @@ class Guide:
         return Session(
             self.vocabulary,
             [
-                Request(None if one is None else self.submit(one, backend), (text or "").encode())
+                Request(None if one is None else self.submit(one, backend), prefix_bytes(text))
                 for one, text in zip(constraints, prefixes, strict=True)
             ],
             per_prompt=per_prompt,
@@ -169,6 +169,7 @@ class Guide:
         backend: str = "auto",
         prefix: str | None = None,
         stop_token_ids: Sequence[int] | None = None,
+        pad_token_id: int | None = None,
         stats: SessionStats | None = None,
     ) -> GuidedResult:
         """Read one output row back: its text, its value, and how it ended.
@@ -179,6 +180,7 @@ class Guide:
             backend: as when it was generated.
             prefix: as when it was generated.
             stop_token_ids: as when it was generated.
+            pad_token_id: what stands behind a row that was cut while others went on; None means the tokenizer's.
             stats: put into the result as they are.
         """
         asked = coerce(constraint)
@@ -187,8 +189,9 @@ class Guide:
             token_ids,
             constraint=asked,
             compiled=None if asked is None else self.compile(asked, backend),
-            prefix=(prefix or "").encode(),
+            prefix=prefix_bytes(prefix),
             stop_token_ids=stop_token_ids,
+            pad_token_id=self.tokenizer.pad_token_id if pad_token_id is None else pad_token_id,
             stats=stats,
         )
 

@@ -44,6 +44,7 @@ def read_output(
     compiled: CompiledConstraint | None = None,
     prefix: bytes = b"",
     stop_token_ids: Sequence[int] | None = None,
+    pad_token_id: int | None = None,
     stats: SessionStats | None = None,
 ) -> GuidedResult:
     """Read one row of output back by replaying it, so that the verdict does not depend on how it was generated.
@@ -55,15 +56,17 @@ def read_output(
         compiled: the same, compiled; None for a free row.
         prefix: bytes of the answer that stood in the prompt.
         stop_token_ids: tokens that end the row; None means the vocabulary's.
+        pad_token_id: what stands behind a row that was cut while others went on.
         stats: attached to the result.
     """
     stops = set(vocabulary.stop_token_ids if stop_token_ids is None else stop_token_ids)
     matcher = None if compiled is None else matcher_after_prefix(compiled, prefix, stop_token_ids)
     reason: FinishReason = "length"
     taken: list[int] = []
-    for token_id in map(int, token_ids):
+    for place, token_id in enumerate(token_ids):
         if matcher is not None and not matcher.accept_token(token_id):
-            reason = "dead_end"
+            cut = all(other == pad_token_id for other in token_ids[place:])  # by a criterion that was not ours
+            reason = "length" if cut else "dead_end"
             break
         taken.append(token_id)
         if token_id in stops:
@@ -76,6 +79,6 @@ def read_output(
     if reason == "stop" and constraint is not None:
         try:
             value = constraint.parse(text)
-        except ValueError as exception:
-            error = str(exception)
+        except Exception as exception:  # a caller's own validator may raise anything; the other rows are still good
+            error = f"{type(exception).__name__}: {exception}"
     return GuidedResult(text, value, taken, reason, error, stats)

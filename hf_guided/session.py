@@ -126,6 +126,11 @@ class Session:
         if scores.shape[-1] != self.vocabulary.padded_size:
             self._warn_foreign_width(scores.shape[-1])
             return scores
+        if input_ids.ndim != 2 or scores.ndim != 2 or len(input_ids) != len(scores):
+            raise BatchSizeError(
+                "expected input_ids (rows, length) and scores (rows, vocab) with as many rows, "
+                f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
+            )
         self.stats.calls += 1
         self._prepare()
         start = time.perf_counter_ns()
@@ -278,3 +283,13 @@ def matcher_after_prefix(compiled: CompiledConstraint, prefix: bytes, stop_token
     for token_id in token_ids:
         matcher.accept_token(token_id)
     return matcher
+
+
+def prefix_bytes(prefix: str | None) -> bytes:
+    """A prefix as bytes, none for None; raises InvalidConstraint where it is no text."""
+    if not isinstance(prefix, (str, type(None))):
+        raise InvalidConstraint(f"prefix: expected a str, got {prefix!r} of type {type(prefix).__name__}")
+    try:
+        return (prefix or "").encode()
+    except UnicodeEncodeError as error:
+        raise InvalidConstraint(f"prefix: expected text that UTF-8 can write: {error}") from None

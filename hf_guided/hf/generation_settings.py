@@ -8,7 +8,7 @@ from typing import Any
 
 from ..backends.base import CompiledConstraint
 from ..constraints import Choice
-from ..errors import EmptyIntersection, StopTokenError
+from ..errors import EmptyIntersection, StopTokenError, UnsupportedConstraint
 from .compat import token_id_tuple
 
 
@@ -45,6 +45,13 @@ class GenerationSettings:
         """Whether this is a mode that transformers runs with batches of one only."""
         return self._kwargs.get("assistant_model") is not None or bool(self.get("prompt_lookup_num_tokens"))
 
+    @property
+    def needs_tokenizer(self) -> bool:
+        """Whether generate() asks for the tokenizer too."""
+        return bool(
+            self.get("stop_strings") or self.get("token_healing") or self._kwargs.get("assistant_tokenizer") is not None
+        )
+
     def stop_token_ids(self) -> tuple[int, ...]:
         """What ends a row.
 
@@ -64,8 +71,13 @@ class GenerationSettings:
 
         Raises:
             EmptyIntersection: names the setting and what to do.
+            UnsupportedConstraint: generate() would not call a logits processor at all.
         """
         governed = [one for one in compiled if one is not None]
+        if governed and self.get("cache_implementation") == "paged":
+            raise UnsupportedConstraint(
+                'cache_implementation="paged" ignores logits processors, so nothing would be enforced; leave it out'
+            )
         stops = self.stop_token_ids()
         if governed and set(stops) <= set(self.get("suppress_tokens") or ()):
             raise EmptyIntersection(

@@ -16,7 +16,7 @@ import xgrammar
 
 from hf_guided.coerce import coerce, coerce_batch
 from hf_guided.constraints import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
-from hf_guided.errors import BatchSizeError, InvalidConstraint
+from hf_guided.errors import InvalidConstraint
 from hf_guided.tool_calls import ToolCalls
 
 
@@ -459,10 +459,10 @@ def test_coerce_refuses_with_a_next_step(value: Any, says: str) -> None:
 
 
 def test_coerce_batch() -> None:
-    assert coerce_batch(["a", "b"], 5) == Choice(["a", "b"])
-    assert coerce_batch(Person, 5) == JsonSchema(Person)
-    assert coerce_batch(None, 5) is None
-    assert coerce_batch((None, ["a"], Person), 3) == [None, Choice(["a"]), JsonSchema(Person)]
+    assert coerce_batch(["a", "b"]) == Choice(["a", "b"])
+    assert coerce_batch(Person) == JsonSchema(Person)
+    assert coerce_batch(None) is None
+    assert coerce_batch((None, ["a"], Person)) == [None, Choice(["a"]), JsonSchema(Person)]
     assert coerce_batch([None]) == [None]
     with pytest.raises(InvalidConstraint, match=r"'a' for prompt 1.*hg.Choice"):
         coerce_batch([None, "a"])
@@ -470,5 +470,3 @@ def test_coerce_batch() -> None:
         coerce_batch([None, [None]])
     with pytest.raises(InvalidConstraint, match="empty list"):
         coerce_batch([])
-    with pytest.raises(BatchSizeError, match="each of the 3 prompts, got 2"):
-        coerce_batch([None, ["a"]], 3)

@@ -58,3 +58,19 @@ def test_value_that_cannot_be_read_is_an_error_in_the_result() -> None:
     result = read_output(VOCABULARY, [A, B, STOP], constraint=JsonSchema({"type": "integer"}), compiled=COMPILED)
     assert (result.text, result.value, result.finish_reason) == ("ab", None, "stop")
     assert result.error is not None and "Expecting value" in result.error
+
+
+def test_row_cut_by_somebody_else_is_padded_not_dead() -> None:
+    """A stopping criterion ended this row in the middle while others of the batch went on."""
+    assert read([A, 0, 0], pad_token_id=0).finish_reason == "length"
+    assert read([A, 0, A], pad_token_id=0).finish_reason == "dead_end"
+    assert read([A, 0, 0]).finish_reason == "dead_end"
+
+
+def test_validator_that_raises_anything_does_not_take_the_other_rows_along() -> None:
+    class Picky(Choice):
+        def parse(self, text: str) -> str:
+            raise KeyError(text)
+
+    result = read_output(VOCABULARY, [A, B, STOP], constraint=Picky(["ab"]), compiled=COMPILED)
+    assert (result.finish_reason, result.value, result.error) == ("stop", None, "KeyError: 'ab'")

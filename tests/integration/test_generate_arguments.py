@@ -1,0 +1,97 @@
+"""hg.generate with arguments that transformers treats in ways of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import hf_guided as hg
+from hf_guided import demo
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Any, Any]:
+    return demo.load()
+
+
+def test_stop_strings_reach_generate_with_the_tokenizer(pair: tuple[Any, Any]) -> None:
+    """One row is cut at its stop string, the other goes on to its end."""
+    cut, whole = hg.generate(
+        *pair, ["a ", "b "], [hg.Regex("x{30}y{3}"), hg.Regex("z{12}")], stop_strings=["y"], do_sample=False
+    )
+    assert (cut.finish_reason, cut.value) == ("length", None)
+    assert "y" in cut.text
+    assert (whole.finish_reason, whole.text) == ("stop", "z" * 12)
+
+
+def test_guide_of_another_width_is_refused(pair: tuple[Any, Any]) -> None:
+    model, tokenizer = pair
+    guide = hg.Guide(tokenizer, model.config.vocab_size + 32)
+    with pytest.raises(hg.VocabularySizeError, match="make it with this model"):
+        hg.generate(model, tokenizer, "a", ["yes"], guide=guide)
+
+
+def test_paged_cache_is_refused_because_it_would_enforce_nothing(pair: tuple[Any, Any]) -> None:
+    with pytest.raises(hg.UnsupportedConstraint, match="paged"):
+        hg.generate(*pair, "a", ["yes"], cache_implementation="paged")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"batch_size": 0}, ValueError, "batch_size"),
+        ({"prefix": "\ud800"}, hg.InvalidConstraint, "UTF-8"),
+        ({"prefix": 5}, hg.InvalidConstraint, "expected a str"),
+        ({"on_violation": "ignore"}, ValueError, "'close' or 'raise'"),
+    ],
+)
+def test_bad_arguments(pair: tuple[Any, Any], arguments: dict[str, Any], error: type, says: str) -> None:
+    with pytest.raises(error, match=says):
+        hg.generate(*pair, "a", ["yes"], **arguments)
+
+
+def test_ids_and_scores_must_have_as_many_rows(pair: tuple[Any, Any]) -> None:
+    model, tokenizer = pair
+    processor = hg.Guide(tokenizer, model).logits_processor(["yes"])
+    with pytest.raises(hg.BatchSizeError, match="as many rows"):
+        processor(torch.zeros(1, 3, dtype=torch.long), torch.zeros(2, model.config.vocab_size))
+
+
+def test_kept_guides_are_few(pair: tuple[Any, Any]) -> None:
+    from hf_guided.guide import _MAX_KEPT, _kept, guide_for
+
+    model, tokenizer = pair
+    assert guide_for(tokenizer, model) is guide_for(tokenizer, model)
+    for extra in range(1, _MAX_KEPT + 2):
+        guide_for(tokenizer, model.config.vocab_size + extra)
+    assert len(_kept) == _MAX_KEPT
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "valid"),
+    [
+        ({"type": "array", "uniqueItems": True}, "[1, 1]", False),
+        ({"type": "array", "uniqueItems": True}, "[1, 2]", True),
+        ({"multipleOf": 0.01}, "19.99", True),
+        ({"multipleOf": 0.01}, "19.995", False),
+        ({"format": "date-time"}, '"yesterday"', False),
+        ({"$ref": "https://example.com/positive"}, "-1", False),
+    ],
+)
+def test_validate_makes_good_what_decoding_left_out(schema: dict[str, Any], text: str, valid: bool) -> None:
+    registry = {"https://example.com/positive": {"minimum": 0}}
+    constraint = hg.JsonSchema(schema, on_unsupported="validate", registry=registry)
+    if valid:
+        constraint.parse(text)
+    else:
+        with pytest.raises(ValueError, match="not valid at"):
+            constraint.parse(text)
+
+
+def test_max_depth_is_not_dropped_in_silence(pair: tuple[Any, Any]) -> None:
+    model, tokenizer = pair
+    audit = hg.Guide(tokenizer, model).audit(hg.JsonSchema({"type": "object"}, max_depth=1))
+    assert not audit.ok
+    assert "max_depth" in str(audit)
