@@ -27,10 +27,11 @@ from ..errors import (
     Loss,
     UnsupportedConstraint,
 )
+from ..keywords import COUNTS
 from ..schema.pointers import drop
 from ..schema.prepare import blaming_the_schema, prepare
 from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
-from ..schema.walk import walk
+from ..schema.walk import leaves, walk
 from .base import CompiledConstraint
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
 # so a model that likes white space cannot go on for ever.
 FLEXIBLE_WHITESPACE = r"(\x20?|\n\x20{0,40}|\n\t{0,10})"
 # What its messages about limits have in common.
-_LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_", re.IGNORECASE)
+_LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_|max is", re.IGNORECASE)
 _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
+_UNSATISFIABLE = re.compile("no value satisfies|Unsatisfiable schema")
 _OPTIONS = re.compile(r"^%llguidance\s*", re.MULTILINE)
 _T = TypeVar("_T")
 
@@ -85,7 +87,13 @@ class LLGuidanceBackend:
         else:
             grammar = self._grammar(constraint)
         grammar = _unforced(grammar)
-        template = _Template(lambda: self._matcher(grammar), words(self.vocabulary.padded_size))
+        try:
+            template = _Template(lambda: self._matcher(grammar), words(self.vocabulary.padded_size))
+        except InvalidConstraint as error:
+            if isinstance(constraint, JsonSchema) and not _UNSATISFIABLE.search(str(error)):
+                # A valid schema: what it cannot do another backend may.
+                raise _unsupported("json_schema", str(error)) from error
+            raise
         return CompiledConstraint(
             constraint=constraint,
             backend=self.name,
@@ -130,12 +138,13 @@ class LLGuidanceBackend:
         # No \\uXXXX: an escaped letter would slip past a pattern, or spell a declared key a second time.
         options["json_allowed_escapes"] = 'nrbtf\\"'
         document = {} if schema is True else schema
-        return str(self._lib.LLMatcher.grammar_from_json_schema(document, overrides=options))
+        # As text: from a dict it takes no integer beyond 64 bits, not even in a description.
+        return str(self._lib.LLMatcher.grammar_from_json_schema(json.dumps(document), overrides=options))
 
     def _relaxed(self, constraint: JsonSchema) -> tuple[dict[str, Any] | bool, tuple[Loss, ...]]:
         """The schema without what llguidance does not enforce, and what that is."""
         schema, losses = prepare(constraint)
-        losses += _repeated_keys(schema) + _inexact_formats(schema)
+        losses += _repeated_keys(schema) + _inexact_formats(schema) + _unwritten(schema) + _rounded(schema)
         drop(schema, losses)
         while message := self._complaint(schema):
             found = self._culprits(schema, message)
@@ -300,12 +309,12 @@ def _unsupported(keyword: str, reason: str) -> UnsupportedConstraint:
 def _refused(message: str) -> Exception:
     """The exception for what the library says."""
     text = message.replace("<non-verbose/>", "").strip()
-    if _LIMIT.search(text):
-        return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")
     if "Unsatisfiable schema" in text:
         return InvalidConstraint(f"no value satisfies the JSON Schema: {text}")
     if keywords := _named_keywords(text):
         return _unsupported(", ".join(keywords), text)
+    if _LIMIT.search(text):
+        return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")
     if "InternalError" in text or "panic" in text:
         return BackendError(f"llguidance failed: {text}")
     return InvalidConstraint(f"llguidance cannot compile this: {text}")
@@ -329,6 +338,10 @@ _MESSAGES = {
     "circular references with sibling keys": ("$ref",),
     "regex parse error": ("pattern", "patternProperties"),
     "lookarounds not supported": ("pattern", "patternProperties"),
+    "are not disjoint": ("patternProperties",),
+    "Failed to generate regex for": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+    "'multipleOf' has too many digits": ("multipleOf",),
+    "Unknown format": ("format",),
 }
 
 
@@ -339,7 +352,7 @@ def _repeated_keys(schema: dict[str, Any] | bool) -> list[Loss]:
         for place in walk(schema)
         if isinstance(place.schema, dict)
         and place.schema.get("minProperties", 0) > 1
-        and place.schema.get("additionalProperties") is not False
+        and not (place.schema.get("additionalProperties") is False and not place.schema.get("patternProperties"))
         and place.schema["minProperties"] > len(place.schema.get("required", ()))
     ]
 
@@ -356,3 +369,52 @@ def _inexact_formats(schema: dict[str, Any] | bool) -> list[Loss]:
         and place.schema.get("format", "uri") not in _EXACT_FORMATS
         and "string" in place.schema.get("type", "string")
     ]
+
+
+# It writes and reads JSON strings with the short escapes alone, and would leave out what those cannot say.
+_UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
+
+
+def _unwritten(schema: dict[str, Any] | bool) -> list[Loss]:
+    """Fixed strings with control characters: values, and names of properties."""
+    reason = "llguidance does not write control characters"
+    losses = []
+    for place in walk(schema):
+        if isinstance(place.schema, dict):
+            losses += [
+                Loss(place.pointer, keyword, reason)
+                for keyword in ("const", "enum")
+                if any(isinstance(leaf, str) and _UNWRITABLE.search(leaf) for leaf in leaves(place.schema.get(keyword)))
+            ]
+            losses += [
+                Loss(f"{place.pointer}/properties", name, reason)
+                for name in place.schema.get("properties", ())
+                if _UNWRITABLE.search(name)
+            ]
+            losses += [
+                Loss(place.pointer, "required", reason)
+                for name in place.schema.get("required", ())
+                if _UNWRITABLE.search(name)
+            ][:1]
+    return losses
+
+
+_EXACT = 2**53  # it computes with doubles: integers beyond are rounded
+# multipleOf is exact, but narrow: beside multipleOf 0.25 it takes 98.50, and neither 98.5 nor 98.
+_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+
+
+def _rounded(schema: dict[str, Any] | bool) -> list[Loss]:
+    """Numbers that llguidance would take for others."""
+    losses = []
+    for place in walk(schema):
+        if isinstance(place.schema, dict):
+            integer = "integer" in place.schema.get("type", ())
+            for keyword in sorted(place.schema.keys() & (_NUMBERS | COUNTS | {"const", "enum"})):
+                exact_type = float if keyword in _NUMBERS and not integer else ()
+                if any(
+                    isinstance(leaf, (int, float)) and abs(leaf) > _EXACT and not isinstance(leaf, exact_type)
+                    for leaf in leaves(place.schema[keyword])
+                ):
+                    losses.append(Loss(place.pointer, keyword, "llguidance rounds integers beyond 2**53"))
+    return losses

@@ -26,6 +26,7 @@ from ..errors import CompileLimitExceeded, ConstraintError, InvalidConstraint, L
 from ..options import usable_cores
 from ..schema.prepare import blaming_the_schema, prepare
 from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
+from ..schema.walk import leaves
 from . import utf8
 from .base import CompiledConstraint
 from .json_subset import JsonSubset, Schema
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 MAX_WHITESPACE = 42
 # It compiles into this directly; nesting takes it minutes and tens of gigabytes, and it has no limit of its own.
 MAX_NESTING = 100
+_INT64 = 2**63 - 1
 _UNESCAPED = r'[^"\\\x00-\x1f]'
 
 
@@ -209,6 +211,10 @@ class _Subset(JsonSubset):
         "object": frozenset({"properties", "required", "additionalProperties"}),
     }
 
+    def writes(self, value: Any) -> bool:
+        """See ``JsonSubset.writes``."""
+        return all(not isinstance(leaf, int) or abs(leaf) <= _INT64 for leaf in leaves(value))
+
     def of_type(self, kind: str, schema: Schema, pointer: str) -> Schema:
         if kind == "string":
             return self._string(schema, pointer)
@@ -221,7 +227,10 @@ class _Subset(JsonSubset):
             return self._object(schema, pointer)
         if kind == "integer":
             for keyword, bound in list(schema.items()):
-                if int(bound) != bound:
+                if abs(bound) > _INT64:
+                    self.lose(pointer, keyword, "takes bounds of 64 bits only")
+                    del schema[keyword]
+                elif int(bound) != bound:
                     self.lose(pointer, keyword, "takes whole numbers only as bounds of integers")
                     del schema[keyword]
                 else:

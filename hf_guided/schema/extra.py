@@ -42,7 +42,7 @@ def close_objects(schema: dict[str, Any] | bool) -> None:
 def _must_stay_open(root: dict[str, Any] | bool) -> set[int]:
     """The ids of the schema objects that describe only a part of an object, wherever they are referred from."""
     found: set[int] = set()
-    todo = [(Place("", "", root), False)]
+    todo = [(place, False) for place in walk(root) if place.keyword in ("", "$ref")]
     while todo:
         place, partial = todo.pop()
         here = place.schema

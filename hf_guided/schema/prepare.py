@@ -9,6 +9,7 @@ from typing import Any
 
 from ..constraints import JsonSchema
 from ..errors import ConstraintError, InvalidConstraint, Loss
+from ..keywords import COUNTS
 from .extra import close_objects
 from .formats import spell_out
 from .pointers import local_target
@@ -35,6 +36,7 @@ def prepare(constraint: JsonSchema, *, alphabet: str = "") -> tuple[dict[str, An
     if constraint.max_depth is not None:
         losses.append(Loss("", "max_depth", "no engine bounds the depth of nesting yet; leave it out"))
     _check_references(schema)
+    _plain_words(schema)
     if constraint.extra == "forbid":
         close_objects(schema)
     spell_out(schema)
@@ -57,6 +59,17 @@ def blaming_the_schema(constraint: JsonSchema) -> Iterator[None]:
     except Exception:
         constraint.check()
         raise
+
+
+def _plain_words(schema: dict[str, Any] | bool) -> None:
+    """Take out what is no JSON Schema but an order to an engine, and write 2 for the 2.0 that engines refuse."""
+    for place in walk(schema):
+        if isinstance(place.schema, dict):
+            place.schema.pop("x-guidance", None)  # llguidance: "lenient" would drop keywords in silence
+            for keyword in COUNTS & place.schema.keys():
+                count = place.schema[keyword]
+                if isinstance(count, float) and count.is_integer():
+                    place.schema[keyword] = int(count)
 
 
 def _plain_patterns(schema: dict[str, Any] | bool, alphabet: str) -> list[Loss]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from urllib.parse import unquote
+
 from ..keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
+from .pointers import local_target
 
 
 class Place(NamedTuple):
@@ -13,7 +16,7 @@ class Place(NamedTuple):
 
     Args:
         pointer: JSON pointer from the root; "" is the root itself.
-        keyword: the keyword that holds it; "" for the root.
+        keyword: the keyword that holds it; "" for the root, "$ref" for one found only by following a reference.
         schema: the schema there, the very object of the document.
     """
 
@@ -23,13 +26,28 @@ class Place(NamedTuple):
 
 
 def walk(schema: dict[str, Any] | bool) -> Iterator[Place]:
-    """All schemas of a document, the outer before the inner; references are not followed."""
+    """All schemas of a document, the outer before the inner, each once.
+
+    What a reference names is a schema even where no keyword holds it (``#/components/schemas/x``): such ones follow
+    at the end.
+    """
     todo = [Place("", "", schema)]
+    refs: list[str] = []
+    seen: set[str] = set()
     while todo:
         place = todo.pop()
-        yield place
-        if isinstance(place.schema, dict):
+        if place.pointer not in seen:
+            seen.add(place.pointer)
+            yield place
             todo.extend(reversed(list(children(place))))
+            ref = place.schema.get("$ref") if isinstance(place.schema, dict) else None
+            if isinstance(ref, str):
+                refs.append(ref)
+        while refs and not todo:
+            ref = refs.pop(0)
+            target = local_target(schema, ref)
+            if isinstance(target, (dict, bool)):
+                todo.append(Place(unquote(ref[1:]), "$ref", target))
 
 
 def children(place: Place) -> Iterator[Place]:
@@ -52,3 +70,16 @@ def children(place: Place) -> Iterator[Place]:
 def escape(token: str) -> str:
     """One token of a JSON pointer (RFC 6901)."""
     return token.replace("~", "~0").replace("/", "~1")
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """The strings, numbers ... in a JSON value, the names in its objects among them."""
+    todo = [value]
+    while todo:
+        here = todo.pop()
+        if isinstance(here, dict):
+            todo += [*here.keys(), *here.values()]
+        elif isinstance(here, list):
+            todo += here
+        else:
+            yield here

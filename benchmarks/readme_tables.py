@@ -1,0 +1,68 @@
+"""Writes the README's tables from the rows in results/, so that no number in it is typed by hand.
+
+python -m benchmarks.readme_tables
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LIBRARIES = ("xgrammar.contrib.hf", "outlines", "lm-format-enforcer", "hf-guided")
+
+Row = dict[str, str]
+
+
+def rows_of(name: str) -> list[Row]:
+    with (ROOT / "benchmarks" / "results" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def machine(row: Row) -> str:
+    """What the rows were measured on."""
+    versions = ", ".join(f"{name} {row[name]}" for name in ("torch", "transformers", "xgrammar", "llguidance"))
+    return f"{row['hardware']}, Python {row['python']}, {versions}, {row['date']}"
+
+
+def modes_table(rows: list[Row]) -> str:
+    verdicts = {(row["mode"], row["library"]): row for row in rows}
+    lines = [f"| mode | {' | '.join(LIBRARIES)} |", "| --- " * (len(LIBRARIES) + 1) + "|"]
+    for mode in dict.fromkeys(row["mode"] for row in rows):
+        cells = [verdicts[mode, library] for library in LIBRARIES]
+        shown = [f"{cell['verdict']}: {cell['detail']}" if cell["detail"] else cell["verdict"] for cell in cells]
+        lines.append(f"| {mode} | {' | '.join(shown)} |")
+    peers = ", ".join(f"{name} {rows[0][name]}" for name in ("outlines", "lm-format-enforcer"))
+    return "\n".join([*lines, "", f"{machine(rows[0])}, {peers}."])
+
+
+def processor_table(rows: list[Row]) -> str:
+    lines = [
+        "| batch | white space | processor | median ms | p20 - p80 ms | ratio | CPU time ratio | outside the engine |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        outside = f"{float(row['outside_engine']):.1%}" if row["outside_engine"] else ""
+        lines.append(
+            f"| {row['batch']} | {row['whitespace']} | {row['side']} | {float(row['p50_ms']):.3f} "
+            f"| {float(row['p20_ms']):.3f} - {float(row['p80_ms']):.3f} | {float(row['ratio']):.2f} "
+            f"| {float(row['cpu_ratio']):.2f} | {outside} |"
+        )
+    return "\n".join([*lines, "", f"{machine(rows[0])}; {rows[0]['threads']} torch thread."])
+
+
+def main() -> None:
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    tables = {"bench_modes": modes_table(rows_of("modes")), "bench_processor": processor_table(rows_of("processor"))}
+    for name, table in tables.items():
+        pattern = re.compile(rf"(<!-- {name}: the table.*?-->\n).*?(<!-- {name}: end -->)", re.DOTALL)
+        text, found = pattern.subn(lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", text)
+        if found != 1:
+            raise SystemExit(f"README.md: expected one place for {name}, found {found}")
+    readme.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
