@@ -30,9 +30,7 @@ def modes_table(rows: list[Row]) -> str:
     verdicts = {(row["mode"], row["library"]): row for row in rows}
     lines = [f"| mode | {' | '.join(LIBRARIES)} |", "| --- " * (len(LIBRARIES) + 1) + "|"]
     for mode in dict.fromkeys(row["mode"] for row in rows):
-        cells = [verdicts[mode, library] for library in LIBRARIES]
-        shown = [f"{cell['verdict']}: {cell['detail']}" if cell["detail"] else cell["verdict"] for cell in cells]
-        lines.append(f"| {mode} | {' | '.join(shown)} |")
+        lines.append(f"| {mode} | {' | '.join(verdicts[mode, library]['verdict'] for library in LIBRARIES)} |")
     peers = ", ".join(f"{name} {rows[0][name]}" for name in ("outlines", "lm-format-enforcer"))
     return "\n".join([*lines, "", f"{machine(rows[0])}, {peers}."])
 

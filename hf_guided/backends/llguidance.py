@@ -311,10 +311,10 @@ def _refused(message: str) -> Exception:
     text = message.replace("<non-verbose/>", "").strip()
     if "Unsatisfiable schema" in text:
         return InvalidConstraint(f"no value satisfies the JSON Schema: {text}")
-    if keywords := _named_keywords(text):
-        return _unsupported(", ".join(keywords), text)
     if _LIMIT.search(text):
         return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")
+    if keywords := _named_keywords(text):
+        return _unsupported(", ".join(keywords), text)
     if "InternalError" in text or "panic" in text:
         return BackendError(f"llguidance failed: {text}")
     return InvalidConstraint(f"llguidance cannot compile this: {text}")
@@ -409,12 +409,9 @@ def _rounded(schema: dict[str, Any] | bool) -> list[Loss]:
     losses = []
     for place in walk(schema):
         if isinstance(place.schema, dict):
-            integer = "integer" in place.schema.get("type", ())
+            # A float as it stands is exact; as a bound of integers it is not.
+            kinds = (int, float) if "integer" in place.schema.get("type", ()) else (int,)
             for keyword in sorted(place.schema.keys() & (_NUMBERS | COUNTS | {"const", "enum"})):
-                exact_type = float if keyword in _NUMBERS and not integer else ()
-                if any(
-                    isinstance(leaf, (int, float)) and abs(leaf) > _EXACT and not isinstance(leaf, exact_type)
-                    for leaf in leaves(place.schema[keyword])
-                ):
+                if any(isinstance(leaf, kinds) and abs(leaf) > _EXACT for leaf in leaves(place.schema[keyword])):
                     losses.append(Loss(place.pointer, keyword, "llguidance rounds integers beyond 2**53"))
     return losses

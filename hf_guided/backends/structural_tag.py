@@ -7,13 +7,14 @@ from typing import Any
 
 from ..errors import Loss
 from ..schema.walk import escape
+from ..tool_calls import TOOL_WHITESPACE
 
 Reduce = Callable[[Any], tuple[Any, Sequence[Loss]]]
 _SCHEMA_FORMATS = ("json_schema", "qwen_xml_parameter")
 
 
 def reduce_schemas(tag: dict[str, Any], reduce: Reduce) -> list[Loss]:
-    """Replace every schema in a structural tag by what of it is enforced, in place.
+    """Replace every schema in a structural tag by what of it is enforced, and bound its white space, in place.
 
     Args:
         tag: the structural tag; formats of XML style keep their schema as it is, since ``reduce`` speaks JSON.
@@ -44,3 +45,5 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
         losses += [Loss(f"{pointer}/{name}{loss.pointer}", loss.keyword, loss.reason) for loss in lost]
         if older or value.get("style", "json") == "json" and value["type"] == "json_schema":
             value[name] = reduced
+        if not older and value["type"] == "json_schema" and value.get("max_whitespace_cnt") is None:
+            value["max_whitespace_cnt"] = TOOL_WHITESPACE  # else a model that likes white space goes on for ever
