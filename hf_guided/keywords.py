@@ -18,9 +18,7 @@ HOLDS_SCHEMA = frozenset(
 HOLDS_SCHEMA_LIST = frozenset("allOf anyOf items oneOf prefixItems".split())  # `items` was a list before 2020-12
 HOLDS_SCHEMA_MAP = frozenset("$defs definitions dependencies dependentSchemas patternProperties properties".split())
 
-COUNTS = frozenset(
-    "maxContains maxItems maxLength maxProperties minContains minItems minLength minProperties".split()
-)
+COUNTS = frozenset("maxContains maxItems maxLength maxProperties minContains minItems minLength minProperties".split())
 """Their values are counts: 2.0 means 2."""
 
 ASSERTIONS = frozenset(

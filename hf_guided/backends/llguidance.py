@@ -399,7 +399,7 @@ def _unwritten(schema: dict[str, Any] | bool) -> list[Loss]:
     return losses
 
 
-_EXACT = 2**53  # it computes with doubles: integers beyond are rounded
+_EXACT = 2**53  # it computes with doubles: numbers beyond are rounded
 # multipleOf is exact, but narrow: beside multipleOf 0.25 it takes 98.50, and neither 98.5 nor 98.
 _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 
@@ -409,9 +409,10 @@ def _rounded(schema: dict[str, Any] | bool) -> list[Loss]:
     losses = []
     for place in walk(schema):
         if isinstance(place.schema, dict):
-            # A float as it stands is exact; as a bound of integers it is not.
-            kinds = (int, float) if "integer" in place.schema.get("type", ()) else (int,)
+            integer = "integer" in place.schema.get("type", ())
             for keyword in sorted(place.schema.keys() & (_NUMBERS | COUNTS | {"const", "enum"})):
+                # Only as a bound of numbers is a float exact: written, it can come out as its neighbour.
+                kinds = (int,) if keyword in _NUMBERS and not integer else (int, float)
                 if any(isinstance(leaf, kinds) and abs(leaf) > _EXACT for leaf in leaves(place.schema[keyword])):
-                    losses.append(Loss(place.pointer, keyword, "llguidance rounds integers beyond 2**53"))
+                    losses.append(Loss(place.pointer, keyword, "llguidance rounds numbers beyond 2**53"))
     return losses

@@ -23,6 +23,7 @@ from torch import Tensor
 from ..bitmask import words
 from ..constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, ConstraintError, InvalidConstraint, Loss, UnsupportedConstraint
+from ..keywords import COUNTS
 from ..options import usable_cores
 from ..schema.prepare import blaming_the_schema, prepare
 from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
@@ -40,6 +41,7 @@ MAX_WHITESPACE = 42
 # It compiles into this directly; nesting takes it minutes and tens of gigabytes, and it has no limit of its own.
 MAX_NESTING = 100
 _INT64 = 2**63 - 1
+_MAX_COUNT = 10**15
 _UNESCAPED = r'[^"\\\x00-\x1f]'
 
 
@@ -216,6 +218,10 @@ class _Subset(JsonSubset):
         return all(not isinstance(leaf, int) or abs(leaf) <= _INT64 for leaf in leaves(value))
 
     def of_type(self, kind: str, schema: Schema, pointer: str) -> Schema:
+        for keyword in sorted(COUNTS & schema.keys()):
+            if schema[keyword] > _MAX_COUNT:
+                self.lose(pointer, keyword, f"counts to {_MAX_COUNT} only")
+                del schema[keyword]
         if kind == "string":
             return self._string(schema, pointer)
         if kind == "array":

@@ -29,7 +29,7 @@ def prepare(constraint: JsonSchema, *, alphabet: str = "") -> tuple[dict[str, An
         not be put into plain words (they are still in the schema).
 
     Raises:
-        InvalidConstraint: a ``$ref`` inside the document leads nowhere.
+        InvalidConstraint: a ``$ref`` inside the document leads nowhere, or only back to itself.
     """
     schema = constraint.schema
     losses = []
@@ -87,8 +87,16 @@ def _plain_patterns(schema: dict[str, Any] | bool, alphabet: str) -> list[Loss]:
 
 def _check_references(schema: dict[str, Any] | bool) -> None:
     for place in walk(schema):
-        ref = place.schema.get("$ref") if isinstance(place.schema, dict) else None
-        if isinstance(ref, str) and (ref == "#" or ref.startswith("#/")) and local_target(schema, ref) is None:
-            raise InvalidConstraint(
-                f"the JSON Schema refers to {ref!r} at {place.pointer or '/'}, which does not exist"
-            )
+        here: Any = place.schema
+        passed = []
+        while isinstance(here, dict) and isinstance(ref := here.get("$ref"), str) and f"{ref}/".startswith("#/"):
+            if ref in passed:
+                raise InvalidConstraint(
+                    f"the JSON Schema refers to {ref!r} at {place.pointer or '/'}, which only refers back to itself"
+                )
+            passed.append(ref)
+            here = local_target(schema, ref)
+            if here is None:
+                raise InvalidConstraint(
+                    f"the JSON Schema refers to {ref!r} at {place.pointer or '/'}, which does not exist"
+                )

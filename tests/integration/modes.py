@@ -199,7 +199,7 @@ class Stage:
         generator = torch.Generator().manual_seed(1)
         head = draft.lm_head.weight.data
         head += 0.1 * torch.randn(head.shape, generator=generator)
-        return _drafting(draft)
+        return drafting(draft)
 
     @cached_property
     def foreign_tokenizer(self) -> PreTrainedTokenizerBase:
@@ -209,12 +209,12 @@ class Stage:
     @cached_property
     def foreign_draft(self) -> LlamaForCausalLM:
         """A draft model with the foreign tokenizer."""
-        return _drafting(models.llama(self.foreign_tokenizer, seed=2))
+        return drafting(models.llama(self.foreign_tokenizer, seed=2))
 
     @cached_property
     def pruned_foreign_draft(self) -> LlamaForCausalLM:
         """The same for sampling, where transformers cuts the head down, once and in place, to the tokens both have."""
-        return _drafting(models.llama(self.foreign_tokenizer, seed=2))
+        return drafting(models.llama(self.foreign_tokenizer, seed=2))
 
     @cached_property
     def encoder_decoder(self) -> T5ForConditionalGeneration:
@@ -238,7 +238,8 @@ class Stage:
         return torch.tensor(self.guide.vocabulary.encode_bytes(text.encode()))
 
 
-def _drafting(model: LlamaForCausalLM) -> LlamaForCausalLM:
+def drafting(model: PreTrainedModel) -> PreTrainedModel:
+    """The model, made to draft five tokens however unsure it is."""
     model.generation_config.num_assistant_tokens = 5
     model.generation_config.num_assistant_tokens_schedule = "constant"
     model.generation_config.assistant_confidence_threshold = 0.0

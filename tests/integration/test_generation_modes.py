@@ -5,6 +5,7 @@ The models are random and hot, so nothing but the mask keeps them in the languag
 
 from __future__ import annotations
 
+import copy
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from tests.integration.modes import (
     Outputs,
     Stage,
     by_regex,
+    drafting,
     guided,
     ragged,
     read,
@@ -218,6 +220,22 @@ def test_same_tokens_as_plain_greedy(mode: str, kind: Kind, demo_stage: Stage) -
         assert torch.equal(plain_greedy(stage, kind, ids, **SAME_AS_GREEDY[mode](stage)), expected)
 
 
+@pytest.mark.parametrize("kind", KINDS[:3], ids=str)
+def test_assisted_encoder_decoder_gives_the_same_tokens(kind: Kind, demo_stage: Stage) -> None:
+    """Drafts are thrown away back to the decoder's start token, which is no part of the answer."""
+    stage = demo_stage
+    double = copy.deepcopy(stage.encoder_decoder).double()
+    draft = drafting(copy.deepcopy(double))
+    head = draft.lm_head.weight.data
+    head += 0.3 * torch.randn(head.shape, generator=torch.Generator().manual_seed(0))
+    for seed in range(5):
+        outputs = [
+            guided(stage, kind, stage.prompts(1, seed), model=double, **GREEDY, **assistant)
+            for assistant in ({}, {"assistant_model": draft})
+        ]
+        assert outputs[0][0].token_ids == outputs[1][0].token_ids
+
+
 def test_scores_handed_in_are_never_written(demo_stage: Stage) -> None:
     """Candidates are checked on one shared tensor of ones: a mask written into it would forbid ever more tokens."""
     stage, kind = demo_stage, KINDS[3]
@@ -279,8 +297,9 @@ def test_logits_stay_raw_and_scores_are_their_own(demo_stage: Stage) -> None:
 
 def test_beams_of_different_prompts_keep_to_their_own_constraint(demo_stage: Stage) -> None:
     stage = demo_stage
-    asked = [hg.Regex("[a-f]{2,9}"), hg.Regex("[0-9]{2,9}"), hg.Regex("[A-F]{2,9}")]
-    ids = stage.prompts(1, seed=0).expand(3, -1)  # one prompt for all, so that only the place tells whose beam it is
+    # Beams of different prompts write the same tokens; only their places tell which constraint is theirs.
+    asked = [hg.Regex(f"[ab]{{2,9}}{digit}") for digit in "123"]
+    ids = stage.prompts(1, seed=0).expand(3, -1)
     torch.manual_seed(0)
     output = stage.model.generate(
         ids,

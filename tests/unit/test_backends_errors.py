@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from hf_guided.backends import lm_format_enforcer, xgrammar
+from hf_guided.backends import llguidance, lm_format_enforcer, xgrammar
 from hf_guided.bitmask import allocate_bitmask
+from hf_guided.compiler import Compiler
 from hf_guided.constraints import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
 from tests.property.strategies import BACKENDS, allowed, backend, tiny
@@ -128,6 +129,31 @@ def test_lost_keywords_have_their_pointers_and_are_dropped_only_when_asked(name)
         ({"type": "object", "minProperties": 2}, "", "minProperties"),
         ({"items": {"type": "string", "pattern": "(?!a)b"}}, "/items", "pattern"),
         ({"$ref": "https://example.com/other"}, "", "$ref"),
+        ({"const": "\u0002x"}, "", "const"),
+        ({"items": {"enum": [{"b": ["a\u0001b"]}]}}, "/items", "enum"),
+        ({"const": {"\u007f": 1}}, "", "const"),
+        ({"properties": {"\u0001a": {}}}, "/properties", "\u0001a"),
+        ({"required": ["\u0001a"]}, "", "required"),
+        ({"type": "integer", "minimum": 2**53 + 1}, "", "minimum"),
+        ({"type": "integer", "maximum": 1e30}, "", "maximum"),
+        ({"const": [2**63]}, "", "const"),
+        ({"const": float(2**70)}, "", "const"),
+        ({"type": "number", "exclusiveMaximum": 2**70}, "", "exclusiveMaximum"),
+        ({"type": "string", "maxLength": 2**70}, "", "maxLength"),
+        ({"type": "number", "maximum": 1e300}, "", "maximum"),
+        ({"type": "number", "multipleOf": 1e-30}, "", "multipleOf"),
+        ({"patternProperties": {"^a": {"const": 1}, "b$": {"const": 1}}}, "", "patternProperties"),
+        (
+            {"patternProperties": {"^[ab]$": {}}, "additionalProperties": False, "minProperties": 2},
+            "",
+            "minProperties",
+        ),
+        ({"items": {"x-guidance": {"lenient": True}, "uniqueItems": True}}, "/items", "uniqueItems"),
+        (
+            {"$ref": "#/components/P", "components": {"P": {"type": "string", "format": "unknown"}}},
+            "/components/P",
+            "format",
+        ),
     ],
 )
 def test_more_losses_of_llguidance(schema, pointer, keyword):
@@ -147,6 +173,9 @@ def test_more_losses_of_llguidance(schema, pointer, keyword):
         ({"type": "object", "patternProperties": {"^a": {}}}, {"patternProperties"}),
         ({"type": "array", "contains": {"const": 1}}, {"contains"}),
         ({"anyOf": [{"type": "string"}], "maxLength": 2}, {"anyOf"}),
+        ({"enum": [1, [2**63]]}, {"enum"}),
+        ({"type": "integer", "minimum": -(2**63) - 1, "maximum": 2**63}, {"minimum", "maximum"}),
+        ({"type": "string", "maxLength": 2**70}, {"maxLength"}),
     ],
 )
 def test_what_xgrammar_would_drop_in_silence_is_a_loss(schema, lost):
@@ -240,3 +269,58 @@ def test_a_part_that_nothing_satisfies_is_a_loss(name):
     schema = {"type": "object", "properties": {"a": {"type": "null", "enum": [1]}, "b": {"type": "null"}}}
     (loss,) = backend(name, tiny()).losses(JsonSchema(schema))
     assert (loss.pointer, loss.keyword) == ("/properties/a", "enum")
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "wrong"),
+    [
+        ("\u0002x", r'"\u0002x"', '"x"'),
+        ({"a\u007f": 1}, r'{"a\u007f":1}', '{"a":1}'),
+        (2**53 + 1, str(2**53 + 1), str(2**53)),
+    ],
+)
+def test_values_that_llguidance_would_change_go_to_xgrammar(value, text, wrong):
+    compiled = Compiler(tiny()).compile(JsonSchema({"const": value}))
+    assert compiled.backend == "xgrammar"
+    assert _takes_text(compiled, text)
+    assert not _takes_text(compiled, wrong)
+
+
+@pytest.mark.parametrize(("value", "text"), [("a\tb\u0080", '"a\\tb\u0080"'), (2**53, str(2**53)), (0.5, "0.5")])
+def test_values_that_llguidance_writes_right_are_no_losses(value, text):
+    constraint = JsonSchema({"const": value, "default": 2**80})
+    assert tuple(backend("llguidance", tiny()).losses(constraint)) == ()
+    assert _takes_text(backend("llguidance", tiny()).compile(constraint), text)
+
+
+def test_a_valid_schema_that_llguidance_fails_on_is_unsupported_and_not_wrong(monkeypatch):
+    # Whatever else it may say of a valid schema, another backend gets its turn.
+    message = "something nobody has seen yet"
+    monkeypatch.setattr(llguidance.LLGuidanceBackend, "_matcher", _raise(llguidance._refused(message)))
+    compiler = Compiler(tiny())
+    with pytest.raises(UnsupportedConstraint, match=message):
+        compiler.compile(JsonSchema({"type": "null"}), "llguidance")
+    assert compiler.compile(JsonSchema({"type": "null"})).backend == "xgrammar"
+    with pytest.raises(InvalidConstraint, match=message):
+        compiler.compile(Regex("a"), "llguidance")
+
+
+def test_a_full_row_is_a_limit():
+    # Each name that may come next takes places in the parser's row.
+    schema = {"type": "object", "properties": {f"p{i}": {"type": "null"} for i in range(600)}}
+    matcher = backend("llguidance", tiny()).compile(JsonSchema(schema)).matcher()
+    with pytest.raises(CompileLimitExceeded, match="max is 2000"):
+        for token_id in tiny().encode_bytes(b"{}"):
+            matcher.accept_token(token_id)
+
+
+def _raise(error):
+    def raising(*args):
+        raise error
+
+    return raising
+
+
+def _takes_text(compiled, text: str) -> bool:
+    matcher = compiled.matcher()
+    return all(map(matcher.accept_token, tiny().encode_bytes(text.encode()))) and matcher.is_completed()

@@ -8,6 +8,7 @@ import pytest
 
 import hf_guided as hg
 from hf_guided.compiler import Compiler
+from hf_guided.tool_calls import TOOL_WHITESPACE
 from tests import toy
 
 
@@ -49,3 +50,11 @@ def test_schema_of_an_argument_is_enforced(compiler: Compiler, value: str, allow
     matcher = compiler.compile(tool_calls({"type": "string", "pattern": "^a.?$"})).matcher()
     text = f'<tool_call>\n{{"name": "f", "arguments": {{"a": {value}}}}}\n</tool_call>'.encode()
     assert (matcher.validate_tokens(list(text)) == len(text)) is allowed
+
+
+@pytest.mark.parametrize(("asked", "most"), [({}, TOOL_WHITESPACE), ({"max_whitespace_cnt": 3}, 3)])
+def test_white_space_in_a_tag_is_bounded(compiler: Compiler, asked: dict[str, int], most: int) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"]}
+    tag = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema, **asked}}
+    matcher = compiler.compile(hg.StructuralTag(tag)).matcher()
+    assert matcher.validate_tokens(list(b"{" + b" " * 300)) == 1 + most

@@ -10,6 +10,7 @@ import pytest
 
 from hf_guided.constraints import JsonSchema
 from hf_guided.errors import InvalidConstraint
+from hf_guided.schema.audit import audit
 from hf_guided.schema.extra import close_objects
 from hf_guided.schema.formats import FORMATS, spell_out
 from hf_guided.schema.prepare import prepare
@@ -108,6 +109,14 @@ def test_a_reference_to_nowhere_is_refused():
         prepare(JsonSchema({"items": {"$ref": "#/$defs/x"}}))
 
 
+@pytest.mark.parametrize(
+    "schema", [{"$ref": "#"}, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}]
+)
+def test_a_reference_that_only_leads_back_is_refused(schema):
+    with pytest.raises(InvalidConstraint, match="which only refers back to itself"):
+        prepare(JsonSchema(schema))
+
+
 def test_the_walk_finds_schemas_and_nothing_else():
     schema = {
         "properties": {"a/b": {"const": {"type": "x"}}, "properties": True},
@@ -124,3 +133,32 @@ def test_the_walk_finds_schemas_and_nothing_else():
         ("/dependencies/c", "dependencies"),
         ("/dependencies/c/not", "not"),
     ]
+
+
+def test_what_a_reference_names_is_a_schema_wherever_it_stands():
+    node = {"properties": {"next": {"$ref": "#/components/a~1b"}, "day": {"type": "string", "format": "date"}}}
+    schema = {"$ref": "#/components/c", "components": {"a/b": node, "c": {"$ref": "#/components/a~1b"}, "unused": {}}}
+    assert [(place.pointer, place.keyword) for place in walk(schema)] == [
+        ("", ""),
+        ("/components/c", "$ref"),
+        ("/components/a~1b", "$ref"),
+        ("/components/a~1b/properties/next", "properties"),
+        ("/components/a~1b/properties/day", "properties"),
+    ]
+    prepared = prepare(JsonSchema(schema))[0]["components"]["a/b"]
+    assert prepared["additionalProperties"] is False
+    assert "format" not in prepared["properties"]["day"]
+    rows = audit(JsonSchema(schema), "llguidance", "", ()).rows
+    assert "/components/a~1b/properties/day/format" in {row.pointer for row in rows}
+
+
+def test_parts_of_objects_stay_open_behind_references_too():
+    schema = {"$ref": "#/components/a", "components": {"a": {"allOf": [OBJECT, {"properties": {"b": {}}}]}}}
+    assert prepare(JsonSchema(schema))[0] == schema
+
+
+def test_orders_to_engines_are_taken_out_and_counts_are_integers():
+    schema = {"x-guidance": {"lenient": True}, "properties": {"x-guidance": {"minLength": 2.0, "x-guidance": {}}}}
+    prepared = prepare(JsonSchema(schema, extra="allow"))[0]
+    assert prepared == {"properties": {"x-guidance": {"minLength": 2}}}
+    assert isinstance(prepared["properties"]["x-guidance"]["minLength"], int)
