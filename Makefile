@@ -1,4 +1,5 @@
-# make demo | make test | make check. Each makes the environment it needs first: Python 3.10 or newer with venv is enough.
+# make demo | make test | make check (also: test-all, format). Each makes the environment it needs first: Python 3.10 or
+# newer with venv is enough.
 #   PYTHON  what makes the environment            (default python3)
 #   VENV    where it stands; may exist already    (default .venv)
 
@@ -7,7 +8,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.hf-guided-ready
 
-.PHONY: demo test check format
+.PHONY: demo test test-all check format
 
 demo: $(READY)
 	$(BIN)/hf-guided demo
@@ -15,6 +16,10 @@ demo: $(READY)
 # Two processes with one thread each: the models are tiny, and threads that wait for one another make them crawl.
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# Those too that take minutes.
+test-all: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow or not slow"
 
 check: $(READY)
 	$(BIN)/ruff format --check
