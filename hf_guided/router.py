@@ -97,7 +97,7 @@ def _reason(name: str, losses: tuple[Loss, ...], asked: str, considered: list[tu
 
 def _unsupported(constraint: Constraint, considered: list[tuple[str, tuple[Loss, ...]]]) -> UnsupportedConstraint:
     names = ", ".join(name for name, _ in considered)
-    step = "name another backend"
+    step = "change what is lost, or name another engine with backend="
     if constraint.kind == "json_schema":
         step = 'change the schema, name another backend, or pass on_unsupported="validate" or "warn"'
     return UnsupportedConstraint(

@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import BatchSizeError
 from .row import Row, RowState
 
 TokenIds = NDArray[np.int64]
@@ -109,8 +110,13 @@ class _Stream:
             return ()
         if length == last + 1 and np.array_equal(ids[:, :-1], self._ids):  # the common case: plain loops
             return self._step(ids, self.rows)
-        parents = self._parents(ids)
+        parents = self._parents(ids, self._group_size)
         if parents is None:
+            if length == last + 1 and self._parents(ids, rows) is not None:
+                raise BatchSizeError(
+                    f"a beam moved to a row with another constraint: {rows // self._group_size} constraints were given "
+                    f"for {rows} rows, but fewer prompts; pass one constraint per prompt, not per beam"
+                )
             return None
         if length <= last and not self._rewind_is_ours(ids, parents):
             return None
@@ -138,13 +144,13 @@ class _Stream:
             return ()
         return [i for i, token_id in enumerate(ids[:, -1].tolist()) if not rows[i].advance(token_id)]
 
-    def _parents(self, ids: TokenIds) -> list[int] | None:
-        """For each row, which old row begins with all of its tokens but the last; None if one has no such row."""
+    def _parents(self, ids: TokenIds, group_size: int) -> list[int] | None:
+        """For each row, which old row of its group begins with all of its tokens but the last; None if one has none."""
         known = max(ids.shape[1] - 1, self.prompt_length)
         places: dict[tuple[int, bytes], int] = {}
         for i, old in enumerate(self._ids[:, :known]):
-            places.setdefault((i // self._group_size, old.tobytes()), i)
-        found = [places.get((i // self._group_size, new.tobytes()), -1) for i, new in enumerate(ids[:, :known])]
+            places.setdefault((i // group_size, old.tobytes()), i)
+        found = [places.get((i // group_size, new.tobytes()), -1) for i, new in enumerate(ids[:, :known])]
         return None if -1 in found else found
 
     def _rewind_is_ours(self, ids: TokenIds, parents: list[int]) -> bool:

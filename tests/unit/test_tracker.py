@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hf_guided.errors import BatchSizeError
 from hf_guided.row import Row, RowState
 from hf_guided.tracker import RowTracker
 from tests.toy import compiled_set, letters
@@ -93,6 +94,16 @@ def test_past_a_rejected_draft_that_broke_the_grammar(watched: Watched) -> None:
     watched([A, A, A])
     (row,) = watched([A, B])
     assert (watched.begun, text(row), row.state) == (1, b"ab", RowState.OPEN)
+
+
+def test_beam_that_crosses_into_another_constraint_is_an_error() -> None:
+    """One constraint per beam instead of one per prompt: told as soon as a beam moves."""
+    other = compiled_set(VOCABULARY, "ba", "bb")
+    tracker = RowTracker(lambda rows: ([Row(LANGUAGE.matcher()), Row(other.matcher())], 1), lambda *_: None)
+    tracker.update(np.array([PROMPT, PROMPT], dtype=np.int64))
+    tracker.update(np.array([[*PROMPT, A], [*PROMPT, B]], dtype=np.int64))
+    with pytest.raises(BatchSizeError, match="one constraint per prompt, not per beam"):
+        tracker.update(np.array([[*PROMPT, A, B], [*PROMPT, A, A]], dtype=np.int64))
 
 
 def test_permuted_and_doubled_beams(watched: Watched) -> None:
