@@ -87,18 +87,20 @@ def judge(stage: Stage, kind: Kind, results: Outputs) -> None:
 
 
 def cell(mode: Mode, kind: Kind, vocabulary: str) -> Any:
-    """Fifty calls of one row each take long: of those, every test run meets some kinds, and ``-m slow`` the others."""
+    """Fifty calls of one row each take long, and so do grammars that loop over 131,072 tokens.
+
+    Every test run meets some kinds of such modes, ``-m slow`` the others.
+    """
     foreign, alone = (mode.name.startswith(name) for name in ("foreign", ("foreign", "assisted", "prompt_lookup")))
-    slow = (foreign and kind.name not in ("regex", "choice")) or (
-        alone and vocabulary == "tekken" and kind.name != "regex"
-    )
-    # Greedy beams of this random encoder-decoder seldom end in a recursive grammar: too few outputs in any short time.
-    slow |= mode.name == "encoder_decoder_beams" and vocabulary == "tekken" and kind.name == "gbnf"
+    slow = foreign and kind.name not in ("regex", "choice")
+    if vocabulary == "tekken":
+        slow |= alone and kind.name != "regex"
+        slow |= mode.name.startswith("encoder_decoder") and kind.name in ("gbnf", "lark")
     return pytest.param(mode, kind, vocabulary, id=f"{mode}-{kind}-{vocabulary}", marks=[pytest.mark.slow] * slow)
 
 
 def record_cell(mode: Mode, vocabulary: str) -> Any:
-    slow = vocabulary == "tekken" and mode.name not in ("sampling", "beams")
+    slow = vocabulary == "tekken" and mode.name != "beams"
     return pytest.param(mode, vocabulary, id=f"{mode}-{vocabulary}", marks=[pytest.mark.slow] * slow)
 
 
@@ -126,9 +128,9 @@ def test_finished_records_are_in_the_language(mode: Mode, vocabulary: str) -> No
 
 # Languages of two to four texts, with fewer texts than a beam search has beams.
 TINY = [
-    Kind("choice", ["yes", "no"], lambda text: check_in(text, "yes", "no"), "yes", "y", "y"),
-    Kind("regex", hg.Regex("[ab]c?"), by_regex("[ab]c?"), "a", "a", "c"),
-    Kind("schema", {"enum": [1, True]}, lambda text: check_in(text.strip(), "1", "true"), "1", "1", " "),
+    Kind("choice", ["yes", "no"], lambda text: check_in(text, "yes", "no"), "yes", "y", "y", 8),
+    Kind("regex", hg.Regex("[ab]c?"), by_regex("[ab]c?"), "a", "a", "c", 8),
+    Kind("schema", {"enum": [1, True]}, lambda text: check_in(text.strip(), "1", "true"), "1", "1", " ", 8),
 ]
 
 
@@ -179,7 +181,7 @@ def test_more_beams_than_the_language_has_texts(kind: Kind, kwargs: dict[str, An
 def test_dead_beams_are_told_from_finished_ones(early_stopping: bool | str, demo_stage: Stage) -> None:
     """Asked for six different beams of a language of two texts: dead ones come back too, and say so."""
     options = ["yes", "no"]
-    kind = Kind("choice", options, lambda text: check_in(text, *options), "yes", "y", "y")
+    kind = Kind("choice", options, lambda text: check_in(text, *options), "yes", "y", "y", 8)
     results = guided(
         demo_stage,
         kind,
