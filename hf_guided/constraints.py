@@ -148,6 +148,10 @@ class JsonSchema(Constraint):
         Raises:
             InvalidConstraint: with the JSON pointer of the first thing that is wrong.
         """
+        _ = self._is_valid
+
+    @cached_property
+    def _is_valid(self) -> bool:
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import Draft202012Validator, validator_for
 
@@ -159,6 +163,7 @@ class JsonSchema(Constraint):
             raise InvalidConstraint(f"not a valid JSON Schema, at {pointer}: {error.message}") from None
         except RecursionError:
             raise InvalidConstraint("the JSON Schema is nested too deeply; flatten it with $defs and $ref") from None
+        return True
 
     def parse(self, text: str) -> Any:
         """The JSON value, or an instance of the type this was made from.

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .backends.base import CompiledConstraint
+from .bitmask import allocate_bitmask
+from .row import Row
 from .session import SessionStats, matcher_after_prefix
 from .vocabulary import Vocabulary
 
@@ -60,13 +62,16 @@ def read_output(
         stats: attached to the result.
     """
     stops = set(vocabulary.stop_token_ids if stop_token_ids is None else stop_token_ids)
-    matcher = None if compiled is None else matcher_after_prefix(compiled, prefix, stop_token_ids)
     reason: FinishReason = "length"
     taken: list[int] = []
+    row = Row(None if compiled is None else matcher_after_prefix(compiled, prefix, stop_token_ids))
     for place, token_id in enumerate(token_ids):
-        if matcher is not None and not matcher.accept_token(token_id):
-            cut = all(other == pad_token_id for other in token_ids[place:])  # by a criterion that was not ours
-            reason = "length" if cut else "dead_end"
+        if not row.advance(token_id) or row.limit:
+            padded = all(other == pad_token_id for other in token_ids[place:])
+            row.rewind(1)
+            # Padding behind a row that could go on: it was cut by a criterion that is not ours.
+            could_go_on = row.fill(allocate_bitmask(1, vocabulary.padded_size), 0)
+            reason = "length" if padded and could_go_on else "dead_end"
             break
         taken.append(token_id)
         if token_id in stops:

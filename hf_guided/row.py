@@ -3,7 +3,8 @@
     open ──stop token──► stopped
       │ ╲
       │  token the grammar forbids ──► closed   (left the grammar from outside: a dead beam, a forced token)
-      └─ no token is allowed ────────► closed   (dead end: the vocabulary or the engine has no way on)
+      └─ no token is allowed ────────► closed   (dead end: the vocabulary or the engine has no way on, or the engine
+                                                 reached its limit)
 
 A free row has no matcher and is never masked. Stopped and closed rows may be handed more tokens (padding, a beam that
 runs past its end); those are counted in ``tail`` and cost nothing. ``rewind`` undoes in the reverse order.
@@ -11,9 +12,13 @@ runs past its end); those are counted in ``tail`` and cost nothing. ``rewind`` u
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
+from torch import Tensor
+
 from .backends.base import Matcher
+from .errors import CompileLimitExceeded
 
 
 class RowState(str, Enum):
@@ -32,11 +37,12 @@ class Row:
         matcher: at the start of the output (``prefix`` already accepted), or None for a free row. Owned by the row.
     """
 
-    __slots__ = ("_dead_end", "matcher", "tail")
+    __slots__ = ("_dead_end", "limit", "matcher", "tail")
 
     def __init__(self, matcher: Matcher | None):
         self.matcher = matcher
         self.tail: list[int] = []
+        self.limit: CompileLimitExceeded | None = None  # what the engine gave up with, which ends this row alone
         self._dead_end = False
 
     @property
@@ -57,28 +63,55 @@ class Row:
         if self.matcher is None:
             return True
         if self.state is RowState.OPEN:
-            if self.matcher.accept_token(token_id):
-                return True
+            try:
+                if self.matcher.accept_token(token_id):
+                    return True
+            except CompileLimitExceeded as error:
+                self.limit = error
             self.tail.append(token_id)
-            return False
+            return self.limit is not None
         self.tail.append(token_id)
         return True
+
+    def takes(self, token_ids: Sequence[int]) -> bool:
+        """Whether an open or free row could take all of these tokens; a row that has ended takes none."""
+        if self.matcher is None:
+            return True
+        try:
+            return self.state is RowState.OPEN and self.matcher.validate_tokens(token_ids) == len(token_ids)
+        except CompileLimitExceeded:
+            return False
+
+    def fill(self, bitmask: Tensor, index: int) -> bool:
+        """Write which tokens may come next into ``bitmask[index]``; an open row with none is closed.
+
+        Args:
+            bitmask: (rows, words) int32 on CPU.
+            index: this row's place in it.
+
+        Returns:
+            Whether the row is open, and its line of the bitmask was written.
+        """
+        if self.matcher is None or self.state is not RowState.OPEN:
+            return False
+        try:
+            self.matcher.fill_next_token_bitmask(bitmask, index)
+            self._dead_end = not bitmask[index].numpy().any()
+        except CompileLimitExceeded as error:
+            self.limit, self._dead_end = error, True
+        return not self._dead_end
 
     def rewind(self, num_tokens: int) -> None:
         """Undo the last ``num_tokens`` tokens, whichever state they led to."""
         if self.matcher is None or num_tokens == 0:
             return
-        self._dead_end = False
+        self._dead_end, self.limit = False, None
         from_tail = min(num_tokens, len(self.tail))
         del self.tail[len(self.tail) - from_tail :]
         self.matcher.rollback(num_tokens - from_tail)
 
-    def close(self) -> None:
-        """Close an open row that has no way on."""
-        self._dead_end = True
-
     def fork(self) -> Row:
         """An independent copy."""
         twin = Row(None if self.matcher is None else self.matcher.fork())
-        twin.tail, twin._dead_end = list(self.tail), self._dead_end
+        twin.tail, twin.limit, twin._dead_end = list(self.tail), self.limit, self._dead_end
         return twin

@@ -201,16 +201,16 @@ class Session:
             if row.matcher is None:
                 continue
             governed.append(i)
-            words = self._bitmask[i].numpy()
-            if row.state is RowState.OPEN:
-                row.matcher.fill_next_token_bitmask(self._bitmask, i)
-                if words.any():
-                    continue
-                row.close()
+            was_open = row.state is RowState.OPEN
+            if row.fill(self._bitmask, i):
+                continue
+            if was_open or row.limit:
+                why = row.limit or "no token of this vocabulary continues its text"
                 self._warn_once(
-                    f"row {i} reached a dead end of its {row.matcher.compiled.backend} grammar: no token of this "
-                    "vocabulary continues it; the row is ended and its finish_reason is 'dead_end'"
+                    f"row {i} reached a dead end of its {row.matcher.compiled.backend} grammar: {why}; the row is "
+                    "ended and its finish_reason is 'dead_end'"
                 )
+            words = self._bitmask[i].numpy()
             words[:] = self._stop_words
             if row.state is RowState.STOPPED and row.tail:
                 self._offer_other_stops(rows, row, words)

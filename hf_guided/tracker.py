@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import BatchSizeError
-from .row import Row, RowState
+from .row import Row
 
 TokenIds = NDArray[np.int64]
 NewRows = Callable[[int], "tuple[list[Row], int]"]
@@ -126,11 +126,8 @@ class _Stream:
         if not np.array_equal(ids[:, :last], self._ids):
             return None
         news = ids[:, last:].tolist()
-        for row, new in zip(self.rows, news, strict=True):
-            if row.matcher is not None and (
-                row.state is not RowState.OPEN or row.matcher.validate_tokens(new) < len(new)
-            ):
-                return None
+        if not all(row.takes(new) for row, new in zip(self.rows, news, strict=True)):
+            return None
         for row, new in zip(self.rows, news, strict=True):
             for token_id in new:
                 row.advance(token_id)

@@ -14,8 +14,7 @@ from jsonschema.validators import Draft202012Validator, validator_for
 
 from ..errors import InvalidConstraint, Loss
 from ..schema.walk import escape
-
-Schema = dict[str, Any]
+from .adapter import Schema
 
 KEYWORDS: dict[str, frozenset[str]] = {
     "string": frozenset({"minLength", "maxLength", "pattern", "format"}),

@@ -11,28 +11,26 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
 from ..bitmask import words
-from ..constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex
+from ..constraints import Choice, Constraint, Grammar, JsonSchema, Regex
 from ..errors import (
     BackendError,
     CompileLimitExceeded,
-    ConstraintError,
     InvalidConstraint,
     Loss,
-    UnsupportedConstraint,
 )
 from ..keywords import COUNTS
 from ..schema.pointers import drop
-from ..schema.prepare import blaming_the_schema, prepare
+from ..schema.prepare import prepare
 from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
 from ..schema.walk import leaves, walk
-from .base import CompiledConstraint
+from .adapter import Adapter, Build, Schema
+from .base import Engine
 
 if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
@@ -48,61 +46,40 @@ _OPTIONS = re.compile(r"^%llguidance\s*", re.MULTILINE)
 _T = TypeVar("_T")
 
 
-class LLGuidanceBackend:
+class LLGuidanceBackend(Adapter):
     """The adapter; building it takes about a second for 131k tokens, compiling milliseconds."""
 
-    name = "llguidance"
+    name = title = "llguidance"
 
     def __init__(self, vocabulary: Vocabulary):
         import llguidance
 
-        self.vocabulary = vocabulary
+        super().__init__(vocabulary)
         self._lib = llguidance
         self._tokenizer = _tokenizer(llguidance, vocabulary)
         self._limits = llguidance.LLParserLimits(verbose_errors=False)
 
-    def losses(self, constraint: Constraint) -> Sequence[Loss]:
-        """What llguidance says it does not implement; see ``Backend.losses``."""
-        try:
-            if isinstance(constraint, JsonSchema):
-                with blaming_the_schema(constraint):
-                    return self._relaxed(constraint)[1]
-            self._grammar(constraint)
-        except UnsupportedConstraint as error:
-            return error.losses
-        except ConstraintError:
-            pass  # malformed, not unsupported: compile says so
-        return ()
-
-    def compile(self, constraint: Constraint) -> CompiledConstraint:
-        """Compile; see ``Backend.compile``."""
-        began = time.perf_counter()
-        constraint.check()
-        losses: tuple[Loss, ...] = ()
-        if isinstance(constraint, JsonSchema):
-            schema, losses = self._relaxed(constraint)
-            if losses and constraint.on_unsupported == "error":
-                raise UnsupportedConstraint("llguidance does not enforce all of this schema", losses)
-            grammar = self._json(schema, constraint.whitespace)
-        else:
-            grammar = self._grammar(constraint)
-        grammar = _unforced(grammar)
-        try:
-            template = _Template(lambda: self._matcher(grammar), words(self.vocabulary.padded_size))
-        except InvalidConstraint as error:
-            if isinstance(constraint, JsonSchema) and not _UNSATISFIABLE.search(str(error)):
+    def _json(self, schema: Schema, whitespace: str) -> Build:
+        def build() -> tuple[Callable[[], Engine], int]:
+            try:
+                return self._built(self._json_grammar(schema, whitespace))
+            except InvalidConstraint as error:
+                if _UNSATISFIABLE.search(str(error)):
+                    raise
                 # A valid schema: what it cannot do another backend may.
-                raise _unsupported("json_schema", str(error)) from error
-            raise
-        return CompiledConstraint(
-            constraint=constraint,
-            backend=self.name,
-            vocabulary=self.vocabulary,
-            new_engine=lambda: _Engine(template, template.copy()),
-            nbytes=200_000 + 20 * len(grammar),  # the library does not tell; its lexer grows to this order of size
-            compile_seconds=time.perf_counter() - began,
-            losses=losses,
-        )
+                raise self._unsupported("json_schema", str(error)) from error
+
+        return build
+
+    def _text(self, constraint: Constraint) -> Build:
+        grammar = self._grammar(constraint)
+        return lambda: self._built(grammar)
+
+    def _built(self, grammar: str) -> tuple[Callable[[], Engine], int]:
+        grammar = _unforced(grammar)
+        template = _Template(lambda: self._matcher(grammar), words(self.vocabulary.padded_size))
+        # The library does not tell its size; its lexer grows to this order.
+        return lambda: _Engine(template, template.copy()), 200_000 + 20 * len(grammar)
 
     def _matcher(self, grammar: str) -> Any:
         matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
@@ -111,38 +88,32 @@ class LLGuidanceBackend:
         return matcher
 
     def _grammar(self, constraint: Constraint) -> str:
-        """The constraint in llguidance's own words."""
+        """What is no JSON, in llguidance's own words."""
         make = self._lib.LLMatcher
-        if isinstance(constraint, JsonObject):
-            return self._json({"type": "object"}, constraint.whitespace)
         if isinstance(constraint, Regex):
             try:
                 return str(make.grammar_from_regex(fullmatch_pattern(constraint.pattern)))
             except UnsupportedRegex as error:
-                raise _unsupported("regex", str(error)) from None
+                raise self._unsupported("regex", str(error)) from None
         if isinstance(constraint, Choice):
             return str(make.grammar_from_regex("|".join(f"(?:{literal(text)})" for text in constraint.options)))
         if isinstance(constraint, Grammar) and constraint.syntax == "lark":
             return str(make.grammar_from_lark(constraint.text))
         if isinstance(constraint, Grammar):
             # Its own translation makes rules into greedy terminals: with `x ::= [a-z]+`, `x "b"` never matches.
-            raise _unsupported("grammar", "llguidance reads Lark, not GBNF; use xgrammar, or write Lark")
-        raise _unsupported(constraint.kind, "llguidance has no such constraint")
+            raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use xgrammar, or write Lark")
+        raise self._unsupported(constraint.kind, "llguidance has no such constraint")
 
-    def _json(self, schema: dict[str, Any] | bool, whitespace: str) -> str:
-        if schema is False:
-            raise InvalidConstraint("the JSON Schema is `false`: no value satisfies it")
+    def _json_grammar(self, schema: Schema, whitespace: str) -> str:
         options: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": FLEXIBLE_WHITESPACE}
         if whitespace == "compact":
             options = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
         # No \\uXXXX: an escaped letter would slip past a pattern, or spell a declared key a second time.
         options["json_allowed_escapes"] = 'nrbtf\\"'
-        document = {} if schema is True else schema
         # As text: from a dict it takes no integer beyond 64 bits, not even in a description.
-        return str(self._lib.LLMatcher.grammar_from_json_schema(json.dumps(document), overrides=options))
+        return str(self._lib.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options))
 
-    def _relaxed(self, constraint: JsonSchema) -> tuple[dict[str, Any] | bool, tuple[Loss, ...]]:
-        """The schema without what llguidance does not enforce, and what that is."""
+    def _reduce(self, constraint: JsonSchema) -> tuple[Schema | bool, Sequence[Loss]]:
         schema, losses = prepare(constraint)
         losses += _repeated_keys(schema) + _inexact_formats(schema) + _unwritten(schema) + _rounded(schema)
         drop(schema, losses)
@@ -152,13 +123,13 @@ class LLGuidanceBackend:
                 break  # unsatisfiable, too large ...: compile says so
             drop(schema, found)
             losses += found
-        return schema, tuple(losses)
+        return schema, losses
 
     def _complaint(self, schema: dict[str, Any] | bool) -> str:
         if isinstance(schema, bool):
             return ""
         # White space plays no part in what it refuses.
-        return str(self._lib.LLMatcher(self._tokenizer, self._json(schema, "compact"), log_level=0).get_error())
+        return str(self._lib.LLMatcher(self._tokenizer, self._json_grammar(schema, "compact"), log_level=0).get_error())
 
     def _culprits(self, schema: dict[str, Any] | bool, message: str) -> list[Loss]:
         """Where in the schema a message comes from: it has no pointer, so every candidate is tried alone."""
@@ -302,10 +273,6 @@ def _unforced(grammar: str) -> str:
     return f"{lark}\n%llguidance {json.dumps({**options, 'no_forcing': True})}"
 
 
-def _unsupported(keyword: str, reason: str) -> UnsupportedConstraint:
-    return UnsupportedConstraint("llguidance cannot enforce this", (Loss("", keyword, reason),))
-
-
 def _refused(message: str) -> Exception:
     """The exception for what the library says."""
     text = message.replace("<non-verbose/>", "").strip()
@@ -314,7 +281,7 @@ def _refused(message: str) -> Exception:
     if _LIMIT.search(text):
         return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")
     if keywords := _named_keywords(text):
-        return _unsupported(", ".join(keywords), text)
+        return LLGuidanceBackend._unsupported(", ".join(keywords), text)
     if "InternalError" in text or "panic" in text:
         return BackendError(f"llguidance failed: {text}")
     return InvalidConstraint(f"llguidance cannot compile this: {text}")

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..constraints import Choice, Constraint, JsonSchema, Regex
-from ..errors import BackendError, CompileLimitExceeded, ConstraintError, InvalidConstraint, Loss, UnsupportedConstraint
-from ..schema.prepare import blaming_the_schema, prepare
+from ..errors import BackendError, CompileLimitExceeded, Loss
+from ..schema.prepare import prepare
 from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
-from .base import CompiledConstraint
+from .adapter import Adapter, Build, Schema
+from .base import Engine
 from .interegular_pattern import spelled_for_interegular
-from .json_subset import Schema
 from .lm_format_enforcer_json import UNESCAPED, WHITESPACE, StrictJson, Subset
 
 if TYPE_CHECKING:
@@ -37,55 +37,29 @@ _FREE_TEXT = "json_freetext"  # first item of the key by which it says that near
 _FORCED_CHARACTERS = 256  # enough at a time; a forced loop would never end
 
 
-class LMFormatEnforcerBackend:
+class LMFormatEnforcerBackend(Adapter):
     """The adapter; its trees over the vocabulary are built when first needed (seconds for 131k tokens)."""
 
     name = "lm_format_enforcer"
+    title = "lm-format-enforcer"
 
     def __init__(self, vocabulary: Vocabulary):
         import lmformatenforcer
 
-        self.vocabulary = vocabulary
+        super().__init__(vocabulary)
         self._lib = lmformatenforcer
-        self._lock = threading.Lock()
 
-    def losses(self, constraint: Constraint) -> Sequence[Loss]:
-        """What is not on the list of things it is proven to enforce; see ``Backend.losses``."""
-        try:
-            if isinstance(constraint, JsonSchema):
-                with blaming_the_schema(constraint):
-                    return self._reduced(constraint)[1]
-            _pattern(constraint)
-        except UnsupportedConstraint as error:
-            return error.losses
-        except ConstraintError:
-            pass  # malformed, not unsupported: compile says so
-        return ()
+    def _json(self, schema: Schema, whitespace: str) -> Build:
+        return lambda: self._built(self._json_tree, self._json_parser(schema))
 
-    def compile(self, constraint: Constraint) -> CompiledConstraint:
-        """Compile; see ``Backend.compile``."""
-        began = time.perf_counter()
-        constraint.check()
-        losses: tuple[Loss, ...] = ()
-        if isinstance(constraint, JsonSchema):
-            schema, losses = self._reduced(constraint)
-            if losses and constraint.on_unsupported == "error":
-                raise UnsupportedConstraint("lm-format-enforcer does not enforce all of this schema", losses)
-            tree = self._json_tree
-            parser = self._json_parser(schema)
-        else:
-            tree = self._text_tree
-            parser = self._regex_parser(_pattern(constraint))
+    def _text(self, constraint: Constraint) -> Build:
+        pattern = self._pattern(constraint)
+        return lambda: self._built(self._text_tree, self._regex_parser(pattern))
+
+    def _built(self, tree: Any, parser: Any) -> tuple[Callable[[], Engine], int]:
         masks = _Masks(self.vocabulary, tree)
-        return CompiledConstraint(
-            constraint=constraint,
-            backend=self.name,
-            vocabulary=self.vocabulary,
-            new_engine=lambda: _Engine(masks, [parser]),
-            nbytes=1_000_000,  # not known: parsers are small, masks are kept per state of a regex
-            compile_seconds=time.perf_counter() - began,
-            losses=losses,
-        )
+        # Its size is not known: parsers are small, masks are kept per state of a regex.
+        return lambda: _Engine(masks, [parser]), 1_000_000
 
     def _regex_parser(self, plain: str) -> Any:
         with _deadline(COMPILE_SECONDS):
@@ -98,15 +72,25 @@ class LMFormatEnforcerBackend:
         except RecursionError as error:
             raise CompileLimitExceeded("lm-format-enforcer: the JSON Schema refers to itself without end") from error
 
-    def _reduced(self, constraint: JsonSchema) -> tuple[Schema, tuple[Loss, ...]]:
+    def _reduce(self, constraint: JsonSchema) -> tuple[Schema | bool, Sequence[Loss]]:
         prepared, losses = prepare(constraint, alphabet=UNESCAPED)
         if prepared is False:
-            raise InvalidConstraint("the JSON Schema is `false`: no value satisfies it")
+            return False, losses
         subset = Subset(prepared, self._starts_with_space, self._alphabet)
         reduced = subset.reduce()
         if constraint.whitespace == "compact":
             losses = [*losses, Loss("", "whitespace", "lm-format-enforcer writes white space as it likes")]
-        return reduced, (*losses, *subset.losses)
+        return reduced, [*losses, *subset.losses]
+
+    def _pattern(self, constraint: Constraint) -> str:
+        if isinstance(constraint, Choice):
+            return "|".join(f"(?:{literal(text)})" if text else "" for text in sorted(constraint.options, reverse=True))
+        if not isinstance(constraint, Regex):
+            raise self._unsupported(constraint.kind, "lm-format-enforcer has no such constraint")
+        try:
+            return fullmatch_pattern(constraint.pattern)
+        except UnsupportedRegex as error:
+            raise self._unsupported("regex", str(error)) from None
 
     def _starts_with_space(self, pattern: str) -> bool:
         return bool(set(WHITESPACE) & set(self._regex_parser(pattern[1:-1]).get_allowed_characters()))
@@ -253,22 +237,6 @@ class _Engine:
                 forced += character
                 parser = parser.add_character(character)
         return forced.encode()
-
-
-def _pattern(constraint: Constraint) -> str:
-    """The plain pattern of a constraint; raises UnsupportedConstraint if it has none."""
-    if isinstance(constraint, Choice):
-        return "|".join(f"(?:{literal(text)})" if text else "" for text in sorted(constraint.options, reverse=True))
-    if not isinstance(constraint, Regex):
-        raise _unsupported(constraint.kind, "lm-format-enforcer has no such constraint")
-    try:
-        return fullmatch_pattern(constraint.pattern)
-    except UnsupportedRegex as error:
-        raise _unsupported("regex", str(error)) from None
-
-
-def _unsupported(keyword: str, reason: str) -> UnsupportedConstraint:
-    return UnsupportedConstraint("lm-format-enforcer cannot enforce this", (Loss("", keyword, reason),))
 
 
 @contextmanager

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..schema.python_regex import fullmatch_pattern
+from .adapter import Schema
 from .interegular_pattern import spelled_for_interegular
-from .json_subset import JsonSubset, Schema
+from .json_subset import JsonSubset
 
 UNESCAPED = r'[^"\\\x00-\x1f]'  # characters that may stand in a JSON string as they are
 WHITESPACE = " \t\n\r"

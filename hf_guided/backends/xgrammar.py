@@ -11,9 +11,7 @@ What it gets wrong and what is done here about it:
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,16 +19,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..bitmask import words
-from ..constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
-from ..errors import CompileLimitExceeded, ConstraintError, InvalidConstraint, Loss, UnsupportedConstraint
+from ..constraints import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
+from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..keywords import COUNTS
 from ..options import usable_cores
-from ..schema.prepare import blaming_the_schema, prepare
+from ..schema.prepare import prepare
 from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
 from ..schema.walk import leaves
 from . import utf8
-from .base import CompiledConstraint
-from .json_subset import JsonSubset, Schema
+from .adapter import Adapter, Build, Schema
+from .base import Engine
+from .json_subset import JsonSubset
 from .structural_tag import reduce_schemas
 
 if TYPE_CHECKING:
@@ -45,15 +44,15 @@ _MAX_COUNT = 10**15
 _UNESCAPED = r'[^"\\\x00-\x1f]'
 
 
-class XGrammarBackend:
+class XGrammarBackend(Adapter):
     """The adapter; compiling takes milliseconds to seconds."""
 
-    name = "xgrammar"
+    name = title = "xgrammar"
 
     def __init__(self, vocabulary: Vocabulary):
         import xgrammar
 
-        self.vocabulary = vocabulary
+        super().__init__(vocabulary)
         self._lib = xgrammar
         size = vocabulary.padded_size
         known = [data or b"" for data in vocabulary.token_bytes]
@@ -67,81 +66,14 @@ class XGrammarBackend:
         # Our pool runs a compile on half the cores already: two threads for each keep the machine busy, not crowded.
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=min(2, usable_cores()), cache_enabled=False)
 
-    def losses(self, constraint: Constraint) -> Sequence[Loss]:
-        """What is not on the list of things xgrammar is proven to enforce; see ``Backend.losses``."""
-        try:
-            if isinstance(constraint, JsonSchema):
-                with blaming_the_schema(constraint):
-                    return self._reduced(constraint)[1]
-            self._builder(constraint)
-        except UnsupportedConstraint as error:
-            return error.losses
-        except ConstraintError:
-            pass  # malformed, not unsupported: compile says so
-        return ()
-
-    def compile(self, constraint: Constraint) -> CompiledConstraint:
-        """Compile; see ``Backend.compile``."""
-        began = time.perf_counter()
-        constraint.check()
-        losses: tuple[Loss, ...] = ()
-        if isinstance(constraint, JsonSchema):
-            schema, losses = self._reduced(constraint)
-            if losses and constraint.on_unsupported == "error":
-                raise UnsupportedConstraint("xgrammar does not enforce all of this schema", losses)
-            build = self._json(schema, constraint.whitespace)
-        else:
-            build = self._builder(constraint)
-        try:
-            compiled = build()
-        except RuntimeError as error:
-            raise InvalidConstraint(f"xgrammar cannot compile this: {_without_source(error)}") from error
-        matcher = self._lib.GrammarMatcher
-        return CompiledConstraint(
-            constraint=constraint,
-            backend=self.name,
-            vocabulary=self.vocabulary,
-            new_engine=lambda: _Engine(self.vocabulary, matcher(compiled)),
-            nbytes=int(compiled.memory_size_bytes),
-            compile_seconds=time.perf_counter() - began,
-            losses=losses,
-        )
-
-    def _builder(self, constraint: Constraint) -> Callable[[], Any]:
-        """What compiles the constraint; raises UnsupportedConstraint before any work is done."""
-        compiler = self._compiler
-        if isinstance(constraint, JsonObject):
-            return self._json({"type": "object"}, constraint.whitespace)
-        if isinstance(constraint, Regex):
-            try:
-                return partial(compiler.compile_regex, fullmatch_pattern(constraint.pattern))
-            except UnsupportedRegex as error:
-                raise _unsupported("regex", str(error)) from None
-        if isinstance(constraint, Choice):
-            pattern = "|".join(f"(?:{literal(text)})" for text in constraint.options if text)
-            return partial(compiler.compile_regex, f"(?:{pattern}){'?' if '' in constraint.options else ''}")
-        if isinstance(constraint, StructuralTag):
-            tag = constraint.tag
-            lost = reduce_schemas(tag, lambda schema: self._reduced(JsonSchema(schema)))
-            if lost:
-                raise UnsupportedConstraint("xgrammar does not enforce all of the schemas in this tag", lost)
-            return partial(compiler.compile_structural_tag, json.dumps(tag))
-        if isinstance(constraint, Grammar) and constraint.syntax == "gbnf":
-            return partial(compiler.compile_grammar, constraint.text)
-        if isinstance(constraint, Grammar):
-            # Terminals are not greedy in xgrammar's Lark: one text has two meanings in the two engines.
-            raise _unsupported("grammar", "xgrammar reads GBNF; for Lark use llguidance")
-        raise _unsupported(constraint.kind, "xgrammar has no such constraint")
-
-    def _reduced(self, constraint: JsonSchema) -> tuple[Schema, tuple[Loss, ...]]:
+    def _reduce(self, constraint: JsonSchema) -> tuple[Schema | bool, Sequence[Loss]]:
         prepared, losses = prepare(constraint, alphabet=_UNESCAPED)
         if prepared is False:
-            raise InvalidConstraint("the JSON Schema is `false`: no value satisfies it")
+            return False, losses
         subset = _Subset(prepared)
-        reduced = subset.reduce()
-        return reduced, (*losses, *subset.losses)
+        return subset.reduce(), [*losses, *subset.losses]
 
-    def _json(self, schema: Schema, whitespace: str) -> Callable[[], Any]:
+    def _json(self, schema: Schema, whitespace: str) -> Build:
         text = json.dumps(schema)
         if text.count("{") > MAX_NESTING and _depth(schema) > MAX_NESTING:
             raise CompileLimitExceeded(f"the JSON Schema nests deeper than {MAX_NESTING}, xgrammar would take minutes")
@@ -149,7 +81,41 @@ class XGrammarBackend:
             options: dict[str, Any] = {"any_whitespace": False}
         else:
             options = {"any_whitespace": True, "max_whitespace_cnt": MAX_WHITESPACE}
-        return partial(self._compiler.compile_json_schema, text, strict_mode=False, **options)
+        return self._built(self._compiler.compile_json_schema, text, strict_mode=False, **options)
+
+    def _text(self, constraint: Constraint) -> Build:
+        compiler = self._compiler
+        if isinstance(constraint, Regex):
+            try:
+                return self._built(compiler.compile_regex, fullmatch_pattern(constraint.pattern))
+            except UnsupportedRegex as error:
+                raise self._unsupported("regex", str(error)) from None
+        if isinstance(constraint, Choice):
+            pattern = "|".join(f"(?:{literal(text)})" for text in constraint.options if text)
+            return self._built(compiler.compile_regex, f"(?:{pattern}){'?' if '' in constraint.options else ''}")
+        if isinstance(constraint, StructuralTag):
+            tag = constraint.tag
+            lost = reduce_schemas(tag, lambda schema: self._reduced(JsonSchema(schema)))
+            if lost:
+                raise UnsupportedConstraint("xgrammar does not enforce all of the schemas in this tag", lost)
+            return self._built(compiler.compile_structural_tag, json.dumps(tag))
+        if isinstance(constraint, Grammar) and constraint.syntax == "gbnf":
+            return self._built(compiler.compile_grammar, constraint.text)
+        if isinstance(constraint, Grammar):
+            # Terminals are not greedy in xgrammar's Lark: one text has two meanings in the two engines.
+            raise self._unsupported("grammar", "xgrammar reads GBNF; for Lark use llguidance")
+        raise self._unsupported(constraint.kind, "xgrammar has no such constraint")
+
+    def _built(self, compiles: Callable[..., Any], text: str, **options: Any) -> Build:
+        def build() -> tuple[Callable[[], Engine], int]:
+            try:
+                compiled = compiles(text, **options)
+            except RuntimeError as error:
+                raise InvalidConstraint(f"xgrammar cannot compile this: {_without_source(error)}") from error
+            matcher = self._lib.GrammarMatcher
+            return lambda: _Engine(self.vocabulary, matcher(compiled)), int(compiled.memory_size_bytes)
+
+        return build
 
 
 class _Engine:
@@ -277,10 +243,6 @@ class _Subset(JsonSubset):
 
 
 _UNESCAPED_PLAIN = fullmatch_pattern(_UNESCAPED)
-
-
-def _unsupported(keyword: str, reason: str) -> UnsupportedConstraint:
-    return UnsupportedConstraint("xgrammar cannot enforce this", (Loss("", keyword, reason),))
 
 
 def _depth(value: Any) -> int:

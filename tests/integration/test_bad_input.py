@@ -357,6 +357,14 @@ def test_a_closed_row_that_may_not_end_yet_spoils_nobody(sample: bool) -> None:
     assert [result.finish_reason for result in results] == ["stop", "dead_end"]
 
 
+def test_an_engine_that_gives_up_ends_its_row_alone() -> None:
+    """llguidance has places for 2,000 names in a row of its parser, and says so only when it is there."""
+    wide = {"type": "object", "properties": {f"p{i}": {"type": "null"} for i in range(600)}}
+    with pytest.warns(UserWarning, match="row 0 reached a dead end of its llguidance grammar: .*max is 2000"):
+        results = hg.generate(model(), vocabularies.demo(), ["a", "b"], [wide, hg.Regex("ab")], backend="llguidance")
+    assert [result.finish_reason for result in results] == ["dead_end", "stop"]
+
+
 # -- nothing left to choose from -------------------------------------------------------------------------------------
 
 

@@ -88,7 +88,7 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(batch=batches())
 def test_rows_get_their_own_mask_and_nothing_else(batch: dict[str, Any]) -> None:
     """Through steps with beams permuted inside each prompt, in every dtype, width and memory layout."""
@@ -131,7 +131,7 @@ def next_token(masked: Tensor, wish: int) -> int:
     return wish if wish % 7 == 0 else alive[wish % len(alive)]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     order=st.permutations(range(6)),
     dtype=st.sampled_from(DTYPES),
@@ -170,7 +170,7 @@ def test_apply_equals_the_reference_at_every_odd_width(vocab: int) -> None:
             assert alive == mask.any(1).tolist()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     vocab=st.integers(1, 300),
     share=st.floats(0, 1),

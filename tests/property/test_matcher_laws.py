@@ -15,9 +15,7 @@ from tests.property import strategies as draw
 from tests.property.strategies import Case
 
 cases = st.deferred(lambda: st.sampled_from(draw.cases(draw.tiny())))
-law = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+law = settings(max_examples=120, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 
 
 def test_every_backend_and_constraint_takes_part():
@@ -134,7 +132,7 @@ def test_every_allowed_token_agrees_with_jump_forward(case: Case, picks: list[in
 
 
 @pytest.mark.parametrize("name", draw.BACKENDS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(schema=draw.schemas, whitespace=st.sampled_from(["flexible", "compact"]), seed=st.integers(0, 10_000))
 def test_finished_outputs_are_valid(name: str, schema: dict, whitespace: str, seed: int):
     constraint = JsonSchema(schema, whitespace=whitespace)

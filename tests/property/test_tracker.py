@@ -132,5 +132,5 @@ class Generation(RuleBasedStateMachine):
             assert self.rows[i].state is RowState.CLOSED
 
 
-Generation.TestCase.settings = settings(max_examples=150, stateful_step_count=12, deadline=None)
+Generation.TestCase.settings = settings(max_examples=150, stateful_step_count=12)
 TestGeneration = Generation.TestCase

@@ -57,7 +57,7 @@ LAWS = {
 
 
 @pytest.mark.parametrize("name", LAWS)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(text=hard_texts)
 @example(text="")
 @example(text="  two spaces, " + "".join(HARD) + "\n ")
@@ -70,7 +70,7 @@ def test_encoding_gives_the_text_back(name, text):
     assert all(vocabulary_of(loader).is_text(token_id) for token_id in ids)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_unigram_gives_words_back(data):
     # T5 writes one space before every word, whatever stood there, and has no token for what it never saw.
@@ -87,7 +87,7 @@ def test_unigram_gives_words_back(data):
 
 
 @pytest.mark.parametrize("name", LAWS)
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(data=st.one_of(st.binary(max_size=40), hard_texts.map(str.encode)))
 def test_any_bytes_can_be_written(name, data):
     vocabulary = vocabulary_of(LAWS[name][0])
@@ -96,7 +96,6 @@ def test_any_bytes_can_be_written(name, data):
     assert all(vocabulary.is_text(token_id) for token_id in ids)
 
 
-@settings(deadline=None)
 @given(
     tokens=st.lists(st.text("abc", min_size=1, max_size=4).map(str.encode), min_size=1, max_size=6),
     data=st.text("abc", max_size=10).map(str.encode),
@@ -110,7 +109,6 @@ def test_bytes_are_written_exactly_when_they_can_be(tokens, data):
             vocabulary.encode_bytes(data)
 
 
-@settings(deadline=None)
 @given(size=st.integers(384, 450), data=st.data())
 def test_bitmask_of_is_the_set(size, data):
     vocabulary = Vocabulary.from_tokenizer(vocabularies.byt5(), padded_size=size)

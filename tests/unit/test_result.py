@@ -7,7 +7,7 @@ import pytest
 from hf_guided.constraints import Choice, JsonSchema
 from hf_guided.errors import InvalidConstraint
 from hf_guided.result import read_output
-from tests.toy import compiled_set, letters
+from tests.toy import SetEngine, compiled_set, letters
 
 VOCABULARY = letters("ab", stop=2)
 STOP, STOP2, A, B = 1, 2, 3, 4
@@ -65,6 +65,12 @@ def test_row_cut_by_somebody_else_is_padded_not_dead() -> None:
     assert read([A, 0, 0], pad_token_id=0).finish_reason == "length"
     assert read([A, 0, A], pad_token_id=0).finish_reason == "dead_end"
     assert read([A, 0, 0]).finish_reason == "dead_end"
+
+
+def test_row_with_no_way_on_is_dead_though_only_padding_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row in a dead end is ended with a stop token, which is often the padding too."""
+    monkeypatch.setattr(SetEngine, "fill", lambda self, bitmask, row: bitmask[row].zero_())
+    assert read([A, STOP, STOP], pad_token_id=STOP).finish_reason == "dead_end"
 
 
 def test_validator_that_raises_anything_does_not_take_the_other_rows_along() -> None:

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
+from hf_guided.bitmask import allocate_bitmask
+from hf_guided.errors import CompileLimitExceeded
 from hf_guided.row import Row, RowState
-from tests.toy import compiled_set, letters
+from tests.toy import SetEngine, compiled_set, letters
 
 STOP, A, B = 1, 2, 3
 LANGUAGE = compiled_set(letters("ab"), "ab", "abb")
@@ -28,15 +32,41 @@ def test_stop_token_out_of_place_closes() -> None:
     assert row.advance(B)
 
 
-def test_dead_end_is_forgotten_when_wound_back() -> None:
+def test_dead_end_is_forgotten_when_wound_back(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Row(LANGUAGE.matcher())
+    bitmask = allocate_bitmask(1, LANGUAGE.vocabulary.padded_size)
+    monkeypatch.setattr(SetEngine, "fill", lambda self, bitmask, row: bitmask[row].zero_())
     row.advance(A)
-    row.close()
+    assert not row.fill(bitmask, 0)
     assert row.state is RowState.CLOSED
     row.rewind(0)
     assert row.state is RowState.CLOSED
     row.rewind(1)
     assert row.state is RowState.OPEN
+
+
+@pytest.mark.parametrize("method", ["accept", "fill", "validate"])
+def test_engine_that_gives_up_ends_this_row_alone(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bitmask = allocate_bitmask(1, LANGUAGE.vocabulary.padded_size)
+    row, other = Row(LANGUAGE.matcher()), Row(LANGUAGE.matcher())
+    with monkeypatch.context() as broken:
+        broken.setattr(SetEngine, method, _give_up)
+        if method == "validate":
+            assert not row.takes([A])
+            return
+        if method == "accept":
+            assert row.advance(A), "the engine's limit is no violation of the row's"
+        else:
+            assert row.advance(A) and not row.fill(bitmask, 0)
+        assert row.state is RowState.CLOSED and "too big" in str(row.limit)
+        assert "too big" in str(row.fork().limit)
+    assert other.advance(A) and other.fill(bitmask, 0)
+    row.rewind(1)
+    assert (row.state, row.limit) == (RowState.OPEN, None)
+
+
+def _give_up(*args: object) -> None:
+    raise CompileLimitExceeded("too big")
 
 
 def test_fork_is_independent() -> None:
