@@ -1,0 +1,368 @@
+"""Takes the handling of one mode away at a time, and looks whether a test fails: ``python -m tests.removals``.
+
+Works on a copy of the tree. A test that passes without what it is there for is worth nothing; such a removal is
+printed as SURVIVED, and the exit status is 1. With arguments, only removals whose name holds one of them are made.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+MODES = "tests/integration/test_generation_modes.py"
+SEAM = "tests/integration/test_processor_seam.py"
+BAD = "tests/integration/test_bad_input.py"
+PIPELINE = "tests/integration/test_pipeline.py"
+TRACKER = "tests/unit/test_tracker.py"
+FAILED = 1  # pytest's exit status when tests ran and some failed
+
+
+class Removal(NamedTuple):
+    """One piece of handling.
+
+    Args:
+        name: what is taken away.
+        file: where, under hf_guided/.
+        old: the text that handles it; stands there once.
+        new: what is left without it.
+        test: the test that has to fail, as pytest names it.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+def mode(name: str, kind: str = "schema", vocabulary: str = "demo") -> str:
+    """A cell of the table of modes."""
+    return f"{MODES}::test_finished_outputs_are_in_the_language[{name}-{kind}-{vocabulary}]"
+
+
+REMOVALS = [
+    Removal(
+        "greedy and sampling: the mask itself",
+        "session.py",
+        "        return masked\n\n    # -- rows",
+        "        return scores\n\n    # -- rows",
+        mode("sampling"),
+    ),
+    Removal(
+        "num_return_sequences: rows of one prompt are neighbours",
+        "session.py",
+        "self._prototypes[i // group_size]",
+        "self._prototypes[i % prompts]",
+        f"{PIPELINE}::test_batches_with_several_sequences",
+    ),
+    Removal(
+        "beams: permuted rows are found by their tokens",
+        "tracker.py",
+        "        parents = self._parents(ids, self._group_size)\n",
+        "        parents = None\n",
+        mode("beams", "pydantic"),
+    ),
+    Removal(
+        "beams: a parent of two is forked",
+        "tracker.py",
+        "self.rows[parent].fork() if parent in taken else self.rows[parent]",
+        "self.rows[parent]",
+        f"{TRACKER}::test_permuted_and_doubled_beams",
+    ),
+    Removal(
+        "beams: only among rows of the same constraint",
+        "tracker.py",
+        "places.get((i // group_size, new.tobytes()), -1)",
+        "places.get((0, new.tobytes()), -1)",
+        f"{MODES}::test_beams_of_different_prompts_keep_to_their_own_constraint",
+    ),
+    Removal(
+        "dead beams: a row that left its grammar is closed",
+        "row.py",
+        "            self.tail.append(token_id)\n            return self.limit is not None\n",
+        "            return self.limit is not None\n",
+        f"{MODES}::test_more_beams_than_the_language_has_texts[choice-greedy-demo]",
+    ),
+    Removal(
+        "beams past their end: what follows a stop token is no violation",
+        "row.py",
+        "        if self.state is RowState.OPEN:\n            try",
+        "        if not self.tail:\n            try",
+        f"{TRACKER}::test_padding_behind_the_stop_token_is_ignored",
+    ),
+    Removal(
+        "assisted: rejected drafts are taken back",
+        "tracker.py",
+        "            self.rows[parent].rewind(back)\n",
+        "            pass\n",
+        f"{MODES}::test_same_tokens_as_plain_greedy[assisted-schema]",
+    ),
+    Removal(
+        "assisted: the processor is the assistant's too",
+        "tracker.py",
+        "if length <= last and not self._rewind_is_ours(ids, parents):",
+        "if length <= last:",
+        mode("assisted_greedy"),
+    ),
+    Removal(
+        "assistant with other tokens and as many: a stream of its own",
+        "tracker.py",
+        "deque(maxlen=2)",
+        "deque(maxlen=1)",
+        f"{SEAM}::test_assistant_with_the_same_width_and_other_tokens",
+    ),
+    Removal(
+        "assistant with another tokenizer: foreign widths pass",
+        "session.py",
+        "            self._warn_foreign_width(scores.shape[-1])\n            return scores\n",
+        "            self._warn_foreign_width(scores.shape[-1])\n",
+        mode("foreign_assistant_greedy", "regex"),
+    ),
+    Removal(
+        "assistant with another tokenizer: one warning",
+        "session.py",
+        "        if message not in self._warned:\n",
+        "        if message:\n",
+        f"{SEAM}::test_foreign_width_passes_with_one_warning",
+    ),
+    Removal(
+        "prompt lookup: the shared scores are never written",
+        "apply.py",
+        "masked = torch.empty(scores.shape, dtype=scores.dtype)",
+        "masked = scores.detach()",
+        f"{MODES}::test_scores_handed_in_are_never_written",
+    ),
+    Removal(
+        "prompt lookup: verified past rejected drafts",
+        "tracker.py",
+        "known = max(ids.shape[1] - 1, self.prompt_length)",
+        "known = self._ids.shape[1]",
+        f"{MODES}::test_same_tokens_as_plain_greedy[prompt_lookup-schema]",
+    ),
+    Removal(
+        "output_logits stay raw",
+        "apply.py",
+        "masked = torch.empty(scores.shape, dtype=scores.dtype)",
+        "masked = scores.detach()",
+        f"{MODES}::test_logits_stay_raw_and_scores_are_their_own",
+    ),
+    Removal(
+        "encoder-decoder: start tokens are no output",
+        "tracker.py",
+        "        self.prompt_length = prompt.shape[1]\n",
+        "        self.prompt_length = 0\n",
+        f"{MODES}::test_assisted_encoder_decoder_gives_the_same_tokens[schema]",
+    ),
+    Removal(
+        "encoder-decoder: hg.generate cuts off the decoder's prompt",
+        "generation.py",
+        'start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]',
+        'start = inputs["input_ids"].shape[1]',
+        f"{SEAM}::test_model_that_encodes_and_decodes",
+    ),
+    Removal(
+        "left padding: hg.generate pads a decoder's prompts left",
+        "generation.py",
+        "slice(0, len(ids)) if model.config.is_encoder_decoder else slice(longest - len(ids), longest)",
+        "slice(0, len(ids))",
+        f"{SEAM}::test_prompts_of_different_lengths_are_padded_left",
+    ),
+    Removal(
+        "free rows come back as they were",
+        "session.py",
+        "                continue\n            governed.append(i)\n",
+        "                governed.append(i)\n                continue\n            governed.append(i)\n",
+        mode("constraint_per_prompt"),
+    ),
+    Removal(
+        "reuse: a prompt behind an ended output is a new one",
+        "tracker.py",
+        "        if not all(row.takes(new) for row, new in zip(self.rows, news, strict=True)):\n",
+        "        if False:\n",
+        mode("reused_processor"),
+    ),
+    Removal(
+        "reuse: a prompt that the grammar of an open row refuses is a new one",
+        "row.py",
+        "self.state is RowState.OPEN and self.matcher.validate_tokens(token_ids) == len(token_ids)",
+        "self.state is RowState.OPEN",
+        f"{MODES}::test_second_prompt_that_extends_an_unfinished_output",
+    ),
+    Removal(
+        "reset() begins anew",
+        "tracker.py",
+        "        self._streams.clear()\n",
+        "        pass\n",
+        f"{SEAM}::test_reset_begins_anew_whatever_the_tokens_are",
+    ),
+    Removal(
+        "prefix: the matcher has taken it",
+        "session.py",
+        "    for token_id in token_ids:\n        matcher.accept_token(token_id)\n",
+        "",
+        mode("prefix"),
+    ),
+    Removal(
+        "padded logits: columns behind the vocabulary are forbidden",
+        "backends/base.py",
+        "            words[:covered] &= self._text_words\n            words[covered:] = 0\n",
+        "",
+        f"{SEAM}::test_padding_columns_and_special_tokens_are_never_allowed",
+    ),
+    Removal(
+        "bfloat16: its own bits of -inf",
+        "apply.py",
+        "neg_inf = int(scores.new_full((), _NEG_INF).view(as_int))",
+        "neg_inf = int(torch.full((), _NEG_INF, dtype=torch.float16 if as_int == torch.int16 else scores.dtype)"
+        ".view(as_int))",
+        mode("bfloat16"),
+    ),
+    Removal(
+        "inputs_embeds: input_ids are empty at the start",
+        "tracker.py",
+        "        self.prompt_length = prompt.shape[1]\n",
+        "        self.prompt_length = max(prompt.shape[1], 1)\n",
+        mode("inputs_embeds"),
+    ),
+    Removal(
+        "vision-language: the width of the text model's logits",
+        "hf/compat.py",
+        '    if hasattr(config, "get_text_config"):\n        config = config.get_text_config()\n',
+        "",
+        f"{MODES}::test_vision_language_model",
+    ),
+    Removal(
+        "eos_token_id per call",
+        "session.py",
+        "self._stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)",
+        "self._stop_token_ids = vocabulary.stop_token_ids",
+        mode("stops_given_per_call"),
+    ),
+    Removal(
+        "all stop tokens of the generation config",
+        "guide.py",
+        "stop_token_ids=(*known, *stop_token_ids)",
+        "stop_token_ids=stop_token_ids",
+        mode("several_stops"),
+    ),
+    Removal(
+        "a stop token that generate() does not stop at is followed by the others",
+        "session.py",
+        "            if row.state is RowState.STOPPED and row.tail:\n",
+        "            if False:\n",
+        mode("stops_without_the_tokenizers"),
+    ),
+    Removal(
+        "after the end only stop tokens",
+        "backends/base.py",
+        "        if self._stops:\n            words[:] = 0\n        else:\n",
+        "        if True:\n",
+        "tests/property/test_matcher_laws.py::test_special_tokens_never_and_stop_tokens_exactly_at_the_end",
+    ),
+    Removal(
+        "a forced token closes its row alone",
+        "session.py",
+        "            words[:] = self._stop_words\n",
+        "            words[:] = 0\n",
+        f"{BAD}::test_forced_token_closes_that_row_alone",
+    ),
+    Removal(
+        'on_violation="raise"',
+        "session.py",
+        "        if not self._raise_on_violation:\n            return\n",
+        "        return\n",
+        f"{BAD}::test_forced_token_is_an_error_that_says_everything",
+    ),
+    Removal(
+        "an empty intersection is an error",
+        "session.py",
+        "            if rows[i].state is RowState.OPEN:\n",
+        "            if False:\n",
+        f"{BAD}::test_other_processors_leave_nothing",
+    ),
+    Removal(
+        "a closed row that may not stop is no NaN",
+        "session.py",
+        "            masked[i, list(self._stop_token_ids)] = 0.0",
+        "            pass",
+        f"{BAD}::test_a_closed_row_that_may_not_end_yet_spoils_nobody[sampling]",
+    ),
+    Removal(
+        "hg.generate looks at the settings beforehand",
+        "hf/generation_settings.py",
+        "        governed = [one for one in compiled if one is not None]\n",
+        "        return\n        governed = []\n",
+        f"{BAD}::test_hg_generate_looks_at_the_settings_beforehand",
+    ),
+    Removal(
+        "hg.generate takes one prompt at a time where transformers wants that",
+        "generation.py",
+        "step = 1 if settings.one_at_a_time else batch_size",
+        "step = batch_size",
+        f"{SEAM}::test_modes_for_one_prompt_take_lists",
+    ),
+    Removal(
+        "the model's width is checked when the Guide is made",
+        "vocabulary.py",
+        "        if size < len(token_bytes):\n",
+        "        if False:\n",
+        f"{BAD}::test_logits_narrower_than_the_vocabulary",
+    ),
+    Removal(
+        "an engine that gives up ends its row alone",
+        "row.py",
+        "        except CompileLimitExceeded as error:\n            self.limit, self._dead_end = error, True\n",
+        "        except ZeroDivisionError:\n            pass\n",
+        f"{BAD}::test_an_engine_that_gives_up_ends_its_row_alone",
+    ),
+    Removal(
+        "compiling overlaps: the processor is there at once",
+        "session.py",
+        "        self._prototypes: list[Matcher | None] | None = None\n",
+        "        self._prototypes: list[Matcher | None] | None = None\n        self._prepare()\n",
+        f"{SEAM}::test_processor_is_there_before_its_grammar",
+    ),
+]
+
+
+def survives(removal: Removal) -> str | None:
+    """Why the removal went unnoticed; None if the test failed as it should."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        for name in ("hf_guided", "tests", "notebooks"):
+            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md"):
+            shutil.copy(ROOT / name, tree / name)
+        file = tree / "hf_guided" / removal.file
+        text = file.read_text()
+        if text.count(removal.old) != 1:
+            return (
+                f"{removal.file} holds what it takes away {text.count(removal.old)} times; bring the removal up to date"
+            )
+        file.write_text(text.replace(removal.old, removal.new))
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "slow or not slow", "-p", "no:cacheprovider"]
+        environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run([*command, removal.test], cwd=tree, env=environment, capture_output=True, text=True)
+        return None if done.returncode == FAILED else f"{removal.test}: exit status {done.returncode}\n{done.stdout}"
+
+
+def main(wanted: list[str]) -> int:
+    chosen = [one for one in REMOVALS if not wanted or any(word in one.name for word in wanted)]
+    survivors = 0
+    with ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 2) // 2)) as pool:
+        for removal, why in zip(chosen, pool.map(survives, chosen), strict=True):
+            survivors += why is not None
+            print(f"{'SURVIVED' if why else 'caught'}  {removal.name}\n          {why or removal.test}", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} caught")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
