@@ -123,8 +123,8 @@ SCHEMA = {
 }
 REGEX = r"[A-Z]{1,2}-[0-9a-f]{2}(\.x)?"
 OPTIONS = ["yes", "yesterday", "no", "maybe so", "naïve", "東京"]
+LISTS = 'root ::= "[" [0-9] ("," item)? "]"\nitem ::= "[" [0-9] ("," [0-9])? "]" | [0-9]'
 # Recursive, and more likely to end than to go deeper.
-LISTS = 'root ::= "[" [0-9] ("," item)? "]"\nitem ::= root | [0-9]'
 SUMS = 'start: "(" NUMBER (("+" | "*") (NUMBER | start))? ")"\nNUMBER: /[0-9]{1,2}/'
 
 KINDS = [

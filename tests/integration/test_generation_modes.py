@@ -95,7 +95,7 @@ def cell(mode: Mode, kind: Kind, vocabulary: str) -> Any:
     slow = foreign and kind.name not in ("regex", "choice")
     if vocabulary == "tekken":
         slow |= alone and kind.name != "regex"
-        slow |= mode.name.startswith("encoder_decoder") and kind.name in ("gbnf", "lark")
+        slow |= mode.name.startswith("encoder_decoder") and kind.name == "lark"
     return pytest.param(mode, kind, vocabulary, id=f"{mode}-{kind}-{vocabulary}", marks=[pytest.mark.slow] * slow)
 
 

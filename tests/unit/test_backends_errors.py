@@ -9,7 +9,7 @@ import pytest
 from hf_guided.backends import llguidance, lm_format_enforcer, xgrammar
 from hf_guided.bitmask import allocate_bitmask
 from hf_guided.compiler import Compiler
-from hf_guided.constraints import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from hf_guided.constraints import Choice, Grammar, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
 from tests.property.strategies import BACKENDS, allowed, backend, tiny
 
@@ -78,7 +78,6 @@ def test_what_is_not_regular_is_a_loss_and_an_error(name, pattern, reason):
         ("llguidance", Grammar('root ::= "a"')),
         ("xgrammar", Grammar('start: "a"')),
         ("lm_format_enforcer", Grammar('start: "a"')),
-        ("lm_format_enforcer", JsonObject()),
     ],
 )
 def test_kinds_a_backend_does_not_have_are_losses(name, constraint):
