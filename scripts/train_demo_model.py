@@ -5,7 +5,7 @@
 Writes the tokenizer, both models and `model_card.md` to --out (default: the package itself). The texts are made as
 training goes, so no example is seen twice. The learning rate follows the clock, not a step count: a slower or busier
 machine takes fewer steps and ends worse, and --resume then trains on. Two runs with one seed agree in data, not in the
-last bit.
+last bit. With --resume --minutes 0 --draft-minutes 0 it only measures, and writes the model card.
 """
 
 from __future__ import annotations
@@ -293,7 +293,8 @@ def train_and_measure(recipe: Recipe, args: argparse.Namespace) -> str:
     else:
         model = new_model(recipe, tokenizer)
     minutes = args.draft_minutes if recipe.folder == DRAFT_FOLDER else args.minutes
-    train(model.train(), recipe, tokenizer, minutes * 60, args.seed)
+    if minutes:
+        train(model.train(), recipe, tokenizer, minutes * 60, args.seed)
     model.half().save_pretrained(args.out / recipe.folder)
     weights = args.out / recipe.folder / "model.safetensors"
     weights.chmod(0o644)  # safetensors makes it readable by its owner alone
@@ -350,7 +351,7 @@ of hf_guided runs in seconds, on a CPU, without a download.
 {table}
 
 Guided and free: the share of {args.records} held-out records that come out right as a whole, decoded greedily. Their
-main names never occur in the training texts, and one name in ten is a made-up word (in training: three in ten).
+main names never occur in the training texts, and three names in ten are made-up words.
 Guided is masked by llguidance alone, with the record's schema. Measured on the float16 weights on disk, loaded as
 float32.
 

@@ -88,14 +88,14 @@ REMOVALS = [
         "row.py",
         "            self.tail.append(token_id)\n            return self.limit is not None\n",
         "            return self.limit is not None\n",
-        f"{MODES}::test_more_beams_than_the_language_has_texts[choice-greedy-demo]",
+        f"{BAD}::test_forced_token_closes_that_row_alone",
     ),
     Removal(
         "beams past their end: what follows a stop token is no violation",
         "row.py",
         "        if self.state is RowState.OPEN:\n            try",
         "        if not self.tail:\n            try",
-        f"{TRACKER}::test_padding_behind_the_stop_token_is_ignored",
+        "tests/unit/test_row.py::test_open_stopped_and_back",
     ),
     Removal(
         "assisted: rejected drafts are taken back",
@@ -123,7 +123,7 @@ REMOVALS = [
         "session.py",
         "            self._warn_foreign_width(scores.shape[-1])\n            return scores\n",
         "            self._warn_foreign_width(scores.shape[-1])\n",
-        mode("foreign_assistant_greedy", "regex"),
+        f"{SEAM}::test_foreign_width_passes_with_one_warning",
     ),
     Removal(
         "assistant with another tokenizer: one warning",
@@ -176,9 +176,9 @@ REMOVALS = [
     ),
     Removal(
         "free rows come back as they were",
-        "session.py",
-        "                continue\n            governed.append(i)\n",
-        "                governed.append(i)\n                continue\n            governed.append(i)\n",
+        "apply.py",
+        "            target[i] = source[i]\n",
+        "            target[i] = 0\n",
         mode("constraint_per_prompt"),
     ),
     Removal(
@@ -214,7 +214,7 @@ REMOVALS = [
         "backends/base.py",
         "            words[:covered] &= self._text_words\n            words[covered:] = 0\n",
         "",
-        f"{SEAM}::test_padding_columns_and_special_tokens_are_never_allowed",
+        "tests/unit/test_backends_base.py",
     ),
     Removal(
         "bfloat16: its own bits of -inf",
@@ -270,7 +270,7 @@ REMOVALS = [
         "a forced token closes its row alone",
         "session.py",
         "            words[:] = self._stop_words\n",
-        "            words[:] = 0\n",
+        "            words[:] = -1\n",
         f"{BAD}::test_forced_token_closes_that_row_alone",
     ),
     Removal(

@@ -177,15 +177,15 @@ def test_free_model_mostly_writes_the_right_record(model, tokenizer):
 
 
 def test_free_model_breaks_when_sampled_hot(model, tokenizer):
-    # About four texts in ten are no JSON at this temperature; at 1.5 it is one in twenty.
+    # Hardly a text is JSON at this temperature; at 2, which `hf-guided demo` shows, it is six in ten.
     torch.manual_seed(0)
     prompts = [example.prompt for example in demo.EXAMPLES] * 2
     batch = tokenizer(prompts, padding=True, return_tensors="pt", return_token_type_ids=False)
-    ids = model.generate(**batch, max_new_tokens=120, do_sample=True, temperature=2.0, top_k=0)
+    ids = model.generate(**batch, max_new_tokens=120, do_sample=True, temperature=2.5, top_k=0)
     broken = 0
     for text in tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True):
         try:
             json.loads(text)
         except ValueError:
             broken += 1
-    assert broken >= 4
+    assert broken >= len(prompts) / 2
