@@ -222,7 +222,7 @@ REMOVALS = [
         "neg_inf = int(scores.new_full((), _NEG_INF).view(as_int))",
         "neg_inf = int(torch.full((), _NEG_INF, dtype=torch.float16 if as_int == torch.int16 else scores.dtype)"
         ".view(as_int))",
-        mode("bfloat16"),
+        "tests/property/test_masking.py::test_apply_equals_the_reference",
     ),
     Removal(
         "inputs_embeds: input_ids are empty at the start",
@@ -318,8 +318,8 @@ REMOVALS = [
     Removal(
         "an engine that gives up ends its row alone",
         "row.py",
-        "        except CompileLimitExceeded as error:\n            self.limit, self._dead_end = error, True\n",
-        "        except ZeroDivisionError:\n            pass\n",
+        "            except CompileLimitExceeded as error:\n                self.limit = error\n",
+        "            except ZeroDivisionError:\n                pass\n",
         f"{BAD}::test_an_engine_that_gives_up_ends_its_row_alone",
     ),
     Removal(
