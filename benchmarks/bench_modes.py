@@ -17,15 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import queue
 import subprocess
 import sys
-import threading
 import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from subprocess import PIPE
@@ -36,6 +34,7 @@ import transformers
 from benchmarks.common import RESULTS, hardware, installed, load_average, markdown_table, origin, write_csv
 from benchmarks.libraries import LIBRARIES, Constraint, NotSupported, lm_format_enforcer_import_error
 from benchmarks.modes import CONSTRAINTS, HOT, MODES, Bench, WrongOutput, finished_text, problem, run_once
+from benchmarks.processes import Lines, read_in_background
 from tests.vocabularies import demo
 
 STARTING = 180.0  # seconds for the imports of a worker
@@ -140,15 +139,14 @@ def run_library(library: str, modes: Sequence[str], seeds: int, limit: float) ->
         process = subprocess.Popen(
             [*command, "--mode", *waiting], stdout=PIPE, stderr=PIPE, text=True, cwd=Path(__file__).parents[1]
         )
-        lines: queue.Queue[str] = queue.Queue()
+        lines = Lines(process.stdout)
         errors: list[str] = []
-        threading.Thread(target=_pump, args=(process.stdout, lines.put), daemon=True).start()
-        threading.Thread(target=_pump, args=(process.stderr, errors.append), daemon=True).start()
-        if _next(lines, STARTING) != "ready":
+        read_in_background(process.stderr, errors.append)
+        if lines.next(STARTING) != "ready":
             process.kill()
             raise SystemExit(f"{library} could not be started:\n{''.join(errors)[-2000:]}")
         while waiting:
-            line = _next(lines, limit)
+            line = lines.next(limit)
             if not line:
                 break
             waiting.pop(0)
@@ -158,20 +156,6 @@ def run_library(library: str, modes: Sequence[str], seeds: int, limit: float) ->
             verdict = "hangs" if line is None else f"crashes: process ended with {process.wait()}"
             yield Cell(waiting.pop(0), library, verdict, "".join(errors)[-160:].strip(), 0, 0, 0, limit)
         process.wait()
-
-
-def _next(lines: queue.Queue[str], seconds: float) -> str | None:
-    """The next line; "" at the end of the output, None when nothing came in time."""
-    try:
-        return lines.get(timeout=seconds).strip()
-    except queue.Empty:
-        return None
-
-
-def _pump(stream: Iterable[str], take: Callable[[str], None]) -> None:
-    for line in stream:
-        take(line)
-    take("")
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Callable
 from pathlib import Path
+
+from benchmarks import bench_schemas, bench_soundness, bench_suite
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES = ("xgrammar.contrib.hf", "outlines", "lm-format-enforcer", "hf-guided")
@@ -50,11 +53,33 @@ def processor_table(rows: list[Row]) -> str:
     return "\n".join([*lines, "", f"{machine(rows[0])}; {rows[0]['threads']} torch thread."])
 
 
+def schemas_table(rows: list[Row]) -> str:
+    return "\n".join([bench_schemas.table(rows), "", f"{machine(rows[0])}; load {rows[0]['load']}."])
+
+
+def suite_table(rows: list[Row]) -> str:
+    return "\n".join([bench_suite.table(rows), "", f"{machine(rows[0])}."])
+
+
+def soundness_table(rows: list[Row]) -> str:
+    return "\n".join([bench_soundness.table(rows), "", f"{machine(rows[0])}."])
+
+
+TABLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
+    "bench_modes": ("modes", modes_table),
+    "bench_processor": ("processor", processor_table),
+    "bench_schemas": ("schemas", schemas_table),
+    "bench_suite": ("suite", suite_table),
+    "bench_soundness": ("soundness", soundness_table),
+}
+"""Of each script: its file in results/, and what writes its table."""
+
+
 def main() -> None:
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
-    tables = {"bench_modes": modes_table(rows_of("modes")), "bench_processor": processor_table(rows_of("processor"))}
-    for name, table in tables.items():
+    for name, (results, write) in TABLES.items():
+        table = write(rows_of(results))
         pattern = re.compile(rf"(<!-- {name}: the table.*?-->\n).*?(<!-- {name}: end -->)", re.DOTALL)
         text, found = pattern.subn(lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", text)
         if found != 1:

@@ -133,7 +133,7 @@ def _generate(arguments: argparse.Namespace) -> int:
         return 0
     why = {
         "length": f"cut after {len(result.token_ids)} tokens; raise --max-new-tokens",
-        "dead_end": "no token of this vocabulary went on",
+        "dead_end": result.error or "no token of this vocabulary went on",
     }
     print(f"hf-guided: the answer did not finish: {why[result.finish_reason]}", file=sys.stderr)
     return 1

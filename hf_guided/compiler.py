@@ -136,6 +136,7 @@ class Compiler:
         Raises:
             InvalidConstraint: it is malformed. What cannot be enforced is reported, not raised.
         """
+        constraint.check()
         try:
             found = self._ask(constraint, backend, lambda compilation: compilation.route).result()
         except UnsupportedConstraint as error:
@@ -212,7 +213,6 @@ class Compiler:
                 waiter.fail(failure)
 
     def _compile(self, constraint: Constraint, backend: str) -> Compilation:
-        constraint.check()
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same language, in a kind that backends know
         refused: dict[str, tuple[Loss, ...]] = {}

@@ -71,13 +71,13 @@ class JsonSchema(Constraint):
         schema: a dict or bool, JSON text of one, or a Python type: Pydantic model, dataclass, TypedDict, Enum,
             list[int], Literal, Annotated ... (whatever Pydantic's TypeAdapter takes). A type is also what ``parse``
             gives back.
-        whitespace: "flexible" (bounded) or "compact" (exactly as ``json.dumps`` writes it).
+        whitespace: "flexible" (bounded) or "compact" (with the separators of ``json.dumps``).
         extra: whether objects whose schema says nothing about additional properties may have some:
             "forbid" or "allow" (as JSON Schema itself says).
         max_depth: how deep a recursive schema may nest; None leaves it to the backend. No backend bounds it yet, so
             with a number it counts as not enforced.
-        registry: documents that remote ``$ref`` may name, by URI. Backends do not follow such references (they count
-            as not enforced); the check of ``on_unsupported="validate"`` does.
+        registry: documents that remote ``$ref`` may name, by URI. Nothing is ever fetched: a reference to any other
+            document counts as not enforced.
         on_unsupported: what to do with keywords that no backend enforces: "error", "warn" (leave them out), or
             "validate" (leave them out, and validate the finished text).
 
@@ -137,9 +137,14 @@ class JsonSchema(Constraint):
         """The documents remote ``$ref`` may name, by URI, a fresh copy."""
         return json.loads(self.registry_json or "{}")  # type: ignore[no-any-return]
 
+    @property
+    def point_zero(self) -> bool:
+        """Whether an integer may be written 1.0, as JSON Schema allows; types take that for a float, when strict."""
+        return self.python_type is None
+
     def _identity(self) -> Sequence[Any]:
         # Registry documents are compared as they are: a pointer from elsewhere may lead anywhere into them.
-        options = self.whitespace, self.extra, self.max_depth, self.registry_json, self.on_unsupported
+        options = self.whitespace, self.extra, self.max_depth, self.registry_json, self.on_unsupported, self.point_zero
         return normal_form(self.schema), *options
 
     def check(self) -> None:
@@ -153,12 +158,19 @@ class JsonSchema(Constraint):
     @cached_property
     def _is_valid(self) -> bool:
         from jsonschema.exceptions import SchemaError
-        from jsonschema.validators import Draft202012Validator, validator_for
+        from jsonschema.validators import Draft4Validator, Draft7Validator, Draft202012Validator, validator_for
 
         schema = self.schema
+        if isinstance(schema, dict) and not isinstance(schema.get("$schema", ""), str):
+            raise InvalidConstraint(f"not a valid JSON Schema, at /$schema: expected a URI, got {schema['$schema']!r}")
+        known = validator_for(schema, default=Draft202012Validator)
         try:
-            validator_for(schema, default=Draft202012Validator).check_schema(schema)  # type: ignore[arg-type] # stubs know no bool
+            known.check_schema(schema)  # type: ignore[arg-type] # stubs know no bool
         except SchemaError as error:
+            # Many schemas that do not name their draft are older than they would count for.
+            older = (Draft7Validator, Draft4Validator) if "$schema" not in self.schema_json else ()
+            if any(draft(draft.META_SCHEMA).is_valid(schema) for draft in older):
+                return True
             pointer = "/" + "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in error.absolute_path)
             raise InvalidConstraint(f"not a valid JSON Schema, at {pointer}: {error.message}") from None
         except RecursionError:
@@ -200,7 +212,7 @@ class JsonObject(Constraint):
     """Any JSON object.
 
     Args:
-        whitespace: "flexible" (bounded) or "compact" (exactly as ``json.dumps`` writes it).
+        whitespace: "flexible" (bounded) or "compact" (with the separators of ``json.dumps``).
     """
 
     kind: ClassVar[str] = "json_object"

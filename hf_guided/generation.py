@@ -33,6 +33,7 @@ def generate(
     prefix: str | Sequence[str | None] | None = None,
     on_violation: OnViolation = "close",
     batch_size: int = 8,
+    retries: int = 0,
     progress: bool | None = None,
     **generate_kwargs: Any,
 ) -> list[GuidedResult]:
@@ -50,6 +51,8 @@ def generate(
             prompt.
         on_violation: "close" or "raise", see ``Guide.logits_processor``.
         batch_size: prompts per ``model.generate`` call; 1 where assisted generation or prompt lookup is asked for.
+        retries: how often to generate a finished text anew that could not be turned into a value: what no engine
+            enforces (``on_unsupported="validate"``), or a validator of one's own, refused it. Needs sampling to help.
         progress: whether to show a progress bar; None shows one on a terminal when there are several batches.
         **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
             generation config.
@@ -63,8 +66,8 @@ def generate(
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size: expected 1 or more, got {batch_size}")
+    if batch_size < 1 or retries < 0:
+        raise ValueError(f"expected batch_size of 1 or more and retries of 0 or more, got {batch_size} and {retries}")
     guide = guide_for(tokenizer, model) if guide is None else guide
     if guide.vocabulary.padded_size != logits_width(model):
         raise VocabularySizeError(
@@ -94,38 +97,54 @@ def generate(
     theirs = generate_kwargs.pop("logits_processor", None) or []
     step = 1 if settings.one_at_a_time else batch_size
 
-    results: list[GuidedResult] = []
+    def run(rows: Sequence[int]) -> list[list[GuidedResult]]:
+        """One generate() call: for each of these prompts its results."""
+        inputs = _pad([_encode(guide.vocabulary, batch[i], prefixes[i] or "") for i in rows], pad_token_id, model)
+        processor = guide.logits_processor(
+            [constraints[i] for i in rows],
+            backend=backend,
+            prefix=[prefixes[i] for i in rows],
+            stop_token_ids=stops,
+            on_violation=on_violation,
+        )
+        output = model.generate(**inputs, **generate_kwargs, logits_processor=[*theirs, processor])
+        sequences = output if isinstance(output, Tensor) else output.sequences
+        start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+        copies = len(sequences) // len(rows)
+        found: list[list[GuidedResult]] = [[] for _ in rows]
+        for place, token_ids in enumerate(sequences[:, start:].tolist()):
+            i = rows[place // copies]
+            found[place // copies].append(
+                guide.read(
+                    constraints[i],
+                    token_ids,
+                    backend=backend,
+                    prefix=prefixes[i],
+                    stop_token_ids=stops,
+                    pad_token_id=pad_token_id,
+                    stats=processor.stats,
+                )
+            )
+        return found
+
+    results: list[list[GuidedResult]] = []
     silent = len(batch) <= step if progress is None else not progress
     with tqdm(total=len(batch), unit="prompt", disable=silent or (None if progress is None else False)) as bar:
         for first in range(0, len(batch), step):
             rows = range(first, min(first + step, len(batch)))
-            inputs = _pad([_encode(guide.vocabulary, batch[i], prefixes[i] or "") for i in rows], pad_token_id, model)
-            processor = guide.logits_processor(
-                [constraints[i] for i in rows],
-                backend=backend,
-                prefix=[prefixes[i] for i in rows],
-                stop_token_ids=stops,
-                on_violation=on_violation,
-            )
-            output = model.generate(**inputs, **generate_kwargs, logits_processor=[*theirs, processor])
-            sequences = output if isinstance(output, Tensor) else output.sequences
-            start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-            copies = len(sequences) // len(rows)
-            for place, token_ids in enumerate(sequences[:, start:].tolist()):
-                i = rows[place // copies]
-                results.append(
-                    guide.read(
-                        constraints[i],
-                        token_ids,
-                        backend=backend,
-                        prefix=prefixes[i],
-                        stop_token_ids=stops,
-                        pad_token_id=pad_token_id,
-                        stats=processor.stats,
-                    )
-                )
+            results += run(rows)
             bar.update(len(rows))
-    return results
+    for _ in range(retries):
+        failed = [i for i, some in enumerate(results) if any(map(_was_refused, some))]
+        for first in range(0, len(failed), step):
+            rows_again = failed[first : first + step]
+            for i, anew in zip(rows_again, run(rows_again), strict=True):
+                results[i] = [new if _was_refused(old) else old for old, new in zip(results[i], anew, strict=True)]
+    return [result for some in results for result in some]
+
+
+def _was_refused(result: GuidedResult) -> bool:
+    return result.finish_reason == "stop" and result.error is not None
 
 
 def _default_length(settings: GenerationSettings) -> dict[str, int]:

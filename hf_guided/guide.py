@@ -174,6 +174,9 @@ class Guide:
     ) -> GuidedResult:
         """Read one output row back: its text, its value, and how it ended.
 
+        Where a stop token is also the padding, a row that something forced to stop in the middle looks like one that
+        was cut, and is read as that ("length").
+
         Args:
             constraint: what the row was generated with; None for a free row.
             token_ids: the row behind the prompt, with or without padding at the end.

@@ -28,4 +28,22 @@ ASSERTIONS = frozenset(
 ) | ((HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP) - STRUCTURE - CONTENT)
 """What makes an instance valid or not."""
 
+SINCE = {
+    **dict.fromkeys(("const", "contains", "propertyNames"), 6),
+    **dict.fromkeys(("if", "then", "else"), 7),
+    **dict.fromkeys(
+        (
+            "dependentRequired",
+            "dependentSchemas",
+            "maxContains",
+            "minContains",
+            "unevaluatedItems",
+            "unevaluatedProperties",
+        ),
+        2019,
+    ),
+    **dict.fromkeys(("prefixItems", "$dynamicRef"), 2020),
+}
+"""The draft, by number or year, that brought an assertion in; schemas of older ones do not know it."""
+
 KNOWN = ANNOTATIONS | CONTENT | STRUCTURE | ASSERTIONS

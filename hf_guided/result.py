@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from .backends.base import CompiledConstraint
 from .bitmask import allocate_bitmask
-from .row import Row
-from .session import SessionStats, matcher_after_prefix
+from .session import SessionStats, row_after_prefix
 from .vocabulary import Vocabulary
 
 FinishReason = Literal["stop", "length", "dead_end"]
@@ -25,8 +24,10 @@ class GuidedResult:
             finish, or ``error`` says why it could not be read. A free row's value is its text.
         token_ids: generated tokens up to and with the stop token.
         finish_reason: "stop": ended by a stop token, so the text is in the language; "length": cut by a limit;
-            "dead_end": left the language, because no token went on, or something forced one from outside.
-        error: why a finished text could not be turned into a value (a validator stricter than the schema), or None.
+            "dead_end": left the language, because no token went on, the engine reached a limit, or something forced a
+            token from outside.
+        error: why a finished text could not be turned into a value (a validator stricter than the schema), or what the
+            engine gave up with in a dead end; None where there is nothing to say.
         stats: what the generate() call that made this row spent on guidance; shared by the rows of the call.
     """
 
@@ -64,13 +65,16 @@ def read_output(
     stops = set(vocabulary.stop_token_ids if stop_token_ids is None else stop_token_ids)
     reason: FinishReason = "length"
     taken: list[int] = []
-    row = Row(None if compiled is None else matcher_after_prefix(compiled, prefix, stop_token_ids))
+    row = row_after_prefix(compiled, prefix, stop_token_ids)
+    limit = row.limit
     for place, token_id in enumerate(token_ids):
         if not row.advance(token_id) or row.limit:
+            limit = row.limit
             padded = all(other == pad_token_id for other in token_ids[place:])
             row.rewind(1)
             # Padding behind a row that could go on: it was cut by a criterion that is not ours.
             could_go_on = row.fill(allocate_bitmask(1, vocabulary.padded_size), 0)
+            limit = limit or row.limit  # nothing was refused for it: no mask could be made for the next token
             reason = "length" if padded and could_go_on else "dead_end"
             break
         taken.append(token_id)
@@ -80,7 +84,7 @@ def read_output(
     # A stop token given per call may be text otherwise, such as a line end.
     written = taken[:-1] if reason == "stop" else taken
     text = (prefix + vocabulary.decode_bytes(written)).decode(errors="replace")
-    value, error = (text if constraint is None else None), None
+    value, error = (text if constraint is None else None), None if limit is None else str(limit)
     if reason == "stop" and constraint is not None:
         try:
             value = constraint.parse(text)

@@ -83,7 +83,9 @@ def route(
     # The first of those that lose least: candidates are in order of preference.
     name, losses = min(usable, key=lambda one: len(one[1]), default=("", ()))
     if not usable or (losses and constraint.on_unsupported == "error"):
-        raise _unsupported(constraint, considered)
+        # One that gave up when compiling would have enforced it all.
+        gave_up = [(name, losses) for name, losses in considered if name in (refused or {})]
+        raise _unsupported(constraint, gave_up or usable or considered, considered)
     return Route(name, _reason(name, losses, backend, considered), tuple(considered), losses)
 
 
@@ -95,16 +97,17 @@ def _reason(name: str, losses: tuple[Loss, ...], asked: str, considered: list[tu
     return "; ".join([what, *others])
 
 
-def _unsupported(constraint: Constraint, considered: list[tuple[str, tuple[Loss, ...]]]) -> UnsupportedConstraint:
-    names = ", ".join(name for name, _ in considered)
+def _unsupported(
+    constraint: Constraint,
+    usable: list[tuple[str, tuple[Loss, ...]]],
+    considered: list[tuple[str, tuple[Loss, ...]]],
+) -> UnsupportedConstraint:
+    """What the one that comes closest would lose: what the others would lose besides helps nobody."""
+    closest, losses = min(usable, key=lambda one: len(one[1]))
+    others = "".join(f"; {name} would lose {len(lost)}" for name, lost in considered if name != closest)
     step = "change what is lost, or name another engine with backend="
     if constraint.kind == "json_schema":
-        step = 'change the schema, name another backend, or pass on_unsupported="validate" or "warn"'
+        step = 'change the schema, or pass on_unsupported="validate" or "warn"'
     return UnsupportedConstraint(
-        f"no backend enforces all of this {constraint.kind} (asked: {names}); {step}",
-        [
-            Loss(pointer, keyword, f"{name}: {why.removeprefix(f'{name}: ')}")
-            for name, lost in considered
-            for pointer, keyword, why in lost
-        ],
+        f"no backend enforces all of this {constraint.kind}: {closest} would lose {len(losses)}{others}; {step}", losses
     )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .apply import apply_bitmask
-from .backends.base import CompiledConstraint, Matcher
+from .backends.base import CompiledConstraint
 from .bitmask import allocate_bitmask, unpack
 from .errors import BatchSizeError, EmptyIntersection, InvalidConstraint, StopTokenError, TokenRejected
 from .row import Row, RowState
@@ -99,7 +99,7 @@ class Session:
         self._stop_words = vocabulary.bitmask_of(self._stop_token_ids)  # (words,) int32
         self._raise_on_violation = on_violation == "raise"
         self._tracker = RowTracker(self._new_rows, self._violated)
-        self._prototypes: list[Matcher | None] | None = None
+        self._prototypes: list[Row] | None = None
         self._bitmask = allocate_bitmask(0, vocabulary.padded_size)
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
         self._warned: set[str] = set()
@@ -150,13 +150,15 @@ class Session:
     # -- rows ----------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Wait for compilation, once, and put each prompt's prefix behind its matcher."""
+        """Wait for compilation, once, and make each prompt's row take its prefix."""
         if self._prototypes is None:
             start = time.perf_counter_ns()
             self._prototypes = [
-                None
-                if request.compiled is None
-                else matcher_after_prefix(request.compiled.result(), request.prefix, self._stop_token_ids)
+                row_after_prefix(
+                    None if request.compiled is None else request.compiled.result(),
+                    request.prefix,
+                    self._stop_token_ids,
+                )
                 for request in self._requests
             ]
             self.stats.wait_ns += time.perf_counter_ns() - start
@@ -170,8 +172,7 @@ class Session:
                 f"got {num_rows} rows; pass one constraint per prompt, or a single one for all"
             )
         group_size = max(num_rows // prompts, 1)
-        prototypes = [self._prototypes[i // group_size] for i in range(num_rows)]
-        return [Row(None if matcher is None else matcher.fork()) for matcher in prototypes], group_size
+        return [self._prototypes[i // group_size].fork() for i in range(num_rows)], group_size
 
     def _violated(self, index: int, row: Row, token_id: int) -> None:
         if not self._raise_on_violation:
@@ -205,10 +206,10 @@ class Session:
             if row.fill(self._bitmask, i):
                 continue
             if was_open or row.limit:
-                why = row.limit or "no token of this vocabulary continues its text"
+                why = str(row.limit or "no token of this vocabulary continues its text")
                 self._warn_once(
-                    f"row {i} reached a dead end of its {row.matcher.compiled.backend} grammar: {why}; the row is "
-                    "ended and its finish_reason is 'dead_end'"
+                    f"row {i} reached a dead end of its {row.matcher.compiled.backend} grammar: {why}; it ends here",
+                    cause=why,
                 )
             words = self._bitmask[i].numpy()
             words[:] = self._stop_words
@@ -259,30 +260,31 @@ class Session:
             "otherwise build the Guide with this model"
         )
 
-    def _warn_once(self, message: str) -> None:
-        if message not in self._warned:
-            self._warned.add(message)
+    def _warn_once(self, message: str, cause: str = "") -> None:
+        """Warn, once for each cause; without one the message is its own."""
+        if (cause or message) not in self._warned:
+            self._warned.add(cause or message)
             warnings.warn(message, stacklevel=3)
 
 
-def matcher_after_prefix(compiled: CompiledConstraint, prefix: bytes, stop_token_ids: Sequence[int] | None) -> Matcher:
-    """A matcher that has taken the bytes of ``prefix``.
+def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_token_ids: Sequence[int] | None) -> Row:
+    """A row that has taken the bytes of ``prefix``; a free row without ``compiled``.
 
     Raises:
         InvalidConstraint: the prefix is not the beginning of any text in the language.
     """
-    matcher = compiled.matcher(stop_token_ids)
+    if compiled is None:
+        return Row(None)
+    row = Row(compiled.matcher(stop_token_ids))
     token_ids = compiled.vocabulary.encode_bytes(prefix)
-    taken = matcher.validate_tokens(token_ids)
-    if taken < len(token_ids):
-        good = compiled.vocabulary.decode_bytes(token_ids[:taken]).decode(errors="replace")
-        raise InvalidConstraint(
-            f"prefix {prefix.decode(errors='replace')!r} is not the beginning of any text in the constraint: it takes "
-            f"{good!r} and nothing after it; correct the prefix, or the constraint"
-        )
-    for token_id in token_ids:
-        matcher.accept_token(token_id)
-    return matcher
+    for taken, token_id in enumerate(token_ids):
+        if not row.advance(token_id):
+            good = compiled.vocabulary.decode_bytes(token_ids[:taken]).decode(errors="replace")
+            raise InvalidConstraint(
+                f"prefix {prefix.decode(errors='replace')!r} is not the beginning of any text in the constraint: it "
+                f"takes {good!r} and nothing after it; correct the prefix, or the constraint"
+            )
+    return row
 
 
 def prefix_bytes(prefix: str | None) -> bytes:

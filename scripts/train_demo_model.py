@@ -293,11 +293,11 @@ def train_and_measure(recipe: Recipe, args: argparse.Namespace) -> str:
     else:
         model = new_model(recipe, tokenizer)
     minutes = args.draft_minutes if recipe.folder == DRAFT_FOLDER else args.minutes
+    weights = args.out / recipe.folder / "model.safetensors"
     if minutes:
         train(model.train(), recipe, tokenizer, minutes * 60, args.seed)
-    model.half().save_pretrained(args.out / recipe.folder)
-    weights = args.out / recipe.folder / "model.safetensors"
-    weights.chmod(0o644)  # safetensors makes it readable by its owner alone
+        model.half().save_pretrained(args.out / recipe.folder)
+        weights.chmod(0o644)  # safetensors makes it readable by its owner alone
     # Measured from disk: the figures are those of the rounded weights people load.
     model = LlamaForCausalLM.from_pretrained(args.out / recipe.folder, dtype=torch.float32).eval()
     held_out = examples(args.records, args.seed, "held_out")

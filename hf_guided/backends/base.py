@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """One position in one grammar, over text tokens."""
+    """One position in one grammar, over text tokens.
+
+    Any method may raise CompileLimitExceeded: the engine cannot go on from here. That ends this row alone, and
+    ``rollback`` to a place where it still could must work. Whatever else is raised ends the generate() call.
+    """
 
     def accept(self, token_id: int) -> bool:
         """Advance by a text token; on False nothing has changed."""

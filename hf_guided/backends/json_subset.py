@@ -14,7 +14,8 @@ from jsonschema.validators import Draft202012Validator, validator_for
 
 from ..errors import InvalidConstraint, Loss
 from ..schema.walk import escape
-from .adapter import Schema
+
+Schema = dict[str, Any]
 
 KEYWORDS: dict[str, frozenset[str]] = {
     "string": frozenset({"minLength", "maxLength", "pattern", "format"}),

@@ -16,32 +16,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
-from ..bitmask import words
+from ..bitmask import allocate_bitmask, words
 from ..constraints import Choice, Constraint, Grammar, JsonSchema, Regex
 from ..errors import (
     BackendError,
     CompileLimitExceeded,
     InvalidConstraint,
     Loss,
+    UnwritableConstraint,
 )
-from ..keywords import COUNTS
-from ..schema.pointers import drop
-from ..schema.prepare import prepare
-from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
-from ..schema.walk import leaves, walk
-from .adapter import Adapter, Build, Schema
+from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
+from ..schema.documents import Documents
+from ..schema.lark import lark_grammar
+from ..schema.normalize import Normalizer
+from .adapter import Adapter, Build
 from .base import Engine
 
 if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
 
-# Between two tokens of JSON: nothing, a space, or a new line with its indentation. The library does not repeat it,
-# so a model that likes white space cannot go on for ever.
-FLEXIBLE_WHITESPACE = r"(\x20?|\n\x20{0,40}|\n\t{0,10})"
 # What its messages about limits have in common.
 _LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_|max is", re.IGNORECASE)
 _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
-_UNSATISFIABLE = re.compile("no value satisfies|Unsatisfiable schema")
 _OPTIONS = re.compile(r"^%llguidance\s*", re.MULTILINE)
 _T = TypeVar("_T")
 
@@ -59,17 +55,23 @@ class LLGuidanceBackend(Adapter):
         self._tokenizer = _tokenizer(llguidance, vocabulary)
         self._limits = llguidance.LLParserLimits(verbose_errors=False)
 
-    def _json(self, schema: Schema, whitespace: str) -> Build:
+    def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
+        n = Normalizer(Documents(constraint.schema_json, constraint.registry), point_zero=constraint.point_zero)
+        if constraint.max_depth is not None:
+            n.lose_at("", "max_depth", "no engine bounds the depth of nesting yet; leave it out")
+        try:
+            grammar = lark_grammar(n, whitespace=constraint.whitespace, closed=constraint.extra == "forbid")
+        except RecursionError:
+            raise CompileLimitExceeded("the JSON Schema is nested too deeply; flatten it with $defs and $ref") from None
+
         def build() -> tuple[Callable[[], Engine], int]:
             try:
-                return self._built(self._json_grammar(schema, whitespace))
+                return self._built(grammar)
             except InvalidConstraint as error:
-                if _UNSATISFIABLE.search(str(error)):
-                    raise
-                # A valid schema: what it cannot do another backend may.
+                # The schema is valid, and the grammar ours: what the library cannot do with it another backend may.
                 raise self._unsupported("json_schema", str(error)) from error
 
-        return build
+        return build, n.losses
 
     def _text(self, constraint: Constraint) -> Build:
         grammar = self._grammar(constraint)
@@ -78,6 +80,8 @@ class LLGuidanceBackend(Adapter):
     def _built(self, grammar: str) -> tuple[Callable[[], Engine], int]:
         grammar = _unforced(grammar)
         template = _Template(lambda: self._matcher(grammar), words(self.vocabulary.padded_size))
+        if template.is_broken(template.copy()):
+            raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
         # The library does not tell its size; its lexer grows to this order.
         return lambda: _Engine(template, template.copy()), 200_000 + 20 * len(grammar)
 
@@ -92,7 +96,7 @@ class LLGuidanceBackend(Adapter):
         make = self._lib.LLMatcher
         if isinstance(constraint, Regex):
             try:
-                return str(make.grammar_from_regex(fullmatch_pattern(constraint.pattern)))
+                return str(make.grammar_from_lark(f"start: TEXT\nTEXT: {to_lark(parse_fullmatch(constraint.pattern))}"))
             except UnsupportedRegex as error:
                 raise self._unsupported("regex", str(error)) from None
         if isinstance(constraint, Choice):
@@ -103,53 +107,6 @@ class LLGuidanceBackend(Adapter):
             # Its own translation makes rules into greedy terminals: with `x ::= [a-z]+`, `x "b"` never matches.
             raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use xgrammar, or write Lark")
         raise self._unsupported(constraint.kind, "llguidance has no such constraint")
-
-    def _json_grammar(self, schema: Schema, whitespace: str) -> str:
-        options: dict[str, Any] = {"whitespace_flexible": True, "whitespace_pattern": FLEXIBLE_WHITESPACE}
-        if whitespace == "compact":
-            options = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-        # No \\uXXXX: an escaped letter would slip past a pattern, or spell a declared key a second time.
-        options["json_allowed_escapes"] = 'nrbtf\\"'
-        # As text: from a dict it takes no integer beyond 64 bits, not even in a description.
-        return str(self._lib.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options))
-
-    def _reduce(self, constraint: JsonSchema) -> tuple[Schema | bool, Sequence[Loss]]:
-        schema, losses = prepare(constraint)
-        losses += _repeated_keys(schema) + _inexact_formats(schema) + _unwritten(schema) + _rounded(schema)
-        drop(schema, losses)
-        while message := self._complaint(schema):
-            found = self._culprits(schema, message)
-            if not found:
-                break  # unsatisfiable, too large ...: compile says so
-            drop(schema, found)
-            losses += found
-        return schema, losses
-
-    def _complaint(self, schema: dict[str, Any] | bool) -> str:
-        if isinstance(schema, bool):
-            return ""
-        # White space plays no part in what it refuses.
-        return str(self._lib.LLMatcher(self._tokenizer, self._json_grammar(schema, "compact"), log_level=0).get_error())
-
-    def _culprits(self, schema: dict[str, Any] | bool, message: str) -> list[Loss]:
-        """Where in the schema a message comes from: it has no pointer, so every candidate is tried alone."""
-        keywords = _named_keywords(message)
-        if not keywords:
-            return []
-        places = [
-            Loss(place.pointer, keyword, f"llguidance: {message.splitlines()[0]}")
-            for place in walk(schema)
-            if isinstance(place.schema, dict)
-            for keyword in keywords
-            if keyword in place.schema
-        ]
-        found = []
-        for candidate in places:
-            alone = json.loads(json.dumps(schema))
-            drop(alone, (other for other in places if other is not candidate))
-            if _named_keywords(self._complaint(alone)):
-                found.append(candidate)
-        return found or places
 
 
 class _Template:
@@ -166,35 +123,52 @@ class _Template:
     def renew(self) -> None:
         self._matcher = self._build()
 
+    def is_broken(self, matcher: Any) -> bool:
+        """Whether this matcher's lexer has reached its limit: only a mask tells, until then it just refuses."""
+        probe = matcher.deep_copy()
+        scratch = allocate_bitmask(1, 32 * self.words)
+        probe.unsafe_compute_mask_ptr(scratch.data_ptr(), 4 * self.words)
+        return bool(probe.is_error()) and not _is_dead_end(probe)
+
 
 class _Engine:
     def __init__(self, template: _Template, matcher: Any, history: Sequence[int] = ()):
         self._template = template
         self._matcher = matcher
         self._history = list(history)
+        self._sound = False  # a mask was made at this very place, so the lexer works
 
     def accept(self, token_id: int) -> bool:
-        taken = bool(self._try(lambda: self._matcher.try_consume_tokens([token_id]), 0))
+        taken = bool(self._try(lambda: self._matcher.try_consume_tokens([token_id]), 0, enough=1))
         if taken:
             self._history.append(token_id)
+            self._sound = False
         return taken
 
     def validate(self, token_ids: Sequence[int]) -> int:
-        return self._try(lambda: int(self._matcher.validate_tokens(list(token_ids))), 0) if token_ids else 0
+        tokens = list(token_ids)
+        return self._try(lambda: int(self._matcher.validate_tokens(tokens)), 0, enough=len(tokens)) if tokens else 0
 
     def rollback(self, num_tokens: int) -> None:
-        del self._history[len(self._history) - num_tokens :]
+        kept = self._history[: len(self._history) - num_tokens]
         if self._matcher.is_error() or not self._matcher.rollback(num_tokens):
-            self._replay()  # out of a dead end there is no other way back
+            # Out of a dead end, or of a broken lexer, there is no other way back.
+            self._template.renew()
+            self._replay(kept)
+        self._history = kept
+        self._sound = False
 
     def fork(self) -> _Engine:
-        return _Engine(self._template, self._matcher.deep_copy(), self._history)
+        twin = _Engine(self._template, self._matcher.deep_copy(), self._history)
+        twin._sound = self._sound
+        return twin
 
     def fill(self, bitmask: Tensor, row: int) -> None:
         target = bitmask[row]
         nbytes = 4 * self._template.words
         self._try(lambda: self._matcher.unsafe_compute_mask_ptr(target.data_ptr(), nbytes), None)
-        if self._matcher.is_error():
+        self._sound = not self._matcher.is_error()
+        if not self._sound:
             target.zero_()
 
     def is_completed(self) -> bool:
@@ -205,8 +179,13 @@ class _Engine:
             return b""
         return self._try(lambda: bytes(self._matcher.compute_ff_bytes()), b"")
 
-    def _try(self, call: Callable[[], _T], dead: _T) -> _T:
+    def _try(self, call: Callable[[], _T], dead: _T, enough: int = 0) -> _T:
         """The answer of a call that may break the matcher; ``dead`` in a dead end.
+
+        Args:
+            call: what to ask.
+            dead: the answer of a dead end.
+            enough: an answer below this is a refusal, and a broken lexer refuses everything.
 
         Raises:
             CompileLimitExceeded: too complex for the library, even with a lexer of its own.
@@ -214,19 +193,31 @@ class _Engine:
         for attempt in range(2):
             if not self._matcher.is_error():
                 answer = call()
-                if not self._matcher.is_error():
+                refused = isinstance(answer, int) and answer < enough
+                doubtful = refused and not self._sound
+                if not self._matcher.is_error() and not (doubtful and self._template.is_broken(self._matcher)):
                     return answer
-            if self._matcher.stop_reason() == _DEAD_END:
+            if self._matcher.is_error() and _is_dead_end(self._matcher):
                 return dead
+            # Others go on with a lexer that nobody has broken yet, whatever becomes of this one.
+            message = self._matcher.get_error()
+            self._template.renew()
             if attempt == 0:
-                self._template.renew()
-                self._replay()
-        raise _refused(self._matcher.get_error())
+                self._replay(self._history)
+        raise _refused(message or "lexer limit reached: too complex")
 
-    def _replay(self) -> None:
-        self._matcher = self._template.copy()
-        if self._history and not self._matcher.consume_tokens(self._history):
-            raise _refused(self._matcher.get_error())
+    def _replay(self, history: Sequence[int]) -> None:
+        matcher = self._template.copy()
+        if history and not matcher.consume_tokens(list(history)):
+            message = matcher.get_error()
+            self._template.renew()
+            raise _refused(message)
+        self._matcher = matcher
+
+
+def _is_dead_end(matcher: Any) -> bool:
+    # At the very first token the library takes it for a failure of its own.
+    return bool(matcher.stop_reason() == _DEAD_END or matcher.get_error().startswith(_DEAD_END))
 
 
 def _tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
@@ -247,7 +238,10 @@ def _tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
         ]
 
         def __call__(self, text: bytes | str) -> list[int]:
-            return vocabulary.encode_bytes(text if isinstance(text, bytes) else text.encode())
+            try:
+                return vocabulary.encode_bytes(text if isinstance(text, bytes) else text.encode())
+            except UnwritableConstraint:
+                return []  # raising here would break the library; that nothing writes the text is found out elsewhere
 
     return lib.LLTokenizer(lib.TokenizerWrapper(Tokens()), n_vocab=size)
 
@@ -276,110 +270,8 @@ def _unforced(grammar: str) -> str:
 def _refused(message: str) -> Exception:
     """The exception for what the library says."""
     text = message.replace("<non-verbose/>", "").strip()
-    if "Unsatisfiable schema" in text:
-        return InvalidConstraint(f"no value satisfies the JSON Schema: {text}")
     if _LIMIT.search(text):
         return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")
-    if keywords := _named_keywords(text):
-        return LLGuidanceBackend._unsupported(", ".join(keywords), text)
     if "InternalError" in text or "panic" in text:
         return BackendError(f"llguidance failed: {text}")
     return InvalidConstraint(f"llguidance cannot compile this: {text}")
-
-
-def _named_keywords(message: str) -> tuple[str, ...]:
-    """The keywords a message is about; none if it does not speak of something unimplemented."""
-    if found := _UNIMPLEMENTED.search(message):
-        return tuple(json.loads(found[1]))
-    for beginning, keywords in _MESSAGES.items():
-        if beginning in message:
-            return keywords
-    return ()
-
-
-_UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*?\])")
-_MESSAGES = {
-    "oneOf constraints are not supported": ("oneOf",),
-    "min/maxProperties only supported": ("minProperties", "maxProperties"),
-    "not present in a registry": ("$ref",),
-    "circular references with sibling keys": ("$ref",),
-    "regex parse error": ("pattern", "patternProperties"),
-    "lookarounds not supported": ("pattern", "patternProperties"),
-    "are not disjoint": ("patternProperties",),
-    "Failed to generate regex for": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
-    "'multipleOf' has too many digits": ("multipleOf",),
-    "Unknown format": ("format",),
-}
-
-
-def _repeated_keys(schema: dict[str, Any] | bool) -> list[Loss]:
-    """``minProperties`` beside open names: llguidance counts a repeated key twice, a JSON parser once."""
-    return [
-        Loss(place.pointer, "minProperties", "llguidance may write one key twice to reach the number")
-        for place in walk(schema)
-        if isinstance(place.schema, dict)
-        and place.schema.get("minProperties", 0) > 1
-        and not (place.schema.get("additionalProperties") is False and not place.schema.get("patternProperties"))
-        and place.schema["minProperties"] > len(place.schema.get("required", ()))
-    ]
-
-
-_EXACT_FORMATS = frozenset({"ipv6", "uri", "duration"})  # its own; the others are spelled out or not trusted
-
-
-def _inexact_formats(schema: dict[str, Any] | bool) -> list[Loss]:
-    """Formats that bind a string here, and that llguidance does not know, or not exactly."""
-    return [
-        Loss(place.pointer, "format", f"llguidance does not enforce the format {place.schema['format']!r}")
-        for place in walk(schema)
-        if isinstance(place.schema, dict)
-        and place.schema.get("format", "uri") not in _EXACT_FORMATS
-        and "string" in place.schema.get("type", "string")
-    ]
-
-
-# It writes and reads JSON strings with the short escapes alone, and would leave out what those cannot say.
-_UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
-
-
-def _unwritten(schema: dict[str, Any] | bool) -> list[Loss]:
-    """Fixed strings with control characters: values, and names of properties."""
-    reason = "llguidance does not write control characters"
-    losses = []
-    for place in walk(schema):
-        if isinstance(place.schema, dict):
-            losses += [
-                Loss(place.pointer, keyword, reason)
-                for keyword in ("const", "enum")
-                if any(isinstance(leaf, str) and _UNWRITABLE.search(leaf) for leaf in leaves(place.schema.get(keyword)))
-            ]
-            losses += [
-                Loss(f"{place.pointer}/properties", name, reason)
-                for name in place.schema.get("properties", ())
-                if _UNWRITABLE.search(name)
-            ]
-            losses += [
-                Loss(place.pointer, "required", reason)
-                for name in place.schema.get("required", ())
-                if _UNWRITABLE.search(name)
-            ][:1]
-    return losses
-
-
-_EXACT = 2**53  # it computes with doubles: numbers beyond are rounded
-# multipleOf is exact, but narrow: beside multipleOf 0.25 it takes 98.50, and neither 98.5 nor 98.
-_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-
-
-def _rounded(schema: dict[str, Any] | bool) -> list[Loss]:
-    """Numbers that llguidance would take for others."""
-    losses = []
-    for place in walk(schema):
-        if isinstance(place.schema, dict):
-            integer = "integer" in place.schema.get("type", ())
-            for keyword in sorted(place.schema.keys() & (_NUMBERS | COUNTS | {"const", "enum"})):
-                # Only as a bound of numbers is a float exact: written, it can come out as its neighbour.
-                kinds = (int,) if keyword in _NUMBERS and not integer else (int, float)
-                if any(isinstance(leaf, kinds) and abs(leaf) > _EXACT for leaf in leaves(place.schema[keyword])):
-                    losses.append(Loss(place.pointer, keyword, "llguidance rounds numbers beyond 2**53"))
-    return losses

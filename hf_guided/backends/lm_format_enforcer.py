@@ -22,11 +22,12 @@ from torch import Tensor
 
 from ..constraints import Choice, Constraint, JsonSchema, Regex
 from ..errors import BackendError, CompileLimitExceeded, Loss
+from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.prepare import prepare
-from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
-from .adapter import Adapter, Build, Schema
+from .adapter import Adapter, Build
 from .base import Engine
 from .interegular_pattern import spelled_for_interegular
+from .json_subset import Schema
 from .lm_format_enforcer_json import UNESCAPED, WHITESPACE, StrictJson, Subset
 
 if TYPE_CHECKING:
@@ -49,8 +50,13 @@ class LMFormatEnforcerBackend(Adapter):
         super().__init__(vocabulary)
         self._lib = lmformatenforcer
 
-    def _json(self, schema: Schema, whitespace: str) -> Build:
-        return lambda: self._built(self._json_tree, self._json_parser(schema))
+    def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
+        prepared, losses = prepare(constraint, alphabet=UNESCAPED)
+        subset = Subset(prepared, self._starts_with_space, self._alphabet)
+        schema = subset.reduce()
+        if constraint.whitespace == "compact":
+            losses = [*losses, Loss("", "whitespace", "lm-format-enforcer writes white space as it likes")]
+        return lambda: self._built(self._json_tree, self._json_parser(schema)), [*losses, *subset.losses]
 
     def _text(self, constraint: Constraint) -> Build:
         pattern = self._pattern(constraint)
@@ -72,23 +78,13 @@ class LMFormatEnforcerBackend(Adapter):
         except RecursionError as error:
             raise CompileLimitExceeded("lm-format-enforcer: the JSON Schema refers to itself without end") from error
 
-    def _reduce(self, constraint: JsonSchema) -> tuple[Schema | bool, Sequence[Loss]]:
-        prepared, losses = prepare(constraint, alphabet=UNESCAPED)
-        if prepared is False:
-            return False, losses
-        subset = Subset(prepared, self._starts_with_space, self._alphabet)
-        reduced = subset.reduce()
-        if constraint.whitespace == "compact":
-            losses = [*losses, Loss("", "whitespace", "lm-format-enforcer writes white space as it likes")]
-        return reduced, [*losses, *subset.losses]
-
     def _pattern(self, constraint: Constraint) -> str:
         if isinstance(constraint, Choice):
             return "|".join(f"(?:{literal(text)})" if text else "" for text in sorted(constraint.options, reverse=True))
         if not isinstance(constraint, Regex):
             raise self._unsupported(constraint.kind, "lm-format-enforcer has no such constraint")
         try:
-            return fullmatch_pattern(constraint.pattern)
+            return to_pattern(parse_fullmatch(constraint.pattern))
         except UnsupportedRegex as error:
             raise self._unsupported("regex", str(error)) from None
 

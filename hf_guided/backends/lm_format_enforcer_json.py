@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..schema.python_regex import fullmatch_pattern
-from .adapter import Schema
+from ..regex import CharSet, chars, to_pattern
 from .interegular_pattern import spelled_for_interegular
-from .json_subset import JsonSubset
+from .json_subset import JsonSubset, Schema
 
-UNESCAPED = r'[^"\\\x00-\x1f]'  # characters that may stand in a JSON string as they are
+UNESCAPED = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))  # characters that may stand in a JSON string as they are
 WHITESPACE = " \t\n\r"
 
 
@@ -210,5 +209,5 @@ class Subset(JsonSubset):
 
 
 _ANY_TYPES = ("string", "number", "boolean", "null", "array", "object")
-_FIRST = fullmatch_pattern(r'[^"\\\x00-\x20]')
-_OTHER = fullmatch_pattern(UNESCAPED)
+_FIRST = to_pattern(chars(UNESCAPED - CharSet.of(" ")))
+_OTHER = to_pattern(chars(UNESCAPED))

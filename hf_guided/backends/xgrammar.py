@@ -23,13 +23,13 @@ from ..constraints import Choice, Constraint, Grammar, JsonSchema, Regex, Struct
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..keywords import COUNTS
 from ..options import usable_cores
+from ..regex import CharSet, UnsupportedRegex, chars, literal, parse_fullmatch, to_pattern
 from ..schema.prepare import prepare
-from ..schema.python_regex import UnsupportedRegex, fullmatch_pattern, literal
 from ..schema.walk import leaves
 from . import utf8
-from .adapter import Adapter, Build, Schema
+from .adapter import Adapter, Build
 from .base import Engine
-from .json_subset import JsonSubset
+from .json_subset import JsonSubset, Schema
 from .structural_tag import reduce_schemas
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ MAX_WHITESPACE = 42
 MAX_NESTING = 100
 _INT64 = 2**63 - 1
 _MAX_COUNT = 10**15
-_UNESCAPED = r'[^"\\\x00-\x1f]'
+_UNESCAPED = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))
 
 
 class XGrammarBackend(Adapter):
@@ -66,28 +66,27 @@ class XGrammarBackend(Adapter):
         # Our pool runs a compile on half the cores already: two threads for each keep the machine busy, not crowded.
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=min(2, usable_cores()), cache_enabled=False)
 
-    def _reduce(self, constraint: JsonSchema) -> tuple[Schema | bool, Sequence[Loss]]:
-        prepared, losses = prepare(constraint, alphabet=_UNESCAPED)
-        if prepared is False:
-            return False, losses
-        subset = _Subset(prepared)
-        return subset.reduce(), [*losses, *subset.losses]
-
-    def _json(self, schema: Schema, whitespace: str) -> Build:
+    def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
+        schema, losses = self._reduced(constraint)
         text = json.dumps(schema)
         if text.count("{") > MAX_NESTING and _depth(schema) > MAX_NESTING:
             raise CompileLimitExceeded(f"the JSON Schema nests deeper than {MAX_NESTING}, xgrammar would take minutes")
-        if whitespace == "compact":
+        if constraint.whitespace == "compact":
             options: dict[str, Any] = {"any_whitespace": False}
         else:
             options = {"any_whitespace": True, "max_whitespace_cnt": MAX_WHITESPACE}
-        return self._built(self._compiler.compile_json_schema, text, strict_mode=False, **options)
+        return self._built(self._compiler.compile_json_schema, text, strict_mode=False, **options), losses
+
+    def _reduced(self, constraint: JsonSchema) -> tuple[Schema, Sequence[Loss]]:
+        prepared, losses = prepare(constraint, alphabet=_UNESCAPED)
+        subset = _Subset(prepared)
+        return subset.reduce(), [*losses, *subset.losses]
 
     def _text(self, constraint: Constraint) -> Build:
         compiler = self._compiler
         if isinstance(constraint, Regex):
             try:
-                return self._built(compiler.compile_regex, fullmatch_pattern(constraint.pattern))
+                return self._built(compiler.compile_regex, to_pattern(parse_fullmatch(constraint.pattern)))
             except UnsupportedRegex as error:
                 raise self._unsupported("regex", str(error)) from None
         if isinstance(constraint, Choice):
@@ -242,7 +241,7 @@ class _Subset(JsonSubset):
         return reduced
 
 
-_UNESCAPED_PLAIN = fullmatch_pattern(_UNESCAPED)
+_UNESCAPED_PLAIN = to_pattern(chars(_UNESCAPED))
 
 
 def _depth(value: Any) -> int:

@@ -96,9 +96,9 @@ def _in_split(name: str, split: Split) -> bool:
     return held_out == (split == "held_out")
 
 
-def _draw(rng: random.Random, split: Split, make: Callable[[random.Random, Split], str]) -> str:
+def _draw(rng: random.Random, split: Split, make: Callable[[random.Random], str]) -> str:
     while True:
-        name = make(rng, split)
+        name = make(rng)
         if _in_split(name, split):
             return name
 
@@ -112,15 +112,15 @@ def _word(rng: random.Random, known: tuple[str, ...]) -> str:
     return _made_up(rng) if rng.random() < _MADE_UP_SHARE else rng.choice(known)
 
 
-def _person_name(rng: random.Random, split: Split) -> str:
+def _person_name(rng: random.Random) -> str:
     return f"{_word(rng, words.FIRST_NAMES)} {_word(rng, words.LAST_NAMES)}"
 
 
-def _company(rng: random.Random, split: Split) -> str:
+def _company(rng: random.Random) -> str:
     return f"{_word(rng, words.COMPANY_HEADS)} {rng.choice(words.COMPANY_TAILS)}"
 
 
-def _email(rng: random.Random, split: Split, name: str) -> str:
+def _email(rng: random.Random, name: str) -> str:
     plain = unicodedata.normalize("NFKD", rng.choice(name.split()).translate(_STROKED)).encode("ascii", "ignore")
     return f"{plain.decode().lower()}@{_word(rng, words.COMPANY_HEADS).lower()}.example"
 
@@ -272,7 +272,7 @@ _PERSON_TEXTS = (
 
 def _person(rng: random.Random, split: Split) -> tuple[str, dict[str, Any]]:
     name = _draw(rng, split, _person_name)
-    email = _email(rng, split, name)
+    email = _email(rng, name)
     age = rng.randint(18, 79)
     city = _word(rng, words.CITIES)
     job = rng.choice(words.JOBS)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..constraints import JsonSchema
 from ..errors import Loss
-from ..keywords import ASSERTIONS, STRUCTURE
+from ..keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE
+from .documents import LATEST, dialect_of
+from .formats import FORMATS
 from .walk import escape, walk
 
 if TYPE_CHECKING:
@@ -87,14 +89,14 @@ def audit(
     """
     rows = []
     open_losses = list(losses)
-    for pointer, keyword, asserts in _keywords(constraint):
+    for pointer, keyword, idle in _keywords(constraint):
         holder = pointer[: -len(escape(keyword)) - 1] if isinstance(constraint, JsonSchema) else pointer
         here = [loss for loss in open_losses if (loss.pointer, loss.keyword) in ((pointer, keyword), (holder, keyword))]
         if here:
             rows.append(AuditRow(pointer, keyword, "lost", "; ".join(dict.fromkeys(loss.reason for loss in here))))
             open_losses = [loss for loss in open_losses if loss not in here]
-        elif not asserts:
-            rows.append(AuditRow(pointer, keyword, "annotation", "constrains nothing"))
+        elif idle:
+            rows.append(AuditRow(pointer, keyword, "annotation", idle))
         elif backend is not None:
             rows.append(AuditRow(pointer, keyword, "enforced", f"by {backend}"))
         # Without a backend nothing is enforced, and what stands in the way is all there is to say.
@@ -103,13 +105,27 @@ def audit(
     return Audit(constraint, backend, reason, tuple(rows), tuple(considered))
 
 
-def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, bool]]:
-    """Pointer and name of every keyword, and whether it makes an instance valid or not."""
+def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str]]:
+    """Pointer and name of every keyword, and why it makes no instance invalid; "" if it does."""
     if not isinstance(constraint, JsonSchema):
-        yield "", constraint.kind, True
+        yield "", constraint.kind, ""
         return
-    for place in walk(constraint.schema):
+    document = constraint.schema
+    dialect = dialect_of(document, LATEST) if isinstance(document, dict) else LATEST
+    for place in walk(document):
         if isinstance(place.schema, dict):
-            for keyword in place.schema:
+            for keyword, value in place.schema.items():
                 if keyword not in STRUCTURE:
-                    yield f"{place.pointer}/{escape(keyword)}", keyword, keyword in ASSERTIONS
+                    yield f"{place.pointer}/{escape(keyword)}", keyword, _idle(keyword, value, dialect)
+
+
+def _idle(keyword: str, value: Any, dialect: int) -> str:
+    if keyword not in KNOWN:
+        return "constrains nothing: no keyword of JSON Schema"
+    if keyword not in ASSERTIONS:
+        return "constrains nothing"
+    if SINCE.get(keyword, 0) > dialect:
+        return f"constrains nothing: the draft that $schema names does not know {keyword}"
+    if keyword == "format" and value not in FORMATS:
+        return f"constrains nothing: no specification defines the format {value!r}"
+    return ""

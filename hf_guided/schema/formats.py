@@ -1,39 +1,73 @@
 """Formats that we spell out as patterns, exactly: what the pattern matches, a strict format checker accepts.
 
-The lengths of months, leap years, the ranges of hours and of IPv4 octets are all in the patterns. A leap second is
-left out (checkers disagree on it), and so is the hour 24.
+All formats that JSON Schema specifies (drafts 4 to 2020-12) are here. A valid spelling may be missing: ``NARROWER``
+lists which. Patterns hold nothing but groups, explicit classes, ``|`` and repetition, so that Python's ``re`` and
+ECMA-262 (with the flag ``u``) read them alike.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from . import formats_hosts, formats_regex, formats_time, formats_uris
 from .walk import walk
 
-# Two digits: 01-99 without and with the multiples of four, for leap years.
-_NOT_00 = r"(?:0[1-9]|[1-9]\d)"
-_FOURS = r"(?:0[48]|[2468][048]|[13579][26])"  # 04 .. 96
-_LEAP = rf"(?:\d\d{_FOURS}|(?:{_FOURS})00)"  # 0000 is no year for Python's date, hence never 00 before 00
-_YEAR = rf"(?:\d\d{_NOT_00}|{_NOT_00}00)"  # 0001 .. 9999
-_DAY_OF_YEAR = (
-    r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
-)
-_DATE = rf"(?:{_YEAR}-{_DAY_OF_YEAR}|{_LEAP}-02-29)"
-_CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?"
-_ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
-_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-
 FORMATS: dict[str, dict[str, Any]] = {
-    "date": {"pattern": f"^{_DATE}$"},
-    "time": {"pattern": f"^{_CLOCK}{_ZONE}$"},
-    "date-time": {"pattern": f"^{_DATE}T{_CLOCK}{_ZONE}$"},
-    "uuid": {"pattern": r"^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"},
-    "ipv4": {"pattern": rf"^(?:{_OCTET}\.){{3}}{_OCTET}$"},
-    "email": {"pattern": rf"^[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*@{_LABEL}(?:\.{_LABEL})+$"},
-    "hostname": {"pattern": rf"^{_LABEL}(?:\.{_LABEL})*$", "maxLength": 253},
+    "date": {"pattern": f"^{formats_time.FULL_DATE}$"},
+    "time": {"pattern": f"^{formats_time.FULL_TIME}$"},
+    "date-time": {"pattern": f"^{formats_time.DATE_TIME}$"},
+    "duration": {"pattern": f"^{formats_time.DURATION}$"},
+    "uuid": {"pattern": "^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"},
+    "ipv4": {"pattern": f"^{formats_hosts.IPV4}$"},
+    "ipv6": {"pattern": f"^{formats_hosts.IPV6}$"},
+    "hostname": {"pattern": f"^{formats_hosts.HOSTNAME}$", "maxLength": 253},
+    "idn-hostname": {"pattern": f"^{formats_hosts.IDN_HOSTNAME}$", "maxLength": 253},
+    "email": {"pattern": f"^{formats_hosts.EMAIL}$"},
+    "idn-email": {"pattern": f"^{formats_hosts.IDN_EMAIL}$"},
+    "uri": {"pattern": f"^{formats_uris.URI}$"},
+    "uri-reference": {"pattern": f"^{formats_uris.URI_REFERENCE}$"},
+    "iri": {"pattern": f"^{formats_uris.IRI}$"},
+    "iri-reference": {"pattern": f"^{formats_uris.IRI_REFERENCE}$"},
+    "uri-template": {"pattern": f"^{formats_uris.URI_TEMPLATE}$"},
+    "json-pointer": {"pattern": f"^{formats_uris.JSON_POINTER}$"},
+    "relative-json-pointer": {"pattern": f"^{formats_uris.RELATIVE_JSON_POINTER}$"},
+    "regex": {"pattern": f"^{formats_regex.REGEX}$"},
 }
 """Each format as a schema for strings."""
+
+_A_LABELS = "labels in Punycode (xn--...), which no pattern can prove valid, and others with -- third and fourth"
+_IRI = "IPv6 hosts with ::, an upper-case V before a future kind of address, and characters beyond U+FFFF in IRIs: "
+_IRI += "checkers refuse them"
+
+NARROWER: dict[str, str] = {
+    "date": "the year 0000: checkers refuse it",
+    "time": "leap seconds (23:59:60Z): checkers refuse them",
+    "date-time": "leap seconds and the year 0000: checkers refuse them",
+    "hostname": _A_LABELS,
+    "idn-hostname": (
+        f"{_A_LABELS}; letters written from right to left, with combining marks, or allowed in some contexts only; "
+        "rare scripts; dots other than U+002E; labels of more than 14 letters (20 in European scripts), and more than "
+        "four labels, unless all is ASCII: they may be too long in Punycode"
+    ),
+    "email": f"address literals other than IPv4 without leading zeros and IPv6; in the domain {_A_LABELS}",
+    "idn-email": "what email leaves out; in the domain also the letters and lengths that idn-hostname leaves out",
+    "uri": "an upper-case V before a future kind of address ([V1.a]): checkers refuse it",
+    "uri-reference": "an upper-case V before a future kind of address ([V1.a]): checkers refuse it",
+    "iri": _IRI,
+    "iri-reference": _IRI,
+    "uri-template": (
+        "variables that begin with %, prefixes of four digits, and the operators = , ! @ | that are reserved: checkers "
+        "refuse them"
+    ),
+    "relative-json-pointer": "numbers with a zero before the last digit (100), and 0+1: checkers refuse them",
+    "regex": (
+        "look-around, back-references, named groups, flags, \\p, \\c, \\0, quantified assertions and raw control "
+        "characters; in classes, ranges of other than digits or letters, [] and [^]; groups deeper than three; {m,n} "
+        "of two digits each that begin alike, or of three each, and longer numbers: either Python or ECMA-262 refuses "
+        "them, or only a huge pattern could check them"
+    ),
+}
+"""Which valid spellings a format leaves out, and why; the other formats leave out none."""
 
 
 def spell_out(schema: dict[str, Any] | bool) -> None:

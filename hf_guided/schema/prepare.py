@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ..constraints import JsonSchema
-from ..errors import ConstraintError, InvalidConstraint, Loss
+from ..errors import InvalidConstraint, Loss
 from ..keywords import COUNTS
+from ..regex import ALL, CharSet, UnsupportedRegex, only, parse_search, to_pattern
 from .extra import close_objects
 from .formats import spell_out
 from .pointers import local_target
-from .python_regex import UnsupportedRegex, search_pattern
 from .walk import walk
 
 
-def prepare(constraint: JsonSchema, *, alphabet: str = "") -> tuple[dict[str, Any] | bool, list[Loss]]:
+def prepare(constraint: JsonSchema, *, alphabet: CharSet = ALL) -> tuple[dict[str, Any] | bool, list[Loss]]:
     """A copy of the schema that says the same (or, by ``extra``, less) in words that engines agree on.
 
     Args:
         constraint: the schema and its options.
-        alphabet: see ``search_pattern``: for engines that write pattern strings without escapes.
+        alphabet: what strings with a pattern may be made of: for engines that write them without escapes.
 
     Returns:
         The schema; and what of the constraint it does not say: an option no engine has, and the patterns that could
         not be put into plain words (they are still in the schema).
 
     Raises:
-        InvalidConstraint: a ``$ref`` inside the document leads nowhere, or only back to itself.
+        InvalidConstraint: it is no valid JSON Schema, or no value satisfies it; a ``$ref`` inside the document leads
+            nowhere, or only back to itself.
     """
+    constraint.check()
     schema = constraint.schema
+    if schema is False:
+        raise InvalidConstraint("the JSON Schema is `false`: no value satisfies it")
     losses = []
     if constraint.max_depth is not None:
         losses.append(Loss("", "max_depth", "no engine bounds the depth of nesting yet; leave it out"))
@@ -41,24 +43,6 @@ def prepare(constraint: JsonSchema, *, alphabet: str = "") -> tuple[dict[str, An
         close_objects(schema)
     spell_out(schema)
     return schema, losses + _plain_patterns(schema, alphabet)
-
-
-@contextmanager
-def blaming_the_schema(constraint: JsonSchema) -> Iterator[None]:
-    """Say so if what went wrong inside is that the schema is malformed.
-
-    Validating every schema before looking at it would take longer than looking.
-
-    Raises:
-        InvalidConstraint: from the metaschema; else whatever was raised inside.
-    """
-    try:
-        yield
-    except ConstraintError:
-        raise
-    except Exception:
-        constraint.check()
-        raise
 
 
 def _plain_words(schema: dict[str, Any] | bool) -> None:
@@ -72,16 +56,17 @@ def _plain_words(schema: dict[str, Any] | bool) -> None:
                     place.schema[keyword] = int(count)
 
 
-def _plain_patterns(schema: dict[str, Any] | bool, alphabet: str) -> list[Loss]:
+def _plain_patterns(schema: dict[str, Any] | bool, alphabet: CharSet) -> list[Loss]:
     losses: list[Loss] = []
     for place in list(walk(schema)):
         if isinstance(place.schema, dict) and isinstance(place.schema.get("pattern"), str):
             try:
-                place.schema["pattern"] = f"^(?:{search_pattern(place.schema['pattern'], alphabet=alphabet)})$"
+                found = only(parse_search(place.schema["pattern"]), alphabet)
+                place.schema["pattern"] = f"^(?:{to_pattern(found)})$"
             except UnsupportedRegex as error:
                 losses.append(Loss(place.pointer, "pattern", str(error)))
-            except re.error:
-                pass  # ECMA-262 that Python does not know (\p{L}): the engine may
+            except re.error as error:
+                losses.append(Loss(place.pointer, "pattern", f"the pattern does not compile: {error}"))
     return losses
 
 

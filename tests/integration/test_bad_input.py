@@ -89,7 +89,7 @@ MALFORMED = {
     "a schema that is no JSON": ('{"type": "object"', "JSON|json"),
     "a schema that nothing satisfies": ({"type": "integer", "minimum": 3, "maximum": 2}, ""),
     "a pattern in a schema that does not compile": ({"type": "string", "pattern": "("}, r"\("),
-    "an empty enum": ({"enum": []}, "enum"),
+    "an empty enum": ({"enum": []}, "no value satisfies"),
 }
 
 
@@ -357,12 +357,69 @@ def test_a_closed_row_that_may_not_end_yet_spoils_nobody(sample: bool) -> None:
     assert [result.finish_reason for result in results] == ["stop", "dead_end"]
 
 
+class Prefer(LogitsProcessor):
+    """Each row prefers the next letter of its script, the last one for ever, before the grammar has its say."""
+
+    def __init__(self, *scripts: str):
+        self.scripts = scripts
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        at, scores = input_ids.shape[1] - PROMPT_LENGTH, scores.clone()
+        for row, script in enumerate(self.scripts):
+            scores[row, token(script[min(at, len(script) - 1)])] += 1e4
+        return scores
+
+
+# Any of three counters may count a letter: after some tens of them llguidance's lexer has no room for more states.
+COUNTED = "((a{1,100}){1,100}){1,100}"
+GIVES_UP: dict[str, Callable[[], dict[str, Any]]] = {
+    "greedy": lambda: {"do_sample": False},
+    "sampling": lambda: {"do_sample": True},
+    "several sequences": lambda: {"do_sample": True, "num_return_sequences": 2},
+    "beams": lambda: {"do_sample": False, "num_beams": 3},
+    "beam sampling": lambda: {"do_sample": True, "num_beams": 3},
+    "assistant": lambda: {"do_sample": False, "assistant_model": models.llama(vocabularies.demo(), seed=1, layers=1)},
+    "prompt lookup": lambda: {"do_sample": False, "prompt_lookup_num_tokens": 3},
+}
+
+
+@pytest.mark.parametrize("prefix", [None, "aaaa", "a" * 60], ids=["no prefix", "prefix", "prefix beyond the limit"])
+@pytest.mark.parametrize("mode", GIVES_UP)
+def test_an_engine_that_gives_up_ends_its_row(mode: str, prefix: str | None) -> None:
+    """Whatever the mode: no exception, the text so far, and why."""
+    with pytest.warns(UserWarning, match="row [0-9] reached a dead end of its llguidance grammar: .*gave up"):
+        results = hg.generate(
+            model(),
+            vocabularies.demo(),
+            "aaaaaa",
+            hg.Regex(f"{COUNTED}b"),
+            guide=guide(),
+            prefix=prefix,
+            sequence_bias={(token("a"),): 1e4},  # letter by letter, and on and on
+            max_new_tokens=100,
+            **GIVES_UP[mode](),
+        )
+    for result in results:
+        assert (result.finish_reason, result.value) == ("dead_end", None)
+        assert "llguidance gave up" in str(result.error)
+        assert re.fullmatch("a{10,100}", result.text) and result.text.startswith(prefix or "")
+
+
 def test_an_engine_that_gives_up_ends_its_row_alone() -> None:
-    """llguidance has places for 2,000 names in a row of its parser, and says so only when it is there."""
-    wide = {"type": "object", "properties": {f"p{i}": {"type": "null"} for i in range(600)}}
-    with pytest.warns(UserWarning, match="row 0 reached a dead end of its llguidance grammar: .*max is 2000"):
-        results = hg.generate(model(), vocabularies.demo(), ["a", "b"], [wide, hg.Regex("ab")], backend="llguidance")
-    assert [result.finish_reason for result in results] == ["dead_end", "stop"]
+    """Rows of one grammar share a lexer: who breaks it leaves the finished and the open ones as they were."""
+    shared = hg.Regex(f"(c|d{{3,}}e)b?|{COUNTED}b")
+    prefixes = [None, None, None, "a" * 60]
+    processor = guide().logits_processor(shared, prefix=prefixes)
+    scripts = Prefer("c", "a", "d" * 60 + "eb", "a")
+    with pytest.warns(UserWarning, match="row [13] reached a dead end of its llguidance grammar: .*gave up"):
+        output = plain([scripts, processor], rows=4, max_new_tokens=80)
+    results = [guide().read(shared, row, prefix=prefix) for row, prefix in zip(output.tolist(), prefixes, strict=True)]
+    assert [result.finish_reason for result in results] == ["stop", "dead_end", "stop", "dead_end"]
+    assert results[0].text in ("c", "cb")
+    assert re.fullmatch("a{10,60}", results[1].text)
+    assert results[2].text == "d" * 60 + "eb"
+    assert results[3].text == "a" * 60
+    assert [result.error is None for result in results] == [True, False, True, False]
 
 
 # -- nothing left to choose from -------------------------------------------------------------------------------------

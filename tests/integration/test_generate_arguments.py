@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
+import pydantic
 import pytest
 import torch
 
@@ -95,3 +96,33 @@ def test_max_depth_is_not_dropped_in_silence(pair: tuple[Any, Any]) -> None:
     audit = hg.Guide(tokenizer, model).audit(hg.JsonSchema({"type": "object"}, max_depth=1))
     assert not audit.ok
     assert "max_depth" in str(audit)
+
+
+class Fickle(pydantic.BaseModel):
+    """Its validator refuses the first values it sees, whatever they are."""
+
+    digit: int = pydantic.Field(ge=0, le=9)
+    refusals: ClassVar[int] = 0
+
+    @pydantic.field_validator("digit")
+    @classmethod
+    def refuse(cls, value: int) -> int:
+        if cls.refusals > 0:
+            cls.refusals -= 1
+            raise ValueError("not this time")
+        return value
+
+
+@pytest.mark.parametrize(("refusals", "retries", "refused"), [(0, 0, 0), (3, 0, 3), (3, 1, 0), (5, 1, 1), (5, 2, 0)])
+def test_what_a_validator_refuses_is_generated_anew(
+    pair: tuple[Any, Any], refusals: int, retries: int, refused: int
+) -> None:
+    """Four results of two prompts; the first so many readings fail."""
+    model, tokenizer = pair
+    Fickle.refusals = refusals
+    results = hg.generate(
+        model, tokenizer, ["a", "b"], Fickle, retries=retries, do_sample=True, num_return_sequences=2, batch_size=1
+    )
+    assert [result.finish_reason for result in results] == ["stop"] * 4
+    assert [result.error is not None for result in results].count(True) == refused
+    assert all(isinstance(result.value, Fickle) for result in results if result.error is None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -118,6 +120,16 @@ def view(matcher: Matcher) -> tuple[Any, ...]:
         matcher.jump_forward_bytes(),
         matcher.num_accepted,
     )
+
+
+def layout(text: str) -> str:
+    """A JSON text without what its strings and numbers say: all that is left for white space to differ in."""
+    return re.sub(r"-?[0-9][0-9.eE+-]*", "0", re.sub(r'"(?:[^"\\]|\\.)*"', '""', text))
+
+
+def is_laid_out_as_json_dumps_does(text: str) -> bool:
+    """Whether brackets, commas and colons stand as in ``json.dumps``; numbers and strings have several spellings."""
+    return layout(text) == layout(json.dumps(json.loads(text)))
 
 
 # Small numbers too, so that short and completed texts are drawn as often as long ones.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
+import jsonschema
 import pytest
 
-from hf_guided.backends import llguidance, lm_format_enforcer, xgrammar
+from hf_guided.backends import lm_format_enforcer, xgrammar
 from hf_guided.bitmask import allocate_bitmask
-from hf_guided.compiler import Compiler
 from hf_guided.constraints import Choice, Grammar, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
-from tests.property.strategies import BACKENDS, allowed, backend, tiny
+from tests.property.strategies import BACKENDS, allowed, backend, single_bytes, tiny
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -61,7 +62,7 @@ def test_an_undefined_rule_is_named():
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize(
     ("pattern", "reason"),
-    [(r"(?=a)a", "look-ahead"), (r"(a)\1", "back-ref"), (r"\bfoo", r"\\b is not"), ("x$y", r"\$ is supported only")],
+    [("((?=a)a)*", "look-around"), (r"(a)\1", "back-ref"), (r"\bfoo", r"\\b is not"), ("x$y", "matches nothing")],
 )
 def test_what_is_not_regular_is_a_loss_and_an_error(name, pattern, reason):
     (loss,) = backend(name, tiny()).losses(Regex(pattern))
@@ -69,6 +70,15 @@ def test_what_is_not_regular_is_a_loss_and_an_error(name, pattern, reason):
     with pytest.raises(UnsupportedConstraint, match=reason) as caught:
         backend(name, tiny()).compile(Regex(pattern))
     assert caught.value.losses == (loss,)
+
+
+def test_look_around_is_for_llguidance_alone():
+    constraint = Regex("(?!foo)[a-z]{3}(?<!bar)")
+    for name in BACKENDS:
+        assert bool(backend(name, tiny()).losses(constraint)) == (name != "llguidance")
+    for text, inside in {"foo": False, "bar": False, "fob": True, "abcd": False}.items():
+        matcher = backend("llguidance", single_bytes()).compile(constraint).matcher()
+        assert (all(map(matcher.accept_token, text.encode())) and matcher.is_completed()) == inside
 
 
 @pytest.mark.parametrize(
@@ -100,14 +110,17 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize("name", ["llguidance", "xgrammar"])
-def test_lost_keywords_have_their_pointers_and_are_dropped_only_when_asked(name):
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        ("llguidance", {("/properties/tags", "uniqueItems")}),
+        ("xgrammar", {("/properties/tags", "uniqueItems"), ("/properties/deep/items", "not")}),
+    ],
+)
+def test_lost_keywords_have_their_pointers_and_are_dropped_only_when_asked(name, lost):
     constraint = JsonSchema(SCHEMA)
     losses = backend(name, tiny()).losses(constraint)
-    assert {(loss.pointer, loss.keyword) for loss in losses} == {
-        ("/properties/tags", "uniqueItems"),
-        ("/properties/deep/items", "not"),
-    }
+    assert {(loss.pointer, loss.keyword) for loss in losses} == lost
     with pytest.raises(UnsupportedConstraint, match="/properties/tags .uniqueItems.") as caught:
         backend(name, tiny()).compile(constraint)
     assert set(caught.value.losses) == set(losses)
@@ -115,49 +128,137 @@ def test_lost_keywords_have_their_pointers_and_are_dropped_only_when_asked(name)
         relaxed = backend(name, tiny()).compile(JsonSchema(SCHEMA, on_unsupported=on_unsupported))
         assert set(relaxed.losses) == set(losses)
         # Nothing else went with them: the tags are still strings.
-        assert _takes(relaxed, {"tags": ["a", "a"], "deep": [None]})
+        assert _takes(relaxed, {"tags": ["a", "a"], "deep": [1]})
+        assert _takes(relaxed, {"tags": [], "deep": [None]}) == (len(lost) == 2)
         assert not _takes(relaxed, {"tags": [1]})
 
 
+_MANY_NAMES = {f"p{i}": {} for i in range(40)}
+
+
 @pytest.mark.parametrize(
-    ("schema", "pointer", "keyword"),
+    ("schema", "lost"),
     [
-        ({"type": "string", "format": "idn-email"}, "", "format"),
-        ({"type": "string", "format": "unknown"}, "", "format"),
-        ({"oneOf": [{"type": "number"}, {"minimum": 3}]}, "", "oneOf"),
-        ({"type": "object", "minProperties": 2}, "", "minProperties"),
-        ({"items": {"type": "string", "pattern": "(?!a)b"}}, "/items", "pattern"),
-        ({"$ref": "https://example.com/other"}, "", "$ref"),
-        ({"const": "\u0002x"}, "", "const"),
-        ({"items": {"enum": [{"b": ["a\u0001b"]}]}}, "/items", "enum"),
-        ({"const": {"\u007f": 1}}, "", "const"),
-        ({"properties": {"\u0001a": {}}}, "/properties", "\u0001a"),
-        ({"required": ["\u0001a"]}, "", "required"),
-        ({"type": "integer", "minimum": 2**53 + 1}, "", "minimum"),
-        ({"type": "integer", "maximum": 1e30}, "", "maximum"),
-        ({"const": [2**63]}, "", "const"),
-        ({"const": float(2**70)}, "", "const"),
-        ({"type": "number", "exclusiveMaximum": 2**70}, "", "exclusiveMaximum"),
-        ({"type": "string", "maxLength": 2**70}, "", "maxLength"),
-        ({"type": "number", "maximum": 1e300}, "", "maximum"),
-        ({"type": "number", "multipleOf": 1e-30}, "", "multipleOf"),
-        ({"patternProperties": {"^a": {"const": 1}, "b$": {"const": 1}}}, "", "patternProperties"),
+        ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, [("", "uniqueItems")]),
+        ({"items": {"x-guidance": {"lenient": True}, "uniqueItems": True}}, [("/items", "uniqueItems")]),
+        ({"items": {"enum": [*range(8)]}, "uniqueItems": True}, [("", "uniqueItems")]),
+        ({"not": {"multipleOf": 3}}, [("/not", "multipleOf")]),
+        ({"not": {"uniqueItems": True}}, [("/not", "uniqueItems")]),
+        ({"not": {"unevaluatedProperties": False}}, [("/not", "unevaluatedProperties")]),
+        ({"not": {"items": {"unevaluatedItems": False}}}, [("/not/items", "unevaluatedItems")]),
+        (
+            {"oneOf": [{"multipleOf": 3}, {"multipleOf": 5}]},
+            [("", "oneOf"), ("/oneOf/0", "multipleOf"), ("/oneOf/1", "multipleOf")],
+        ),
+        ({"type": "number", "multipleOf": 0.7}, [("", "multipleOf")]),
+        ({"items": {"type": "integer", "multipleOf": 100_003}}, [("/items", "multipleOf")]),
+        ({"type": "integer", "multipleOf": 7, "minimum": 2**53 + 1}, [("", "multipleOf")]),
+        ({"type": "integer", "multipleOf": 7, "not": {"const": 14}}, [("", "multipleOf")]),
+        ({"type": "object", "minProperties": 2}, [("", "minProperties")]),
         (
             {"patternProperties": {"^[ab]$": {}}, "additionalProperties": False, "minProperties": 2},
-            "",
-            "minProperties",
+            [("", "minProperties")],
         ),
-        ({"items": {"x-guidance": {"lenient": True}, "uniqueItems": True}}, "/items", "uniqueItems"),
+        ({"properties": _MANY_NAMES, "maxProperties": 60}, [("", "maxProperties")]),
+        ({"contains": {"const": 1}, "minContains": 3000}, [("", "contains")]),
+        ({"properties": {"a": {"$ref": "https://example.com/b"}}}, [("/properties/a", "$ref")]),
         (
-            {"$ref": "#/components/P", "components": {"P": {"type": "string", "format": "unknown"}}},
-            "/components/P",
-            "format",
+            {
+                "items": {"$dynamicRef": "#x"},
+                "$defs": {"p": {"$id": "p", "$dynamicAnchor": "x"}, "q": {"$dynamicAnchor": "x", "type": "null"}},
+            },
+            [("/items", "$dynamicRef")],
+        ),
+        ({"$ref": "#/components/P", "components": {"P": {"uniqueItems": True}}}, [("/components/P", "uniqueItems")]),
+        ({"items": {"anyOf": [{"pattern": f"a{i}"} for i in range(65)]}}, [("/items", "anyOf")]),
+        (
+            {"allOf": [{"anyOf": [{"pattern": f"{letter}{i}"} for i in range(9)]} for letter in "ab"]},
+            [("", "allOf")],
+        ),
+        ({"patternProperties": {f"{letter}": {"type": "null"} for letter in "abcdef"}}, [("", "patternProperties")]),
+        ({"items": {"type": "string", "pattern": r"(a)\1"}}, [("/items", "pattern")]),
+        ({"not": {"pattern": r"(a)\1"}}, [("/not", "pattern")]),
+        (
+            {"anyOf": [{"required": [name]} for name in "abcdef"], "unevaluatedProperties": False},
+            [("", "anyOf")],
+        ),
+        (
+            {
+                "$schema": "https://json-schema.org/draft/2019-09/schema",
+                "contains": {"const": 1},
+                "unevaluatedItems": False,
+            },
+            [("", "unevaluatedItems")],
         ),
     ],
 )
-def test_more_losses_of_llguidance(schema, pointer, keyword):
+def test_more_losses_of_llguidance(schema, lost):
     losses = backend("llguidance", tiny()).losses(JsonSchema(schema, extra="allow"))
-    assert [(loss.pointer, loss.keyword) for loss in losses] == [(pointer, keyword)]
+    assert sorted((loss.pointer, loss.keyword) for loss in losses) == lost
+    assert all(len(loss.reason.split()) > 2 for loss in losses)
+
+
+def test_no_engine_bounds_depth():
+    for name in BACKENDS:
+        losses = backend(name, tiny()).losses(JsonSchema({"type": "null"}, max_depth=3))
+        assert [(loss.pointer, loss.keyword) for loss in losses] == [("", "max_depth")]
+
+
+# What llguidance's own JSON front end cannot say, or says wrong; the grammar written for it does.
+ENFORCED = {
+    "not, among types": ({"type": ["integer", "null"], "not": {"type": "null"}}, [None, 3]),
+    "oneOf, one of two lengths": ({"oneOf": [{"maxLength": 3}, {"minLength": 2}]}, ["a", "ab", "abc", "abcd", 1]),
+    "uniqueItems that says nothing": ({"items": {"type": "null"}, "maxItems": 1, "uniqueItems": True}, [[None], [1]]),
+    "minProperties over declared names": (
+        {"properties": {"a": {}, "b": {}, "c": {}}, "additionalProperties": False, "minProperties": 2},
+        [{}, {"b": 1}, {"a": 1, "c": 1}, {"a": 1, "b": 1, "c": 1}],
+    ),
+    "maxProperties": ({"properties": {"a": {}}, "maxProperties": 1}, [{}, {"a": 1}, {"b": 1}, {"a": 1, "b": 1}]),
+    "patternProperties that overlap": (
+        {"patternProperties": {"^a": {"type": "integer"}, "b$": {"minimum": 3}}},
+        [{"ab": 3}, {"ab": 2}, {"ab": "x"}, {"a": 2}, {"b": "x"}, {"b": 2}, {"c": None}],
+    ),
+    "a constant with control characters": ({"const": "\u0002x"}, ["\u0002x", "x"]),
+    "an enum with control characters": (
+        {"items": {"enum": [{"b": ["a\u0001b"]}]}},
+        [[{"b": ["a\u0001b"]}], [{"b": ["ab"]}]],
+    ),
+    "a name with control characters": (
+        {"properties": {"\u0001a": {"type": "null"}}, "required": ["\u0001a"], "additionalProperties": False},
+        [{"\u0001a": None}, {"\u0001a": 1}, {"a": None}, {}],
+    ),
+    "big integers": ({"type": "integer", "minimum": 2**53 + 1}, [2**53, 2**53 + 1, 2**70]),
+    "a big constant": ({"const": [2**63]}, [[2**63], [2**63 - 1], [2**63 + 1]]),
+    "a big bound of numbers": ({"type": "number", "exclusiveMaximum": 2**70}, [2**70 - 1, 2**70, 0.5]),
+    "a very big bound": ({"type": "integer", "maximum": 10**30}, [10**30, 10**30 + 1, -(10**30)]),
+    "cents": ({"type": "number", "multipleOf": 0.01}, [0.25, 19.99, 0.125, 3]),
+    "a factor that digits do not tell": ({"type": "integer", "multipleOf": 7, "maximum": 90}, [0, 14, -7, 15, 91]),
+    "an excluded number": ({"type": "integer", "not": {"enum": [3, 5]}}, [2, 3, 4, 5, 35]),
+    "look-ahead in a pattern": ({"type": "string", "pattern": "^(?!ab)[a-c]{2}$"}, ["ab", "ba", "bc", "d"]),
+}
+
+
+@pytest.mark.parametrize("case", ENFORCED)
+def test_what_llguidance_itself_cannot_say_is_enforced(case):
+    schema, values = ENFORCED[case]
+    constraint = JsonSchema(schema, extra="allow")
+    assert tuple(backend("llguidance", tiny()).losses(constraint)) == ()
+    compiled = backend("llguidance", tiny()).compile(constraint)
+    # With exact decimals: 19.99 is no multiple of 0.01 in binary fractions.
+    exact = [json.loads(json.dumps(one), parse_float=Decimal) for one in (schema, values)]
+    validator = jsonschema.Draft202012Validator(exact[0])
+    verdicts = [validator.is_valid(value) for value in exact[1]]
+    assert len(set(verdicts)) == 2, "one instance of each kind at least"
+    assert [_takes(compiled, value) for value in values] == verdicts
+
+
+@pytest.mark.parametrize("name", ["unknown", "path", "byte"])
+def test_a_format_that_no_specification_defines_is_an_annotation(name):
+    constraint = JsonSchema({"type": "string", "format": name, "maxLength": 2})
+    assert tuple(backend("llguidance", tiny()).losses(constraint)) == ()
+    compiled = backend("llguidance", tiny()).compile(constraint)
+    assert _takes(compiled, "ab")
+    assert not _takes(compiled, "abc")
 
 
 @pytest.mark.parametrize(
@@ -274,50 +375,35 @@ def test_a_part_that_nothing_satisfies_is_a_loss(name):
     ("value", "text", "wrong"),
     [
         ("\u0002x", r'"\u0002x"', '"x"'),
-        ({"a\u007f": 1}, r'{"a\u007f":1}', '{"a":1}'),
+        ({"a\u007f": 1}, '{"a\u007f":1}', '{"a":1}'),
         (2**53 + 1, str(2**53 + 1), str(2**53)),
+        ("a\tb\u0080", '"a\\tb\u0080"', '"atb\u0080"'),
+        (0.5, "0.5", "0.05"),
+        (float(2**70), "1.1805916207174113e+21", "1.18e+21"),
     ],
 )
-def test_values_that_llguidance_would_change_go_to_xgrammar(value, text, wrong):
-    compiled = Compiler(tiny()).compile(JsonSchema({"const": value}))
-    assert compiled.backend == "xgrammar"
+def test_constants_are_written_as_they_are(value, text, wrong):
+    constraint = JsonSchema({"const": value, "default": 2**80})
+    compiled = backend("llguidance", tiny()).compile(constraint)
+    assert not compiled.losses
+    assert json.loads(text) == value != json.loads(wrong)
     assert _takes_text(compiled, text)
     assert not _takes_text(compiled, wrong)
 
 
-@pytest.mark.parametrize(("value", "text"), [("a\tb\u0080", '"a\\tb\u0080"'), (2**53, str(2**53)), (0.5, "0.5")])
-def test_values_that_llguidance_writes_right_are_no_losses(value, text):
-    constraint = JsonSchema({"const": value, "default": 2**80})
-    assert tuple(backend("llguidance", tiny()).losses(constraint)) == ()
-    assert _takes_text(backend("llguidance", tiny()).compile(constraint), text)
+NESTED = "((a{1,100}){1,100}){1,100}"
 
 
-def test_a_valid_schema_that_llguidance_fails_on_is_unsupported_and_not_wrong(monkeypatch):
-    # Whatever else it may say of a valid schema, another backend gets its turn.
-    message = "something nobody has seen yet"
-    monkeypatch.setattr(llguidance.LLGuidanceBackend, "_matcher", _raise(llguidance._refused(message)))
-    compiler = Compiler(tiny())
-    with pytest.raises(UnsupportedConstraint, match=message):
-        compiler.compile(JsonSchema({"type": "null"}), "llguidance")
-    assert compiler.compile(JsonSchema({"type": "null"})).backend == "xgrammar"
-    with pytest.raises(InvalidConstraint, match=message):
-        compiler.compile(Regex("a"), "llguidance")
-
-
-def test_a_full_row_is_a_limit():
-    # Each name that may come next takes places in the parser's row.
-    schema = {"type": "object", "properties": {f"p{i}": {"type": "null"} for i in range(600)}}
-    matcher = backend("llguidance", tiny()).compile(JsonSchema(schema)).matcher()
-    with pytest.raises(CompileLimitExceeded, match="max is 2000"):
-        for token_id in tiny().encode_bytes(b"{}"):
-            matcher.accept_token(token_id)
-
-
-def _raise(error):
-    def raising(*args):
-        raise error
-
-    return raising
+def test_a_limit_in_the_middle_of_a_row():
+    # Each letter may be counted by any of three counters: the lexer's states outgrow it.
+    matcher = backend("llguidance", tiny()).compile(Regex(f"{NESTED}b")).matcher()
+    (a,) = tiny().encode_bytes(b"a")
+    taken = 0
+    with pytest.raises(CompileLimitExceeded, match="llguidance gave up: .*; make the constraint smaller"):
+        for _ in range(2000):
+            assert matcher.accept_token(a)
+            taken += 1
+    assert taken == matcher.num_accepted > 10
 
 
 def _takes_text(compiled, text: str) -> bool:

@@ -181,7 +181,16 @@ def test_check_follows_the_schema_s_own_draft() -> None:
     tuple_items = {"items": [{"type": "integer"}]}
     JsonSchema({"$schema": "http://json-schema.org/draft-07/schema#", **tuple_items}).check()
     with pytest.raises(InvalidConstraint, match="/items"):
-        JsonSchema(tuple_items).check()
+        JsonSchema({"$schema": "https://json-schema.org/draft/2020-12/schema", **tuple_items}).check()
+    with pytest.raises(InvalidConstraint, match="/exclusiveMinimum"):
+        JsonSchema({"$schema": "http://json-schema.org/draft-07/schema#", "exclusiveMinimum": True}).check()
+
+
+@pytest.mark.parametrize("older", [{"items": [{"type": "integer"}]}, {"minimum": 3, "exclusiveMinimum": True}])
+def test_a_schema_that_does_not_name_its_draft_may_be_an_older_one(older: dict[str, Any]) -> None:
+    JsonSchema(older).check()
+    with pytest.raises(InvalidConstraint, match="not a valid JSON Schema"):  # a mistake in any draft
+        JsonSchema({**older, "type": "strin"}).check()
 
 
 def test_deep_schemas_work_or_are_refused_but_never_overflow() -> None:

@@ -94,7 +94,7 @@ def test_dates_are_the_days_there_are():
         ("date-time", "2024-02-29T23:59:59Z", "2023-02-29T23:59:59Z 2024-02-29T23:59:59 2024-02-29"),
         ("uuid", "01234567-89ab-CDEF-0123-456789abcdef", "0123456789abcdef0123456789abcdef"),
         ("ipv4", "0.0.0.0 255.249.199.9", "256.0.0.0 1.2.3 01.2.3.4 1.2.3.4.5"),
-        ("email", "a@b.c x+y_z.w@mail-7.example.org", "a@b a..b@c.d @b.c a@-b.c a@b.c@d.e"),
+        ("email", "a@b.c x+y_z.w@mail-7.example.org", "a@ a..b@c.d @b.c a@-b.c a@b.c@d.e"),
         ("hostname", "a a-b.c0.example", "-a a- a..b a.b. _a"),
     ],
 )

@@ -1,0 +1,201 @@
+"""Is what comes out valid, whatever the model wants? Hot random walks over the masks of real schemas.
+
+    python -m benchmarks.bench_soundness [--rounds 4] [--limit N] [--only NAME ...] [--vocabulary NAME ...]
+
+A walk takes random tokens among those that the mask allows, until it takes a stop token or is cut. It is hotter than
+any model: every token is as likely as any other, or every first byte. After a random number of steps it begins to
+prefer what closes strings, arrays and objects, so that texts end. ``jsonschema`` judges every text that ended, with
+formats and with decimals (oracle.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+import hf_guided as hg
+from benchmarks.bench_schemas import Sample, load_samples
+from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
+from benchmarks.oracle import Oracle, Undecided
+from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.bitmask import allocate_bitmask
+from hf_guided.compiler import Compiler
+from hf_guided.vocabulary import Vocabulary
+from tests.vocabularies import VOCABULARIES
+
+_CLOSING = frozenset(b'"}]')
+MOST_TOKENS = 400
+
+
+class Walked(NamedTuple):
+    """How a walk ended.
+
+    Args:
+        text: its bytes.
+        ending: "finished", "cut", or "dead end" where the mask was empty.
+    """
+
+    text: bytes
+    ending: str
+
+
+def allowed_tokens(matcher: Matcher, bitmask: Tensor) -> NDArray[np.int64]:
+    """The ids that may come next; ``bitmask`` is (1, words) int32 and is overwritten."""
+    matcher.fill_next_token_bitmask(bitmask)
+    return np.flatnonzero(np.unpackbits(bitmask[0].numpy().view(np.uint8), bitorder="little"))
+
+
+class HotWalker:
+    """Random walks over one vocabulary.
+
+    Args:
+        vocabulary: what to write with.
+        seed: the same seed walks the same way.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, seed: int = 0):
+        self._vocabulary = vocabulary
+        self._random = random.Random(seed)
+        self._bitmask = allocate_bitmask(1, vocabulary.padded_size)
+        known = [vocabulary.decode_bytes([i]) for i in range(vocabulary.padded_size)]
+        self._first = np.array([data[0] if data else 256 for data in known])  # of each token; 256: a stop token
+        self._closes = np.array([data[:1] != b"" and _CLOSING.issuperset(data) for data in known])
+
+    def walk(self, compiled: CompiledConstraint, most_tokens: int = MOST_TOKENS) -> Walked:
+        """From the start of the grammar to its end, or until it is cut."""
+        matcher = compiled.matcher()
+        closing = self._random.choice([0.0, 0.1, 0.4])  # how often it closes before it is tired
+        patience = self._random.randrange(most_tokens // 8)
+        taken: list[int] = []
+        while len(taken) < most_tokens:
+            allowed = allowed_tokens(matcher, self._bitmask)
+            if not len(allowed):
+                return Walked(self._vocabulary.decode_bytes(taken), "dead end")
+            tired = len(taken) > patience
+            token_id = self._choose(allowed, 0.9 if tired else closing, tired)
+            if not matcher.accept_token(token_id):
+                raise AssertionError(f"the mask allows token {token_id}, the matcher refuses it")
+            if matcher.is_terminated():
+                return Walked(self._vocabulary.decode_bytes(taken), "finished")
+            taken.append(token_id)
+        return Walked(self._vocabulary.decode_bytes(taken), "cut")
+
+    def _choose(self, allowed: NDArray[np.int64], closing: float, tired: bool) -> int:
+        first = self._first[allowed]
+        if tired and (first == 256).any():
+            return self._any(allowed[first == 256])
+        closes = allowed[self._closes[allowed]]
+        if len(closes) and self._random.random() < closing:
+            return self._any(closes)
+        if self._random.random() < 0.5:  # else a comma would never be heard among 100,000 words
+            return self._any(allowed[first == self._any(np.unique(first))])
+        return self._any(allowed)
+
+    def _any(self, values: NDArray[Any]) -> int:
+        return int(values[self._random.randrange(len(values))])
+
+
+@dataclass
+class Report:
+    """What came out of the walks over one vocabulary."""
+
+    schemas: int = 0
+    endings: Counter[str] = field(default_factory=Counter)
+    valid: int = 0
+    failures: list[str] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
+
+    def row(self, vocabulary: str) -> dict[str, Any]:
+        return {
+            "vocabulary": vocabulary,
+            "schemas": self.schemas,
+            "generations": self.endings.total(),
+            "finished": self.endings["finished"],
+            "cut": self.endings["cut"],
+            "dead_ends": self.endings["dead end"],
+            "valid": self.valid,
+            "invalid": len(self.failures),
+            "undecided": len(self.undecided),
+        }
+
+
+def compiled_samples(vocabulary: Vocabulary, samples: Sequence[Sample]) -> Iterator[tuple[Sample, CompiledConstraint]]:
+    """The samples that are not refused."""
+    compiler = Compiler(vocabulary)
+    for sample in samples:
+        try:
+            yield sample, compiler.compile(hg.JsonSchema(sample.schema, extra="allow"))
+        except (hg.ConstraintError, hg.CompileLimitExceeded):
+            continue
+
+
+def soundness(vocabulary: Vocabulary, samples: Sequence[Sample], rounds: int, seed: int = 0) -> Report:
+    """Walk every sample ``rounds`` times, and judge what ended."""
+    walker, report = HotWalker(vocabulary, seed), Report()
+    for sample, compiled in compiled_samples(vocabulary, samples):
+        report.schemas += 1
+        oracle = Oracle(sample.schema)
+        for _ in range(rounds):
+            text, ending = walker.walk(compiled)
+            report.endings[ending] += 1
+            if ending == "dead end":
+                report.failures.append(f"{sample.name}: dead end behind {text[-100:]!r}")
+            if ending != "finished":
+                continue
+            try:
+                problem = oracle.problem(text)
+            except Undecided as why:
+                report.undecided.append(f"{sample.name}: {why}")
+                continue
+            report.valid += not problem
+            if problem:
+                report.failures.append(f"{sample.name}: {problem[:200]} in {text[:300]!r}")
+    return report
+
+
+COLUMNS = (*Report().row(""),)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: a line for each vocabulary."""
+    return markdown_table(
+        [one.replace("_", " ") for one in COLUMNS], [[str(row[one]) for one in COLUMNS] for row in rows]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=4, help="walks for each schema and vocabulary")
+    parser.add_argument("--limit", type=int, help="the first N schemas")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names of schemas")
+    parser.add_argument("--vocabulary", nargs="+", choices=VOCABULARIES, default=["tekken", "demo"])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--csv", type=Path)
+    arguments = parser.parse_args()
+    # A look at a few schemas is not the table's business.
+    path = arguments.csv or (None if arguments.only or arguments.limit else RESULTS / "soundness.csv")
+    samples = load_samples(arguments.only, arguments.limit)
+    if not samples:
+        raise SystemExit(f"no such schemas: {arguments.only}")
+    rows = []
+    for name in arguments.vocabulary:
+        report = soundness(Vocabulary.from_tokenizer(VOCABULARIES[name]()), samples, arguments.rounds, arguments.seed)
+        rows.append({**report.row(name), "load": load_average()})
+        for line in (*report.failures, *(f"undecided: {one}" for one in report.undecided)):
+            print(f"{name}: {line}")
+    if path:
+        write_csv(path, rows)
+    print(f"\n{table(rows)}")
+
+
+if __name__ == "__main__":
+    main()

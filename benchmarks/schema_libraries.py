@@ -1,0 +1,237 @@
+"""Three libraries that turn a JSON Schema into masks, behind one small face, each through its own front end."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+import hf_guided as hg
+from hf_guided.bitmask import allocate_bitmask
+from hf_guided.compiler import Compiler
+from hf_guided.vocabulary import Vocabulary
+
+Reason = tuple[str, str, str]  # pointer, keyword, words; the first two may be ""
+
+
+class Refused(Exception):
+    """The library says that it cannot promise this schema.
+
+    Args:
+        reasons: what stands in the way.
+        unsatisfiable: it says that no value fits.
+    """
+
+    def __init__(self, reasons: list[Reason], unsatisfiable: bool = False):
+        self.reasons, self.unsatisfiable = reasons, unsatisfiable
+        super().__init__(str(reasons))
+
+
+class Walk(ABC):
+    """One text on its way through one grammar. ``bitmask`` is (1, words) int32, filled by ``fill``."""
+
+    bitmask: Tensor
+
+    @abstractmethod
+    def fill(self) -> None: ...
+
+    @abstractmethod
+    def accept(self, token_id: int) -> bool: ...
+
+    @abstractmethod
+    def is_completed(self) -> bool: ...
+
+    def allows(self, token_id: int) -> bool:
+        """Whether the mask that was filled last allows a token."""
+        return bool(int(self.bitmask[0, token_id // 32]) >> (token_id % 32) & 1)
+
+
+class SchemaLibrary(ABC):
+    """One library, bound to a vocabulary.
+
+    ``compile`` gives a walk at the start of the grammar; ``again`` another one of the schema compiled last.
+    """
+
+    name: str
+    package: str
+
+    def __init__(self, vocabulary: Vocabulary):
+        self.vocabulary = vocabulary
+        self.bitmask = allocate_bitmask(1, vocabulary.padded_size)
+
+    @abstractmethod
+    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
+        """Raises Refused; anything else that is raised is a crash."""
+
+    @abstractmethod
+    def again(self) -> Walk: ...
+
+
+class HFGuided(SchemaLibrary):
+    name = package = "hf-guided"
+
+    def __init__(self, vocabulary: Vocabulary):
+        super().__init__(vocabulary)
+        self._compiler = Compiler(vocabulary)
+
+    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
+        constraint = hg.JsonSchema(schema, whitespace="flexible", extra="allow", registry=registry)
+        try:
+            self._compiled = self._compiler.compile(constraint)
+        except hg.UnsupportedConstraint as error:
+            raise Refused([tuple(loss) for loss in error.losses] or [("", "", str(error))]) from error
+        except hg.CompileLimitExceeded as error:
+            raise Refused([("", "limit", str(error))]) from error
+        except hg.InvalidConstraint as error:
+            raise Refused([("", "invalid", str(error))], unsatisfiable=True) from error
+        return self.again()
+
+    def again(self) -> Walk:
+        return _OurWalk(self._compiled.matcher(), self.bitmask)
+
+
+class _OurWalk(Walk):
+    def __init__(self, matcher: Any, bitmask: Tensor):
+        self._matcher, self.bitmask = matcher, bitmask
+
+    def fill(self) -> None:
+        self._matcher.fill_next_token_bitmask(self.bitmask)
+
+    def accept(self, token_id: int) -> bool:
+        return bool(self._matcher.accept_token(token_id))
+
+    def is_completed(self) -> bool:
+        return bool(self._matcher.is_completed())
+
+
+class LLGuidance(SchemaLibrary):
+    name = package = "llguidance"
+    overrides: Mapping[str, Any] = {}
+
+    def __init__(self, vocabulary: Vocabulary):
+        import llguidance
+
+        super().__init__(vocabulary)
+        self._lib = llguidance
+        self._tokenizer = _llguidance_tokenizer(llguidance, vocabulary)
+
+    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
+        del registry  # its Python face takes none
+        grammar = self._lib.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=dict(self.overrides))
+        self._matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0)
+        if self._matcher.is_error():
+            message = self._matcher.get_error().splitlines()[0]
+            raise Refused([("", "", message)], unsatisfiable="Unsatisfiable schema" in message)
+        return self.again()
+
+    def again(self) -> Walk:
+        return _LLGuidanceWalk(self._matcher.deep_copy(), self.bitmask)
+
+
+def _llguidance_tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
+    """Its own reading of a tokenizer, or of a bare vocabulary.
+
+    Where the text is forced it allows only the tokens that the tokenizer itself would write, so it must know that one.
+    """
+    if isinstance(vocabulary.tokenizer, PreTrainedTokenizerFast):
+        from llguidance.hf import from_tokenizer
+
+        return from_tokenizer(vocabulary.tokenizer)
+
+    class Tokens:
+        """What TokenizerWrapper reads; a first byte 0xff marks a special token."""
+
+        eos_token_id = vocabulary.stop_token_ids[0]
+        bos_token_id = None
+        special_token_ids = [i for i in range(vocabulary.padded_size) if not vocabulary.is_text(i)]
+        tokens = [
+            vocabulary.decode_bytes([i]) if vocabulary.is_text(i) else b"\xff<|%d|>" % i
+            for i in range(vocabulary.padded_size)
+        ]
+
+        def __call__(self, text: bytes | str) -> list[int]:
+            return vocabulary.encode_bytes(text if isinstance(text, bytes) else text.encode())
+
+    return lib.LLTokenizer(lib.TokenizerWrapper(Tokens()), n_vocab=vocabulary.padded_size)
+
+
+class _LLGuidanceWalk(Walk):
+    def __init__(self, matcher: Any, bitmask: Tensor):
+        self._matcher, self.bitmask = matcher, bitmask
+        self._place = bitmask.data_ptr(), bitmask.numel() * bitmask.element_size()
+
+    def fill(self) -> None:
+        # As llguidance.torch.fill_next_token_bitmask does, whose module compiles kernels when it is imported.
+        self._matcher.unsafe_compute_mask_ptr(*self._place)
+        self._look()
+
+    def accept(self, token_id: int) -> bool:
+        taken = bool(self._matcher.try_consume_tokens([token_id]))
+        self._look()
+        return taken
+
+    def is_completed(self) -> bool:
+        return bool(self._matcher.is_accepting())
+
+    def _look(self) -> None:
+        # It never raises; where no token fits and the text may not stop, its matcher is in an error state for good.
+        if self._matcher.is_error() and self._matcher.stop_reason() != "NoExtensionBias":
+            raise RuntimeError(self._matcher.get_error())
+
+
+class LLGuidanceLenient(LLGuidance):
+    name = "llguidance, lenient"
+    overrides = {"lenient": True}
+
+
+class XGrammar(SchemaLibrary):
+    name = package = "xgrammar"
+
+    def __init__(self, vocabulary: Vocabulary):
+        import xgrammar
+
+        super().__init__(vocabulary)
+        self._lib = xgrammar
+        info = xgrammar.TokenizerInfo(
+            [vocabulary.decode_bytes([i]) for i in range(vocabulary.padded_size)],  # without bytes: never allowed
+            xgrammar.VocabType.RAW,
+            vocab_size=vocabulary.padded_size,
+            stop_token_ids=[vocabulary.stop_token_ids[0]],
+        )
+        # Its cache also shares parts between grammars: that is its way, and no schema comes twice.
+        self._compilers = [xgrammar.GrammarCompiler(info, cache_enabled=enabled) for enabled in (True, False)]
+
+    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
+        del registry  # it takes none
+        for compiler in self._compilers:  # with the cache it fails at some that it can compile
+            try:
+                self._compiled = compiler.compile_json_schema(json.dumps(schema), strict_mode=False)
+                return self.again()
+            except RuntimeError as error:
+                refused = Refused([("", "", " ".join(str(error).split())[:200])])
+        raise refused
+
+    def again(self) -> Walk:
+        matcher = self._lib.GrammarMatcher(self._compiled, terminate_without_stop_token=False)
+        return _XGrammarWalk(matcher, self.bitmask)
+
+
+class _XGrammarWalk(Walk):
+    def __init__(self, matcher: Any, bitmask: Tensor):
+        self._matcher, self.bitmask = matcher, bitmask
+
+    def fill(self) -> None:
+        self._matcher.fill_next_token_bitmask(self.bitmask)
+
+    def accept(self, token_id: int) -> bool:
+        return bool(self._matcher.accept_token(token_id))
+
+    def is_completed(self) -> bool:
+        return bool(self._matcher.is_completed())
+
+
+SCHEMA_LIBRARIES = {one.name: one for one in (HFGuided, LLGuidance, LLGuidanceLenient, XGrammar)}

@@ -1,0 +1,198 @@
+"""Walks texts through the masks of one library, in a process that may be killed.
+
+``judge`` is the method: compile the schema; for each token of a text fill the mask, look whether the token is allowed,
+accept it; at the end ask whether the text may stop. ``Worker`` runs it in a process of its own, with limits on time and
+memory; a schema that goes beyond them costs only itself.
+
+    python -m benchmarks.schema_worker LIBRARY VOCABULARY     # jobs as JSON lines in, verdicts as JSON lines out
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+from benchmarks.processes import Lines, resident_bytes
+from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Reason, Refused, SchemaLibrary, Walk
+from hf_guided.vocabulary import Vocabulary
+
+ROOT = Path(__file__).parents[1]
+STARTING = 180.0  # seconds for the imports of a worker
+LOOKING = 0.2  # seconds between two looks at its memory
+
+
+@dataclass(frozen=True)
+class Job:
+    """One schema and the texts to walk through it."""
+
+    schema: Any
+    texts: Sequence[str]
+    registry: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Verdict:
+    """What a library made of a job.
+
+    Args:
+        outcome: "compiled", "refused", "unsatisfiable", "crash", "timeout" or "memory".
+        reasons: why, if not "compiled".
+        accepted: for each text; empty if not compiled.
+        stopped_at: for each text, how many of its characters were accepted; its length if only the end was refused.
+        ready_ms: compiling and the first mask.
+        mask_us: each mask after the first.
+    """
+
+    outcome: str
+    reasons: list[Reason] = field(default_factory=list)
+    accepted: list[bool] = field(default_factory=list)
+    stopped_at: list[int] = field(default_factory=list)
+    ready_ms: float = 0.0
+    mask_us: list[float] = field(default_factory=list)
+
+
+def judge(library: SchemaLibrary, job: Job, tokenize: Callable[[str], list[int]]) -> Verdict:
+    """Compile, and walk every text."""
+    began = time.perf_counter()
+    try:
+        walk = library.compile(job.schema, job.registry)
+        walk.fill()
+        ready_ms = (time.perf_counter() - began) * 1e3
+    except Refused as refused:
+        return Verdict("unsatisfiable" if refused.unsatisfiable else "refused", refused.reasons)
+    except Exception as error:
+        return Verdict("crash", [("", "", _words(error))])
+    verdict = Verdict("compiled", ready_ms=ready_ms)
+    try:
+        for text in job.texts:
+            accepted, taken = _walk(library.again(), tokenize(text), verdict.mask_us)
+            verdict.accepted.append(accepted)
+            verdict.stopped_at.append(len(library.vocabulary.decode_bytes(taken).decode(errors="ignore")))
+    except Exception as error:
+        return Verdict("crash", [("", "", _words(error))])
+    return verdict
+
+
+def _walk(walk: Walk, token_ids: list[int], mask_us: list[float]) -> tuple[bool, list[int]]:
+    """Whether the text is accepted, and the tokens that were."""
+    for place, token_id in enumerate(token_ids):
+        began = time.perf_counter()
+        walk.fill()
+        mask_us.append(round((time.perf_counter() - began) * 1e6, 1))
+        if not walk.allows(token_id) or not walk.accept(token_id):
+            return False, token_ids[:place]
+    return walk.is_completed(), token_ids
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def tokenizing(vocabulary: str) -> tuple[Vocabulary, Callable[[str], list[int]]]:
+    """A vocabulary by name, and what turns a text into its tokens.
+
+    Args:
+        vocabulary: "tekken" or "bytes".
+    """
+    if vocabulary == "bytes":
+        from tests.toy import all_bytes
+
+        return all_bytes(), lambda text: list(text.encode())
+    from tests.vocabularies import fast_tekken
+
+    tokenizer = fast_tekken()
+    return Vocabulary.from_tokenizer(tokenizer), lambda text: tokenizer.encode(text, add_special_tokens=False)
+
+
+class Worker:
+    """A process of ``judge`` for one library; started at the first job, and again after one that went too far.
+
+    Args:
+        library: its name.
+        vocabulary: see ``tokenizing``.
+        limit_s: seconds for one job.
+        limit_bytes: memory of the process, resident.
+    """
+
+    def __init__(self, library: str, vocabulary: str, limit_s: float = 20.0, limit_bytes: int = 4 * 2**30):
+        self._command = [sys.executable, "-m", "benchmarks.schema_worker", library, vocabulary]
+        self._limit_s, self._limit_bytes = limit_s, limit_bytes
+        self._process: subprocess.Popen[str] | None = None
+
+    def __call__(self, job: Job) -> Verdict:
+        """One job, within the limits."""
+        process, lines = self._running()
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # it has died since: its end is read below
+            print(json.dumps(asdict(job)), file=process.stdin, flush=True)
+        ends = time.monotonic() + self._limit_s
+        while True:
+            line = lines.next(LOOKING)
+            if line:
+                return Verdict(**json.loads(line))
+            outcome = ""
+            if line is not None:
+                outcome = "crash"
+            elif time.monotonic() > ends:
+                outcome = "timeout"
+            elif resident_bytes(process.pid) > self._limit_bytes:
+                outcome = "memory"
+            if outcome:
+                self.stop()
+                return Verdict(outcome, [("", "", f"process ended with {process.returncode}")])
+
+    def stop(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._lines.join()
+            if self._process.stdin is not None:
+                with suppress(BrokenPipeError):  # a job that it has not read
+                    self._process.stdin.close()
+            self._process = None
+
+    def _running(self) -> tuple[subprocess.Popen[str], Lines]:
+        if self._process is None:
+            # Its own stderr is of no interest: engines print there what they also say in their errors.
+            process = subprocess.Popen(
+                self._command, stdin=PIPE, stdout=PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+            )
+            self._process, self._lines = process, Lines(process.stdout)
+            if self._lines.next(STARTING) != "ready":
+                self.stop()
+                raise SystemExit(f"could not be started: {' '.join(self._command)}")
+        return self._process, self._lines
+
+
+_WARM_UP = {"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}, "required": ["a"]}
+
+
+def main() -> None:
+    import torch
+
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    torch.set_num_threads(1)
+    name, vocabulary = sys.argv[1:]
+    known, tokenize = tokenizing(vocabulary)
+    library = SCHEMA_LIBRARIES[name](known)
+    for length in range(5):  # first calls import, start threads, build tables
+        judge(library, Job({**_WARM_UP, "minProperties": length % 2, "title": str(length)}, ['{"a": "b"}']), tokenize)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(asdict(judge(library, Job(**json.loads(line)), tokenize))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Regular expressions as trees of sets: read as Python or JSON Schema means them, combined, written for engines."""
+
+from .ast import (
+    ANYTHING,
+    EMPTY,
+    NOTHING,
+    Alt,
+    And,
+    Chars,
+    Concat,
+    Empty,
+    Node,
+    Not,
+    Nothing,
+    Repeat,
+    alt,
+    both,
+    chars,
+    complement,
+    concat,
+    only,
+    repeat,
+    text,
+)
+from .charset import ALL, CharSet
+from .empty import Emptiness
+from .errors import UnsupportedRegex
+from .json_strings import json_spelling, json_spellings
+from .match import matches
+from .parse import parse_fullmatch, parse_search
+from .write import literal, to_lark, to_pattern
+
+__all__ = [
+    "ALL",
+    "ANYTHING",
+    "EMPTY",
+    "NOTHING",
+    "Alt",
+    "And",
+    "CharSet",
+    "Chars",
+    "Concat",
+    "Empty",
+    "Emptiness",
+    "Node",
+    "Not",
+    "Nothing",
+    "Repeat",
+    "UnsupportedRegex",
+    "alt",
+    "both",
+    "chars",
+    "complement",
+    "concat",
+    "json_spelling",
+    "json_spellings",
+    "literal",
+    "matches",
+    "only",
+    "parse_fullmatch",
+    "parse_search",
+    "repeat",
+    "text",
+    "to_lark",
+    "to_pattern",
+]

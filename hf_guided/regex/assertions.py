@@ -1,0 +1,137 @@
+"""Anchors and look-around, taken out of a pattern exactly: what is left are concatenation, And and Not.
+
+A branch is a row of nodes with assertions between them. What stands before an assertion in its branch is all the text
+before that place, what stands behind it is all the text behind (a search begins and ends with a node for anything). So
+
+- ``^`` wants the part before it to be empty, ``$`` the part behind it: both disappear;
+- a look-ahead is an intersection with the part behind it, a look-behind with the part before it;
+- where a look-behind stands to the right of a look-ahead the two parts overlap, and no intersection says that both
+  hold for one and the same split of the text. That is refused, unless one of them stands at the very edge: then it
+  is about the whole text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .ast import ANYTHING, EMPTY, NOTHING, Node, alt, both, complement, concat, text
+from .errors import UnsupportedRegex
+from .match import matches
+
+
+@dataclass(frozen=True)
+class Edge:
+    """``^`` or ``$``: nothing stands before (behind); or, with ``newline``, at most a last line end."""
+
+    start: bool
+    position: int
+    newline: bool = False
+
+
+@dataclass(frozen=True)
+class Look:
+    """Look-ahead or look-behind."""
+
+    ahead: bool
+    negative: bool
+    branches: tuple[Branch, ...]
+    position: int
+
+
+Piece = Node | Edge | Look
+Branch = tuple[Piece, ...]
+
+
+def language(branches: Sequence[Branch]) -> Node:
+    """The strings that one of the branches matches in full.
+
+    Raises:
+        UnsupportedRegex: a look-around that cannot be said exactly.
+    """
+    return alt(*(_branch(list(branch)) for branch in branches))
+
+
+def _branch(pieces: list[Piece]) -> Node:
+    if not _cut(pieces, start=True) or not _cut(pieces, start=False):
+        return NOTHING
+    whole: list[Node] = []  # what holds for all of the text
+    places = [i for i, piece in enumerate(pieces) if isinstance(piece, Node) and piece != EMPTY]
+    first, last = (places[0], places[-1]) if places else (len(pieces), -1)
+    between: list[Piece] = []
+    for i, piece in enumerate(pieces):
+        if isinstance(piece, Look) and ((piece.ahead and i < first) or (not piece.ahead and i > last)):
+            whole.append(_looked(piece, at_edge=True))
+        elif isinstance(piece, Look) and (i < first or i > last):  # behind the start, or ahead of the end: sees nothing
+            if not _looked(piece, at_edge=False).nullable:
+                return NOTHING
+        else:
+            between.append(piece)
+    return both(_between(between), *whole)
+
+
+def _cut(pieces: list[Piece], *, start: bool) -> bool:
+    """Make the part before each ``^`` (behind each ``$``) empty, in place; False if it cannot be."""
+    edges = [i for i, piece in enumerate(pieces) if isinstance(piece, Edge) and piece.start == start]
+    strict = [i for i in edges if not pieces[i].newline]  # type: ignore[union-attr]
+    if strict:
+        outside = range(max(strict)) if start else range(min(strict) + 1, len(pieces))
+        for i in outside:
+            piece = pieces[i]
+            if isinstance(piece, Node):
+                if not piece.nullable:
+                    return False
+                pieces[i] = EMPTY
+    for i in edges:
+        piece = pieces[i]
+        # Python's $: with nothing behind it there is nothing left to say.
+        pieces[i] = EMPTY if i in strict or all(p == EMPTY for p in pieces[i + 1 :]) else piece
+    return True
+
+
+def _between(pieces: list[Piece]) -> Node:
+    behind = [i for i, piece in enumerate(pieces) if isinstance(piece, Look) and not piece.ahead]
+    ahead = [
+        i for i, piece in enumerate(pieces) if isinstance(piece, Edge) or (isinstance(piece, Look) and piece.ahead)
+    ]
+    if behind and ahead and ahead[0] < behind[-1]:
+        piece = pieces[behind[-1]]
+        assert isinstance(piece, Look)
+        raise UnsupportedRegex("a look-behind to the right of a look-ahead is not supported", piece.position)
+    split = behind[-1] + 1 if behind else 0
+    left: Node = EMPTY
+    for piece in pieces[:split]:
+        left = concat(left, piece) if isinstance(piece, Node) else both(left, _sees(piece))
+    right: Node = EMPTY
+    for piece in reversed(pieces[split:]):
+        if isinstance(piece, Edge):
+            right = alt(EMPTY if right.nullable else NOTHING, text("\n") if matches(right, "\n") else NOTHING)
+        else:
+            right = concat(piece, right) if isinstance(piece, Node) else both(right, _sees(piece))
+    return concat(left, right)
+
+
+def _sees(piece: Piece) -> Node:
+    assert isinstance(piece, Look)
+    return _looked(piece, at_edge=False)
+
+
+def _looked(look: Look, *, at_edge: bool) -> Node:
+    """What the text ahead (behind) must be; at the edge that is the whole text, and ``^`` in it has its meaning."""
+    if not at_edge:
+        for position in _looks_out(look.branches, look.ahead):
+            raise UnsupportedRegex("this assertion looks out of the look-around that it stands in", position)
+    rest: tuple[Piece, ...] = (ANYTHING,)
+    seen = language([(*branch, *rest) if look.ahead else (*rest, *branch) for branch in look.branches])
+    return complement(seen) if look.negative else seen
+
+
+def _looks_out(branches: Sequence[Branch], ahead: bool) -> Iterator[int]:
+    """Where in a look-ahead something looks back, or the other way round."""
+    for piece in (piece for branch in branches for piece in branch):
+        if isinstance(piece, Edge) and piece.start == ahead:
+            yield piece.position
+        elif isinstance(piece, Look):
+            if piece.ahead != ahead:
+                yield piece.position
+            yield from _looks_out(piece.branches, ahead)

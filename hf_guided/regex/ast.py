@@ -1,0 +1,271 @@
+"""Regular languages as trees: frozen, hashable, and simplified as they are built.
+
+Build them with ``concat``, ``alt``, ``repeat``, ``both``, ``complement``, ``chars``, ``text``; these keep some forms:
+``Nothing`` is always the whole tree, a ``Concat`` holds no ``Concat``, an ``Alt`` holds no ``Alt``, one ``Chars`` at
+most and no ``Empty`` (that is a ``Repeat`` from 0 to 1), and so on. So equal languages often, not always, are equal
+trees. Each node keeps its hash: trees share parts and are looked up a lot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from .charset import ALL, CharSet
+
+
+class Node:
+    """A set of strings. ``nullable`` says whether the empty string is one of them."""
+
+    __slots__ = ("_hash", "_key", "nullable")
+    nullable: bool
+
+    def _keep(self, nullable: bool, *key: object) -> None:
+        self.nullable = nullable
+        self._key = key
+        self._hash = hash((type(self).__name__, key))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return type(self) is type(other) and self._hash == other._hash and self._key == other._key
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self._key))})"
+
+
+class Nothing(Node):
+    """No string at all."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self._keep(False)
+
+
+class Empty(Node):
+    """The empty string."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self._keep(True)
+
+
+class Chars(Node):
+    """One character of a set, which is not empty."""
+
+    __slots__ = ("charset",)
+
+    def __init__(self, charset: CharSet):
+        self.charset = charset
+        self._keep(False, charset)
+
+
+class Concat(Node):
+    """One after another."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Node, ...]):
+        self.parts = parts
+        self._keep(all(part.nullable for part in parts), *parts)
+
+
+class Alt(Node):
+    """Any of them."""
+
+    __slots__ = ("branches",)
+
+    def __init__(self, branches: tuple[Node, ...]):
+        self.branches = branches
+        self._keep(any(branch.nullable for branch in branches), *branches)
+
+
+class Repeat(Node):
+    """``body`` at least ``low`` times and at most ``high`` times; None is no bound."""
+
+    __slots__ = ("body", "high", "low")
+
+    def __init__(self, body: Node, low: int, high: int | None):
+        self.body, self.low, self.high = body, low, high
+        self._keep(low == 0 or body.nullable, body, low, high)
+
+
+class And(Node):
+    """All of them at once."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Node, ...]):
+        self.parts = parts
+        self._keep(all(part.nullable for part in parts), *parts)
+
+
+class Not(Node):
+    """Every string of Unicode characters that ``body`` does not have."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: Node):
+        self.body = body
+        self._keep(not body.nullable, body)
+
+
+NOTHING = Nothing()
+EMPTY = Empty()
+ANYTHING = Repeat(Chars(ALL), 0, None)
+
+
+def chars(charset: CharSet) -> Node:
+    """One character of the set."""
+    return Chars(charset) if charset else NOTHING
+
+
+def text(value: str) -> Node:
+    """Exactly this text."""
+    if len(value) < 2:
+        return _character(value) if value else EMPTY
+    return Concat(tuple(map(_character, value)))
+
+
+@lru_cache(maxsize=4096)
+def _character(character: str) -> Node:
+    return Chars(CharSet.of(character))
+
+
+def concat(*parts: Node) -> Node:
+    """One after another."""
+    flat: list[Node] = []
+    for part in parts:
+        for one in part.parts if isinstance(part, Concat) else (part,):
+            if one == NOTHING:
+                return NOTHING
+            if one == EMPTY or (flat and _is_star(one) and flat[-1] == one):
+                continue
+            flat.append(one)
+    if len(flat) < 2:
+        return flat[0] if flat else EMPTY
+    return Concat(tuple(flat))
+
+
+def alt(*branches: Node) -> Node:
+    """Any of them."""
+    flat: dict[Node, None] = {}
+    single, empty = CharSet(), False
+    place: Node | None = None  # of the one Chars among the branches
+    for branch in _flattened(branches):
+        if isinstance(branch, Chars):
+            if place is None:
+                place = branch
+                flat[branch] = None
+            single |= branch.charset
+        elif branch == EMPTY:
+            empty = True
+        elif branch != NOTHING:
+            flat[branch] = None
+    kept = [Chars(single) if branch is place else branch for branch in flat]
+    if ANYTHING in flat:
+        return ANYTHING
+    if not kept:
+        return EMPTY if empty else NOTHING
+    whole = kept[0] if len(kept) == 1 else Alt(tuple(kept))
+    return repeat(whole, 0, 1) if empty and not whole.nullable else whole
+
+
+def _flattened(branches: Iterable[Node]) -> Iterable[Node]:
+    for branch in branches:
+        if isinstance(branch, Alt):
+            yield from branch.branches
+        elif isinstance(branch, Repeat) and (branch.low, branch.high) == (0, 1):
+            yield EMPTY
+            yield from _flattened((branch.body,))
+        else:
+            yield branch
+
+
+def repeat(body: Node, low: int = 0, high: int | None = None) -> Node:
+    """``body`` again and again."""
+    if high is not None and high < low:
+        return NOTHING
+    if high == 0 or body == EMPTY:
+        return EMPTY
+    if body == NOTHING:
+        return EMPTY if low == 0 else NOTHING
+    if low == high == 1 or ((low, high) == (0, 1) and body.nullable):
+        return body
+    if isinstance(body, Repeat):
+        if body.high is None and body.low <= 1 and (high is None or body.low == 0):
+            return repeat(body.body, low if body.low else 0, None)  # (x+)* is x*; (x*){3} is x*
+        if high is None and (body.low, body.high) == (0, 1):
+            return repeat(body.body, 0, None)
+        if (low, high) == (0, 1) and body.low <= 1:
+            return Repeat(body.body, 0, body.high)
+    return Repeat(body, low, high)
+
+
+def both(*parts: Node) -> Node:
+    """All of them at once."""
+    flat: dict[Node, None] = {}
+    single: CharSet | None = None
+    for part in (one for given in parts for one in (given.parts if isinstance(given, And) else (given,))):
+        if isinstance(part, Chars):
+            single = part.charset if single is None else single & part.charset
+        elif part == NOTHING:
+            return NOTHING
+        elif part != ANYTHING:
+            flat[part] = None
+    if single is not None:
+        flat[chars(single)] = None
+    if NOTHING in flat or any(complement(part) in flat for part in flat):
+        return NOTHING
+    if EMPTY in flat:
+        return EMPTY if all(part.nullable for part in flat) else NOTHING
+    if len(flat) < 2:
+        return next(iter(flat), ANYTHING)
+    return And(tuple(flat))
+
+
+def complement(node: Node) -> Node:
+    """Every string of Unicode characters that is not in ``node``."""
+    if isinstance(node, Not):
+        return node.body
+    if node == NOTHING:
+        return ANYTHING
+    return NOTHING if node == ANYTHING else Not(node)
+
+
+@lru_cache(maxsize=4096)
+def is_plain(node: Node) -> bool:
+    """Whether it holds no And and no Not; then only ``NOTHING`` has no string."""
+    if isinstance(node, Concat):
+        return all(map(is_plain, node.parts))
+    if isinstance(node, Alt):
+        return all(map(is_plain, node.branches))
+    if isinstance(node, Repeat):
+        return is_plain(node.body)
+    return not isinstance(node, (And, Not))
+
+
+def only(node: Node, charset: CharSet) -> Node:
+    """The strings of ``node`` that are made of these characters alone."""
+    if isinstance(node, Chars):
+        return chars(node.charset & charset)
+    if isinstance(node, Concat):
+        return concat(*(only(part, charset) for part in node.parts))
+    if isinstance(node, Alt):
+        return alt(*(only(branch, charset) for branch in node.branches))
+    if isinstance(node, Repeat):
+        return repeat(only(node.body, charset), node.low, node.high)
+    if isinstance(node, And):
+        return both(*(only(part, charset) for part in node.parts))
+    if isinstance(node, Not):
+        return both(node, repeat(chars(charset)))
+    return node
+
+
+def _is_star(node: Node) -> bool:
+    return isinstance(node, Repeat) and node.low == 0 and node.high is None

@@ -1,0 +1,116 @@
+"""Sets of characters, as sorted ranges."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+Range = tuple[int, int]
+
+SURROGATES: Range = (0xD800, 0xDFFF)
+LAST = 0x10FFFF
+
+
+class CharSet:
+    """An immutable set of Unicode scalar values: everything that UTF-8 can write, so no surrogates.
+
+    Args:
+        ranges: first and last code point of each range, in any order; they may overlap.
+    """
+
+    __slots__ = ("_firsts", "_hash", "ranges")
+    ranges: tuple[Range, ...]
+
+    def __init__(self, ranges: Iterable[Range] = ()):
+        self._keep(_without_surrogates(_merged(ranges)))
+
+    def _keep(self, ranges: Iterable[Range]) -> None:
+        self.ranges = tuple(ranges)
+        self._firsts: list[int] | None = None  # made when first looked into
+        self._hash = hash(self.ranges)
+
+    @classmethod
+    def _of(cls, ranges: Iterable[Range]) -> CharSet:
+        """From ranges that are in order already."""
+        made = cls.__new__(cls)
+        made._keep(ranges)
+        return made
+
+    @classmethod
+    def of(cls, characters: str) -> CharSet:
+        """The characters of a text."""
+        return cls((ord(character), ord(character)) for character in characters)
+
+    def __contains__(self, character: str) -> bool:
+        if self._firsts is None:
+            self._firsts = [first for first, _ in self.ranges]
+        index = bisect_right(self._firsts, ord(character)) - 1
+        return index >= 0 and ord(character) <= self.ranges[index][1]
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges)
+
+    def __len__(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranges)
+
+    def __iter__(self) -> Iterator[str]:
+        return (chr(code) for first, last in self.ranges for code in range(first, last + 1))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CharSet) and self.ranges == other.ranges
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"CharSet({', '.join(f'{first:x}-{last:x}' for first, last in self.ranges)})"
+
+    def __or__(self, other: CharSet) -> CharSet:
+        return CharSet((*self.ranges, *other.ranges))
+
+    def __and__(self, other: CharSet) -> CharSet:
+        ours, theirs = self.ranges, other.ranges
+        common = []
+        i = j = 0
+        while i < len(ours) and j < len(theirs):
+            first, last = max(ours[i][0], theirs[j][0]), min(ours[i][1], theirs[j][1])
+            if first <= last:
+                common.append((first, last))
+            if ours[i][1] < theirs[j][1]:
+                i += 1
+            else:
+                j += 1
+        return CharSet._of(common)
+
+    def __sub__(self, other: CharSet) -> CharSet:
+        return self & ~other
+
+    def __invert__(self) -> CharSet:
+        edges = [-1, *(edge for one in self.ranges for edge in one), LAST + 1]
+        gaps = ((edges[i] + 1, edges[i + 1] - 1) for i in range(0, len(edges), 2))
+        return CharSet._of(_without_surrogates(gap for gap in gaps if gap[0] <= gap[1]))
+
+
+def _merged(ranges: Iterable[Range]) -> Iterator[Range]:
+    start, end = 0, -1
+    for first, last in sorted(ranges):
+        if first > end + 1:
+            if start <= end:
+                yield start, end
+            start, end = first, last
+        else:
+            end = max(end, last)
+    if start <= end:
+        yield start, end
+
+
+def _without_surrogates(ranges: Iterable[Range]) -> Iterator[Range]:
+    for first, last in ranges:
+        if first < SURROGATES[0]:
+            yield first, min(last, SURROGATES[0] - 1)
+        if last > SURROGATES[1]:
+            yield max(first, SURROGATES[1] + 1), last
+
+
+ALL = CharSet([(0, LAST)])
+NONE = CharSet()

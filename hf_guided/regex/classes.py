@@ -1,0 +1,154 @@
+r"""Which characters ``\d``, ``\w``, ``\s``, ``\p{L}`` and ``(?i)`` mean, in Python and in ECMA-262.
+
+What Python means is asked of ``re`` itself, over all of Unicode and once, so it fits the running version.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import groupby
+
+import numpy as np
+
+from .charset import ALL, LAST, SURROGATES, CharSet, Range
+
+DIGITS = CharSet([(0x30, 0x39)])
+WORD = DIGITS | CharSet([(0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)])
+_SPACE = CharSet.of("\t\n\v\f\r \xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff") | CharSet([(0x2000, 0x200A)])
+_ECMA = {"d": DIGITS, "w": WORD, "s": _SPACE}
+LINE_ENDS = {"python": CharSet.of("\n"), "ecma": CharSet.of("\n\r\u2028\u2029")}
+"""What ``.`` does not take."""
+
+_GAP = SURROGATES[1] - SURROGATES[0] + 1
+
+
+@lru_cache(maxsize=64)
+def ecma_class(letter: str) -> CharSet:
+    r"""The ``\d`` or ``\D`` and so on of ECMA-262."""
+    return _ECMA[letter] if letter in _ECMA else ~_ECMA[letter.lower()]
+
+
+@lru_cache(maxsize=64)
+def python_class(letter: str, ascii_only: bool) -> CharSet:
+    r"""The ``\d`` or ``\D`` and so on of Python."""
+    if letter.isupper():
+        return ~python_class(letter.lower(), ascii_only)
+    if ascii_only:
+        return CharSet.of(" \t\n\r\f\v") if letter == "s" else _ECMA[letter]
+    runs = (match.span() for match in re.finditer(rf"\{letter}+", _every_character()))
+    return CharSet((_code(start), _code(end - 1)) for start, end in runs)
+
+
+def _every_character() -> str:
+    codes = np.arange(LAST + 1 - _GAP, dtype="<u4")
+    codes[SURROGATES[0] :] += _GAP
+    return codes.tobytes().decode("utf-32-le")
+
+
+def _code(index: int) -> int:
+    return index if index < SURROGATES[0] else index + _GAP
+
+
+@lru_cache(maxsize=4096)
+def caseless(charset: CharSet, ascii_only: bool) -> CharSet:
+    """What ``(?i)`` makes of a set in Python."""
+    cased = charset & _cased()[1]
+    if not cased:
+        return charset
+    # A range of one is written as one: `re` folds the two differently beyond the basic plane.
+    inside = "".join(f"\\U{a:08x}" if a == b else f"\\U{a:08x}-\\U{b:08x}" for a, b in cased.ranges)
+    flags = re.IGNORECASE | (re.ASCII if ascii_only else 0)
+    return charset | CharSet.of("".join(re.findall(f"[{inside}]", _cased()[0], flags)))
+
+
+@lru_cache(maxsize=1)
+def _cased() -> tuple[str, CharSet]:
+    """The characters that have another case. The planes of ideographs, tags and private use have none."""
+    found = "".join(
+        character
+        for block in range(0, 0x20000, 256)
+        if (text := _block(block)).lower() != text or text.upper() != text
+        for character in text
+        if character.lower() != character or character.upper() != character
+    )
+    return found, CharSet.of(found)
+
+
+def _block(first: int) -> str:
+    return "" if SURROGATES[0] <= first <= SURROGATES[1] else "".join(map(chr, range(first, first + 256)))
+
+
+_CATEGORIES = {
+    "Lu": "Uppercase_Letter",
+    "Ll": "Lowercase_Letter",
+    "Lt": "Titlecase_Letter",
+    "LC": "Cased_Letter",
+    "Lm": "Modifier_Letter",
+    "Lo": "Other_Letter",
+    "L": "Letter",
+    "Mn": "Nonspacing_Mark",
+    "Mc": "Spacing_Mark",
+    "Me": "Enclosing_Mark",
+    "M": "Mark Combining_Mark",
+    "Nd": "Decimal_Number digit",
+    "Nl": "Letter_Number",
+    "No": "Other_Number",
+    "N": "Number",
+    "Pc": "Connector_Punctuation",
+    "Pd": "Dash_Punctuation",
+    "Ps": "Open_Punctuation",
+    "Pe": "Close_Punctuation",
+    "Pi": "Initial_Punctuation",
+    "Pf": "Final_Punctuation",
+    "Po": "Other_Punctuation",
+    "P": "Punctuation punct",
+    "Sm": "Math_Symbol",
+    "Sc": "Currency_Symbol",
+    "Sk": "Modifier_Symbol",
+    "So": "Other_Symbol",
+    "S": "Symbol",
+    "Zs": "Space_Separator",
+    "Zl": "Line_Separator",
+    "Zp": "Paragraph_Separator",
+    "Z": "Separator",
+    "Cc": "Control cntrl",
+    "Cf": "Format",
+    "Cs": "Surrogate",
+    "Co": "Private_Use",
+    "Cn": "Unassigned",
+    "C": "Other",
+}
+_SHORT = {name: short for short, names in _CATEGORIES.items() for name in (short, *names.split())}
+
+
+@lru_cache(maxsize=64)
+def category(name: str) -> CharSet | None:
+    r"""The characters of ``\p{name}``; None if ECMA-262 has no such general category."""
+    if name in ("Any", "ASCII"):
+        return ALL if name == "Any" else CharSet([(0, 127)])
+    kind, _, value = name.rpartition("=")
+    if kind not in ("", "gc", "General_Category") or value not in _SHORT:
+        return None
+    short = _SHORT[value]
+    if short == "LC":
+        return CharSet(one for part in ("Lu", "Ll", "Lt") for one in _by_category().get(part, ()))
+    return CharSet(one for part, ranges in _by_category().items() if part.startswith(short) for one in ranges)
+
+
+@lru_cache(maxsize=1)
+def _by_category() -> dict[str, list[Range]]:
+    found: dict[str, list[Range]] = {}
+    for part, first, last in _runs():
+        found.setdefault(part, []).append((first, last))
+    return found
+
+
+def _runs() -> Iterator[tuple[str, int, int]]:
+    first = 0
+    for part, run in groupby(map(unicodedata.category, map(chr, range(LAST + 1)))):
+        length = sum(1 for _ in run)
+        yield part, first, first + length - 1
+        first += length

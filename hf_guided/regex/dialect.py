@@ -1,0 +1,147 @@
+r"""What the tokens of a pattern mean: the same tree read as Python or as ECMA-262 (unicode mode) reads it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .ast import Node, chars
+from .charset import ALL, CharSet
+from .classes import LINE_ENDS, caseless, category, ecma_class, python_class
+from .errors import UnsupportedRegex
+from .syntax import ESCAPE, PatternSyntaxError
+
+_SIMPLE = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
+# In a class three digits are octal, and a single one is no back-reference.
+_MEMBER = re.compile(ESCAPE.replace("0[0-7]{0,2}|", "[0-7]{1,3}|") + "|(?s:.)")
+
+
+class Flags(NamedTuple):
+    """The flags in force at one place."""
+
+    ignore_case: bool = False
+    dot_all: bool = False
+    ascii_only: bool = False
+    multi_line: bool = False
+
+    @classmethod
+    def of(cls, flags: int) -> Flags:
+        """From those of a compiled pattern."""
+        return cls(*(bool(flags & flag) for flag in (re.IGNORECASE, re.DOTALL, re.ASCII, re.MULTILINE)))
+
+    def changed(self, letters: str) -> Flags:
+        """With ``is-m`` and the like applied."""
+        added, _, removed = letters.partition("-")
+
+        def now(before: bool, letter: str, unless: str = "") -> bool:
+            return (before or letter in added) and letter not in removed and not (unless and unless in added)
+
+        return Flags(
+            now(self.ignore_case, "i"),
+            now(self.dot_all, "s"),
+            now(self.ascii_only, "a", unless="u"),
+            now(self.multi_line, "m"),
+        )
+
+
+@dataclass(frozen=True)
+class Dialect:
+    r"""One way to read.
+
+    Args:
+        ecma: as ECMA-262 reads, where it differs; else as Python does.
+        newline: ``$`` also holds before a last line end.
+        lenient: knows what only Python writes as well; for patterns that Python takes.
+    """
+
+    ecma: bool
+    newline: bool = False
+    lenient: bool = True
+
+    def dot(self, flags: Flags) -> Node:
+        """What ``.`` means."""
+        return chars(ALL if flags.dot_all else ~LINE_ENDS["ecma" if self.ecma else "python"])
+
+    def character(self, character: str, flags: Flags) -> Node:
+        """A character that stands for itself."""
+        return self._literal(CharSet.of(character), flags)
+
+    def escape(self, written: str, position: int, flags: Flags) -> Node:
+        r"""What an escape outside of classes means."""
+        first = written[1]
+        if first in "bB":
+            raise UnsupportedRegex(
+                f"a word boundary {written} is not supported; write out what may stand there", position
+            )
+        if (first in "123456789" and len(written) < 4) or (first == "k" and len(written) > 2):
+            raise UnsupportedRegex(f"a back-reference ({written}) is not regular and not supported", position)
+        meant = self._meant(written, position, flags)
+        return chars(meant) if isinstance(meant, CharSet) else self._literal(_one(meant), flags)
+
+    def in_class(self, written: str, position: int, flags: Flags) -> Node:
+        """What a class ``[...]`` means."""
+        negative = written.startswith("[^")
+        found = _MEMBER.finditer(written, 2 if negative else 1, len(written) - 1)
+        members = [(one[0], position + one.start()) for one in found]
+        ranges, classes = [], CharSet()
+        while members:
+            one, place = members.pop(0)
+            first = self._meant(one, place, flags) if len(one) > 1 else ord(one)
+            if len(members) > 1 and members[0][0] == "-":
+                other, _ = members[1]
+                last = self._meant(other, place, flags) if len(other) > 1 else ord(other)
+                if isinstance(first, CharSet) or isinstance(last, CharSet) or last < first:
+                    raise PatternSyntaxError(written, place)
+                ranges.append((first, last))
+                del members[:2]
+            elif isinstance(first, CharSet):
+                classes |= first
+            else:
+                ranges.append((first, first))
+        literals = CharSet(ranges)
+        meant = (caseless(literals, flags.ascii_only) if flags.ignore_case else literals) | classes
+        return chars(~meant if negative else meant)
+
+    def _literal(self, charset: CharSet, flags: Flags) -> Node:
+        return chars(caseless(charset, flags.ascii_only) if flags.ignore_case else charset)
+
+    def _meant(self, written: str, position: int, flags: Flags) -> CharSet | int:
+        """The set of a class escape, or the code point that any other escape stands for."""
+        first, rest = written[1], written[2:]
+        if not self.lenient and (first in "aN1234567" or (first == "U" and rest)):
+            raise PatternSyntaxError(written, position)
+        if first in "dDwWsS":
+            return ecma_class(first) if self.ecma else python_class(first, flags.ascii_only)
+        if first in _SIMPLE:
+            return ord(_SIMPLE[first])
+        if first in "xuU" and rest:
+            if "\\" in rest:  # a surrogate pair
+                return ord(bytes.fromhex(rest[:4] + rest[6:]).decode("utf-16-be"))
+            return int(rest.strip("{}"), 16)
+        if first in "01234567":
+            return int(written[1:], 8)
+        if first == "b":
+            return 8
+        if first in "pP" and rest:
+            return self._property(first, rest[1:-1], position)
+        if first == "c" and rest:
+            return ord(rest) % 32
+        if first == "N" and rest:
+            return ord(unicodedata.lookup(rest[1:-1]))
+        if first == "a":
+            return 7
+        if first.isascii() and first.isalnum():
+            raise PatternSyntaxError(written, position)
+        return ord(first)
+
+    def _property(self, letter: str, name: str, position: int) -> CharSet:
+        found = category(name)
+        if found is None:
+            raise UnsupportedRegex(f"the property {name} is not supported, only general categories are", position)
+        return found if letter == "p" else ~found
+
+
+def _one(code: int) -> CharSet:
+    return CharSet([(code, code)])

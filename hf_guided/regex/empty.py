@@ -1,0 +1,242 @@
+"""Whether a language is known to have no string: what its tree shows only where it holds no And and no Not.
+
+Brzozowski's derivatives: what may follow a first character is a language again, and there are finitely many of them up
+to the simplifications that the tree makes as it is built. Characters that no set in first place tells apart lead to the
+same one. The search is bounded: a language about which it gives up is simply not known to be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from math import inf
+from typing import NamedTuple
+
+from .ast import (
+    EMPTY,
+    NOTHING,
+    Alt,
+    And,
+    Chars,
+    Concat,
+    Node,
+    Not,
+    Repeat,
+    alt,
+    both,
+    complement,
+    concat,
+    is_plain,
+    only,
+    repeat,
+)
+from .charset import ALL, CharSet
+
+MAX_NODES = 1_000  # to be looked at in one search: two milliseconds or three
+MAX_ALL_NODES = 10_000  # in all searches
+MAX_CLASSES = 16  # of first characters that have to be told apart
+RANGES = 20  # of characters that weigh as much as a node
+_CHARACTER = Chars(ALL)
+
+
+class Emptiness:
+    """Says of languages whether they are known to have no string; the time for all of them is bounded."""
+
+    def __init__(self) -> None:
+        self._left = MAX_ALL_NODES
+        self._known: dict[Node, bool] = {}
+
+    def __call__(self, node: Node) -> bool:
+        """Whether the language surely has no string."""
+        if is_plain(node) or node.nullable:
+            return node == NOTHING
+        found = self._known.get(node)
+        if found is None:
+            found = self._known[node] = self._is_empty(node)
+        return found
+
+    def _is_empty(self, node: Node) -> bool:
+        if isinstance(node, And):
+            if (meet := _lengths_meet(node.parts)) is not None:
+                return not meet
+            node = both(*_of_common_characters(node.parts))
+            if is_plain(node):
+                return node == NOTHING
+        search = _Search(min(MAX_NODES, self._left))
+        seen, todo = {node}, [node]
+        try:
+            while todo:
+                for following in search.after(todo.pop()):
+                    if following.nullable:
+                        return False
+                    if following not in seen:
+                        seen.add(following)
+                        todo.append(following)
+        except _GaveUp:
+            return False
+        finally:
+            self._left -= search.visited
+        return True
+
+
+def _of_common_characters(parts: tuple[Node, ...]) -> Iterator[Node]:
+    """The parts, plain ones without strings that have characters which another one has nowhere: often that is all."""
+    common = ALL
+    for part in parts:
+        if is_plain(part):
+            common &= _alphabet(part)
+    for part in parts:
+        yield _only(part, common) if is_plain(part) and _alphabet(part) & common != _alphabet(part) else part
+
+
+def _lengths_meet(parts: tuple[Node, ...]) -> bool | None:
+    """Whether a plain language has a string of some lengths; None if this is no such question, or a hard one."""
+    lengths = [part for part in parts if isinstance(part, Repeat) and part.body == _CHARACTER]
+    others = [part for part in parts if part not in lengths]
+    if len(lengths) != 1 or len(others) != 1 or not is_plain(others[0]):
+        return None
+    (wanted,), found = lengths, _lengths(others[0])
+    high = inf if wanted.high is None else wanted.high
+    if found.high < wanted.low or high < found.low:
+        return False
+    return True if found.every or found.low >= wanted.low or found.high <= high else None
+
+
+class _Lengths(NamedTuple):
+    """The least and the greatest length of a plain language's strings, and whether there is every one between."""
+
+    low: int
+    high: float
+    every: bool
+
+
+@lru_cache(maxsize=4096)
+def _lengths(node: Node) -> _Lengths:
+    if isinstance(node, Concat):
+        parts = list(map(_lengths, node.parts))
+        return _Lengths(sum(one.low for one in parts), sum(one.high for one in parts), all(one.every for one in parts))
+    if isinstance(node, Alt):
+        first, *rest = sorted(map(_lengths, node.branches))
+        low, high, every = first
+        for one in rest:
+            high, every = max(high, one.high), every and one.every and one.low <= high + 1
+        return _Lengths(low, high, every)
+    if isinstance(node, Repeat):
+        low, high, every = _lengths(node.body)
+        times = inf if node.high is None else node.high
+        if node.low != times:
+            fewest = max(node.low, 1)
+            every = every and (fewest + 1) * low <= fewest * high + 1 and (node.low > 0 or low <= 1)
+        return _Lengths(low * node.low, high * times if high else 0, every)
+    length = 1 if isinstance(node, Chars) else 0
+    return _Lengths(length, length, True)
+
+
+@lru_cache(maxsize=4096)
+def _alphabet(node: Node) -> CharSet:
+    """The characters of a plain language."""
+    if isinstance(node, Chars):
+        return node.charset
+    if isinstance(node, Repeat):
+        return _alphabet(node.body)
+    parts = node.parts if isinstance(node, Concat) else node.branches if isinstance(node, Alt) else ()
+    return CharSet(one for part in parts for one in _alphabet(part).ranges)
+
+
+class _GaveUp(Exception):
+    """It takes too long."""
+
+
+_only = lru_cache(maxsize=4096)(only)
+
+
+class _Search:
+    def __init__(self, most: int) -> None:
+        self.visited = 0
+        self._most = most
+        self._known: dict[tuple[Node, str], Node] = {}
+
+    def after(self, node: Node) -> Iterator[Node]:
+        """What may follow one character, without what is plainly nothing; the likeliest to have a string last."""
+        if is_plain(node):
+            # Every plain tree but Nothing has a string, and Nothing is left out below.
+            yield EMPTY
+            return
+        firsts = _firsts(node)
+        self._visit(sum(len(charset.ranges) for charset in firsts) // RANGES)
+        for charset in _told_apart(firsts):
+            following = self._derivative(node, next(iter(charset)))
+            if following != NOTHING:
+                yield following
+
+    def _visit(self, nodes: int) -> None:
+        self.visited += nodes
+        if self.visited > self._most:
+            raise _GaveUp
+
+    def _derivative(self, node: Node, character: str) -> Node:
+        if isinstance(node, Chars):
+            return EMPTY if character in node.charset else NOTHING
+        found = self._known.get((node, character))
+        if found is None:
+            parts = node.parts if isinstance(node, Concat) else node.branches if isinstance(node, Alt) else ()
+            self._visit(1 + len(parts))
+            found = self._known[node, character] = self._derived(node, character)
+        return found
+
+    def _derived(self, node: Node, character: str) -> Node:
+        if isinstance(node, Concat):
+            ways = []
+            for i, part in enumerate(node.parts):
+                ways.append(concat(self._derivative(part, character), *node.parts[i + 1 :]))
+                if not part.nullable:
+                    break
+            return alt(*ways)
+        if isinstance(node, Alt):
+            return alt(*(self._derivative(branch, character) for branch in node.branches))
+        if isinstance(node, Repeat):
+            # Right for a body with the empty string too: then fewer times are among more times.
+            rest = repeat(node.body, max(node.low - 1, 0), None if node.high is None else node.high - 1)
+            return concat(self._derivative(node.body, character), rest)
+        if isinstance(node, And):
+            parts = []
+            for part in node.parts:
+                parts.append(self._derivative(part, character))
+                if parts[-1] == NOTHING:
+                    return NOTHING
+            return both(*parts)
+        if isinstance(node, Not):
+            return complement(self._derivative(node.body, character))
+        return NOTHING
+
+
+@lru_cache(maxsize=4096)
+def _firsts(node: Node) -> frozenset[CharSet]:
+    """Sets of characters that the first one is looked up in."""
+    if isinstance(node, Chars):
+        return frozenset({node.charset})
+    if isinstance(node, Concat):
+        found: frozenset[CharSet] = frozenset()
+        for part in node.parts:
+            found |= _firsts(part)
+            if not part.nullable:
+                break
+        return found
+    if isinstance(node, Alt):
+        return frozenset().union(*map(_firsts, node.branches))
+    if isinstance(node, And):
+        return frozenset().union(*map(_firsts, node.parts))
+    if isinstance(node, (Repeat, Not)):
+        return _firsts(node.body)
+    return frozenset()
+
+
+@lru_cache(maxsize=1024)
+def _told_apart(charsets: frozenset[CharSet]) -> tuple[CharSet, ...]:
+    """All characters, in classes that each of the sets has as a whole or not at all."""
+    classes = [ALL]
+    for charset in sorted(charsets, key=lambda one: one.ranges):
+        classes = [part for one in classes for part in (one - charset, one & charset) if part]
+        if len(classes) > MAX_CLASSES:
+            raise _GaveUp
+    return tuple(classes)

@@ -1,0 +1,109 @@
+r"""All spellings of a language inside JSON's quotes: raw characters, ``\n`` and the like, ``\u00e9``, surrogate pairs.
+
+Every spelling stands for one string and lone surrogates are never written, so what is true of the strings is true of
+their spellings: And stays And, and Not becomes "a well-formed spelling, but not one of these".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from .ast import EMPTY, Alt, And, Chars, Concat, Node, Not, Repeat, alt, both, chars, complement, concat, repeat, text
+from .charset import ALL, LAST, CharSet, Range
+
+_RAW = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))
+_SHORT = {'"': '"', "\\": "\\", "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
+# Digits of \uXXXX, and of a surrogate pair: 20 bits above 0x10000, written as D [89AB] x x \u D [C-F] x x. For each:
+# how many values, the hexadecimal digit of the first, and what is written before it.
+_Place = tuple[int, int, str]
+_PLAIN: tuple[_Place, ...] = ((16, 0, r"\u"), (16, 0, ""), (16, 0, ""), (16, 0, ""))
+_PAIR: tuple[_Place, ...] = (
+    (4, 8, r"\uD"),
+    (16, 0, ""),
+    (16, 0, ""),
+    (4, 12, r"\uD"),
+    (16, 0, ""),
+    (16, 0, ""),
+)
+
+
+@lru_cache(maxsize=4096)
+def json_spellings(node: Node) -> Node:
+    """The texts that, between quotes, are JSON for the strings of ``node``: every spelling of each."""
+    return _mapped(node, _spelled)
+
+
+@lru_cache(maxsize=4096)
+def json_spelling(node: Node) -> Node:
+    """The texts that ``json.dumps(..., ensure_ascii=False)`` writes between quotes: one for each string."""
+    return _mapped(node, _written)
+
+
+def _mapped(node: Node, spell: Callable[[CharSet], Node]) -> Node:
+    again = json_spellings if spell is _spelled else json_spelling
+    if isinstance(node, Chars):
+        return spell(node.charset)
+    if isinstance(node, Concat):
+        return concat(*map(again, node.parts))
+    if isinstance(node, Alt):
+        return alt(*map(again, node.branches))
+    if isinstance(node, Repeat):
+        return repeat(again(node.body), node.low, node.high)
+    if isinstance(node, And):
+        return both(*map(again, node.parts))
+    if isinstance(node, Not):
+        return both(repeat(spell(ALL)), complement(again(node.body)))
+    return node
+
+
+@lru_cache(maxsize=1024)
+def _written(charset: CharSet) -> Node:
+    short = "".join(written for character, written in _SHORT.items() if character in charset and character != "/")
+    control = [ord(character) for character in charset & ~_RAW - CharSet.of("".join(_SHORT))]
+    numbers = [
+        concat(
+            text(f"\\u00{first}"),
+            chars(CharSet.of("".join(f"{code % 16:x}" for code in control if code // 16 == first))),
+        )
+        for first in (0, 1)
+    ]
+    return alt(chars(charset & _RAW), concat(text("\\"), chars(CharSet.of(short))), *numbers)
+
+
+@lru_cache(maxsize=1024)
+def _spelled(charset: CharSet) -> Node:
+    short = "".join(written for character, written in _SHORT.items() if character in charset)
+    below, above = charset & CharSet([(0, 0xFFFF)]), charset & CharSet([(0x10000, LAST)])
+    return alt(
+        chars(charset & _RAW),
+        concat(text("\\"), chars(CharSet.of(short))),
+        _numbers(below.ranges, _PLAIN),
+        _numbers(tuple((first - 0x10000, last - 0x10000) for first, last in above.ranges), _PAIR),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _numbers(ranges: tuple[Range, ...], places: tuple[_Place, ...]) -> Node:
+    """The numbers of some ranges, digit by digit; digits that go on in the same way are written as one."""
+    if not places:
+        return EMPTY
+    (count, first_digit, before), *rest = places
+    unit = 1
+    for size, _, _ in rest:
+        unit *= size
+    split: list[list[Range]] = [[] for _ in range(count)]
+    for first, last in ranges:
+        for digit in range(first // unit, last // unit + 1):
+            low = digit * unit
+            split[digit].append((max(first, low) - low, min(last, low + unit - 1) - low))
+    groups: dict[tuple[Range, ...], str] = {}
+    for digit, part in enumerate(split):
+        if part:
+            groups[tuple(part)] = groups.get(tuple(part), "") + f"{first_digit + digit:x}"
+    prefix = concat(text(before[:2]), *(_digits(letter) for letter in before[2:]))
+    return alt(*(concat(prefix, _digits(found), _numbers(part, tuple(rest))) for part, found in groups.items()))
+
+
+def _digits(found: str) -> Node:
+    return chars(CharSet.of(found.lower() + found.upper()))

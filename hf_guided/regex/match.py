@@ -1,0 +1,73 @@
+"""Whether a text is in a language, without any engine."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from .ast import Alt, And, Chars, Concat, Empty, Node, Not, Repeat
+from .charset import CharSet
+
+
+def matches(node: Node, text: str) -> bool:
+    """Whether the whole text is one of the language's strings.
+
+    Sets of positions are the bits of an integer and travel through the tree together, so nothing is tried twice:
+    the time is at most the size of the tree times the square of the length (a 64th of it), however it is nested.
+    """
+    return bool(_Text(text).after(node, 1) >> len(text) & 1)
+
+
+class _Text:
+    def __init__(self, text: str):
+        self._text = text
+        self._holds: dict[CharSet, int] = {}
+
+    def after(self, node: Node, starts: int) -> int:
+        """All positions at which a string of the language ends that begins at one of ``starts``."""
+        if not starts:
+            return 0
+        if isinstance(node, Chars):
+            return (starts & self._where(node.charset)) << 1
+        if isinstance(node, Empty):
+            return starts
+        if isinstance(node, Concat):
+            return reduce(lambda here, part: self.after(part, here), node.parts, starts)
+        if isinstance(node, Alt):
+            return reduce(lambda ends, branch: ends | self.after(branch, starts), node.branches, 0)
+        if isinstance(node, Repeat):
+            return self._repeated(node, starts)
+        if isinstance(node, (And, Not)):
+            return self._each(node, starts)
+        return 0  # Nothing
+
+    def _where(self, charset: CharSet) -> int:
+        if charset not in self._holds:
+            digits = "".join("1" if character in charset else "0" for character in reversed(self._text))
+            self._holds[charset] = int(digits or "0", 2)
+        return self._holds[charset]
+
+    def _repeated(self, node: Repeat, starts: int) -> int:
+        times, here = 0, starts
+        while times < node.low and here:
+            before, here = here, self.after(node.body, here)
+            times += 1
+            if here == before:  # going round without moving: the rest of the count adds nothing
+                times = node.low
+        ends = here
+        while here and (node.high is None or times < node.high):
+            here = self.after(node.body, here) & ~ends
+            ends |= here
+            times += 1
+        return ends
+
+    def _each(self, node: And | Not, starts: int) -> int:
+        """What is true of a string depends on where that one string began, so one start at a time."""
+        ends = 0
+        while starts:
+            start = starts & -starts
+            starts ^= start
+            if isinstance(node, And):
+                ends |= reduce(lambda found, part: found & self.after(part, start), node.parts, -1)
+            else:
+                ends |= ((1 << len(self._text) + 1) - start) & ~self.after(node.body, start)
+        return ends

@@ -1,0 +1,237 @@
+"""From a pattern to the language it means, exactly or not at all."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING
+
+from . import syntax
+from .assertions import Branch, Edge, Look, Piece, language
+from .ast import ANYTHING, Alt, And, Chars, Concat, Node, Not, Repeat, alt, both, chars, complement, concat, repeat
+from .dialect import Dialect, Flags
+from .errors import UnsupportedRegex
+from .syntax import Alternatives, Group, Item, PatternSyntaxError, Repeated
+
+if TYPE_CHECKING:
+    from lark import Token
+
+MAX_DEPTH = 50  # of groups: each costs up to ten frames here, and Python allows a thousand
+MAX_BRANCHES = 64  # that arise where alternatives with assertions in them stand one after another
+_PYTHON, _PYTHON_IN_SCHEMA = Dialect(ecma=False, newline=True), Dialect(ecma=False)
+_ECMA, _ECMA_AND_MORE = Dialect(ecma=True, lenient=False), Dialect(ecma=True)
+_PYTHON_ONLY = re.compile(r"\(\?(?:P|#|[aiLmsux]+\))|\\[AZz]")
+_SET_OPERATIONS = ("[[", "--", "&&", "||", "~~")  # Python warns of these, they may mean more some day
+
+
+@lru_cache(maxsize=512)
+def parse_fullmatch(pattern: str) -> Node:
+    r"""All texts that ``re.fullmatch(pattern, text)`` accepts.
+
+    Raises:
+        re.error: it does not compile in Python.
+        UnsupportedRegex: it uses back-references, ``\b``, possessive or atomic groups, verbose mode, or look-around or
+            anchors where they cannot be said exactly (inside a repetition, for one).
+    """
+    with _shallow():
+        return language(_branches(pattern, _PYTHON, _compiled(pattern).flags))
+
+
+@lru_cache(maxsize=512)
+def parse_search(pattern: str) -> Node:
+    r"""All texts in which a JSON Schema ``pattern`` is found; ``^`` and ``$`` anchor as usual.
+
+    JSON Schema means ECMA-262 (in unicode mode), validators in Python use ``re``. Where the two disagree (``\d`` and
+    Arabic digits, ``$`` before a last line end) the stricter meaning holds, so that both accept every match. What
+    only one of them knows (``\p{L}``, ``\A``) means what it means there.
+
+    Raises:
+        re.error: it compiles in neither of them.
+        UnsupportedRegex: as ``parse_fullmatch``.
+    """
+    with _shallow():
+        return _search(pattern)
+
+
+def _search(pattern: str) -> Node:
+    try:
+        flags = _compiled(pattern).flags
+    except re.error:
+        if _PYTHON_ONLY.search(pattern):
+            raise
+        try:
+            return _found(pattern, _ECMA, 0)
+        except PatternSyntaxError:
+            pass
+        raise
+    python = _found(pattern, _PYTHON_IN_SCHEMA, flags)
+    try:
+        return _meet(python, _found(pattern, _ECMA_AND_MORE, flags))
+    except PatternSyntaxError:
+        return python
+
+
+def _found(pattern: str, dialect: Dialect, flags: int) -> Node:
+    return language([(ANYTHING, *branch, ANYTHING) for branch in _branches(pattern, dialect, flags)])
+
+
+def _branches(pattern: str, dialect: Dialect, flags: int) -> list[Branch]:
+    if flags & re.VERBOSE:
+        raise UnsupportedRegex("verbose mode (?x) is not supported; write the pattern without white space", 0)
+    tree = syntax.parse(pattern, "ecma" if dialect.ecma else "python")
+    return _Reader(dialect).alternatives(tree, Flags.of(flags), 0)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        if any(operation in pattern for operation in _SET_OPERATIONS):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)
+                return re.compile(pattern)
+        return re.compile(pattern)
+    except OverflowError as error:
+        raise UnsupportedRegex(f"the pattern repeats more often than Python can count ({error})") from error
+
+
+@contextmanager
+def _shallow() -> Iterator[None]:
+    try:
+        yield
+    except RecursionError as error:
+        raise UnsupportedRegex("the pattern nests too deeply") from error
+
+
+class _Reader:
+    """Reads a tree in one dialect."""
+
+    def __init__(self, dialect: Dialect):
+        self._dialect = dialect
+        self._read: dict[tuple[str, Flags], Node] = {}  # the same few characters and classes come again and again
+
+    def alternatives(self, alternatives: Alternatives, flags: Flags, depth: int) -> list[Branch]:
+        """The branches; those without assertions are joined to one."""
+        plain: list[Node] = []
+        found: list[Branch] = []
+        for branch in (branch for items in alternatives for branch in self._sequence(items, flags, depth)):
+            node = _plain(branch)
+            if node is None:
+                found.append(branch)
+            else:
+                plain.append(node)
+        return [*found, (alt(*plain),)] if plain else found
+
+    def _sequence(self, items: tuple[Item, ...], flags: Flags, depth: int) -> list[Branch]:
+        read = [self._item(item, flags, depth) for item in items]
+        count = 1
+        for item, branches in zip(items, read, strict=True):
+            if count > 1 < len(branches) and count * len(branches) > MAX_BRANCHES:
+                raise UnsupportedRegex("too many alternatives hold anchors or look-around", _position(item))
+            count *= len(branches)
+        return [tuple(piece for branch in chosen for piece in branch) for chosen in product(*read)]
+
+    def _item(self, item: Item, flags: Flags, depth: int) -> list[Branch]:
+        if isinstance(item, Repeated):
+            return self._repeated(item, flags, depth)
+        if isinstance(item, Group):
+            return self._group(item, flags, depth)
+        return [(self._token(item, flags),)]
+
+    def _token(self, token: Token, flags: Flags) -> Piece:
+        dialect, position = self._dialect, token.start_pos or 0
+        if token.type in ("START", "END") or token in (r"\A", r"\Z", r"\z"):
+            if flags.multi_line and token.type != "ESC":
+                raise UnsupportedRegex(f"{token} in multi-line mode is not supported", position)
+            start = token in ("^", r"\A")
+            return Edge(start, position, newline=token == "$" and dialect.newline)
+        if token.type == "OTHER":
+            raise UnsupportedRegex(f"a back-reference {token} is not regular and not supported", position)
+        node = self._read.get((token, flags))
+        if node is None:
+            if token.type == "DOT":
+                node = dialect.dot(flags)
+            elif token.type == "ESC":
+                node = dialect.escape(token, position, flags)
+            elif token.type == "CLASS":
+                node = dialect.in_class(token, position, flags)
+            else:
+                node = dialect.character(token, flags)
+            self._read[token, flags] = node
+        return node
+
+    def _group(self, group: Group, flags: Flags, depth: int) -> list[Branch]:
+        opening, position = group.opening, group.opening.start_pos or 0
+        if depth >= MAX_DEPTH:
+            raise UnsupportedRegex(f"the pattern nests more than {MAX_DEPTH} groups", position)
+        if opening == "(?>":
+            raise UnsupportedRegex("atomic groups are not supported; use (?:...)", position)
+        if opening.startswith("(?("):
+            raise UnsupportedRegex("conditional groups are not supported", position)
+        if opening.endswith(":"):
+            if "x" in opening.partition("-")[0]:
+                raise UnsupportedRegex("verbose mode (?x:...) is not supported", position)
+            flags = flags.changed(opening[2:-1])
+        branches = self.alternatives(group.alternatives, flags, depth + 1)
+        if opening.type == "LOOK":
+            return [(Look("<" not in opening, opening.endswith("!"), tuple(branches), position),)]
+        return branches
+
+    def _repeated(self, repeated: Repeated, flags: Flags, depth: int) -> list[Branch]:
+        times, position = repeated.times, repeated.times.start_pos or 0
+        if times[-1] == "+" and len(times) > 1:
+            raise UnsupportedRegex("possessive repetition is not supported; use the plain one", position)
+        low, high = self._bounds(times)
+        branches = self._item(repeated.item, flags, depth)
+        nodes = [node for node in map(_plain, branches) if node is not None]
+        if len(nodes) == len(branches):
+            return [(repeat(alt(*nodes), low, high),)]
+        if high == 1:
+            return branches if low else [*branches, ()]
+        raise UnsupportedRegex("anchors and look-around inside a repetition are not supported", position)
+
+    def _bounds(self, times: Token) -> tuple[int, int | None]:
+        if times[0] != "{":
+            return (1 if times[0] == "+" else 0), (1 if times[0] == "?" else None)
+        low, comma, high = times.rstrip("?")[1:-1].partition(",")
+        if not low and self._dialect.ecma:
+            raise PatternSyntaxError(times, times.start_pos or 0)
+        if comma:
+            return int(low or 0), int(high) if high else None
+        return int(low), int(low)
+
+
+def _plain(branch: Branch) -> Node | None:
+    """The branch as one node, if no assertions are in it."""
+    nodes = [piece for piece in branch if isinstance(piece, Node)]
+    return concat(*nodes) if len(nodes) == len(branch) else None
+
+
+def _position(item: Item) -> int:
+    while isinstance(item, Repeated):
+        item = item.item
+    return (item.opening if isinstance(item, Group) else item).start_pos or 0
+
+
+def _meet(one: Node, other: Node) -> Node:
+    """Strings that both readings of a pattern have: all that they share place by place.
+
+    Taking the trees side by side keeps the result a plain pattern; only where their shapes differ it is an And.
+    """
+    if one == other:
+        return one
+    if isinstance(one, Chars) and isinstance(other, Chars):
+        return chars(one.charset & other.charset)
+    if isinstance(one, Concat) and isinstance(other, Concat) and len(one.parts) == len(other.parts):
+        return concat(*map(_meet, one.parts, other.parts))
+    if isinstance(one, Alt) and isinstance(other, Alt) and len(one.branches) == len(other.branches):
+        return alt(*map(_meet, one.branches, other.branches))
+    if isinstance(one, Repeat) and isinstance(other, Repeat) and (one.low, one.high) == (other.low, other.high):
+        return repeat(_meet(one.body, other.body), one.low, one.high)
+    if isinstance(one, And) and isinstance(other, And) and len(one.parts) == len(other.parts):
+        return both(*map(_meet, one.parts, other.parts))
+    if isinstance(one, Not) and isinstance(other, Not):
+        return complement(alt(one.body, other.body))
+    return both(one, other)

@@ -1,0 +1,109 @@
+r"""A language as text: a plain pattern that all engines read alike, or a terminal of llguidance's Lark.
+
+Engines disagree on ``.``, ``\d``, ``(?i)``, ``&&`` in a class, so there is nothing in a plain pattern but literals,
+classes of explicit ranges, ``(?:...)``, ``|`` and counted repetition.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from .ast import ANYTHING, Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat, is_plain
+from .charset import CharSet
+from .errors import UnsupportedRegex
+
+
+def literal(text: str) -> str:
+    """A pattern that matches exactly this text, in the plain form every engine reads alike."""
+    return "".join(map(_character, map(ord, text)))
+
+
+def to_pattern(node: Node) -> str:
+    """The plain pattern that matches the strings of ``node`` in full.
+
+    Raises:
+        UnsupportedRegex: it has an And or a Not, which patterns cannot say, or no string at all.
+    """
+    if isinstance(node, Nothing):
+        raise UnsupportedRegex("the pattern matches nothing")
+    if not is_plain(node):
+        raise UnsupportedRegex("look-ahead and look-behind cannot be written as a plain pattern")
+    return _pattern(node)
+
+
+def to_lark(node: Node) -> str:
+    """The right-hand side of a terminal in llguidance's Lark, as few regular expressions as can be.
+
+    Raises:
+        UnsupportedRegex: it has no string at all.
+    """
+    if isinstance(node, Nothing):
+        raise UnsupportedRegex("the pattern matches nothing")
+    return _lark(node)
+
+
+def _lark(node: Node) -> str:
+    if is_plain(node):
+        return f"/{_pattern(node) or '(?:)'}/"
+    if isinstance(node, Concat):
+        return f"({' '.join(map(_lark, _gathered(node)))})"
+    if isinstance(node, Alt):
+        return f"({' | '.join(map(_lark, _gathered(node)))})"
+    if isinstance(node, Repeat):
+        return f"({_lark(node.body)}){_times(node.low, node.high)}"
+    if isinstance(node, And):
+        # One part at least must be no complement: that of bytes would take what is no UTF-8.
+        whole = [ANYTHING] if all(isinstance(part, Not) for part in node.parts) else []
+        return f"({' & '.join(map(_operand, (*whole, *node.parts)))})"
+    return f"({_lark(ANYTHING)} & {_operand(node)})"
+
+
+def _operand(node: Node) -> str:
+    return f"~({_lark(node.body)})" if isinstance(node, Not) else _lark(node)
+
+
+def _gathered(node: Concat | Alt) -> list[Node]:
+    """The parts of a node, neighbours that are plain as one."""
+    kind, parts = (Concat, node.parts) if isinstance(node, Concat) else (Alt, node.branches)
+    gathered: list[list[Node]] = []
+    for part in parts:
+        if gathered and is_plain(part) and is_plain(gathered[-1][0]):
+            gathered[-1].append(part)
+        else:
+            gathered.append([part])
+    return [run[0] if len(run) == 1 else kind(tuple(run)) for run in gathered]
+
+
+@lru_cache(maxsize=4096)
+def _pattern(node: Node) -> str:
+    if isinstance(node, Chars):
+        return _class(node.charset)
+    if isinstance(node, Concat):
+        return "".join(f"(?:{_pattern(part)})" if isinstance(part, Alt) else _pattern(part) for part in node.parts)
+    if isinstance(node, Alt):
+        return "|".join(map(_pattern, node.branches))
+    if isinstance(node, Repeat):
+        body = _pattern(node.body)
+        return f"{body if isinstance(node.body, Chars) else f'(?:{body})'}{_times(node.low, node.high)}"
+    assert isinstance(node, Empty)
+    return ""
+
+
+def _class(charset: CharSet) -> str:
+    if len(charset.ranges) == 1 and charset.ranges[0][0] == charset.ranges[0][1]:
+        return _character(charset.ranges[0][0])
+    written = (_character(a) if a == b else f"{_character(a)}-{_character(b)}" for a, b in charset.ranges)
+    return f"[{''.join(written)}]"
+
+
+def _character(code: int) -> str:
+    character = chr(code)
+    return character if code < 128 and character.isalnum() else f"\\u{{{code:x}}}"
+
+
+def _times(low: int, high: int | None) -> str:
+    if high is None:
+        return {0: "*", 1: "+"}.get(low, f"{{{low},}}")
+    if (low, high) == (0, 1):
+        return "?"
+    return f"{{{low}}}" if low == high else f"{{{low},{high}}}"

@@ -1,0 +1,287 @@
+"""The schemas of a document and of those it may refer to: each with its pointer, its base URI and its dialect.
+
+A ``Subschema`` is made once for each place, so a recursive schema comes back to the very object it began with.
+References into the same document are looked up by pointer; everything else (``$id``, ``$anchor``, other documents) is
+the business of the `referencing` package. Nothing is ever fetched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urljoin
+
+from ..errors import InvalidConstraint
+from .pointers import lookup
+from .walk import escape, walk
+
+if TYPE_CHECKING:
+    from referencing import Registry
+
+Schema = dict[str, Any] | bool
+
+_DIALECTS = {
+    "http://json-schema.org/draft-03/schema": 3,
+    "http://json-schema.org/draft-04/schema": 4,
+    "http://json-schema.org/draft-06/schema": 6,
+    "http://json-schema.org/draft-07/schema": 7,
+    "https://json-schema.org/draft/2019-09/schema": 2019,
+    "https://json-schema.org/draft/2020-12/schema": 2020,
+}
+LATEST = 2020
+
+
+class UnknownReference(Exception):
+    """A reference whose document nobody gave us, or whose target is not known before there is an instance."""
+
+
+class Subschema:
+    """One schema in its place.
+
+    Args:
+        schema: the value in the document; read only.
+        pointer: JSON pointer from the root of the document the user gave; with its URI in front in any other.
+        base: URI that references are relative to.
+        dialect: the draft, as its number or year: 4, 6, 7, 2019, 2020.
+        order: the how-manieth schema looked at; what stands first is looked at first.
+    """
+
+    __slots__ = ("base", "dialect", "order", "pointer", "schema")
+
+    def __init__(self, schema: Schema, pointer: str, base: str, dialect: int, order: int = 0):
+        self.schema = schema
+        self.order = order
+        self.pointer = pointer
+        self.base = base
+        self.dialect = dialect
+
+    def __repr__(self) -> str:
+        return f"Subschema({self.pointer or '/'})"
+
+
+class Documents:
+    """Everything a schema may refer to.
+
+    Args:
+        schema_json: the schema, as JSON text.
+        registry: other documents, by URI.
+    """
+
+    def __init__(self, schema_json: str, registry: Mapping[str, Any]):
+        # Decimal, because 19.99 is no multiple of 0.01 in binary fractions.
+        root: Schema = json.loads(schema_json, parse_float=Decimal)
+        self._others = registry
+        self._made: dict[int, Subschema] = {}
+        self._count = 0
+        self._kept: list[Any] = []  # schemas made up here, so that no two ever share an id()
+        base, dialect = "", LATEST
+        if isinstance(root, dict):
+            dialect = dialect_of(root, LATEST)
+            base = _identifier(root, dialect)
+        self.names_dialect = isinstance(root, dict) and "$schema" in root
+        # Whether it matters which branches hold besides the one that is enough.
+        self.counts_branches = '"unevaluated' in schema_json
+        self.root = self._make(root, "", base, dialect)
+        self.unread_vocabulary = _unread_vocabulary(root, registry)
+        # Only then may a pointer cross into a schema with a base of its own.
+        keyword = "id" if dialect <= 4 else "$id"
+        self._plain = schema_json.count(f'"{keyword}":"') <= (base != "")
+
+    def child(self, parent: Subschema, schema: Any, *steps: str | int) -> Subschema:
+        """The schema that ``steps`` lead to from its parent.
+
+        Raises:
+            InvalidConstraint: there stands something that is no schema.
+        """
+        pointer = parent.pointer + "".join(f"/{escape(str(step))}" for step in steps)
+        if not isinstance(schema, (dict, bool)):
+            raise InvalidConstraint(f"not a valid JSON Schema, at {pointer}: expected a schema, got {schema!r}")
+        made = self._made.get(id(schema)) if isinstance(schema, dict) else None
+        if made is not None:
+            return made
+        base, dialect = parent.base, parent.dialect
+        if isinstance(schema, dict) and not self._plain:
+            dialect = dialect_of(schema, dialect)
+            base = urljoin(base, _identifier(schema, dialect))
+        return self._make(schema, pointer, base, dialect)
+
+    def invent(self, parent: Subschema, schema: dict[str, Any]) -> Subschema:
+        """A schema that says in other words what a keyword of ``parent`` says; read as one of 2020-12."""
+        self._kept.append(schema)
+        return self._make(schema, parent.pointer, parent.base, LATEST)
+
+    def target(self, source: Subschema, ref: str) -> Subschema:
+        """What a ``$ref`` names.
+
+        Raises:
+            InvalidConstraint: it names nothing in a document that is there.
+            UnknownReference: its document is not there.
+        """
+        if source.base != self.root.base or not (ref == "#" or ref.startswith("#/")):
+            return self._resolve(source, ref)
+        pointer = unquote(ref[1:])
+        found = lookup(self.root.schema, pointer)
+        if not isinstance(found, (dict, bool)):
+            raise InvalidConstraint(
+                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which does not exist"
+            )
+        made = self._made.get(id(found)) if isinstance(found, dict) else None
+        return made or self._make(found, pointer, *self._scope(pointer))
+
+    def _scope(self, pointer: str) -> tuple[str, int]:
+        """Base URI and dialect at a place of the root document."""
+        base, dialect = self.root.base, self.root.dialect
+        steps = pointer.split("/")
+        for end in range(2, len(steps) + 1) if not self._plain else ():
+            here = lookup(self.root.schema, "/".join(steps[:end]))
+            if isinstance(here, dict):
+                dialect = dialect_of(here, dialect)
+                base = urljoin(base, _identifier(here, dialect))
+        return base, dialect
+
+    def dynamic_target(self, source: Subschema, ref: str) -> Subschema:
+        """What a ``$dynamicRef`` names, where that is the same for every instance.
+
+        Raises:
+            UnknownReference: it depends on the way that led there.
+        """
+        first = self.target(source, ref)
+        name = ref.partition("#")[2]
+        if not isinstance(first.schema, dict) or first.schema.get("$dynamicAnchor") != name:
+            return first
+        root = self.root.schema
+        if isinstance(root, dict) and root.get("$dynamicAnchor") == name:
+            return self.root  # the outermost scope there can be
+        named = [one for one in self._index.values() if _anchors(one, "$dynamicAnchor", name)]
+        if len(named) == 1:
+            return named[0]
+        raise UnknownReference(f"{ref!r} may mean any of {len(named)} schemas, depending on what led there")
+
+    def recursive_target(self, source: Subschema) -> Subschema:
+        """What ``"$recursiveRef": "#"`` names; raises as ``dynamic_target``."""
+        first = self.target(source, "#")
+        if not _anchors(first, "$recursiveAnchor", True) or first is self.root:
+            return first
+        if _anchors(self.root, "$recursiveAnchor", True):
+            return self.root
+        raise UnknownReference("'#' may mean several schemas, depending on what led there")
+
+    def _make(self, schema: Schema, pointer: str, base: str, dialect: int) -> Subschema:
+        self._count += 1
+        made = Subschema(schema, pointer, base, dialect, self._count)
+        if isinstance(schema, dict):
+            self._made[id(schema)] = made
+        return made
+
+    def _resolve(self, source: Subschema, ref: str) -> Subschema:
+        from referencing.exceptions import NoSuchAnchor, PointerToNowhere, Unresolvable
+
+        try:
+            found = self._registry.resolver(base_uri=source.base).lookup(ref).contents
+        except (PointerToNowhere, NoSuchAnchor):
+            raise InvalidConstraint(
+                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which does not exist"
+            ) from None
+        except Unresolvable:
+            document = urljoin(source.base, ref).partition("#")[0]
+            raise UnknownReference(
+                f"{document!r} is not in the registry, and nothing is fetched; pass it in registry="
+            ) from None
+        except (AttributeError, TypeError) as error:  # it takes for schemas what stands where schemas might
+            raise UnknownReference(f"{ref!r} cannot be looked for ({error})") from None
+        if isinstance(found, dict):
+            known = self._made.get(id(found)) or self._index.get(id(found))
+            if known is not None:
+                self._made[id(found)] = known
+                return known
+        if not isinstance(found, (dict, bool)):
+            raise InvalidConstraint(f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which is no schema")
+        whole = urljoin(source.base, ref)
+        return self._make(found, whole, whole.partition("#")[0], source.dialect)
+
+    @cached_property
+    def _registry(self) -> Registry[Any]:
+        from jsonschema_specifications import REGISTRY
+        from referencing import Resource
+        from referencing.jsonschema import DRAFT202012
+
+        resources = []
+        for uri, contents in [*self._parsed_others.items(), (self.root.base, self.root.schema)]:
+            resources.append((uri, Resource.from_contents(contents, default_specification=_specification(self.root))))
+            if uri != self.root.base and isinstance(contents, dict) and "$schema" not in contents:
+                resources[-1] = (uri, DRAFT202012.create_resource(contents))
+        registry: Registry[Any] = REGISTRY.with_resources(resources).crawl()
+        return registry
+
+    @cached_property
+    def _parsed_others(self) -> dict[str, Any]:
+        return {uri: json.loads(json.dumps(contents), parse_float=Decimal) for uri, contents in self._others.items()}
+
+    @cached_property
+    def _index(self) -> dict[int, Subschema]:
+        """Every schema of every document, by the id() of its dict, before anybody refers to it."""
+        found: dict[int, Subschema] = {}
+        documents = [(self.root.base, "", self.root.schema, self.root.dialect)]
+        documents += [(uri, f"{uri}#", contents, LATEST) for uri, contents in self._parsed_others.items()]
+        for uri, prefix, contents, default in documents:
+            dialect = dialect_of(contents, default) if isinstance(contents, dict) else default
+            scopes = {"": (uri, dialect)}
+            for place in walk(contents):
+                base, dialect = scopes[_parent(place.pointer, scopes)]
+                if isinstance(place.schema, dict):
+                    dialect = dialect_of(place.schema, dialect)
+                    if identifier := _identifier(place.schema, dialect):
+                        base = urljoin(base, identifier)
+                    found[id(place.schema)] = Subschema(place.schema, prefix + place.pointer, base, dialect)
+                scopes[place.pointer] = base, dialect
+        return found | self._made
+
+
+def _parent(pointer: str, scopes: Mapping[str, Any]) -> str:
+    while pointer and pointer not in scopes:
+        pointer = pointer.rpartition("/")[0]
+    return pointer
+
+
+def _anchors(one: Subschema, keyword: str, value: Any) -> bool:
+    return isinstance(one.schema, dict) and one.schema.get(keyword) == value
+
+
+def dialect_of(schema: dict[str, Any], inherited: int) -> int:
+    """The draft a schema names; the inherited one where it names none that we know."""
+    name = schema.get("$schema")
+    return _DIALECTS.get(name.rstrip("#"), inherited) if isinstance(name, str) else inherited
+
+
+def _unread_vocabulary(root: Schema, registry: Mapping[str, Any]) -> str | None:
+    """A vocabulary we would read a schema with, but not its own metaschema, which the caller gave us."""
+    name = root.get("$schema") if isinstance(root, dict) else None
+    metaschema = registry.get(name, registry.get(name.rstrip("#"))) if isinstance(name, str) else None
+    listed = metaschema.get("$vocabulary") if isinstance(metaschema, dict) else None
+    if not isinstance(listed, dict):
+        return None
+    known = {uri.rpartition("/")[2] for uri in listed if uri.startswith("https://json-schema.org/draft/")}
+    return next((one for one in ("applicator", "validation") if one not in known), None)
+
+
+def _identifier(schema: dict[str, Any], dialect: int) -> str:
+    """The URI a schema gives itself, without fragment; "" for none."""
+    if dialect <= 7 and "$ref" in schema:
+        return ""  # its siblings count for nothing
+    identifier = schema.get("id" if dialect <= 4 else "$id")
+    return identifier.partition("#")[0] if isinstance(identifier, str) else ""
+
+
+def _specification(root: Subschema) -> Any:
+    from referencing import jsonschema
+
+    return {
+        3: jsonschema.DRAFT3,
+        4: jsonschema.DRAFT4,
+        6: jsonschema.DRAFT6,
+        7: jsonschema.DRAFT7,
+        2019: jsonschema.DRAFT201909,
+    }.get(root.dialect, jsonschema.DRAFT202012)

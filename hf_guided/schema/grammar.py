@@ -1,0 +1,150 @@
+"""All positions of a schema at once: what each can be, without what can never be completed.
+
+A position whose every value would have to be infinite, or needs a child that cannot exist, has no value. Such ones are
+found by working upwards from what surely has values; alternatives that need one of the others are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..errors import CompileLimitExceeded, InvalidConstraint
+from .normalize import Normalizer
+from .shapes import ANY, UNIVERSE, ArrayClause, Clause, ObjectClause, Position
+from .tracks import Edge, Track, array_track, object_tracks
+
+MAX_POSITIONS = 10_000
+
+
+@dataclass
+class Content:
+    """What a value at one position may be.
+
+    Args:
+        scalars: clauses of values without children.
+        arrays, objects: automata over items and members.
+        any_array, any_object: whether any will do.
+    """
+
+    scalars: list[Clause] = field(default_factory=list)
+    arrays: list[Track] = field(default_factory=list)
+    objects: list[Track] = field(default_factory=list)
+    any_array: bool = False
+    any_object: bool = False
+
+
+def contents(n: Normalizer, *, closed: bool) -> dict[Position, Content]:
+    """The content of every position that a value of the schema can have, the root first.
+
+    Args:
+        n: the schema.
+        closed: whether objects that declare properties and do not speak of others have no others.
+
+    Raises:
+        InvalidConstraint: no value satisfies the schema.
+        CompileLimitExceeded: it has too many positions.
+    """
+    found: dict[Position, Content] = {}
+    todo = [n.root]
+    while todo:
+        position = todo.pop()
+        if position in found or position == ANY:
+            continue
+        if len(found) >= MAX_POSITIONS:
+            raise CompileLimitExceeded(
+                f"the JSON Schema has more than {MAX_POSITIONS} places for values; make it smaller"
+            )
+        found[position] = content = _content(n, position, closed)
+        for track in (*content.arrays, *content.objects):
+            for edges in reversed(track.edges):
+                for edge in reversed(edges):
+                    todo.extend(entry.value for entry in reversed(edge.entries))
+    alive = _alive(found)
+    if n.root not in alive and n.root != ANY:
+        raise InvalidConstraint("the JSON Schema contradicts itself: no value satisfies it")
+    for position, content in found.items():
+        if position in alive:
+            content.arrays = _all_pruned(content.arrays, alive)
+            content.objects = _all_pruned(content.objects, alive)
+    return {position: content for position, content in found.items() if position in alive}
+
+
+def _content(n: Normalizer, position: Position, closed: bool) -> Content:
+    content = Content()
+    for kind, clauses in n.shape(position).items():
+        for clause in clauses:
+            if isinstance(clause, ArrayClause):
+                if clause == UNIVERSE[kind][0]:
+                    content.any_array = True
+                else:
+                    content.arrays.append(array_track(n, clause))
+            elif isinstance(clause, ObjectClause):
+                if clause == UNIVERSE[kind][0]:
+                    content.any_object = True
+                else:
+                    content.objects += object_tracks(n, clause, closed=closed)
+            else:
+                content.scalars.append(clause)
+    if content.any_array:
+        content.arrays = []
+    if content.any_object:
+        content.objects = []
+    return content
+
+
+def _alive(found: dict[Position, Content]) -> set[Position]:
+    """Positions that have a finite value."""
+    alive: set[Position] = {ANY}
+    waiting = list(reversed(found))  # children mostly before their parents
+    while True:
+        left = []
+        for position in waiting:
+            content = found[position]
+            if content.scalars or content.any_array or content.any_object:
+                alive.add(position)
+            elif any(0 in _useful(track, alive) for track in (*content.arrays, *content.objects)):
+                alive.add(position)
+            else:
+                left.append(position)
+        if len(left) == len(waiting):
+            return alive
+        waiting = left
+
+
+def _useful(track: Track, alive: set[Position]) -> set[int]:
+    """States from which the end can be reached."""
+    before: list[list[int]] = [[] for _ in track.edges]
+    for state, edges in enumerate(track.edges):
+        for edge in edges:
+            if any(entry.value in alive for entry in edge.entries):
+                before[edge.target].append(state)
+        for target in track.skips[state]:
+            before[target].append(state)
+    useful = set(track.accepting)
+    todo = list(useful)
+    while todo:
+        for state in before[todo.pop()]:
+            if state not in useful:
+                useful.add(state)
+                todo.append(state)
+    return useful
+
+
+def _all_pruned(tracks: list[Track], alive: set[Position]) -> list[Track]:
+    return [pruned for track in tracks if (pruned := _pruned(track, alive)) is not None]
+
+
+def _pruned(track: Track, alive: set[Position]) -> Track | None:
+    useful = _useful(track, alive)
+    if 0 not in useful:
+        return None
+    edges: list[list[Edge]] = []
+    for some in track.edges:
+        kept = []
+        for edge in some:
+            entries = tuple(entry for entry in edge.entries if entry.value in alive)
+            if entries and edge.target in useful:
+                kept.append(edge._replace(entries=entries))
+        edges.append(kept)
+    skips = [[target for target in targets if target in useful] for targets in track.skips]
+    return Track(edges, skips, track.accepting & useful)

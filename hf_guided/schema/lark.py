@@ -1,0 +1,206 @@
+"""A schema as a grammar in llguidance's Lark: scalars are terminals, arrays and objects are rules.
+
+Every terminal begins and ends with a character that tells it apart, so the lexer never has to guess: strings have their
+quotes, and white space belongs to the brackets, commas and colons around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..regex import json_spelling, to_lark
+from .grammar import Content, contents
+from .layout import layout_of
+from .normalize import Normalizer
+from .scalars import constant, multiples_rule, quoted, scalars
+from .shapes import ANY, BooleanClause, Clause, NullClause, NumberClause, Position, StringClause
+from .tracks import Edge, Entry, Track
+
+
+def lark_grammar(n: Normalizer, *, whitespace: str, closed: bool) -> str:
+    """The grammar of the JSON texts of all values that satisfy the schema.
+
+    Args:
+        n: the schema; what cannot be said is lost there.
+        whitespace: "flexible" or "compact".
+        closed: whether objects that declare properties and do not speak of others have no others.
+
+    Raises:
+        InvalidConstraint: no value satisfies it.
+        CompileLimitExceeded: it is too large.
+    """
+    return _Writer(n, contents(n, closed=closed), whitespace).write()
+
+
+class _Writer:
+    def __init__(self, n: Normalizer, found: dict[Position, Content], whitespace: str):
+        self._n = n
+        self._contents = found
+        self._layout = layout_of(whitespace)
+        self._lines: list[str] = []
+        self._names: dict[Position, str] = {}
+        self._terminals: dict[str, str] = {}
+        self._any_is_used = False
+
+    def write(self) -> str:
+        start = self._value(self._n.root)
+        # Every position gets its rule when it is first named; naming may name more.
+        written = 0
+        while written < len(self._names):
+            position = list(self._names)[written]
+            written += 1
+            self._rule(self._names[position], position)
+        lines = [f"start: {start}", *self._lines]
+        lines += [f"{name}: {to_lark(sign)}" for name, sign in zip(_SIGNS, self._layout, strict=True)]
+        if self._any_is_used:
+            lines += _ANY_VALUE
+        lines += [f"{name}: {expression}" for expression, name in self._terminals.items()]
+        return "\n".join(lines)
+
+    def _value(self, position: Position) -> str:
+        """What stands for a value at this position in a rule."""
+        if position == ANY:
+            self._any_is_used = True
+            return "any"
+        content = self._contents[position]
+        if content.scalars and not (content.arrays or content.objects or content.any_array or content.any_object):
+            alternatives = self._scalars(content.scalars)
+            if len(alternatives) == 1:
+                return alternatives[0]
+        return self._names.setdefault(position, f"v{len(self._names)}")
+
+    def _rule(self, name: str, position: Position) -> None:
+        content = self._contents[position]
+        alternatives = self._scalars(content.scalars)
+        for kind, is_any, tracks in (
+            ("array", content.any_array, content.arrays),
+            ("object", content.any_object, content.objects),
+        ):
+            if is_any:
+                self._any_is_used = True
+                alternatives.append(f"any_{kind}")
+            for i, track in enumerate(tracks):
+                opening, empty, closing = (
+                    ("LBRACE", '"}"', "RBRACE") if kind == "object" else ("LBRACK", '"]"', "RBRACK")
+                )
+                alternatives.append(f"{opening} {self._track(f'{name}_{kind[0]}{i}', track, empty, closing)}")
+        self._lines.append(f"{name}: {' | '.join(alternatives)}")
+
+    def _track(self, prefix: str, track: Track, empty: str, closing: str) -> str:
+        """Everything behind the opening bracket.
+
+        States on a straight way are written one after another. The others get rules: one for before the first entry,
+        and one, with a comma in front, for behind it.
+        """
+        shared = _shared(track)
+        named: dict[tuple[int, bool], str] = {}
+        todo: list[tuple[int, bool]] = []
+
+        def straight(state: int, begun: bool) -> list[str]:
+            parts: list[str] = []
+            while (state, begun) not in shared:
+                edges, skips, ends = track.edges[state], track.skips[state], state in track.accepting
+                if ends and not edges and not skips:
+                    return [*parts, closing if begun else empty]
+                if len(edges) != 1:
+                    break
+                target = edges[0].target
+                if not ends and not skips:
+                    parts.append(self._run(edges[0], begun))
+                elif begun and _is_optional(track, state):
+                    parts.append(f"({self._run(edges[0], begun)})?")
+                else:
+                    break
+                state, begun = target, True
+            if (state, begun) not in named:
+                named[state, begun] = f"{prefix}_{len(named)}"
+                todo.append((state, begun))
+            return [*parts, named[state, begun]]
+
+        start = straight(0, False)
+        while todo:
+            state, begun = todo.pop()
+            if begun and len(track.edges[state]) == 1 and _is_optional(track, state):
+                edge = track.edges[state][0]
+                ways = [[f"({self._run(edge, begun)})?", *straight(edge.target, True)]]
+            else:
+                ways = [[closing if begun else empty]] if state in track.accepting else []
+                ways += [[self._run(edge, begun), *straight(edge.target, True)] for edge in track.edges[state]]
+                ways += [straight(target, begun) for target in track.skips[state]]
+            assert ways, "a rule without a way on would be the empty text"
+            self._lines.append(f"{named[state, begun]}: {' | '.join(' '.join(way) for way in ways)}")
+        return " ".join(start)
+
+    def _run(self, edge: Edge, begun: bool) -> str:
+        comma = "COMMA " if begun else ""
+        entry = " | ".join(map(self._entry, edge.entries))
+        if len(edge.entries) > 1:
+            entry = f"({entry})"
+        if (edge.low, edge.high) == (1, 1):
+            return comma + entry
+        low, high = edge.low - 1, "" if edge.high is None else edge.high - 1
+        return f"{comma}{entry} (COMMA {entry}){'*' if (low, high) == (0, '') else f'{{{low},{high}}}'}"
+
+    def _entry(self, entry: Entry) -> str:
+        value = self._value(entry.value)
+        if entry.name is None:
+            return value
+        if isinstance(entry.name, str):
+            name = self._terminal(constant(entry.name))
+        else:
+            name = self._terminal(to_lark(quoted(json_spelling(entry.name))))
+        return f"{name} COLON {value}"
+
+    def _terminal(self, expression: str) -> str:
+        return self._terminals.setdefault(expression, f"T{len(self._terminals)}")
+
+    def _scalars(self, clauses: list[Clause]) -> list[str]:
+        terminal, multiples = scalars(tuple(clauses))
+        alternatives = [self._terminal(terminal)] if terminal else []
+        for clause in multiples:
+            if (rule := multiples_rule(clause)) is None:
+                self._n.lose_at(clause.origin, "multipleOf", "digits tell small whole factors and parts of ten alone")
+                alternatives += self._scalars([replace(clause, factors=())])
+            else:
+                alternatives.append(rule)
+        return alternatives
+
+
+def _shared(track: Track) -> set[tuple[int, bool]]:
+    """States, with and without something in front of them, that more than one way leads to."""
+    seen, shared, todo = {(0, False)}, set(), [(0, False)]
+    while todo:
+        state, begun = todo.pop()
+        following = [(edge.target, True) for edge in track.edges[state]]
+        following += [(target, begun) for target in track.skips[state]]
+        if begun and _is_optional(track, state):
+            following = following[:1]  # written as one way
+        for one in following:
+            if one in seen:
+                shared.add(one)
+            else:
+                seen.add(one)
+                todo.append(one)
+    # What just ends is no rule.
+    return {(state, begun) for state, begun in shared if track.edges[state] or track.skips[state]}
+
+
+def _is_optional(track: Track, state: int) -> bool:
+    """Whether its one edge may be left out, and leads where leaving it out leads."""
+    if len(track.edges[state]) != 1:
+        return False
+    target, skips = track.edges[state][0].target, track.skips[state]
+    if state in track.accepting:
+        return not skips and target in track.accepting and not track.edges[target] and not track.skips[target]
+    return skips == [target]
+
+
+_SIGNS = ("LBRACE", "RBRACE", "LBRACK", "RBRACK", "COMMA", "COLON")
+_ANY_VALUE = [
+    "any: ANY_SCALAR | any_object | any_array",
+    'any_object: LBRACE "}" | LBRACE any_member (COMMA any_member)* RBRACE',
+    "any_member: ANY_STRING COLON any",
+    'any_array: LBRACK "]" | LBRACK any (COMMA any)* RBRACK',
+    f"ANY_STRING: {scalars((StringClause(),))[0]}",
+    f"ANY_SCALAR: {scalars((NullClause(), BooleanClause(), NumberClause(), StringClause()))[0]}",
+]

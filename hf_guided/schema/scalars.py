@@ -1,0 +1,74 @@
+"""Values without children as terminals of llguidance's Lark.
+
+Kept for all schemas together: the same few kinds of strings and numbers stand in every one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import lru_cache
+from typing import Any
+
+from ..regex import NOTHING, Node, alt, concat, json_spellings, text, to_lark
+from .ranges import number_language, whole_bounds
+from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, string_language
+
+MAX_FACTOR = 100_000  # of multipleOf: so many states llguidance's lexer may have
+_EXACT = 2**53  # it computes with doubles
+_QUOTE = text('"')
+
+
+@lru_cache(maxsize=4096)
+def scalars(clauses: tuple[Clause, ...]) -> tuple[str, tuple[NumberClause, ...]]:
+    """One terminal for all of the clauses.
+
+    Returns:
+        Its expression, "" if there is no such value; and numbers for which it takes a rule (see ``multiples_rule``).
+    """
+    multiples = tuple(one for one in clauses if isinstance(one, NumberClause) and number_language(one) is None)
+    language = alt(*(language_of(one) or NOTHING for one in clauses))
+    return "" if language == NOTHING else to_lark(language), multiples
+
+
+@lru_cache(maxsize=4096)
+def constant(value: Any) -> str:
+    """The terminal of one string, number or the like, as `json` writes it."""
+    return to_lark(constant_language(value))
+
+
+def quoted(content: Node) -> Node:
+    """A JSON string with this between its quotes."""
+    return concat(_QUOTE, content, _QUOTE)
+
+
+def multiples_rule(clause: NumberClause) -> str | None:
+    """Multiples of a factor that digits do not tell: llguidance counts remainders; None if it cannot do that."""
+    factor = math.lcm(*(one.as_integer_ratio()[0] for one in clause.factors))
+    whole = clause.integral or all(one == one.to_integral_value() for one in clause.factors)
+    low, high = whole_bounds(clause)
+    exact = all(abs(value) <= _EXACT for value in (low, high) if value is not None)
+    if not whole or factor > MAX_FACTOR or clause.excluded or not exact:
+        return None
+    schema = {"type": "integer", "multipleOf": factor, "minimum": low, "maximum": high}
+    multiple = f"%json {json.dumps({key: value for key, value in schema.items() if value is not None})}"
+    return f'{multiple} ".0"?' if clause.point_zero or not clause.integral else multiple
+
+
+def language_of(clause: Clause) -> Node | None:
+    """The JSON texts of a clause's values; None for numbers that digits do not tell (see ``number_language``)."""
+    if isinstance(clause, NullClause):
+        return text("null")
+    if isinstance(clause, BooleanClause):
+        return alt(*map(constant_language, sorted(clause.values)))
+    if isinstance(clause, NumberClause):
+        return number_language(clause)
+    assert isinstance(clause, StringClause)
+    if clause.values is not None:
+        return alt(*(constant_language(value) for value in clause.values if clause.has(value)))
+    return quoted(json_spellings(string_language(clause)))
+
+
+def constant_language(value: Any) -> Node:
+    """One string, number or the like, as `json` writes it."""
+    return text(json.dumps(value, ensure_ascii=False))

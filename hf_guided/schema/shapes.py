@@ -1,0 +1,492 @@
+"""The core language: what a JSON Schema comes down to once its keywords are taken apart.
+
+A ``Position`` is a place in an instance: the set of schemas that the value there must satisfy, or must not. A
+``Shape`` says the same per JSON type: for each type the clauses of which the value satisfies at least one. Everything
+inside a clause (items, values of properties) is a position again, so recursion stays recursion.
+
+    position ──► shape: {"string": (clause, ...), "object": (clause, ...), ...} ──► positions of children ──► ...
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
+
+from ..regex import ALL, ANYTHING, NOTHING, Node, alt, both, chars, matches, repeat, text
+from .documents import Subschema
+
+Kind = Literal["null", "boolean", "number", "string", "array", "object"]
+KINDS: tuple[Kind, ...] = ("null", "boolean", "number", "string", "array", "object")
+
+
+class Term(NamedTuple):
+    """A schema that holds (or, negated, does not)."""
+
+    schema: Subschema
+    holds: bool = True
+
+
+Position = frozenset[Term]
+ANY: Position = frozenset()
+NEVER: Position = frozenset({Term(Subschema(False, "", "", 0))})
+
+
+@dataclass(frozen=True)
+class NullClause:
+    """null."""
+
+
+@dataclass(frozen=True)
+class BooleanClause:
+    """true, false, or either."""
+
+    values: frozenset[bool] = frozenset({True, False})
+
+
+@dataclass(frozen=True)
+class NumberClause:
+    """Numbers.
+
+    Args:
+        integral: True: whole numbers only; False: anything but; None: both.
+        point_zero: whether 1.0 is a way to write a whole number (not in draft 4).
+        low, high: bounds; None is none.
+        low_open, high_open: whether the bound itself is outside.
+        factors: the number is a multiple of each.
+        values: the only numbers there are, in order; None is no such list.
+        excluded: numbers that are not there.
+        origin: pointer of the schema that has the factors.
+    """
+
+    integral: bool | None = None
+    point_zero: bool = True
+    low: Decimal | None = None
+    low_open: bool = False
+    high: Decimal | None = None
+    high_open: bool = False
+    factors: tuple[Decimal, ...] = ()
+    values: tuple[Decimal, ...] | None = None
+    excluded: frozenset[Decimal] = frozenset()
+    origin: str = field(default="", compare=False)
+
+    def has(self, number: Decimal) -> bool:
+        """Whether the number satisfies all of it."""
+        if self.integral is not None and (number == number.to_integral_value()) != self.integral:
+            return False
+        if self.low is not None and (number < self.low or (self.low_open and number == self.low)):
+            return False
+        if self.high is not None and (number > self.high or (self.high_open and number == self.high)):
+            return False
+        if number in self.excluded or (self.values is not None and number not in self.values):
+            return False
+        return all(is_multiple(number, factor) for factor in self.factors)
+
+
+@dataclass(frozen=True)
+class StringClause:
+    """Strings.
+
+    Args:
+        low, high: code points; ``high`` None is no bound.
+        language: what the decoded string must match.
+        values: the only strings there are, in order; None is no such list.
+    """
+
+    low: int = 0
+    high: int | None = None
+    language: Node = ANYTHING
+    values: tuple[str, ...] | None = None
+
+    def has(self, string: str) -> bool:
+        """Whether the string satisfies all of it."""
+        if len(string) < self.low or (self.high is not None and len(string) > self.high):
+            return False
+        if self.values is not None and string not in self.values:
+            return False
+        return self.language is ANYTHING or matches(self.language, string)
+
+
+class Items(NamedTuple):
+    """What one schema says of an array's items: the first ones each, and all the others.
+
+    Args:
+        rest: None if the schema does not speak of the others.
+        tells: whether it names what the array has; not so under a negation.
+    """
+
+    prefix: tuple[Position, ...] = ()
+    rest: Position | None = None
+    tells: bool = True
+
+    def at(self, index: int) -> Position:
+        """What the item at this index must satisfy."""
+        if index < len(self.prefix):
+            return self.prefix[index]
+        return ANY if self.rest is None else self.rest
+
+
+class Contains(NamedTuple):
+    """At least ``low`` and at most ``high`` items from ``start`` on satisfy ``item``.
+
+    Args:
+        tells: whether these items count as looked at; not so under a negation.
+    """
+
+    item: Position
+    low: int
+    high: int | None
+    start: int
+    origin: tuple[str, str]
+    tells: bool = True
+
+    @property
+    def counts(self) -> bool:
+        """Whether it asks for anything."""
+        return self.low > 0 or self.high is not None
+
+
+@dataclass(frozen=True)
+class ArrayClause:
+    """Arrays; an item satisfies what every member of ``items`` says of its index.
+
+    Args:
+        unique: pointer of the schema that forbids equal items, or None.
+    """
+
+    items: tuple[Items, ...] = ()
+    low: int = 0
+    high: int | None = None
+    contains: tuple[Contains, ...] = ()
+    unique: str | None = None
+
+    def at(self, index: int) -> Position:
+        """What the item at this index must satisfy."""
+        return together(*(one.at(index) for one in self.items))
+
+    @property
+    def prefix_length(self) -> int:
+        """From this index on all items must satisfy the same."""
+        return max((len(one.prefix) for one in self.items), default=0)
+
+
+class Names(NamedTuple):
+    """Property names that match a pattern; what it looked like in the schema is for messages."""
+
+    language: Node
+    source: str
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """What one schema says of an object's members: by name, by pattern of the name, and of all the others.
+
+    Args:
+        named: in the order of the schema.
+        additional: what the others must satisfy; None if the schema does not speak of them.
+        tells: whether it names what the object has; not so under a negation.
+    """
+
+    named: Mapping[str, Position] = field(default_factory=dict)
+    patterns: tuple[tuple[Names, Position], ...] = ()
+    additional: Position | None = None
+    tells: bool = True
+
+    def at(self, name: str) -> Position:
+        """What the value under this name must satisfy."""
+        if not self.patterns:
+            return self.named.get(name, ANY if self.additional is None else self.additional)
+        found = [position for names, position in self.patterns if matches(names.language, name)]
+        if name in self.named:
+            found.append(self.named[name])
+        if found:
+            return together(*found)
+        return ANY if self.additional is None else self.additional
+
+
+class Some(NamedTuple):
+    """There is a member whose name matches and whose value satisfies ``value``."""
+
+    names: Node
+    value: Position
+    origin: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class ObjectClause:
+    """Objects; a value satisfies what every one of ``members`` says of its name.
+
+    Args:
+        required: names that are there, in order.
+        forbidden: names that are not.
+        names: what every name must satisfy, as a string.
+        low, high: how many members; ``high`` None is no bound.
+        some: members there have to be.
+        origin: pointer of the schema that says how many.
+    """
+
+    members: tuple[Members, ...] = ()
+    required: tuple[str, ...] = ()
+    forbidden: frozenset[str] = frozenset()
+    names: Position = ANY
+    low: int = 0
+    high: int | None = None
+    some: tuple[Some, ...] = ()
+    origin: str = field(default="", compare=False)
+
+    def at(self, name: str) -> Position:
+        """What the value under this name must satisfy, ``names`` aside."""
+        return NEVER if name in self.forbidden else together(*(one.at(name) for one in self.members))
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """The names the schemas speak of, in the order of output: declared ones first, then those only required."""
+        names = [name for one in self.members for name in one.named]
+        return tuple(dict.fromkeys([*names, *self.required]))
+
+
+Clause = NullClause | BooleanClause | NumberClause | StringClause | ArrayClause | ObjectClause
+Shape = dict[Kind, tuple[Clause, ...]]
+
+UNIVERSE: Shape = {
+    "null": (NullClause(),),
+    "boolean": (BooleanClause(),),
+    "number": (NumberClause(),),
+    "string": (StringClause(),),
+    "array": (ArrayClause(),),
+    "object": (ObjectClause(),),
+}
+EMPTY: Shape = {}
+
+
+def together(*positions: Position) -> Position:
+    """A position where all of these hold."""
+    found = frozenset().union(*positions) if len(positions) != 1 else positions[0]
+    return NEVER if len(found) > 1 and found >= NEVER else found
+
+
+def union(*shapes: Shape) -> Shape:
+    """Values of any of the shapes; equal clauses stand once."""
+    found: Shape = {}
+    for kind in KINDS:
+        if clauses := tuple(dict.fromkeys(clause for shape in shapes for clause in shape.get(kind, ()))):
+            whole = UNIVERSE[kind]
+            found[kind] = whole if whole[0] in clauses else clauses
+    return found
+
+
+def intersection(one: Shape, other: Shape) -> Shape:
+    """Values of both shapes, without clauses that are plainly empty."""
+    if one is UNIVERSE or other is UNIVERSE:
+        return other if one is UNIVERSE else one
+    found: Shape = {}
+    for kind in KINDS:
+        if kind in one and kind in other:
+            clauses = [meet(a, b) for a in one[kind] for b in other[kind]]
+            if kept := tuple(dict.fromkeys(clause for clause in clauses if clause is not None)):
+                found[kind] = kept
+    return found
+
+
+def untold(shape: Shape) -> Shape:
+    """The same values; but what was found out on the way, under a negation, tells nobody what has been looked at."""
+    found = dict(shape)
+    if "array" in shape:
+        found["array"] = tuple(
+            replace(
+                one,
+                items=tuple(items._replace(tells=False) for items in one.items),
+                contains=tuple(contains._replace(tells=False) for contains in one.contains),
+            )
+            for one in shape["array"]
+            if isinstance(one, ArrayClause)
+        )
+    if "object" in shape:
+        found["object"] = tuple(
+            replace(one, members=tuple(replace(members, tells=False) for members in one.members))
+            for one in shape["object"]
+            if isinstance(one, ObjectClause)
+        )
+    return found
+
+
+def size(shape: Shape) -> int:
+    """How many alternatives the largest type has."""
+    return max(map(len, shape.values()), default=0)
+
+
+def meet(one: Any, other: Any) -> Clause | None:
+    """The clause of what two clauses of one type have in common; None if that is plainly nothing."""
+    if one == other or other == UNIVERSE[_kind(other)][0]:
+        return one  # type: ignore[no-any-return]
+    if one == UNIVERSE[_kind(one)][0]:
+        return other  # type: ignore[no-any-return]
+    return _MEET[type(one)](one, other)  # type: ignore[no-any-return]
+
+
+def _kind(clause: Clause) -> Kind:
+    return _KIND_OF[type(clause)]
+
+
+def _meet_booleans(one: BooleanClause, other: BooleanClause) -> BooleanClause | None:
+    values = one.values & other.values
+    return BooleanClause(values) if values else None
+
+
+def _meet_numbers(one: NumberClause, other: NumberClause) -> NumberClause | None:
+    if None not in (one.integral, other.integral) and one.integral != other.integral:
+        return None
+    low, low_open = _tighter((one.low, one.low_open), (other.low, other.low_open), upper=False)
+    high, high_open = _tighter((one.high, one.high_open), (other.high, other.high_open), upper=True)
+    values = one.values if other.values is None else other.values
+    found = NumberClause(
+        one.integral if other.integral is None else other.integral,
+        one.point_zero and other.point_zero,
+        low,
+        low_open,
+        high,
+        high_open,
+        tuple(dict.fromkeys([*one.factors, *other.factors])),
+        None if values is None else tuple(value for value in values if one.has(value) and other.has(value)),
+        one.excluded | other.excluded,
+        one.origin if one.factors else other.origin,
+    )
+    return None if is_plainly_empty(found) else found
+
+
+def _tighter(
+    one: tuple[Decimal | None, bool], other: tuple[Decimal | None, bool], *, upper: bool
+) -> tuple[Decimal | None, bool]:
+    if one[0] is None or other[0] is None:
+        return other if one[0] is None else one
+    if one[0] == other[0]:
+        return one[0], one[1] or other[1]
+    return one if (one[0] < other[0]) == upper else other
+
+
+def _meet_strings(one: StringClause, other: StringClause) -> StringClause | None:
+    values = one.values if other.values is None else other.values
+    found = StringClause(
+        max(one.low, other.low),
+        _least(one.high, other.high),
+        both(one.language, other.language),
+        None if values is None else tuple(value for value in values if one.has(value) and other.has(value)),
+    )
+    return None if is_plainly_empty(found) else found
+
+
+def _meet_arrays(one: ArrayClause, other: ArrayClause) -> ArrayClause | None:
+    found = ArrayClause(
+        tuple(dict.fromkeys([*one.items, *other.items])),
+        max(one.low, other.low),
+        _least(one.high, other.high),
+        tuple(dict.fromkeys([*one.contains, *other.contains])),
+        other.unique if one.unique is None else one.unique,
+    )
+    return None if is_plainly_empty(found) else found
+
+
+def _meet_objects(one: ObjectClause, other: ObjectClause) -> ObjectClause | None:
+    found = ObjectClause(
+        tuple(dict.fromkeys([*one.members, *other.members])),
+        tuple(dict.fromkeys([*one.required, *other.required])),
+        one.forbidden | other.forbidden,
+        together(one.names, other.names),
+        max(one.low, other.low),
+        _least(one.high, other.high),
+        tuple(dict.fromkeys([*one.some, *other.some])),
+        one.origin if one.low or one.high is not None else other.origin,
+    )
+    return None if is_plainly_empty(found) else found
+
+
+def is_plainly_empty(clause: Clause) -> bool:
+    """Whether no value satisfies it, as far as can be seen without looking into children."""
+    if isinstance(clause, NumberClause):
+        return _has_no_number(clause)
+    if isinstance(clause, StringClause):
+        if clause.values is not None:
+            return not clause.values
+        return clause.language == NOTHING or (clause.high is not None and clause.low > clause.high)
+    if isinstance(clause, ArrayClause):
+        return (clause.high is not None and clause.low > clause.high) or any(
+            clause.at(index) == NEVER for index in range(min(clause.low, clause.prefix_length + 1))
+        )
+    if isinstance(clause, ObjectClause):
+        return (clause.high is not None and max(clause.low, len(clause.required)) > clause.high) or any(
+            clause.at(name) == NEVER for name in clause.required
+        )
+    return False
+
+
+def _has_no_number(clause: NumberClause) -> bool:
+    if clause.values is not None:
+        return not clause.values
+    if clause.integral is not True and not clause.factors:
+        if clause.low is None or clause.high is None or clause.low < clause.high:
+            return False
+        return clause.low > clause.high or not clause.has(clause.low)
+    step = _least_common_multiple(clause)
+    if clause.integral is False and step.denominator == 1:
+        return True
+    if clause.low is None or clause.high is None:
+        return False
+    first = math.ceil(Fraction(*clause.low.as_integer_ratio()) / step)
+    last = math.floor(Fraction(*clause.high.as_integer_ratio()) / step)
+    # Among more there is one that is not left out: not the bounds, not listed, and of two neighbours one is not whole.
+    few = 2 * len(clause.excluded) + 6
+    return last - first < few and not any(clause.has(_times(step, times)) for times in range(first, last + 1))
+
+
+def _least_common_multiple(clause: NumberClause) -> Fraction:
+    """What all numbers of the clause are multiples of."""
+    steps = [factor.as_integer_ratio() for factor in clause.factors]
+    steps += [(1, 1)] * (clause.integral is True)
+    return Fraction(math.lcm(*(top for top, _ in steps)), math.gcd(*(bottom for _, bottom in steps)))
+
+
+def _times(step: Fraction, times: int) -> Decimal:
+    """A multiple of a decimal, exactly."""
+    places = step.denominator.bit_length()  # enough: the denominator has no other factors than 2 and 5
+    return Decimal(f"{step.numerator * times * 10**places // step.denominator}e-{places}")
+
+
+def string_language(clause: StringClause) -> Node:
+    """All strings of a clause, as one language."""
+    if clause.values is not None:
+        return alt(*map(text, clause.values)) if clause.values else NOTHING
+    if not clause.low and clause.high is None:
+        return clause.language
+    length = repeat(chars(ALL), clause.low, clause.high)
+    return length if clause.language is ANYTHING else both(clause.language, length)
+
+
+def is_multiple(number: Decimal, factor: Decimal) -> bool:
+    """Whether the number is a whole multiple; exact, however many digits they have."""
+    (top, bottom), (factor_top, factor_bottom) = number.as_integer_ratio(), factor.as_integer_ratio()
+    return (top * factor_bottom) % (bottom * factor_top) == 0
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+_MEET: dict[type, Any] = {
+    NullClause: lambda one, other: one,
+    BooleanClause: _meet_booleans,
+    NumberClause: _meet_numbers,
+    StringClause: _meet_strings,
+    ArrayClause: _meet_arrays,
+    ObjectClause: _meet_objects,
+}
+_KIND_OF: dict[type, Kind] = {
+    NullClause: "null",
+    BooleanClause: "boolean",
+    NumberClause: "number",
+    StringClause: "string",
+    ArrayClause: "array",
+    ObjectClause: "object",
+}

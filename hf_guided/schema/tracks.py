@@ -1,0 +1,391 @@
+"""Arrays and objects as small automata over their entries, the same for every engine.
+
+    state ──entry──► state ──skip──► state ...      entry: one item, or one member with its name
+
+An edge may be taken several times in a row. What stands between entries (commas, white space) is the writer's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from ..regex import Node, alt, both, complement, matches
+from ..regex import text as exactly
+from .normalize import Normalizer
+from .shapes import (
+    ANY,
+    NEVER,
+    ArrayClause,
+    BooleanClause,
+    Members,
+    Names,
+    NullClause,
+    NumberClause,
+    ObjectClause,
+    Position,
+    StringClause,
+    together,
+)
+
+MAX_STATES = 2000
+MAX_NAME_CLASSES = 32  # names that match the same patterns
+MAX_FREE = 4  # names in any order: sixteen states
+MAX_UNIQUE = 7  # different items whose orders are listed: 128 states
+# A JSON parser counts a name that is written twice once.
+_REPEATED = "members that are not declared may repeat a name"
+MAX_KINDS = 3  # of items that are counted at once
+
+
+class Entry(NamedTuple):
+    """One item, or one member.
+
+    Args:
+        name: of a member: exactly this, or any of a language; None for an item.
+        value: what the item, or the member's value, must satisfy.
+    """
+
+    name: str | Node | None
+    value: Position
+
+
+class Edge(NamedTuple):
+    """``low`` to ``high`` entries in a row, each any of ``entries``, then the target state."""
+
+    entries: tuple[Entry, ...]
+    target: int
+    low: int = 1
+    high: int | None = 1
+
+
+@dataclass
+class Track:
+    """An automaton that starts in state 0.
+
+    Args:
+        edges: of each state.
+        skips: states that are reached without an entry, of each state.
+        accepting: where it may end.
+    """
+
+    edges: list[list[Edge]] = field(default_factory=lambda: [[]])
+    skips: list[list[int]] = field(default_factory=lambda: [[]])
+    accepting: set[int] = field(default_factory=set)
+
+    def state(self) -> int:
+        """A new state."""
+        self.edges.append([])
+        self.skips.append([])
+        return len(self.edges) - 1
+
+
+# -- objects ---------------------------------------------------------------------------------------------------------
+
+
+def object_tracks(n: Normalizer, clause: ObjectClause, *, closed: bool) -> Iterator[Track]:
+    """The members of an object: declared ones in their order, then others.
+
+    Args:
+        n: who knows the positions.
+        clause: the object.
+        closed: whether an object that declares properties and does not speak of others has no others.
+    """
+    if clause.some:
+        yield from _with_a_member(n, clause, closed)
+        return
+    names = [name for name in clause.declared if name not in clause.forbidden]
+    # Only required, declared nowhere: nothing says in which order they come, so they come in any, if they are few.
+    free = [name for name in names if not any(name in one.named for one in clause.members)]
+    free = free if len(free) <= MAX_FREE else []
+    names = [name for name in names if name not in free]
+    others = _others(n, clause, closed)
+    low, high = _counts(n, clause, len(names) + len(free), bool(others))
+    # How many members there are so far, as far as that matters.
+    most = max(low, -1 if high is None else high, 0)
+    track = Track()
+    states = {(0, 0, 0): 0}
+    todo = [(0, 0, 0)]
+    while todo:
+        i, count, used = todo.pop()
+        here = states[i, count, used]
+        following: list[tuple[tuple[int, int, int], Entry | None]] = []
+        more = min(count + 1, most)
+        room = high is None or count < high
+        if i < len(names):
+            if room:
+                following.append(((i + 1, more, used), _member(n, clause, names[i])))
+            if names[i] not in clause.required:
+                following.append(((i + 1, count, used), None))
+        elif used + 1 < 1 << len(free):
+            following += [
+                ((i, more, used | 1 << j), _member(n, clause, name))
+                for j, name in enumerate(free)
+                if room and not used >> j & 1
+            ]
+        else:
+            _end(track, here, others, max(0, low - count), None if high is None else high - count)
+        for state, entry in following:
+            if state not in states:
+                states[state] = track.state()
+                todo.append(state)
+            if entry is None:
+                track.skips[here].append(states[state])
+            else:
+                track.edges[here].append(Edge((entry,), states[state]))
+    yield track
+
+
+def _member(n: Normalizer, clause: ObjectClause, name: str) -> Entry:
+    return Entry(name, clause.at(name) if n.has_name(clause.names, name) else NEVER)
+
+
+def _end(track: Track, here: int, others: tuple[Entry, ...], need: int, room: int | None) -> None:
+    if need == 0:
+        track.accepting.add(here)
+    if others and room != 0:
+        end = track.state()
+        track.accepting.add(end)
+        track.edges[here].append(Edge(others, end, max(need, 1), room))
+
+
+def _counts(n: Normalizer, clause: ObjectClause, declared: int, open_: bool) -> tuple[int, int | None]:
+    """The bounds on the number of members that say something; those that cannot be kept are lost."""
+    low, high = clause.low, clause.high
+    if low <= len(clause.required):
+        low = 0
+    if not open_ and high is not None and high >= declared:
+        high = None
+    if open_ and low > len(clause.required) + 1:
+        n.lose_at(clause.origin, "minProperties", _REPEATED)
+        low = 0
+    if (declared + 1) * max(low, high or 0) > MAX_STATES:
+        for keyword, bound in (("minProperties", low), ("maxProperties", high)):
+            if bound:
+                n.lose_at(clause.origin, keyword, "counts too many members")
+        low, high = 0, None
+    return low, high
+
+
+def _others(n: Normalizer, clause: ObjectClause, closed: bool) -> tuple[Entry, ...]:
+    """Members that are not declared: for each set of patterns that a name may match, those names and their values."""
+    speaks = any(one.additional is not None or one.patterns for one in clause.members)
+    if closed and not speaks and any(one.named and one.tells for one in clause.members):
+        return ()
+    allowed = complement(_any_of(clause))
+    if clause.names:
+        allowed = both(allowed, n.names(clause.names))
+    patterns = tuple(dict.fromkeys(names for one in clause.members for names, _ in one.patterns))
+    classes = _classes(n, allowed, patterns)
+    if classes is None:
+        n.lose_at(clause.origin, "patternProperties", f"splits names into more than {MAX_NAME_CLASSES} kinds")
+        return (Entry(allowed, ANY),)
+    found = []
+    for matched, names in classes.items():
+        value = together(*(_value(one, matched) for one in clause.members))
+        if value != NEVER:
+            found.append(Entry(names, value))
+    return tuple(found)
+
+
+def _classes(n: Normalizer, allowed: Node, patterns: tuple[Names, ...]) -> dict[frozenset[Names], Node] | None:
+    """For each set of patterns that a name may match, and no others, the names that do; None if there are too many."""
+    if n.is_empty(allowed):
+        return {}
+    classes: dict[frozenset[Names], Node] = {frozenset(): allowed}
+    for one in patterns:
+        split: dict[frozenset[Names], Node] = {}
+        for matched, names in classes.items():
+            inside = both(names, one.language)
+            if n.is_empty(inside):
+                split[matched] = names
+                continue
+            split[matched | {one}] = inside
+            outside = both(names, complement(one.language))
+            if not n.is_empty(outside):
+                split[matched] = outside
+        classes = split
+        if len(classes) > MAX_NAME_CLASSES:
+            return None
+    return classes
+
+
+def _any_of(clause: ObjectClause) -> Node:
+    return alt(*map(exactly, dict.fromkeys([*clause.declared, *sorted(clause.forbidden)])))
+
+
+def _value(one: Members, matched: frozenset[Names]) -> Position:
+    found = [position for names, position in one.patterns if names in matched]
+    if found:
+        return together(*found)
+    return ANY if one.additional is None else one.additional
+
+
+def _with_a_member(n: Normalizer, clause: ObjectClause, closed: bool) -> Iterator[Track]:
+    """The clause once for each way in which it can have the member that it has to have."""
+    some, *rest = clause.some
+    without = replace(clause, some=tuple(rest))
+    for name in clause.declared:
+        if name not in clause.forbidden and matches(some.names, name):
+            required = tuple(dict.fromkeys([*clause.required, name]))
+            members = (*clause.members, Members({name: some.value}, tells=False))
+            yield from object_tracks(n, replace(without, required=required, members=members), closed=closed)
+    if rest:
+        n.lose_at(*rest[0].origin, "asks for a second member that is not declared")
+        without = replace(clause, some=())
+    # The member counts too.
+    if clause.high is not None:
+        if clause.high == 0:
+            return
+        without = replace(without, high=clause.high - 1)
+    if clause.low > len(clause.required) + 1:
+        n.lose_at(clause.origin, "minProperties", _REPEATED)
+    without = replace(without, low=0)
+    for track in object_tracks(n, without, closed=closed):
+        # Last, so that no member of the same name comes after it.
+        wanted = tuple(
+            Entry(names, together(one.value, some.value))
+            for one in _others(n, clause, closed)
+            if isinstance(one.name, Node) and not n.is_empty(names := both(one.name, some.names))
+        )
+        last = track.state()
+        for end in track.accepting:
+            track.edges[end].append(Edge(wanted, last))
+        track.accepting = {last}
+        yield track
+
+
+# -- arrays ----------------------------------------------------------------------------------------------------------
+
+
+def array_track(n: Normalizer, clause: ArrayClause) -> Track:
+    """The items of an array."""
+    clause = replace(clause, contains=tuple(one for one in clause.contains if one.counts))
+    if clause.unique is not None and (clause.high is None or clause.high > 1):
+        track = _different(n, clause)
+        if track is not None:
+            return track
+        n.lose_at(clause.unique, "uniqueItems", "equal items can only be ruled out among a few listed values")
+    if clause.contains:
+        counted = _counted(n, clause)
+        if counted is not None:
+            return counted
+    track = Track()
+    here = 0
+    length = clause.prefix_length
+    for index in range(length):
+        if index >= clause.low:
+            track.accepting.add(here)
+        if clause.high is not None and index >= clause.high:
+            return track
+        there = track.state()
+        track.edges[here].append(Edge((Entry(None, clause.at(index)),), there))
+        here = there
+    need = max(0, clause.low - length)
+    room = None if clause.high is None else clause.high - length
+    if need == 0:
+        track.accepting.add(here)
+    if room is None or room > 0:
+        end = track.state()
+        track.accepting.add(end)
+        track.edges[here].append(Edge((Entry(None, clause.at(length)),), end, max(need, 1), room))
+    return track
+
+
+def _different(n: Normalizer, clause: ArrayClause) -> Track | None:
+    """All orders of a few listed values; None if they are not few, or not listed."""
+    if clause.prefix_length or clause.contains:
+        return None
+    values = _listed(n, clause.at(0))
+    if values is None or len(values) > MAX_UNIQUE:
+        return None
+    track = Track()
+    while len(track.edges) < 2 ** len(values):
+        track.state()
+    for used in range(2 ** len(values)):
+        taken = bin(used).count("1")
+        if taken >= clause.low and (clause.high is None or taken <= clause.high):
+            track.accepting.add(used)
+        for i, value in enumerate(values):
+            if not used >> i & 1:
+                track.edges[used].append(Edge((Entry(None, value),), used | 1 << i))
+    return track
+
+
+def _listed(n: Normalizer, position: Position) -> list[Position] | None:
+    """The values of a position, each as a position; None if they are not a list of scalars."""
+    found: list[object] = []
+    for clauses in n.shape(position).values():
+        values: list[object] = []  # of one type, where several alternatives may list the same
+        for clause in clauses:
+            if isinstance(clause, NullClause):
+                values.append(None)
+            elif isinstance(clause, BooleanClause):
+                values += sorted(clause.values)
+            elif isinstance(clause, (NumberClause, StringClause)) and clause.values is not None:
+                values += [value for value in clause.values if clause.has(value)]  # type: ignore[arg-type]
+            else:
+                return None
+        found += dict.fromkeys(values)
+    return [n.value(value) for value in found]
+
+
+def _counted(n: Normalizer, clause: ArrayClause) -> Track | None:
+    """Arrays with so and so many items of a kind; None if that takes too many states, which is a loss."""
+    kinds = clause.contains
+    starts = max(one.start for one in kinds)
+    length = max(clause.prefix_length, starts, clause.low, clause.high or 0)
+    tops = [one.low if one.high is None else one.high + 1 for one in kinds]
+    states = (length + 1) * prod(top + 1 for top in tops)
+    if states > MAX_STATES or len(kinds) > MAX_KINDS:
+        for one in kinds:
+            n.lose_at(*one.origin, "counts too many items")
+        return None
+    track = Track()
+    numbers: dict[tuple[int, tuple[int, ...]], int] = {(0, (0,) * len(kinds)): 0}
+    todo = list(numbers)
+    while todo:
+        index, counts = state = todo.pop()
+        here = numbers[state]
+        full = clause.high is not None and index >= clause.high
+        if index >= clause.low and all(one.low <= c for one, c in zip(kinds, counts, strict=True)):
+            track.accepting.add(here)
+        if full:
+            continue
+        for chosen in product((False, True), repeat=len(kinds)):
+            value, after = _item(n, clause, index, counts, chosen, tops)
+            if after is None:
+                continue
+            following = (min(index + 1, length), after)
+            if following not in numbers:
+                numbers[following] = track.state()
+                todo.append(following)
+            track.edges[here].append(Edge((Entry(None, value),), numbers[following]))
+    return track
+
+
+def _item(
+    n: Normalizer,
+    clause: ArrayClause,
+    index: int,
+    counts: tuple[int, ...],
+    chosen: tuple[bool, ...],
+    tops: list[int],
+) -> tuple[Position, tuple[int, ...] | None]:
+    """What an item that is of the chosen kinds must satisfy, and the counts behind it; None if it may not be there."""
+    value = clause.at(index)
+    after = []
+    for one, count, is_one, top in zip(clause.contains, counts, chosen, tops, strict=True):
+        if is_one and index < one.start:
+            return NEVER, None
+        if is_one:
+            value = together(value, one.item)
+            count = min(count + 1, top)
+        elif one.high is not None and index >= one.start:
+            value = together(value, n.opposite(one.item))  # else it would have to be counted
+        if one.high is not None and count > one.high:
+            return NEVER, None
+        after.append(count)
+    return value, None if value == NEVER else tuple(after)

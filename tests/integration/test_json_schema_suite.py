@@ -1,0 +1,129 @@
+"""The JSON-Schema-Test-Suite: either a group is refused with its reasons, or every test of it is judged rightly.
+
+What is judged otherwise is listed below, each kind with its reason. A kind that no longer occurs fails the test, so the
+list stays true. No invalid instance may be accepted, whatever the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pytest
+
+from benchmarks.bench_suite import table
+from benchmarks.json_schema_suite import Group, Mistake, load_groups, mistakes, suite_folder, summary
+from benchmarks.schema_libraries import HFGuided
+from benchmarks.schema_worker import Verdict, judge, tokenizing
+
+pytestmark = pytest.mark.skipif(
+    not suite_folder().is_dir(), reason=f"no {suite_folder()}; set HF_GUIDED_DATA to the folder that holds it"
+)
+
+
+class Exempt(NamedTuple):
+    """A kind of valid instance that is refused, and why.
+
+    Args:
+        reason: why.
+        place: pattern for draft and file.
+        detail: pattern for the instance's text, ``>>>`` before the character that was refused.
+    """
+
+    reason: str
+    place: str
+    detail: str
+
+    def covers(self, mistake: Mistake) -> bool:
+        return (
+            mistake.what == "valid refused"
+            and re.fullmatch(self.place, mistake.place) is not None
+            and re.search(self.detail, mistake.detail) is not None
+        )
+
+
+# Middle dots, keraia, Katakana's dot, digits of two alphabets, joiners behind a virama, an acute accent of its own.
+LETTERS = r" >>> ([\u0301·͵・ब۰क]|بي\u200c)"
+
+EXEMPT = (
+    Exempt("the keys of an object stand in the order its const declares", ".*/const", r'^\{" >>> baz"'),
+    Exempt("formats are asserted, whatever the dialect says of them", "draft2020-12/format", ""),
+    Exempt("leap seconds: checkers disagree on when there is one", ".*/format/(date-)?time", r":[0-9]{2}: >>> 60"),
+    Exempt("no pattern can prove Punycode valid", ".*/format/(idn-)?hostname", r'^"xn- >>> -'),
+    Exempt("letters that combine, or are allowed in some contexts only", ".*/format/idn-(hostname|email)", LETTERS),
+    Exempt(
+        "letters written from right to left, and rare scripts", ".*/format/idn-hostname", r'^"( >>> [א-۽]|ßς >>> ་)'
+    ),
+    Exempt("the only dot is U+002E", ".*/format/idn-hostname", r'^"a >>> [。．｡]b"$'),
+    Exempt("labels that may be too long in Punycode", ".*/format/idn-hostname", r'^"(παράδειγμα){2} >>> παράδειγμα'),
+    Exempt("compressed IPv6 hosts in IRIs: checkers refuse them", ".*/format/iri", r"\[2001:db8: >>> :1\]"),
+    Exempt("an upper-case V before a future kind of address: checkers refuse it", ".*/format/iri", r"\[ >>> V1"),
+    Exempt("characters beyond U+FFFF in IRIs: checkers refuse them", ".*/format/iri", " >>> [\U00010000-\U0010ffff]"),
+    Exempt("a zero before the last digit: checkers refuse it", ".*/format/relative-json-pointer", '^"10 >>> 0"$'),
+    Exempt("variables that begin with %: checkers refuse them", ".*/format/uri-template", r"\{ >>> %41\}"),
+    Exempt("prefixes of four digits: checkers refuse them", ".*/format/uri-template", r"\{v:100 >>> 0\}"),
+)
+
+POINTER = re.compile(r"([a-z]+:[^#]+#)?(/.*)?")  # into the schema, or, behind its URI, into another document
+
+Judged = list[tuple[Group, Verdict]]
+
+
+@pytest.fixture(scope="module")
+def judged() -> Judged:
+    vocabulary, tokenize = tokenizing("bytes")
+    library = HFGuided(vocabulary)
+    return [(group, judge(library, group.job, tokenize)) for group in load_groups()]
+
+
+def all_mistakes(judged: Judged) -> Iterator[Mistake]:
+    for group, verdict in judged:
+        yield from mistakes(group, verdict)
+
+
+def expect_none(found: Iterable[Mistake]) -> None:
+    lines = [": ".join(part for part in one if part) for one in found]
+    assert not lines, "\n".join([f"{len(lines)} mistakes", *lines])
+
+
+def test_both_drafts_are_read(judged: Judged) -> None:
+    assert len(judged) > 600
+    assert {group.place.split("/")[0] for group, _ in judged} == {"draft7", "draft2020-12"}
+    assert any("optional/format" in group.place for group, _ in judged)
+
+
+def test_no_invalid_instance_is_accepted(judged: Judged) -> None:
+    expect_none(one for one in all_mistakes(judged) if one.what == "invalid accepted")
+
+
+def test_valid_instances_are_accepted(judged: Judged) -> None:
+    others = [one for one in all_mistakes(judged) if one.what == "valid refused"]
+    expect_none(one for one in others if not any(exempt.covers(one) for exempt in EXEMPT))
+
+
+def test_a_schema_that_has_instances_is_never_called_invalid(judged: Judged) -> None:
+    expect_none(one for one in all_mistakes(judged) if one.what not in ("valid refused", "invalid accepted"))
+
+
+@pytest.mark.parametrize("exempt", EXEMPT, ids=lambda exempt: exempt.reason)
+def test_what_is_exempt_still_occurs(judged: Judged, exempt: Exempt) -> None:
+    assert any(exempt.covers(mistake) for mistake in all_mistakes(judged))
+
+
+def test_a_refusal_names_pointer_and_keyword(judged: Judged) -> None:
+    refused = [(group, verdict) for group, verdict in judged if verdict.outcome == "refused"]
+    unnamed = [
+        (group.place, group.description, verdict.reasons)
+        for group, verdict in refused
+        if not all(keyword and words and POINTER.fullmatch(pointer) for pointer, keyword, words in verdict.reasons)
+    ]
+    assert unnamed == []
+
+
+def test_the_share_that_is_handled(judged: Judged, capsys: pytest.CaptureFixture[str]) -> None:
+    row = summary("hf-guided", judged)
+    with capsys.disabled():
+        print(f"\n{table([row])}")
+    wrong = {(one.place, one.group) for one in all_mistakes(judged)}
+    assert row["handled"] + row["refused"] + len(wrong) == row["groups"]

@@ -1,0 +1,179 @@
+"""Numbers as text: exactly the spellings of a clause's numbers, by brute force over a pool of decimals."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hf_guided.regex import matches
+from hf_guided.schema.ranges import number_language, whole_bounds
+from hf_guided.schema.shapes import NumberClause
+
+WHOLES = [*map(str, range(13)), "19", "20", "25", "40", "95", "99", "100", "101", "105", "120", "199", "200", "999"]
+WHOLES += ["1000", "1001", "1020", "2000", "9999", "12345678901234567890"]
+FRACTIONS = ["", ".0", ".5", ".25", ".01", ".1", ".19", ".49", ".50", ".75", ".9", ".99", ".125", ".005", ".500", ".00"]
+POOL = [sign + whole + fraction for sign in ("", "-") for whole in WHOLES for fraction in FRACTIONS]
+NO_NUMBERS = ["", "-", "00", "01", "-01", "1.", ".5", "+1", "1 ", "0x1", "1e", "--1", "1.0.0", "\u0661"]
+
+bounds = st.none() | st.sampled_from(
+    [Decimal(text) for text in ("0", "-0.5", "0.01", "0.5", "1", "-1", "1.25", "9", "9.99", "10", "19.5", "99", "100")]
+    + [Decimal(text) for text in ("-100", "-12.125", "0.005", "200", "999", "1000.1", "1E+3", "-1E-3", "2.50")]
+)
+factors = st.sampled_from(
+    [Decimal(text) for text in ("5", "0.01", "0.25", "2.5", "20", "100", "1", "0.5", "1E-3", "2")]
+)
+clauses = st.builds(
+    NumberClause,
+    integral=st.sampled_from([None, True, False]),
+    point_zero=st.booleans(),
+    low=bounds,
+    low_open=st.booleans(),
+    high=bounds,
+    high_open=st.booleans(),
+    factors=st.lists(factors, max_size=2).map(tuple),
+    excluded=st.frozensets(
+        st.sampled_from([Decimal(text) for text in ("0", "1", "-1", "5", "0.25", "100")]), max_size=2
+    ),
+)
+
+
+def is_spelled_plainly(text: str, clause: NumberClause) -> bool:
+    """Whether the spelling is one that has to be there: no -0, and an integer is 1, or 1.0 where that counts."""
+    if text.startswith("-") and Decimal(text) == 0:
+        return False
+    if not clause.integral:
+        return True
+    whole, point, zeros = text.partition(".")
+    return not point or (clause.point_zero and zeros == "0")
+
+
+@given(clauses)
+@example(NumberClause(low=Decimal(0), high=Decimal(0)))
+@example(NumberClause(high=Decimal(0), high_open=True))
+@example(NumberClause(factors=(Decimal("0.01"),), low=Decimal("-0.25")))
+@example(NumberClause(True, low=Decimal("0.5"), high=Decimal("0.75")))
+@example(NumberClause(False, factors=(Decimal("2.5"),)))
+def test_every_decimal_is_there_exactly_when_it_satisfies_the_clause(clause: NumberClause) -> None:
+    language = number_language(clause)
+    assert language is not None
+    for text in POOL:
+        if clause.has(Decimal(text)):
+            assert matches(language, text) or not is_spelled_plainly(text, clause), f"{text} is missing"
+        else:
+            assert not matches(language, text), f"{text} is too much"
+    for text in NO_NUMBERS:
+        assert not matches(language, text), f"{text!r} is no JSON"
+
+
+EXPONENTS = [
+    f"{number}{exponent}" for number in ("1", "-1", "0", "0.0", "2.5", "-0.5") for exponent in ("e0", "E+2", "e-2")
+]
+EXPONENTS += ["1e299", "-1.5E-299", "0e5"]
+
+
+@given(clauses)
+def test_exponents_are_never_too_much(clause: NumberClause) -> None:
+    language = number_language(clause)
+    assert language is not None
+    for text in EXPONENTS:
+        assert not matches(language, text) or clause.has(Decimal(text)), text
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        NumberClause(),
+        NumberClause(low=Decimal(0)),
+        NumberClause(low=Decimal(0), low_open=True),
+        NumberClause(high=Decimal(0)),
+        NumberClause(high=Decimal(0), high_open=True),
+    ],
+)
+def test_exponents_are_there_where_bounds_do_not_depend_on_them(clause: NumberClause) -> None:
+    language = number_language(clause)
+    assert language is not None
+    for text in EXPONENTS:
+        assert matches(language, text) == clause.has(Decimal(text)), text
+
+
+def test_what_comes_after_the_greatest_exponent_is_infinity_to_most_parsers() -> None:
+    language = number_language(NumberClause())
+    assert language is not None
+    for exponent, is_there in ((299, True), (300, False), (309, False), (999, False)):
+        assert matches(language, f"1e{exponent}") == is_there
+    assert json.loads("9.99e299") < float("inf") == json.loads("9.99e308")
+
+
+@given(st.lists(st.sampled_from([Decimal(text) for text in WHOLES] + [Decimal("0.5"), Decimal("-2.25")]), min_size=1))
+def test_listed_numbers_are_written_as_json_writes_them(values: list[Decimal]) -> None:
+    language = number_language(NumberClause(values=tuple(dict.fromkeys(values))))
+    assert language is not None
+    for text in POOL:
+        assert not matches(language, text) or Decimal(text) in values
+    for value in values:
+        assert matches(language, str(value))
+
+
+@pytest.mark.parametrize("value", ["1E+30", "1.5E-7", "-2.5E+22", "123456789012345678901234567890", "1E+298"])
+def test_a_listed_number_is_written_as_python_writes_it(value: str) -> None:
+    exact = Decimal(value)
+    language = number_language(NumberClause(values=(exact,)))
+    assert language is not None
+    for text in (json.dumps(float(value)), *([f"{exact:f}"] if len(f"{exact:f}") < 40 else [])):
+        assert matches(language, text) == (Decimal(text) == exact)
+
+
+LONG = "1234567890123456789012345678901"  # more digits than Python's decimals keep in arithmetic
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+@pytest.mark.parametrize("tail", ["", ".5"])
+def test_no_digit_is_lost_however_many_there_are(sign: str, tail: str) -> None:
+    around = [f"{sign}{LONG[:-1]}{digit}{tail}" for digit in "0123"]
+    bound = Decimal(f"{sign}{LONG}{tail}")
+    for clause in (
+        NumberClause(low=bound),
+        NumberClause(low=bound, low_open=True),
+        NumberClause(high=bound),
+        NumberClause(high=bound, high_open=True),
+        NumberClause(True, high=bound),
+        NumberClause(True, low=bound),
+        NumberClause(excluded=frozenset({bound})),
+        NumberClause(values=(bound,)),
+    ):
+        language = number_language(clause)
+        assert language is not None
+        for text in around:
+            inside = clause.has(Decimal(text))
+            assert matches(language, text) == inside, f"{text} in {clause}"
+
+
+def test_no_digit_of_a_factor_is_lost() -> None:
+    language = number_language(NumberClause(factors=(Decimal("1.0000000000000000000000000000007"),)))
+    assert language is None or not matches(language, "1")
+
+
+@pytest.mark.parametrize("factor", ["3", "0.7", "7", "0.03", "12", "1E-30"])
+def test_factors_that_digits_do_not_tell_have_no_language(factor: str) -> None:
+    language = number_language(NumberClause(factors=(Decimal(factor),)))
+    tells = all(digit in "25" for digit in _primes(Decimal(factor)))
+    assert (language is not None) == tells
+
+
+def _primes(factor: Decimal) -> set[str]:
+    digits = int("".join(map(str, factor.as_tuple().digits)))
+    return {str(prime) for prime in (2, 3, 5, 7) if digits % prime == 0}
+
+
+@given(clauses)
+def test_whole_bounds_are_the_least_and_the_greatest(clause: NumberClause) -> None:
+    low, high = whole_bounds(clause)
+    inside = NumberClause(low=clause.low, low_open=clause.low_open, high=clause.high, high_open=clause.high_open)
+    for number in itertools.chain(range(-105, 205), (998, 999, 1000, 1001)):
+        expected = (low is None or low <= number) and (high is None or number <= high)
+        assert inside.has(Decimal(number)) == expected

@@ -1,0 +1,93 @@
+"""The law of JSON Schema: where nothing is reported lost, the grammar has exactly the values that are valid.
+
+`jsonschema` decides what is valid. Members stand in one order in a grammar, so a valid object is to be accepted in one
+of its orders, and an invalid one in none. Other spellings of a value may be refused, but never accepted when the
+value is invalid.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import islice
+from random import Random
+from typing import Any, NamedTuple
+
+import jsonschema
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.constraints import JsonSchema
+from hf_guided.errors import CompileLimitExceeded, ConstraintError, UnsupportedConstraint
+from tests.property.schema_examples import DRAFTS, Writer, constants, instance, orders, parsed, spellings
+from tests.toy import all_bytes
+
+MOST_ORDERS = 60
+
+
+class Wrong(NamedTuple):
+    """A text that is judged otherwise than by `jsonschema`."""
+
+    what: str
+    text: str
+
+
+def accepts(compiled: CompiledConstraint, text: str) -> bool:
+    """Whether the grammar has this text."""
+    matcher = compiled.matcher()
+    return all(map(matcher.accept_token, text.encode())) and matcher.is_completed()
+
+
+def compiled_exactly(backend: LLGuidanceBackend, schema: Any) -> CompiledConstraint | None:
+    """The grammar of a schema; None if something of it is lost, or it has no values, as the library says itself."""
+    constraint = JsonSchema(schema, extra="allow")
+    try:
+        return backend.compile(constraint)
+    except (ConstraintError, CompileLimitExceeded) as error:
+        if isinstance(error, UnsupportedConstraint):
+            assert error.losses
+        return None
+
+
+def validator(schema: dict[str, Any], draft: int) -> Any:
+    """What decides; numbers exact."""
+    cls = jsonschema.validators.validator_for(schema)
+    return cls(parsed(json.dumps(schema), draft), format_checker=cls.FORMAT_CHECKER)
+
+
+def mistakes(
+    compiled: CompiledConstraint, valid: Any, draft: int, values: list[Any], random: Random
+) -> Iterator[Wrong]:
+    """What is judged wrongly of these values and of unusual spellings of them."""
+    for value in values:
+        texts = [json.dumps(one, ensure_ascii=False) for one in islice(orders(value), MOST_ORDERS + 1)]
+        is_valid = valid.is_valid(parsed(texts[0], draft))
+        taken = [text for text in texts if accepts(compiled, text)]
+        # In draft 4 the number 1.0 is no integer, and no other number for us either.
+        doubtful = draft == 4 and re.search(r"\.0\b", texts[0])
+        if is_valid and not taken and len(texts) <= MOST_ORDERS and not doubtful:
+            yield Wrong("valid refused", texts[0])
+        if not is_valid and taken:
+            yield Wrong("invalid accepted", taken[0])
+        odd = spellings(random, value)
+        if accepts(compiled, odd) and not valid.is_valid(parsed(odd, draft)):
+            yield Wrong("invalid accepted", odd)
+
+
+BACKEND = LLGuidanceBackend(all_bytes())
+
+
+@settings(max_examples=300)
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)))
+def test_the_grammar_has_the_valid_values(random: Random, draft: int) -> None:
+    schema = Writer(random, draft).document()
+    compiled = compiled_exactly(BACKEND, schema)
+    if compiled is None:
+        return
+    listed = list(constants(schema))
+    values = [*listed, *(instance(random, listed) for _ in range(12))]
+    found = list(mistakes(compiled, validator(schema, draft), draft, values, random))
+    assert not found, json.dumps(schema)

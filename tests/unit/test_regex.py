@@ -1,0 +1,394 @@
+r"""What single patterns mean, where ``re`` or ECMA-262 say so, and how what is not supported is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+import unicodedata
+
+import pytest
+
+from hf_guided import regex
+from hf_guided.regex import UnsupportedRegex, matches, parse_fullmatch, parse_search
+from hf_guided.regex.classes import category
+
+SINGLE = ["a", "A", "é", "É", "ß", "ẞ", "K", "\u212a", "1", "\u0661", "_", "-", " ", "\xa0", "\n", "\r", "\x1c"]
+SINGLE += [
+    "\x85",
+    "\u2028",
+    "\ufeff",
+    "\u0301",
+    "😀",
+    "/",
+    "\\",
+    "]",
+    "[",
+    "^",
+    "&",
+    "{",
+    "}",
+    ",",
+    "b",
+    "\b",
+    "\x07",
+    "\0",
+]
+ODD = [
+    "",
+    *SINGLE,
+    "ab",
+    "aa",
+    "a\n",
+    "\na",
+    "1a",
+    "é1",
+    "ba",
+    "aab",
+    "abab",
+    "^]",
+    "a{,2}",
+    "b\n",
+    "aaa",
+    "{a}",
+    "\n\n",
+]
+
+CLASSES = [".", "(?s).", r"\d", r"\D", r"\w+", r"\W", r"\s", r"\S", r"[^\w\s]", r"[\d_-]", r"(?a)\w", "[]a]", "[a&&b]"]
+CLASSES += [
+    r"[\b]",
+    r"[^]a]",
+    r"[\]\\-]",
+    r"[\x00-\x1f]",
+    r"[\1\07]",
+    r"(?a:\w)\w?",
+    "(?s-i:.)",
+    r"(?-s:.)",
+    r"[\N{LATIN SMALL LETTER A}]",
+]
+CASELESS = ["(?i)k|ß|É", "(?i)[a-z]", "(?i:a)b", "(?i)[^k]", "(?i)(?-i:a)b"]
+SHAPES = [
+    "a*?b",
+    "a{,2}",
+    "a{2}",
+    "(ab)+|",
+    "(a|)b",
+    "^a$",
+    r"\Aa\Z",
+    "(?:^a|b)b?",
+    "(?P<x>a)b?",
+    r"\/",
+    "",
+    "a{,}",
+    "{a}",
+]
+SHAPES += [
+    "(?#note)a(?#note)*",
+    r"\0|\07|\x61|\u00e9|\U0001f600|\141",
+    r"\a|\r|\t",
+    "a{2}?",
+    "(a$|b)\n?",
+    "a$\n?",
+    "(?:a$)?b?",
+    "|a||",
+]
+SHAPES += [
+    "(?!a)..?",
+    "(?=.*b)a.*",
+    "(?<=^)a",
+    "a(?!b).?",
+    "(?:(?!b).|x)a?",
+    "a(?<!b)b",
+    "$",
+    "^^a$$",
+    "a^b",
+    "a$b",
+    "(?=a$)a\n?",
+    "a(?=$)\n?",
+]
+
+
+@pytest.mark.filterwarnings("ignore:Possible set intersection:FutureWarning")  # [a&&b], and Python is right to say so
+@pytest.mark.parametrize("pattern", [*CLASSES, *CASELESS, *SHAPES])
+def test_fullmatch_means_what_python_means(pattern):
+    language = parse_fullmatch(pattern)
+    for text in ODD:
+        assert matches(language, text) == bool(re.fullmatch(pattern, text)), repr(text)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a", "^a", "a$", "^a|b$", "^(a|b)$", "(?:(?:^a))", "b|^a$", "^$", "", "[^a]", "a."]
+)
+def test_search_means_what_validators_mean(pattern):
+    language = parse_search(pattern)
+    strict = re.compile(pattern.replace("$", r"\Z"))  # Python's $ matches before a last newline, ECMA-262's does not
+    narrow = "\r\u2028" if "." in pattern else ""  # what ECMA-262's dot does not take
+    for text in ODD:
+        if not set(narrow) & set(text):
+            assert matches(language, text) == bool(strict.search(text)), repr(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "both", "one_only"),
+    [
+        (r"^\d$", "1", "\u0661"),
+        (r"^\w$", "aAKb1_", "é\u0661"),
+        (r"^\W$", "- 😀", "é\u0661"),
+        (r"^\s$", " \xa0\n\r\u2028", "\ufeff\x1c\x85"),
+        (r"^\S$", "aé😀", "\ufeff\x1c"),
+        (r"^.$", "a \xa0", "\r\u2028"),
+        (r"^[^\d]$", "a", "\u0661"),
+        (r"^(\s|\S)$", "".join(SINGLE), ""),
+        (r"^(?!\d)[\s\S]$", "aé", "1\u0661"),
+    ],
+)
+def test_in_schemas_only_what_both_dialects_take(pattern, both, one_only):
+    language = parse_search(pattern)
+    assert all(matches(language, character) for character in both)
+    assert not any(matches(language, character) for character in one_only)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "inside", "outside"),
+    [
+        (r"^\p{L}+$", ["é", "東京", "aB"], ["1", "", "a1"]),
+        (r"^\p{Letter}\P{gc=Nd}$", ["a-", "éé"], ["a1", "a\u0661"]),
+        (r"^\p{Lu}\d$", ["A1", "É2"], ["a1", "A\u0661"]),
+        (r"^\u{1F600}$", ["😀"], ["u"]),
+        (r"^\uD83D\uDE00$", ["😀"], [""]),
+        (r"^[\uD83D\uDE00-\uD83D\uDE02]$", ["😀", "😁"], ["😃"]),
+        (r"^\cJ$", ["\n"], ["J", "cJ"]),
+        (r"^[^]$", ["a", "\n", "]"], ["", "ab"]),
+        (r"^([]|a)$", ["a"], ["", "]"]),
+        (r"^(?<year>\d+)$", ["1"], ["a", "\u0661"]),
+        (r"^\/\-$", ["/-"], [r"\/\-"]),
+    ],
+)
+def test_what_ecma_262_says(pattern, inside, outside):
+    language = parse_search(pattern)
+    assert all(matches(language, text) for text in inside)
+    assert not any(matches(language, text) for text in outside)
+
+
+NODE = """
+const {patterns, texts} = JSON.parse(require("fs").readFileSync(0));
+const found = patterns.map(pattern => texts.map(text => new RegExp(pattern, "u").test(text)));
+console.log(JSON.stringify(found));
+"""
+
+
+@pytest.mark.skipif(
+    shutil.which("node") is None, reason="needs node, for the regular expressions of ECMA-262 themselves"
+)
+def test_ecma_262_and_python_together_decide():
+    ecma_only = [
+        r"^\p{L}+$",
+        r"^\p{Letter}\P{gc=Nd}$",
+        r"^\u{1F600}$",
+        r"^\cJ$",
+        r"[^]",
+        r"^([]|a)$",
+        r"\p{Sc}|\p{Zs}",
+        r"^(?!\P{Lu})",
+    ]
+    shared = [
+        r"\D",
+        r"\W",
+        r"\S",
+        r"[^\w]",
+        r"[^\d\s]",
+        ".",
+        r"^.\s?",
+        r"^(?!\W).",
+        "(?<!a)b",
+        r"\/",
+        "a{2}|[^a]b",
+        r"[\s\S]",
+    ]
+    asked = json.dumps({"patterns": ecma_only + shared, "texts": ODD})
+    done = subprocess.run(["node", "-e", NODE], input=asked, capture_output=True, text=True, check=True)
+    for pattern, row in zip(ecma_only + shared, json.loads(done.stdout), strict=True):
+        language = parse_search(pattern)
+        for text, found in zip(ODD, row, strict=True):
+            wanted = found and (pattern in ecma_only or bool(re.search(pattern, text)))
+            assert matches(language, text) == wanted, (pattern, text)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^(?!foo)bar$",
+        "^(?!.*foo).*$",
+        r"^(?=.*[0-9])(?=.*[a-z]).{8,}$",
+        "(?!b)a",
+        "a(?!b)",
+        "^.*(?<!foo)$",
+        "(?<=a)b",
+        "^(?!$)",
+        "(?=.*a$)b",
+        "^((?!foo).)*",
+        r"^(?:(?!ab)[a-c]{2}|foo(?=b)ba)",
+    ],
+)
+def test_look_around_is_exact(pattern):
+    texts = [
+        "",
+        "a",
+        "b",
+        "ab",
+        "ba",
+        "foo",
+        "bar",
+        "foobar",
+        "barfoo",
+        "abcdefg1",
+        "abcdefgh",
+        "1234567a",
+        "foob",
+        "ca",
+        "xfoo",
+        "b a",
+    ]
+    if pattern == "^((?!foo).)*":
+        with pytest.raises(UnsupportedRegex, match="inside a repetition"):
+            parse_search(pattern)
+        return
+    language = parse_search(pattern)
+    for text in texts:
+        assert matches(language, text) == bool(re.search(pattern, text)), repr(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason", "position"),
+    [
+        (r"(a)\1", "back-reference", 3),
+        (r"(?P<x>a)(?P=x)", "back-reference", 8),
+        (r"a\b", "word boundary", 1),
+        (r"a\B", "word boundary", 1),
+        ("(^a)+", "inside a repetition", 4),
+        ("(a)?(?(1)a|b)", "conditional", 4),
+        ("a(?=b)(?<=a)b", "to the right of a look-ahead", 6),
+        ("a(?=^)b", "looks out", 4),
+        ("a(?x: b)", "verbose", 1),
+        ("(?x)a", "verbose", 0),
+        ("(?m)^a", "multi-line", 4),
+        ("(^a|$|^b)?" * 4, "too many alternatives", 30),
+        ("(?:" * 300 + "a" + ")" * 300, "nest", None),
+        ("(a|b(" * 60 + "c" + "))" * 60, "nest", None),
+    ],
+)
+def test_what_is_not_supported_is_named(pattern, reason, position):
+    for parse in (parse_fullmatch, parse_search):
+        with pytest.raises(UnsupportedRegex, match=reason) as caught:
+            parse(pattern)
+        if position is not None:
+            assert caught.value.position == position
+
+
+@pytest.mark.skipif("sys.version_info < (3, 11)", reason="Python 3.10 knows neither")
+@pytest.mark.parametrize(("pattern", "reason"), [("a++", "possessive"), ("(?>a)", "atomic"), ("a{2}+", "possessive")])
+def test_what_newer_pythons_know_is_named_too(pattern, reason):
+    with pytest.raises(UnsupportedRegex, match=reason):
+        parse_fullmatch(pattern)
+
+
+@pytest.mark.parametrize("pattern", [r"\k<a>(?<a>b)", r"\p{Script=Greek}", r"\p{Alphabetic}"])
+def test_what_of_ecma_262_is_not_supported(pattern):
+    with pytest.raises(UnsupportedRegex):
+        parse_search(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", "a)", "[a", "*", r"\p{L}(", r"\p{L}\Z", r"(?i)\p{L}", r"\p{L}\a", "a**", r"[z-a]", r"\pL\q"]
+)
+def test_what_compiles_nowhere_is_an_re_error(pattern):
+    with pytest.raises(re.error):
+        parse_search(pattern)
+    with pytest.raises(re.error):
+        parse_fullmatch(pattern)
+
+
+def test_the_deepest_pattern_goes_all_the_way():
+    pattern = "(?:a|b(?:x|" * 25 + "c" + ")+d)+" * 25
+    language = parse_search(f"^{pattern}(?!e)")
+    assert matches(language, "ba") == bool(re.search(f"^{pattern}(?!e)", "ba"))
+    spellings = regex.json_spellings(regex.only(language, regex.CharSet.of("abcdx")))
+    assert matches(spellings, "ab" * 5)
+    assert len(regex.to_lark(spellings)) > 1000
+    re.compile(as_python(regex.to_pattern(parse_fullmatch(pattern))))
+
+
+def test_many_alternatives_may_be_anchored():
+    words = [f"w{i}" for i in range(300)]
+    language = parse_search(f"({'|'.join(f'^{word}$' for word in words)})")
+    assert all(matches(language, word) for word in words)
+    assert not matches(language, "w300")
+
+
+def test_what_can_never_match_is_nothing():
+    for pattern in ("a^b", "a$b", "a^", r"[^\s\S]", r"\ud800"):
+        assert parse_fullmatch(pattern) == regex.NOTHING
+    assert parse_search("x$y") == regex.NOTHING
+    for write in (regex.to_pattern, regex.to_lark):
+        with pytest.raises(UnsupportedRegex, match="matches nothing"):
+            write(regex.NOTHING)
+
+
+def test_a_plain_pattern_cannot_say_and():
+    with pytest.raises(UnsupportedRegex, match="look-ahead"):
+        regex.to_pattern(parse_search("^(?!foo)bar"))
+
+
+def test_only_narrows():
+    letters = regex.CharSet.of("ab")
+    language = regex.only(parse_search('^(a|"|b[^x])+$'), letters)
+    assert [text for text in ("a", "ba", "bb", 'a"', 'b"', "bc") if matches(language, text)] == ["a", "ba", "bb"]
+    assert regex.only(parse_search('^"$'), letters) == regex.NOTHING
+    assert not matches(regex.only(parse_search("^(?!a)"), letters), "c")
+    assert matches(regex.only(parse_search("^(?!a)"), letters), "ba")
+
+
+def test_a_literal_matches_itself_alone():
+    for text in ODD:
+        assert matches(parse_fullmatch(as_python(regex.literal(text))), text)
+        assert re.fullmatch(as_python(regex.literal(text)), text)
+    assert not re.fullmatch(as_python(regex.literal("a.c")), "abc")
+
+
+def as_python(plain: str) -> str:
+    r"""``\u{...}`` is the one thing in plain patterns that Python does not read."""
+    return re.sub(r"\\u\{([0-9a-f]+)\}", lambda match: f"\\U{int(match[1], 16):08x}", plain)
+
+
+@pytest.mark.parametrize("name", ["Lu", "L", "LC", "Nd", "Zs", "Cn", "Co", "P"])
+def test_categories_are_unicode_s(name):
+    wanted = ("Lu", "Ll", "Lt") if name == "LC" else (name,)
+    codes = (*range(0xD800), *range(0xE000, 0x110000))
+    assert list(category(name)) == [chr(code) for code in codes if unicodedata.category(chr(code)).startswith(wanted)]
+
+
+def test_equal_trees_are_equal():
+    assert parse_fullmatch("a|b|[c-d]") == parse_fullmatch("[a-d]")
+    assert hash(parse_fullmatch("(?:ab)*")) == hash(parse_fullmatch("(ab)*?"))
+    assert parse_fullmatch("(a*)*") == parse_fullmatch("a*") == parse_fullmatch("(?:a?)*")
+    assert parse_fullmatch("(a+){2,}") == parse_fullmatch("a{2,}") != parse_fullmatch("a+")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a*)*b", "(a|a)*b", "(a|b|ab)*c", "^(([a-z])+.)+[A-Z]([a-z])+$", "(?:a{0,50}){0,50}b"]
+)
+def test_matching_never_blows_up(pattern):
+    language = parse_search(f"^(?:{pattern})$".replace("^(?:^", "^(?:").replace("$)$", ")$"))
+    start = time.perf_counter()
+    assert not matches(language, "a" * 300 + "!")
+    assert time.perf_counter() - start < 2  # `re` would take for ever on most of these
+
+
+def test_spelling_everything_is_small_and_shared():
+    anything = regex.json_spellings(regex.ANYTHING)
+    assert regex.json_spellings(regex.repeat(regex.chars(regex.ALL))) is anything
+    assert len(regex.to_pattern(anything)) < 400
+    assert matches(anything, json.dumps("".join(ODD))[1:-1])
+    assert matches(anything, json.dumps("".join(ODD), ensure_ascii=False)[1:-1])

@@ -1,0 +1,237 @@
+"""The parts of the schema benchmarks that decide what a table says."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from benchmarks import bench_schemas, bench_suite
+from benchmarks.bench_schemas import Judged, Sample, failures, summary, texts_of
+from benchmarks.declared_order import DeclaredOrder
+from benchmarks.json_schema_suite import Group, Instance, mistakes
+from benchmarks.json_schema_suite import summary as suite_summary
+from benchmarks.processes import resident_bytes
+from benchmarks.readme_tables import ROOT, TABLES, rows_of
+from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Refused
+from benchmarks.schema_worker import Job, Verdict, Worker, judge, tokenizing
+
+OBJECT = {"type": "object", "properties": {"b": True, "a": True}}
+
+
+class TestDeclaredOrder:
+    @pytest.mark.parametrize(
+        ("schema", "given", "order"),
+        [
+            (OBJECT, "abc", "bac"),
+            ({**OBJECT, "required": ["z", "a"]}, "yza", "azy"),
+            ({"allOf": [OBJECT], "properties": {"c": True}}, "abc", "cba"),
+            ({"$ref": "#/$defs/o", "$defs": {"o": OBJECT}, "properties": {"c": True}}, "abc", "cba"),
+            (
+                {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/d", "d": OBJECT, "allOf": [{}]},
+                "ab",
+                "ba",
+            ),
+            ({"anyOf": [{"required": ["q"], **OBJECT}, {"properties": {"c": True, "a": True}}]}, "abc", "cab"),
+            ({"oneOf": [OBJECT], "properties": {"a": True}}, "cba", "abc"),
+            ({"if": {"required": ["b"]}, "then": OBJECT, "else": {"properties": {"c": True}}}, "ab", "ba"),
+            ({"if": {"required": ["b"]}, "then": OBJECT, "else": {"properties": {"c": True}}}, "ac", "ca"),
+            ({"dependentSchemas": {"a": OBJECT, "q": {"properties": {"c": True}}}}, "acb", "bac"),
+            ({"dependencies": {"a": OBJECT, "b": ["a"]}}, "ab", "ba"),
+            ({"anyOf": [{"anyOf": [OBJECT]}, True], "allOf": [{"properties": {"c": True}}]}, "abc", "cba"),
+            (True, "ba", "ba"),
+        ],
+    )
+    def test_of_an_object(self, schema: Any, given: str, order: str) -> None:
+        ordered = DeclaredOrder(schema)({name: 1 for name in given})
+        assert "".join(ordered) == order
+
+    @pytest.mark.parametrize(
+        "holder",
+        [
+            {"properties": {"x": OBJECT}},
+            {"patternProperties": {"^x": OBJECT}},
+            {"additionalProperties": OBJECT},
+            {"anyOf": [{"properties": {"x": OBJECT}}]},
+        ],
+    )
+    def test_inside_a_property(self, holder: Any) -> None:
+        assert list(DeclaredOrder(holder)({"x": {"a": 1, "b": 2}})["x"]) == ["b", "a"]
+
+    @pytest.mark.parametrize(
+        "holder",
+        [{"items": OBJECT}, {"prefixItems": [True, OBJECT]}, {"items": [True, OBJECT]}, {"contains": OBJECT}],
+    )
+    def test_inside_an_array(self, holder: Any) -> None:
+        assert list(DeclaredOrder(holder)([0, {"a": 1, "b": 2}])[1]) == ["b", "a"]
+
+    def test_follows_references_to_other_documents_and_back(self) -> None:
+        tree = {"properties": {"v": True, "next": {"$ref": "#"}}}
+        order = DeclaredOrder({"$ref": "http://x.example/tree"}, {"http://x.example/tree": tree})
+        ordered = order({"next": {"next": {"v": 1}, "v": 2}, "v": 3})
+        assert json.dumps(ordered) == '{"v": 3, "next": {"v": 2, "next": {"v": 1}}}'
+
+    def test_a_schema_that_names_itself_ends(self) -> None:
+        assert DeclaredOrder({"$ref": "#"})({"a": 1}) == {"a": 1}
+
+    def test_patterns_that_python_cannot_read_match_nothing(self) -> None:
+        schema = {"patternProperties": {r"^\p{L}+$": OBJECT}, "anyOf": [{"pattern": r"\p{L}"}]}
+        assert list(DeclaredOrder(schema)({"x": {"a": 1, "b": 2}})["x"]) == ["a", "b"]
+
+
+class TestTexts:
+    def test_an_order_that_is_the_declared_one_is_one_text(self) -> None:
+        (text,) = texts_of(OBJECT, [{"data": {"b": 1, "a": 2}, "valid": True}])
+        assert (text.as_written, text.in_order) == (True, True)
+
+    def test_another_order_is_a_second_text(self) -> None:
+        written, ordered = texts_of(OBJECT, [{"data": {"a": "é", "b": 2}, "valid": False}])
+        assert (written.text, written.as_written, written.in_order) == ('{"a": "é", "b": 2}', True, False)
+        assert (ordered.text, ordered.as_written, ordered.in_order) == ('{"b": 2, "a": "é"}', False, True)
+
+
+class TestVerdicts:
+    sample = Sample(
+        "s",
+        OBJECT,
+        texts_of(OBJECT, [{"data": {"a": 1, "b": 2}, "valid": True}, {"data": {"a": 3, "b": 4}, "valid": False}]),
+    )
+
+    def judged(self, *accepted: bool, ready: float = 1.0) -> Judged:
+        return Judged(self.sample, Verdict("compiled", [], [*accepted], [9] * 4, ready, [1.0, 3.0]))
+
+    @pytest.mark.parametrize(
+        ("accepted", "as_written", "in_order"),
+        [
+            ((True, True, False, False), True, True),
+            ((False, True, False, False), False, True),
+            ((False, False, False, False), False, False),
+            ((True, True, False, True), True, False),  # refused only for the order of its keys
+            ((True, True, True, False), False, False),
+        ],
+    )
+    def test_passing(self, accepted: tuple[bool, ...], as_written: bool, in_order: bool) -> None:
+        judged = self.judged(*accepted)
+        assert (judged.passing(in_order=False), judged.passing(in_order=True)) == (as_written, in_order)
+
+    def test_a_row_counts_schemas_and_compares_what_both_compiled(self) -> None:
+        refused = Judged(self.sample, Verdict("refused", [("/a", "not", "no")]))
+        late = Judged(self.sample, Verdict("timeout"))
+        ours = [self.judged(False, True, False, False, ready=4.0), self.judged(True, True, True, True, ready=8.0)]
+        theirs = [self.judged(True, True, False, False, ready=2.0), refused]
+        row = summary("x", [*ours, refused, late], [*theirs, refused, refused])
+        expected = {
+            "schemas": 4,
+            "compiled": 2,
+            "with_instances": 4,
+            "passing_as_written": 0,
+            "passing_in_order": 1,
+            "valid_refused_as_written": 1,
+            "valid_refused_in_order": 0,
+            "invalid_accepted": 1,
+            "refused": 1,
+            "crashed": 0,
+            "beyond_limits": 1,
+            "ready_p50_ms": "6.00",
+            "ready_ratio": "2.00",
+            "mask_p50_us": "2.00",
+        }
+        assert {name: row[name] for name in expected} == expected
+        assert "0 of 4 (0.0%)" in bench_schemas.table([row])
+
+    def test_a_failure_says_what_and_where(self) -> None:
+        refused = Judged(self.sample, Verdict("refused", [("/a", "not", "no")]))
+        rows = failures([refused, self.judged(False, True, False, True), self.judged(True, True, False, False)])
+        assert [(row["what"], row["pointer"], row["keyword"]) for row in rows] == [
+            ("refused", "/a", "not"),
+            ("invalid accepted", "", ""),
+            ("valid refused, as written", "", "order of keys"),
+        ]
+        assert rows[2]["reason"] == '{"a": 1,  >>> "b": 2}'
+
+
+class TestSuite:
+    tests = (Instance("fits", 1, "1", True), Instance("does not", "x", '"x"', False))
+    group = Group("draft7/type", "a group", {"type": "integer"}, tests, {})
+    never = Group("draft7/not", "nothing fits", False, tests[1:], {})
+
+    @pytest.mark.parametrize(
+        ("verdict", "whats"),
+        [
+            (Verdict("compiled", [], [True, False], [1, 0]), []),
+            (Verdict("compiled", [], [False, True], [0, 3]), ["valid refused", "invalid accepted"]),
+            (Verdict("refused", [("", "type", "no")]), []),
+            (Verdict("unsatisfiable", [("", "", "nothing fits")]), ["unsatisfiable"]),
+            (Verdict("timeout"), ["timeout"]),
+        ],
+    )
+    def test_mistakes(self, verdict: Verdict, whats: list[str]) -> None:
+        assert [one.what for one in mistakes(self.group, verdict)] == whats
+
+    def test_to_say_that_nothing_fits_is_right_where_nothing_does(self) -> None:
+        verdict = Verdict("unsatisfiable", [("", "", "nothing fits")])
+        assert mistakes(self.never, verdict) == []
+        row = suite_summary("x", [(self.never, verdict), (self.group, Verdict("refused")), (self.group, verdict)])
+        assert (row["handled"], row["refused"], row["failed"], row["share"]) == (1, 1, 1, "0.3333")
+        assert "1 of 3 (33.3%)" in bench_suite.table([row])
+
+
+@pytest.mark.parametrize("name", SCHEMA_LIBRARIES)
+def test_every_library_walks_a_text(name: str) -> None:
+    vocabulary, tokenize = tokenizing("bytes")
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    verdict = judge(SCHEMA_LIBRARIES[name](vocabulary), Job(schema, ['{"a": 1}', '{"a": "é"}', '{"a": 1']), tokenize)
+    assert (verdict.outcome, verdict.accepted, verdict.stopped_at) == ("compiled", [True, False, False], [8, 6, 7])
+    assert verdict.ready_ms > 0 and len(verdict.mask_us) == 8 + 7 + 7
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "unsatisfiable"),
+    [
+        ("hf-guided", {"$ref": "http://x.example/missing"}, False),
+        ("hf-guided", False, True),
+        ("llguidance", {"not": {"type": "string"}}, False),
+        ("llguidance", {"type": "string", "minLength": 2, "maxLength": 1}, True),
+        ("xgrammar", {"type": "string", "pattern": "("}, False),
+    ],
+)
+def test_a_refusal_is_no_crash(name: str, schema: Any, unsatisfiable: bool) -> None:
+    library = SCHEMA_LIBRARIES[name](tokenizing("bytes")[0])
+    with pytest.raises(Refused) as refused:
+        library.compile(schema)
+    assert refused.value.unsatisfiable == unsatisfiable
+
+
+class TestWorker:
+    long = Job({"type": "string"}, [f'"{"x" * 300_000}"'])
+    short = Job({"type": "string"}, ['"x"', "1"])
+
+    def test_what_takes_too_long_costs_only_itself(self) -> None:
+        worker = Worker("llguidance", "bytes", limit_s=0.4)
+        try:
+            assert worker(self.short).accepted == [True, False]
+            assert worker(self.long).outcome == "timeout"
+            assert worker(self.short).accepted == [True, False]
+        finally:
+            worker.stop()
+
+    def test_what_holds_too_much_memory_is_stopped(self) -> None:
+        worker = Worker("llguidance", "bytes", limit_bytes=2**20)
+        try:
+            assert worker(self.long).outcome == "memory"
+        finally:
+            worker.stop()
+
+    def test_memory_of_a_process(self) -> None:
+        assert resident_bytes(os.getpid()) > 2**20
+        assert resident_bytes(2**30) == 0
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_readme_shows_what_was_measured(name: str) -> None:
+    results, write = TABLES[name]
+    begin, end = f"<!-- {name}: the table of `python -m benchmarks.{name}` -->", f"<!-- {name}: end -->"
+    block = f"{begin}\n\n{write(rows_of(results))}\n\n{end}"
+    assert (ROOT / "README.md").read_text(encoding="utf-8").count(block) == 1

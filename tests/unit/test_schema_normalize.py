@@ -1,0 +1,162 @@
+"""What a schema comes down to: cases that random ones seldom meet, or that once went wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.bitmask import allocate_bitmask
+from hf_guided.constraints import JsonSchema
+from hf_guided.errors import InvalidConstraint, Loss
+from tests.toy import all_bytes
+
+BACKEND = LLGuidanceBackend(all_bytes())
+DRAFT_2019 = "https://json-schema.org/draft/2019-09/schema"
+
+
+def accepts(schema: dict[str, Any], text: str) -> bool:
+    """Whether the grammar of a schema of which nothing is lost has this text."""
+    matcher = BACKEND.compile(JsonSchema(schema, extra="allow")).matcher()
+    return all(map(matcher.accept_token, text.encode())) and matcher.is_completed()
+
+
+def losses(schema: dict[str, Any]) -> list[Loss]:
+    """What is not enforced."""
+    return list(BACKEND.losses(JsonSchema(schema, extra="allow")))
+
+
+def agrees(schema: dict[str, Any], *texts: str) -> bool:
+    """Whether `jsonschema` and the grammar think alike of all these, and not the same of each."""
+    cls = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    valid = cls(schema, format_checker=cls.FORMAT_CHECKER)
+    expected = [valid.is_valid(json.loads(text)) for text in texts]
+    assert {True, False} == set(expected)
+    return [accepts(schema, text) for text in texts] == expected
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "pattern": "^ab$", "minLength": 3},
+        {"type": "string", "format": "ipv4", "maxLength": 3},
+        {"type": "string", "format": "ipv4", "pattern": "a|b"},
+        {"type": "string", "allOf": [{"pattern": "^a"}, {"pattern": "^b"}]},
+        {"type": "string", "pattern": "^(?!a)a"},
+        {"type": "string", "pattern": "a^"},
+        {"type": "integer", "multipleOf": 3, "exclusiveMinimum": 0, "maximum": 2},
+        {"type": "number", "multipleOf": 0.25, "exclusiveMinimum": 0.5, "exclusiveMaximum": 0.75},
+        {"type": "number", "multipleOf": 3, "not": {"type": "integer"}},
+        {"type": "integer", "minimum": 1, "maximum": 2, "not": {"enum": [1, 2]}},
+        {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "pattern": "b", "maxLength": 0}}},
+        {"type": "object", "required": ["a"], "unevaluatedProperties": False},
+    ],
+)
+def test_no_value(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConstraint, match="no value satisfies"):
+        BACKEND.compile(JsonSchema(schema, extra="allow"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "begun"),
+    [
+        ({"required": ["a"], "properties": {"a": {"type": "string", "pattern": "b", "maxLength": 0}}}, ""),
+        ({"required": ["a"], "unevaluatedProperties": False}, ""),
+        ({"required": ["a"], "patternProperties": {"^a": {"type": "null"}, "a$": {"type": "string"}}}, ""),
+        ({"properties": {"a": {}}, "patternProperties": {"^a$": {}}, "additionalProperties": False}, '{"a": 1'),
+        ({"propertyNames": {"pattern": "a", "maxLength": 0}}, "{"),
+        ({"properties": {"a": {}}, "propertyNames": {"const": "a"}}, '{"a": 1'),
+    ],
+)
+def test_nothing_is_begun_that_cannot_end(schema: dict[str, Any], begun: str) -> None:
+    """Objects without a value are not begun, and no comma stands where no member can follow."""
+    matcher = BACKEND.compile(JsonSchema(schema, extra="allow")).matcher()
+    assert all(map(matcher.accept_token, begun.encode()))
+    bitmask = allocate_bitmask(1, 257)
+    matcher.fill_next_token_bitmask(bitmask, 0)
+    allowed = {token for token in range(256) if int(bitmask[0, token // 32]) >> token % 32 & 1}
+    assert allowed
+    assert not allowed & set(b"," if begun.endswith("1") else b'"' if begun else b"{")
+
+
+def test_many_patterns_of_names() -> None:
+    """Only the sets of patterns count that a name can match; here eleven of 1,024."""
+    kinds = ["string", "integer", "null", "boolean", "array"]
+    patterns = {f"^{letter}": {"type": kinds[i % 5]} for i, letter in enumerate("abcdefghij")}
+    schema = {"patternProperties": patterns, "additionalProperties": {"type": "object"}}
+    for i, letter in enumerate("abcdefghij"):
+        good, bad = (['""', "1", "null", "true", "[]"][(i + shift) % 5] for shift in (0, 1))
+        assert agrees(schema, f'{{"{letter}x": {good}}}', f'{{"{letter}x": {bad}}}', '{"z": {}}', '{"z": 1}')
+
+
+def test_a_vocabulary_that_is_left_out() -> None:
+    vocab = "https://json-schema.org/draft/2020-12/vocab/"
+    uri = "https://example.com/metaschema"
+    schema = {"$schema": uri, "type": "string"}
+
+    def lost(*vocabularies: str) -> list[tuple[str, str]]:
+        metaschema = {"$id": uri, "$vocabulary": {vocab + one: True for one in vocabularies}}
+        found = BACKEND.losses(JsonSchema(schema, registry={uri: metaschema}))
+        return [(loss.pointer, loss.keyword) for loss in found]
+
+    assert lost("core", "applicator") == [("", "$schema")]
+    assert lost("core", "validation") == [("", "$schema")]
+    assert lost("core", "applicator", "validation") == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"contains": {"type": "string"}, "unevaluatedItems": False},
+        {"contains": {"type": "string"}, "minContains": 0, "unevaluatedItems": {"type": "null"}},
+        {"prefixItems": [{"const": 1}], "contains": {"type": "string"}, "maxContains": 1, "unevaluatedItems": False},
+        {"anyOf": [{"contains": {"const": 1}}, {"contains": {"type": "string"}}], "unevaluatedItems": False},
+        {"not": {"not": {"contains": {"type": "string"}}}, "unevaluatedItems": False},
+    ],
+)
+def test_what_contains_finds_has_been_looked_at(schema: dict[str, Any]) -> None:
+    texts = ["[]", '["a"]', '["a", "b"]', "[1]", '[1, "a"]', '["a", 1]', "[null]", '["a", null]', '[1, "a", "b"]', "1"]
+    assert agrees(schema, *texts)
+
+
+def test_contains_in_2019_is_not_promised() -> None:
+    schema = {"$schema": DRAFT_2019, "contains": {"type": "string"}, "unevaluatedItems": False}
+    assert [loss.keyword for loss in BACKEND.losses(JsonSchema(schema))] == ["unevaluatedItems"]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        {"anyOf": [{"enum": [1, 2]}, {"enum": [2, 3]}]},
+        {"anyOf": [{"enum": ["1", True]}, {"type": "boolean"}, {"enum": [1, 2]}]},
+    ],
+)
+def test_items_listed_twice_are_still_different(items: dict[str, Any]) -> None:
+    schema = {"type": "array", "items": items, "uniqueItems": True}
+    assert agrees(schema, "[2, 2]", "[1, 2]", "[1, true]", '["1", 1]', "[true, true]", "[false, 2]")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": [{"a": 1}, 2], "unevaluatedProperties": False},
+        {"enum": [[1], 2], "unevaluatedItems": False},
+        {"enum": [{"a": 1}, {"a": 1, "b": 2}], "properties": {"a": {}}, "unevaluatedProperties": False},
+    ],
+)
+def test_listed_values_have_not_been_looked_at(schema: dict[str, Any]) -> None:
+    assert agrees(schema, '{"a": 1}', '{"a": 1, "b": 2}', "[1]", "[]", "{}", "2")
+
+
+@pytest.mark.parametrize(
+    "bound", [{"minProperties": 1}, {"maxProperties": 1}, {"maxProperties": 2}, {"minProperties": 2}]
+)
+def test_a_member_that_has_to_be_there_counts(bound: dict[str, int]) -> None:
+    known = {"a": {}, "b": {}}
+    schema = {"properties": known, "not": {"properties": known, "additionalProperties": False}, **bound}
+    texts = ["{}", '{"a": 1}', '{"x": 1}', '{"a": 1, "x": 1}', '{"x": 1, "y": 1}', '{"a": 1, "b": 1, "x": 1}', "1"]
+    assert [loss.keyword for loss in losses(schema)] == ["minProperties"] * (bound == {"minProperties": 2})
+    assert losses(schema) or agrees(schema, *texts)
