@@ -26,7 +26,6 @@ from ..errors import (
     UnwritableConstraint,
 )
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
-from ..schema.documents import Documents
 from ..schema.lark import lark_grammar
 from ..schema.normalize import Normalizer
 from .adapter import Adapter, Build
@@ -56,13 +55,8 @@ class LLGuidanceBackend(Adapter):
         self._limits = llguidance.LLParserLimits(verbose_errors=False)
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
-        n = Normalizer(Documents(constraint.schema_json, constraint.registry), point_zero=constraint.point_zero)
-        if constraint.max_depth is not None:
-            n.lose_at("", "max_depth", "no engine bounds the depth of nesting yet; leave it out")
-        try:
-            grammar = lark_grammar(n, whitespace=constraint.whitespace, closed=constraint.extra == "forbid")
-        except RecursionError:
-            raise CompileLimitExceeded("the JSON Schema is nested too deeply; flatten it with $defs and $ref") from None
+        n = Normalizer.of(constraint)
+        grammar = lark_grammar(n, whitespace=constraint.whitespace, closed=constraint.extra == "forbid")
 
         def build() -> tuple[Callable[[], Engine], int]:
             try:

@@ -22,6 +22,7 @@ _BUILT_IN = {
     "llguidance": "hf_guided.backends.llguidance:LLGuidanceBackend",
     "xgrammar": "hf_guided.backends.xgrammar:XGrammarBackend",
     "lm_format_enforcer": "hf_guided.backends.lm_format_enforcer:LMFormatEnforcerBackend",
+    "automaton": "hf_guided.backends.automaton:AutomatonBackend",
 }
 _INSTALL = {
     "llguidance": "pip install llguidance",

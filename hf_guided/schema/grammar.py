@@ -6,6 +6,8 @@ found by working upwards from what surely has values; alternatives that need one
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..errors import CompileLimitExceeded, InvalidConstraint
@@ -33,6 +35,16 @@ class Content:
     any_object: bool = False
 
 
+@contextmanager
+def too_deep_is_a_limit() -> Iterator[None]:
+    """Tell what Python says of deep recursion as a limit of ours."""
+    try:
+        yield
+    except RecursionError:
+        raise CompileLimitExceeded("the JSON Schema is nested too deeply; flatten it with $defs and $ref") from None
+
+
+@too_deep_is_a_limit()
 def contents(n: Normalizer, *, closed: bool) -> dict[Position, Content]:
     """The content of every position that a value of the schema can have, the root first.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..regex import NOTHING, Node, alt, concat, json_spelling, text
-from .grammar import Content, contents
+from .grammar import Content, contents, too_deep_is_a_limit
 from .layout import Layout, layout_of
 from .normalize import Normalizer
 from .scalars import constant_language, language_of, quoted
@@ -46,6 +46,7 @@ class Builder(Protocol):
         ...
 
 
+@too_deep_is_a_limit()
 def lower(n: Normalizer, builder: Builder, *, whitespace: str, closed: bool) -> tuple[int, int]:
     """Build the automaton of the JSON texts of all values that satisfy the schema.
 

@@ -15,6 +15,7 @@ from decimal import Decimal
 from itertools import combinations
 from typing import Any
 
+from ..constraints import JsonSchema
 from ..errors import InvalidConstraint, Loss
 from ..keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
 from ..regex import Emptiness, Node, alt, complement, text
@@ -72,6 +73,14 @@ class Normalizer:
         self._emptiness = Emptiness()
         if documents.unread_vocabulary:
             self.lose(documents.root, "$schema", f"its metaschema has no {documents.unread_vocabulary} vocabulary")
+
+    @classmethod
+    def of(cls, constraint: JsonSchema) -> Normalizer:
+        """For a constraint, its options included."""
+        n = cls(Documents(constraint.schema_json, constraint.registry), point_zero=constraint.point_zero)
+        if constraint.max_depth is not None:
+            n.lose_at("", "max_depth", "no engine bounds the depth of nesting yet; leave it out")
+        return n
 
     @property
     def root(self) -> Position:

@@ -61,7 +61,7 @@ def _wrapped(inner):
 
 
 plain_patterns = st.recursive(st.sampled_from(ATOMS), _wrapped, max_leaves=6)
-_edges = st.recursive(
+edge_patterns = st.recursive(
     st.one_of(plain_patterns, st.sampled_from(["^", "$", r"\A", r"\Z", ""])),
     lambda inner: st.one_of(
         st.lists(inner, min_size=1, max_size=3).map("".join),
@@ -112,7 +112,7 @@ def test_a_plain_pattern_is_the_same_language(pattern):
         assert bool(plain.fullmatch(text)) == bool(compiled.fullmatch(text)), repr(text)
 
 
-@given(_edges)
+@given(edge_patterns)
 def test_anchors_and_look_around_of_fullmatch(pattern):
     language = _language(regex.parse_fullmatch, pattern)
     compiled = re.compile(pattern)
@@ -120,7 +120,7 @@ def test_anchors_and_look_around_of_fullmatch(pattern):
         assert regex.matches(language, text) == bool(compiled.fullmatch(text)), repr(text)
 
 
-@given(_edges)
+@given(edge_patterns)
 def test_search_is_python_s_where_both_agree(pattern):
     language = _language(regex.parse_search, pattern)
     # Only these differ on our alphabet: \w and é, and Python's $ before a last line end.
@@ -224,7 +224,7 @@ def _takes(matcher, data: bytes) -> bool:
 INVALID = [b"\xff", b"a\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf5\x80\x80\x80"]
 
 
-@given(_edges, st.booleans())
+@given(edge_patterns, st.booleans())
 def test_llguidance_reads_what_we_write(pattern, negated):
     language = _language(regex.parse_fullmatch, pattern)
     language = regex.complement(language) if negated else language

@@ -1,0 +1,263 @@
+"""A deterministic automaton over bytes as one dense table: minimal, and every state can reach the end.
+
+State 0 is dead: it leads to itself and never ends. A language that has no string at all starts there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .limits import Clock
+from .refine import refine
+
+_PAIRS_AT_ONCE = 1 << 18  # entries of a product's table made between two looks at the clock
+
+# (bytes of the first, bytes of the second) -> (of the result); on the flags "accepts" of two states
+Combine = Callable[[NDArray[np.bool_], NDArray[np.bool_]], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, eq=False)
+class ByteDfa:
+    """A language of byte strings; immutable, shared by threads.
+
+    Args:
+        table: (states, classes) uint16 or uint32, where a class of bytes leads.
+        byte_class: (256,) uint8 or int64, the class of each byte.
+        accepting: (states,) whether the string so far is in the language.
+        start: the state at the beginning.
+    """
+
+    table: NDArray[Any] = field(repr=False)
+    byte_class: NDArray[np.uint8] = field(repr=False)
+    accepting: NDArray[np.bool_] = field(repr=False)
+    start: int
+
+    @property
+    def states(self) -> int:
+        """How many, the dead one included."""
+        return len(self.table)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the arrays take."""
+        return self.table.nbytes + self.byte_class.nbytes + self.accepting.nbytes
+
+    def advance(self, state: int, data: bytes) -> int:
+        """The state after these bytes."""
+        for byte in data:
+            state = int(self.table[state, self.byte_class[byte]])
+        return state
+
+    def accepts(self, data: bytes) -> bool:
+        """Whether the string is in the language."""
+        return bool(self.accepting[self.advance(self.start, data)])
+
+    @cached_property
+    def class_sizes(self) -> NDArray[np.int64]:
+        """(classes,) how many bytes each class has."""
+        return np.bincount(self.byte_class, minlength=self.table.shape[1])
+
+    @cached_property
+    def forced(self) -> NDArray[np.int16]:
+        """(states,) the one byte that every continuation begins with; -1 where there is a choice, or may be an end."""
+        live = self.table != 0
+        only = (live @ self.class_sizes == 1) & ~self.accepting
+        byte_of = np.zeros(self.table.shape[1], np.int16)
+        byte_of[self.byte_class] = np.arange(256)
+        return np.where(only, byte_of[live.argmax(1)], -1).astype(np.int16)
+
+    def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """All moves between live states: (edges,) source, class, target."""
+        sources, classes = np.nonzero(self.table)
+        return sources, classes, self.table[sources, classes].astype(np.int64)
+
+    def language_size(self) -> int | None:
+        """How many strings the language has; None if there is no end of them."""
+        if not self.start:
+            return 0
+        sources, classes, targets = self.edges()
+        starts = np.searchsorted(sources, np.arange(self.states + 1)).tolist()
+        nexts, ways = targets.tolist(), self.class_sizes[classes].tolist()
+        open_edges = np.bincount(targets, minlength=self.states).tolist()
+        # Topological order, begun at the one state that nothing leads to; a cycle leaves some state out.
+        counts: list[int] = [0] * self.states  # byte strings that lead to the state
+        counts[self.start] = 1
+        ready, seen = ([] if open_edges[self.start] else [self.start]), 0
+        while ready:
+            state = ready.pop()
+            seen += 1
+            for i in range(starts[state], starts[state + 1]):
+                target = nexts[i]
+                counts[target] += counts[state] * ways[i]
+                open_edges[target] -= 1
+                if not open_edges[target]:
+                    ready.append(target)
+        if seen < self.states - 1:
+            return None
+        return sum(count for count, ends in zip(counts, self.accepting.tolist(), strict=True) if ends)
+
+
+NOTHING = ByteDfa(np.zeros((1, 1), np.uint16), np.zeros(256, np.uint8), np.zeros(1, np.bool_), 0)
+
+
+def finished(
+    table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, clock: Clock
+) -> ByteDfa:
+    """The minimal automaton of a table in which every state but 0 is reached from the start and reaches the end.
+
+    Args:
+        table: (states, classes); row 0 is the dead state's.
+        byte_class: (256,) the class of each byte.
+        accepting: (states,) bool.
+        start: where it begins.
+        clock: asked all the time.
+    """
+    if not start:
+        return NOTHING
+    labels = np.where(accepting, 2, 1)
+    labels[0] = 0
+    labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    labels = refine(table, labels, clock)
+    # One state of each block, the dead one first, the others in the order in which they were found.
+    _, chosen, block = np.unique(labels, return_index=True, return_inverse=True)
+    order = np.argsort(chosen)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    renamed = number[block.reshape(-1)]
+    chosen = chosen[order]
+    rows, classes = _without_twins(table[chosen])
+    width: type[Any] = np.uint16 if len(chosen) <= 1 << 16 else np.uint32
+    return ByteDfa(
+        table=np.ascontiguousarray(renamed[rows].astype(width)),
+        byte_class=classes[byte_class].astype(np.uint8),
+        accepting=accepting[chosen],
+        start=int(renamed[start]),
+    )
+
+
+def _without_twins(table: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The distinct columns, and for each column which of them it is."""
+    seen: dict[bytes, int] = {}
+    columns = np.ascontiguousarray(table.T)
+    which = np.array([seen.setdefault(column.tobytes(), len(seen)) for column in columns])
+    first = np.array([int(np.argmax(which == i)) for i in range(len(seen))])
+    return table[:, first], which
+
+
+def backwards(
+    sources: NDArray[Any], targets: NDArray[Any], states: int, ends: list[int], clock: Clock
+) -> NDArray[np.bool_]:
+    """(states,) from where one of the ends can be reached along edges; the ends themselves too."""
+    order = np.argsort(targets, kind="stable")
+    starts = np.searchsorted(targets[order], np.arange(states + 1)).tolist()
+    before = sources[order].tolist()
+    alive = bytearray(states)
+    for state in ends:
+        alive[state] = 1
+    todo, steps = list(ends), 0
+    while todo:
+        steps += 1
+        if steps % 4096 == 0:
+            clock.check()
+        state = todo.pop()
+        for source in before[starts[state] : starts[state + 1]]:
+            if not alive[source]:
+                alive[source] = 1
+                todo.append(source)
+    return np.frombuffer(alive, np.bool_)
+
+
+def trimmed(
+    table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, clock: Clock
+) -> ByteDfa:
+    """As ``finished``, but states that cannot reach the end may be among them."""
+    sources, classes = np.nonzero(table)
+    targets = table[sources, classes]
+    live = backwards(sources, targets, len(table), np.flatnonzero(accepting).tolist(), clock)
+    kept = np.concatenate(([0], np.flatnonzero(live)))
+    number = np.zeros(len(table), np.int64)
+    number[kept] = np.arange(len(kept))
+    number[~live] = 0
+    return finished(number[table[kept]], byte_class, accepting[kept], int(number[start]), clock)
+
+
+def product(one: ByteDfa, other: ByteDfa, combine: Combine, clock: Clock) -> ByteDfa:
+    """The strings for which ``combine`` is true of "is in one" and "is in the other".
+
+    ``combine`` must be false where both are: there would be no end of bytes to go on with.
+    """
+    both = one.byte_class.astype(np.int64) * 256 + other.byte_class
+    codes, byte_class = np.unique(both, return_inverse=True)
+    ours, theirs = one.table.astype(np.int64), other.table.astype(np.int64)
+    ours_by, theirs_by = codes // 256, codes % 256
+    width = other.states
+    pairs = [np.zeros(1, np.int64), np.array([one.start * width + other.start])]
+    numbers: dict[int, int] = {0: 0}
+    numbers.setdefault(one.start * width + other.start, 1)
+    rows: list[NDArray[np.int64]] = [np.zeros((1, len(codes)), np.int64)]
+    step = max(1, _PAIRS_AT_ONCE // len(codes))
+    todo = pairs[1] if len(numbers) > 1 else pairs[1][:0]
+    found: list[int] = todo.tolist()
+    done = 0
+    while done < len(found):
+        part = np.array(found[done : done + step])
+        done += len(part)
+        row = ours[part // width][:, ours_by] * width + theirs[part % width][:, theirs_by]
+        rows.append(row)
+        for pair in np.unique(row).tolist():
+            if pair not in numbers:
+                numbers[pair] = len(numbers)
+                found.append(pair)
+        clock.check(len(numbers))
+    keys = np.array(list(numbers))
+    order = np.argsort(keys)
+    reached = np.concatenate(rows)
+    table = order[np.searchsorted(keys[order], reached)]
+    accepting = combine(one.accepting[keys // width], other.accepting[keys % width])
+    return trimmed(table, byte_class.reshape(-1), accepting, numbers[one.start * width + other.start], clock)
+
+
+def intersection(one: ByteDfa, other: ByteDfa, clock: Clock) -> ByteDfa:
+    """What is in both."""
+    return product(one, other, np.logical_and, clock)
+
+
+def union(one: ByteDfa, other: ByteDfa, clock: Clock) -> ByteDfa:
+    """What is in one of them at least."""
+    return product(one, other, np.logical_or, clock)
+
+
+def difference(one: ByteDfa, other: ByteDfa, clock: Clock) -> ByteDfa:
+    """What is in the first, and not in the second."""
+    return product(one, other, lambda ours, theirs: ours & ~theirs, clock)
+
+
+def complement(one: ByteDfa, clock: Clock) -> ByteDfa:
+    """Every valid UTF-8 text that is not in it."""
+    return difference(utf8(), one, clock)
+
+
+@lru_cache(maxsize=1)
+def utf8() -> ByteDfa:
+    """All valid UTF-8 texts; Unicode 15, table 3-7."""
+    text, tail_1, tail_2, tail_3, after_e0, after_ed, after_f0, after_f4 = range(1, 9)
+    steps = (
+        *((text, 0x00, 0x7F, text), (text, 0xC2, 0xDF, tail_1), (text, 0xE0, 0xE0, after_e0)),
+        *((text, 0xE1, 0xEF, tail_2), (text, 0xED, 0xED, after_ed), (text, 0xF0, 0xF0, after_f0)),
+        *((text, 0xF1, 0xF3, tail_3), (text, 0xF4, 0xF4, after_f4)),
+        *((tail_1, 0x80, 0xBF, text), (tail_2, 0x80, 0xBF, tail_1), (tail_3, 0x80, 0xBF, tail_2)),
+        *((after_e0, 0xA0, 0xBF, tail_1), (after_ed, 0x80, 0x9F, tail_1)),
+        *((after_f0, 0x90, 0xBF, tail_2), (after_f4, 0x80, 0x8F, tail_2)),
+    )
+    table = np.zeros((9, 256), np.int64)
+    for source, low, high, target in steps:  # 0xED after its neighbours
+        table[source, low : high + 1] = target
+    accepting = np.zeros(9, np.bool_)
+    accepting[text] = True
+    return finished(table, np.arange(256), accepting, text, Clock())

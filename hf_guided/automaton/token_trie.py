@@ -1,0 +1,85 @@
+"""The text tokens of a vocabulary as a trie; built once per vocabulary (0.3 s for 131k tokens) and kept with it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .trie import Trie, build_trie
+
+if TYPE_CHECKING:
+    from ..vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class TokenTrie:
+    """Text tokens by their bytes; immutable, shared by threads.
+
+    Args:
+        trie: the nodes.
+        token_ids: (tokens,) int64, in the order of the nodes they end in; tokens with the same bytes share a node.
+        token_start: (nodes + 1,) int64, where in ``token_ids`` those of each node begin.
+        size: width of a mask in bits, a multiple of 32.
+        has_token: (nodes,) whether a token ends in the node.
+        parent_in_level: (nodes,) int64, the parent's place in its level.
+        ends_in_level: for each level, the nodes in which tokens end.
+    """
+
+    trie: Trie
+    token_ids: NDArray[np.int64]
+    token_start: NDArray[np.int64]
+    size: int
+    has_token: NDArray[np.bool_]
+    parent_in_level: NDArray[np.int64]
+    ends_in_level: tuple[NDArray[np.int64], ...]
+
+    def longest_of(self, used: NDArray[np.bool_]) -> int:
+        """How long the beginnings of tokens can get that are made of some bytes alone.
+
+        Args:
+            used: (256,) which bytes.
+        """
+        trie = self.trie
+        fits = used[trie.byte]
+        fits[0] = True
+        for depth in range(1, len(trie.levels) - 1):
+            level = slice(trie.levels[depth], trie.levels[depth + 1])
+            fits[level] &= fits[trie.parent[level]]
+            if not fits[level].any():
+                return depth - 1
+        return len(trie.levels) - 2
+
+
+_tries: WeakKeyDictionary[Vocabulary, TokenTrie] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def token_trie(vocabulary: Vocabulary) -> TokenTrie:
+    """The trie of a vocabulary; the same one at every call."""
+    with _lock:
+        found = _tries.get(vocabulary)
+        if found is None:
+            found = _tries[vocabulary] = _built(vocabulary)
+        return found
+
+
+def _built(vocabulary: Vocabulary) -> TokenTrie:
+    pairs = sorted((data, token_id) for token_id, data in enumerate(vocabulary.token_bytes) if data)
+    trie = build_trie([data for data, _ in pairs])
+    order = np.argsort(trie.node_of, kind="stable")
+    token_ids = np.fromiter((token_id for _, token_id in pairs), np.int64, len(pairs))[order]
+    token_start = np.searchsorted(trie.node_of[order], np.arange(len(trie.byte) + 1))
+    has_token = token_start[1:] > token_start[:-1]
+    levels = [slice(low, high) for low, high in pairwise(trie.levels)]
+    parent = trie.parent.copy()
+    for above, level in pairwise(levels):
+        parent[level] -= above.start
+    ends = tuple(level.start + np.flatnonzero(has_token[level]) for level in levels)
+    size = 32 * len(vocabulary.text_words)
+    return TokenTrie(trie, token_ids, token_start, size, has_token, parent, ends)

@@ -1,0 +1,63 @@
+"""A trie of byte strings as arrays, level after level: the children of a node stand together, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .limits import Clock
+
+
+@dataclass(frozen=True, eq=False)
+class Trie:
+    """Node 0 is the root; the nodes of a level stand together, and so do the children of a node.
+
+    Args:
+        levels: (depths + 1,) where each level begins, the root's first; then how many nodes there are.
+        byte: (nodes,) uint8, the byte that leads here; the root's means nothing.
+        parent: (nodes,) int64; the root's is 0.
+        child: (nodes + 1,) int64, where each node's children begin; they end where those of the next begin.
+        node_of: (strings,) int64, the node in which each of the strings ends.
+    """
+
+    levels: tuple[int, ...]
+    byte: NDArray[np.uint8]
+    parent: NDArray[np.int64]
+    child: NDArray[np.int64]
+    node_of: NDArray[np.int64]
+
+
+def build_trie(strings: Sequence[bytes], clock: Clock | None = None, max_nodes: int | None = None) -> Trie:
+    """The trie of byte strings that are sorted; equal ones end in one node.
+
+    Args:
+        strings: sorted.
+        clock: asked at every level.
+        max_nodes: with a clock, how many nodes there may be.
+    """
+    text = np.frombuffer(b"".join(strings), np.uint8)
+    lengths = np.fromiter(map(len, strings), np.int64, len(strings))
+    offsets = np.array([0, *accumulate(map(len, strings))], np.int64)[:-1]
+    node_of = np.zeros(len(strings), np.int64)
+    active = np.flatnonzero(lengths > 0)
+    levels, bytes_, parents = [0, 1], [np.zeros(1, np.uint8)], [np.zeros(1, np.int64)]
+    depth = 0
+    while len(active):
+        if clock is not None:
+            clock.check(levels[-1], max_nodes)
+        above, byte = node_of[active], text[offsets[active] + depth]
+        first = np.ones(len(active), np.bool_)
+        first[1:] = (above[1:] != above[:-1]) | (byte[1:] != byte[:-1])
+        node_of[active] = levels[-1] + np.cumsum(first) - 1
+        bytes_.append(byte[first])
+        parents.append(above[first])
+        levels.append(levels[-1] + int(np.count_nonzero(first)))
+        depth += 1
+        active = active[lengths[active] > depth]
+    parent = np.concatenate(parents)
+    child = 1 + np.searchsorted(parent[1:], np.arange(levels[-1] + 1))
+    return Trie(tuple(levels), np.concatenate(bytes_), parent, child, node_of)

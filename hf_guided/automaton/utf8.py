@@ -1,0 +1,75 @@
+"""One character of a set, as bytes: a small automaton with shared beginnings and shared ends."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ..regex.charset import CharSet, Range
+
+START, END = 0, 1
+# First and last code point, byte above the digits of the first byte, continuation bytes (six bits each) behind it.
+_LENGTHS = ((0, 0x7F, 0x00, 0), (0x80, 0x7FF, 0xC0, 1), (0x800, 0xFFFF, 0xE0, 2), (0x10000, 0x10FFFF, 0xF0, 3))
+_CONTINUATION = 0x80
+Step = tuple[int, int, int, int]  # source, first byte, last byte, target
+
+
+@lru_cache(maxsize=1024)
+def utf8_steps(charset: CharSet) -> tuple[int, tuple[Step, ...]]:
+    """The characters of the set in UTF-8.
+
+    Returns:
+        How many states, START and END among them, and the steps between them.
+    """
+    steps: list[Step] = []
+    states: dict[tuple[tuple[Range, ...], int], int] = {((Range0,), 0): END}
+    for low, high, lead, count in _LENGTHS:
+        ranges = tuple((max(a, low), min(b, high)) for a, b in charset.ranges if a <= high and b >= low)
+        _digits(START, ranges, count, lead, states, steps)
+    return len(states) + 1, tuple(steps)
+
+
+Range0: Range = (0, 0)
+
+
+def _digits(
+    source: int,
+    ranges: tuple[Range, ...],
+    count: int,
+    base: int,
+    states: dict[tuple[tuple[Range, ...], int], int],
+    steps: list[Step],
+) -> None:
+    """Steps for the first digit of these numbers; digits that go on in the same way share a state."""
+    unit = 64**count
+    split: dict[int, list[Range]] = {}
+    for first, last in ranges:
+        for digit in range(first // unit, last // unit + 1):
+            low = digit * unit
+            split.setdefault(digit, []).append((max(first, low) - low, min(last, low + unit - 1) - low))
+    run: tuple[int, int, tuple[Range, ...]] | None = None
+    for digit in sorted(split):
+        rest = tuple(split[digit])
+        if run is not None and run[1] == digit - 1 and run[2] == rest:
+            run = run[0], digit, rest
+        else:
+            if run is not None:
+                _step(source, run, count, base, states, steps)
+            run = digit, digit, rest
+    if run is not None:
+        _step(source, run, count, base, states, steps)
+
+
+def _step(
+    source: int,
+    run: tuple[int, int, tuple[Range, ...]],
+    count: int,
+    base: int,
+    states: dict[tuple[tuple[Range, ...], int], int],
+    steps: list[Step],
+) -> None:
+    first, last, rest = run
+    target = states.get((rest, count))
+    if target is None:
+        target = states[rest, count] = len(states) + 1  # START has no number of its own in there
+        _digits(target, rest, count - 1, _CONTINUATION, states, steps)
+    steps.append((source, base + first, base + last, target))

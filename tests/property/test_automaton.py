@@ -1,0 +1,242 @@
+"""Automata against what is not ours: ``re``, ``regex``'s partial matches, outlines-core's automata, brute force."""
+
+from __future__ import annotations
+
+import random
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+import regex as partial
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from hf_guided.automaton import byte_dfa
+from hf_guided.automaton.byte_dfa import ByteDfa
+from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.nfa import regex_dfa
+from hf_guided.automaton.refine import refine
+from hf_guided.automaton.words import words_dfa
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.constraints import Choice, Regex
+from hf_guided.errors import UnwritableConstraint
+from hf_guided.regex import NOTHING, UnsupportedRegex, complement, parse_fullmatch
+from hf_guided.vocabulary import Vocabulary
+from tests import toy, vocabularies
+from tests.automata import OutlinesDfa, same_language, unmarked, without_markers
+from tests.property import strategies as draw
+from tests.property.test_regex import TEXTS, edge_patterns, plain_patterns
+
+INVALID = [b"\xff", b"a\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf5\x80\x80\x80"]
+few = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+
+
+def automaton(pattern: str) -> ByteDfa:
+    return regex_dfa(parse_fullmatch(pattern), Clock())
+
+
+@given(plain_patterns)
+def test_the_strings_are_those_of_re(pattern):
+    compiled, dfa = re.compile(pattern), automaton(pattern)
+    for text in TEXTS:
+        assert dfa.accepts(text.encode()) == bool(compiled.fullmatch(text)), repr(text)
+    assert not any(dfa.accepts(data) for data in INVALID)
+
+
+@given(plain_patterns)
+def test_what_lives_is_what_can_still_match(pattern):
+    compiled, dfa = partial.compile(pattern), automaton(pattern)
+    for text in TEXTS[::3]:
+        alive = dfa.advance(dfa.start, text.encode()) != 0
+        assert alive == bool(compiled.fullmatch(text, partial=True)), repr(text)
+
+
+@few
+@given(plain_patterns)
+def test_outlines_core_builds_the_same_automaton(pattern):
+    node = unmarked(parse_fullmatch(pattern))
+    assert same_language(regex_dfa(node, Clock()), OutlinesDfa(node))
+
+
+@given(edge_patterns, st.booleans())
+def test_look_around_and_complements_are_compiled_through_automata(pattern, negated):
+    try:
+        re.compile(pattern)
+        node = parse_fullmatch(pattern)
+    except (re.error, UnsupportedRegex):
+        assume(False)
+    node = complement(node) if negated else node
+    dfa = regex_dfa(node, Clock())
+    compiled = re.compile(pattern)
+    for text in TEXTS:
+        assert dfa.accepts(text.encode()) == (bool(compiled.fullmatch(text)) != negated), repr(text)
+    assert not any(dfa.accepts(data) for data in INVALID)
+
+
+@given(plain_patterns, plain_patterns)
+def test_products_are_sets(one, other):
+    a, b = automaton(one), automaton(other)
+    ours, theirs = re.compile(one), re.compile(other)
+    both = byte_dfa.intersection(a, b, Clock())
+    either = byte_dfa.union(a, b, Clock())
+    without = byte_dfa.difference(a, b, Clock())
+    neither = byte_dfa.complement(either, Clock())
+    for text in TEXTS:
+        data, x, y = text.encode(), bool(ours.fullmatch(text)), bool(theirs.fullmatch(text))
+        got = both.accepts(data), either.accepts(data), without.accepts(data), neither.accepts(data)
+        assert got == (x and y, x or y, x and not y, not (x or y)), repr(text)
+    assert not any(neither.accepts(data) for data in INVALID)
+    for dfa in (both, either, without, neither):
+        if dfa.states < 60:  # the check tries all pairs
+            check_minimal(dfa)
+
+
+def check_minimal(dfa: ByteDfa) -> None:
+    """Myhill-Nerode: all states are reached, all but state 0 reach the end, and some string tells any two apart."""
+    table = dfa.table.astype(int)
+    assert (table[0] == 0).all() and not dfa.accepting[0]
+    reached, todo = {dfa.start}, [dfa.start]
+    while todo:
+        for state in set(table[todo.pop()].tolist()) - reached:
+            reached.add(state)
+            todo.append(state)
+    assert reached | {0} == set(range(dfa.states))
+    # The table-filling algorithm: pairs that one more byte tells apart, until there are no more.
+    apart = dfa.accepting[:, None] != dfa.accepting[None, :]
+    while True:
+        more = apart.copy()
+        for column in range(table.shape[1]):
+            more |= apart[np.ix_(table[:, column], table[:, column])]
+        if (more == apart).all():
+            break
+        apart = more
+    assert (apart | np.eye(dfa.states, dtype=bool)).all()
+
+
+@given(plain_patterns)
+def test_automata_are_minimal(pattern):
+    check_minimal(automaton(pattern))
+
+
+@given(st.integers(0, 2**32), st.integers(2, 60), st.integers(1, 4), st.none() | st.integers(0, 5))
+def test_refining_is_moore_s_algorithm(seed, states, classes, rounds):
+    """Against the plain rounds, on tables with few different rows, so that states do agree."""
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, states, (max(2, states // 4), classes))
+    table = rows[rng.integers(0, len(rows), states)]
+    table[0] = 0
+    labels = rng.integers(1, 3, states)
+    labels[0] = 0
+    labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    expected = labels
+    for _ in range(states if rounds is None else rounds):
+        expected = np.unique(np.column_stack((expected, expected[table])), axis=0, return_inverse=True)[1].reshape(-1)
+    got = refine(table, labels, Clock(), rounds)
+    assert len(set(zip(got.tolist(), expected.tolist(), strict=True))) == len(set(got.tolist())) == len(set(expected))
+
+
+words = st.lists(st.text("abcé", max_size=5), min_size=1, max_size=30)
+
+
+@given(words)
+def test_word_lists_are_sets(options):
+    encoded = {option.encode() for option in options}
+    listed = words_dfa([option.encode() for option in options], Clock())
+    check_minimal(listed)
+    assert listed.language_size() == len(encoded)
+    for text in {*options, *("".join(t) for n in range(3) for t in product("abcé", repeat=n))}:
+        assert listed.accepts(text.encode()) == (text.encode() in encoded)
+    pattern = "|".join(map(re.escape, options)) + "|x[ab]"
+    alternation = automaton(pattern)
+    assert alternation.language_size() == len(encoded) + 2
+    check_minimal(alternation)
+
+
+@given(plain_patterns)
+def test_the_size_of_a_language_is_counted(pattern):
+    """Over letters whose longest strings are short enough to try."""
+    pattern = re.sub(r"\{2,\}|[*+]\??", "{0,2}", pattern)
+    compiled = re.compile(f"(?s:(?=[ab]{{0,8}}\\Z)(?:{pattern}))")
+    within = byte_dfa.intersection(automaton(pattern), automaton("[ab]{0,8}"), Clock())
+    texts = ("".join(letters) for length in range(9) for letters in product("ab", repeat=length))
+    assert within.language_size() == sum(bool(compiled.fullmatch(text)) for text in texts)
+
+
+def test_a_language_without_end_has_no_size():
+    assert automaton("ab*").language_size() is None
+    assert automaton("[ab]{30}").language_size() == 2**30
+    assert automaton("(?!a)a").language_size() == 0
+
+
+def lacking() -> Vocabulary:
+    """T5's kind: no byte tokens, é as one token, no { at all."""
+    return Vocabulary.from_tokenizer(vocabularies.tiny_unigram())
+
+
+def pieces() -> Vocabulary:
+    """Few letters alone, many together, and a character in two halves that no other token completes."""
+    tokens = [b"a", b"ab", b"ba", b"bbb", b"1", b" ", "é".encode(), "é".encode()[:1], b"A1", b"\n\n", b"ab", b"1b"]
+    return Vocabulary((None, *tokens), (0,), 40, toy.LetterTokenizer(["</s>", *map(repr, tokens)]))
+
+
+def oracle(node, vocabulary):
+    """Masks and least numbers of tokens by brute force, from outlines-core's automaton."""
+    dfa = OutlinesDfa(node)
+    tokens = [(token_id, data) for token_id, data in enumerate(vocabulary.token_bytes) if data]
+    moves, todo = {}, [dfa.start]
+    while todo:
+        state = todo.pop()
+        if state in moves:
+            continue
+        moves[state] = {token_id: after for token_id, data in tokens if (after := dfa.steps(state, data)) is not None}
+        todo += moves[state].values()
+    needed = {state: 1 for state in moves if dfa.accepts(state)}
+    while True:
+        found = {
+            state: 1 + min(needed[after] for after in ways.values() if after in needed)
+            for state, ways in moves.items()
+            if any(after in needed for after in ways.values())
+        }
+        better = {state: count for state, count in found.items() if count < needed.get(state, 10**9)}
+        if not better:
+            return dfa.start, moves, needed
+        needed.update(better)
+
+
+@pytest.mark.parametrize("make", [draw.tiny, lacking, pieces, toy.all_bytes])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(pattern=plain_patterns, seed=st.integers(0, 10_000))
+def test_masks_and_budgets_are_those_of_brute_force(make, pattern, seed):
+    vocabulary = without_markers(make())
+    node = parse_fullmatch(pattern)
+    assume(node != NOTHING)
+    state, moves, needed = oracle(node, vocabulary)
+    backend = AutomatonBackend(vocabulary)
+    if state not in needed:
+        with pytest.raises(UnwritableConstraint, match="no text of"):
+            backend.compile(Regex(pattern))
+        return
+    matcher = backend.compile(Regex(pattern)).matcher()
+    rng = random.Random(seed)
+    for _ in range(8):
+        expected = {token_id for token_id, after in moves[state].items() if after in needed}
+        stops = set(vocabulary.stop_token_ids) if needed[state] == 1 else set()
+        assert set(draw.allowed(matcher)) == expected | stops, "a mask, or a dead end"
+        assert expected or stops
+        assert matcher._engine.min_tokens_to_finish() == needed[state]
+        if not expected:
+            return
+        token_id = rng.choice(sorted(expected))
+        assert matcher.accept_token(token_id)
+        state = moves[state][token_id]
+
+
+@given(words.filter(any))
+def test_the_texts_of_a_choice(options):
+    matcher = AutomatonBackend(draw.single_bytes()).compile(Choice(options)).matcher()
+    for text in {*options, *TEXTS[:60]}:
+        matcher.reset()
+        taken = all(map(matcher.accept_token, text.encode()))
+        assert (taken and matcher.is_completed()) == (text in options)
+        assert taken == any(option.encode().startswith(text.encode()) for option in options)

@@ -1,0 +1,105 @@
+"""One lowering, two executors: the automaton and llguidance's grammar of a schema allow the same bytes everywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.common import data_folder
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.constraints import JsonSchema
+from hf_guided.errors import CompileLimitExceeded, ConstraintError
+from tests.property import strategies as draw
+from tests.property.schema_examples import DRAFTS, Writer
+from tests.toy import all_bytes
+
+STEPS = 80
+CLOSING = frozenset(b'"}],:')  # so that texts come to an end
+BACKENDS = AutomatonBackend(all_bytes()), LLGuidanceBackend(all_bytes())
+
+
+def compare(schema: Any, random: Random, whitespace: str, steps: int = STEPS) -> bool | None:
+    """Walk both; None where one of them does not take the schema, else whether there was anything to compare."""
+    constraint = JsonSchema(schema, whitespace=whitespace)
+    try:
+        automaton, grammar = (backend.compile(constraint).matcher() for backend in BACKENDS)
+    except (ConstraintError, CompileLimitExceeded):
+        return None
+    text = bytearray()
+    for _ in range(steps):
+        allowed = draw.allowed(automaton)
+        assert allowed == draw.allowed(grammar), f"{json.dumps(schema)} behind {bytes(text)!r}"
+        assert automaton.is_completed() == grammar.is_completed(), bytes(text)
+        [byte] = random.choices(allowed, [20 if chosen in CLOSING else 1 for chosen in allowed])
+        if byte in all_bytes().stop_token_ids:
+            break
+        assert automaton.accept_token(byte) and grammar.accept_token(byte)
+        text.append(byte)
+    return bool(text)
+
+
+@settings(max_examples=150)
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from(["flexible", "compact"]))
+def test_random_schemas(random: Random, draft: int, whitespace: str) -> None:
+    compare(Writer(random, draft).document(), random, whitespace)
+
+
+CLOSED = {
+    "record": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "maxLength": 8, "pattern": "^[^0-9]"},
+            "age": {"type": "integer", "minimum": 18, "maximum": 99},
+            "score": {"type": "number", "minimum": -0.5, "exclusiveMaximum": 12.25},
+            "tags": {"type": "array", "items": {"enum": ["a", "é", 1]}, "uniqueItems": True},
+            "when": {"format": "date", "type": "string"},
+        },
+        "required": ["age", "tags"],
+    },
+    "branches": {
+        "oneOf": [
+            {"type": "object", "properties": {"k": {"const": "x"}, "v": {"type": "null"}}, "required": ["k"]},
+            {"type": "object", "properties": {"k": {"const": "y"}, "w": {"type": "boolean"}}, "required": ["k"]},
+        ]
+    },
+    "counted": {
+        "type": "array",
+        "items": {"type": "integer", "minimum": 0, "maximum": 9},
+        "contains": {"const": 7},
+        "maxItems": 4,
+    },
+    "named": {
+        "type": "object",
+        "patternProperties": {"^a": {"type": "null"}},
+        "additionalProperties": False,
+        "maxProperties": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("whitespace", ["flexible", "compact"])
+@pytest.mark.parametrize("case", CLOSED)
+def test_schemas_that_are_regular(case: str, whitespace: str) -> None:
+    for seed in range(6):
+        assert compare(CLOSED[case], Random(seed), whitespace)
+
+
+def sample() -> Iterator[Any]:
+    with (data_folder() / "jsonschemabench" / "schemas.jsonl").open(encoding="utf-8") as lines:
+        yield from (json.loads(line)["schema"] for line in lines)
+
+
+@pytest.mark.skipif(
+    not (data_folder() / "jsonschemabench").is_dir(), reason="no jsonschemabench: set HF_GUIDED_DATA to its folder"
+)
+def test_real_schemas() -> None:
+    compared = [compare(schema, Random(i), "compact", 60) for i, schema in enumerate(islice(sample(), 0, None, 6))]
+    assert compared.count(True) >= len(compared) / 2

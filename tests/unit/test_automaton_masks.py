@@ -1,0 +1,204 @@
+"""Masks kept, shared and forgotten; the trie; counting tokens when there is no time for it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+from hf_guided.automaton.budget import NEVER, token_budget
+from hf_guided.automaton.limits import Clock, Limits
+from hf_guided.automaton.nfa import regex_dfa
+from hf_guided.automaton.reach import reach
+from hf_guided.automaton.token_masks import TokenMasks
+from hf_guided.automaton.token_trie import token_trie
+from hf_guided.automaton.token_walk import TokenWalk
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.constraints import Choice, JsonObject, JsonSchema, Regex
+from hf_guided.errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
+from hf_guided.regex import parse_fullmatch
+from hf_guided.vocabulary import Vocabulary
+from tests import toy, vocabularies
+from tests.property.strategies import allowed, single_bytes, tiny
+
+
+def masks_of(pattern: str, vocabulary: Vocabulary, **kwargs) -> tuple[TokenMasks, TokenWalk]:
+    walk = TokenWalk(regex_dfa(parse_fullmatch(pattern), Clock()), token_trie(vocabulary))
+    return TokenMasks(walk, reach(walk, Clock()).can_end, Clock(), **kwargs), walk
+
+
+def tried(walk: TokenWalk, state: int, vocabulary: Vocabulary) -> list[int]:
+    return [i for i, data in enumerate(vocabulary.token_bytes) if data and walk.dfa.advance(state, data)]
+
+
+def ids(words) -> list[int]:
+    return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).tolist()
+
+
+def test_states_far_from_the_end_share_one_mask():
+    masks, walk = masks_of("[a-z ]{1,1000}", tiny())
+    states = range(1, walk.dfa.states)
+    assert len({masks.of(state).tobytes() for state in states}) < 30
+    assert masks.walks < 30  # the longest token made of letters and spaces is short
+    for state in (1, 2, 500, 997, 998, 999, 1000, 1001):
+        assert ids(masks.of(state)) == tried(walk, state, tiny())
+
+
+@pytest.mark.parametrize("pattern", [r"[a-zé]{1,9}x", r"(\d{2,4}|[^\W\d]+ ?)*é?", "(Anna|Schmidt|東京){2}", "[^a]{3}"])
+def test_every_mask_of_every_state_is_what_trying_gives(pattern):
+    masks, walk = masks_of(pattern, tiny())
+    for state in range(1, walk.dfa.states):
+        assert ids(masks.of(state)) == tried(walk, state, tiny())
+
+
+def test_old_masks_are_forgotten_and_found_again():
+    size = 4 * len(tiny().text_words)
+    masks, walk = masks_of("abcdefghijk", tiny(), max_bytes=3 * size)
+    first = [masks.of(state).copy() for state in range(1, walk.dfa.states)]
+    assert masks.walks == len(first)
+    assert masks.nbytes >= 3 * size
+    masks.of(walk.dfa.states - 1)
+    assert masks.walks == len(first), "the last one is still there"
+    again = [masks.of(state) for state in range(1, walk.dfa.states)]
+    assert masks.walks == 2 * len(first) - (masks.of(walk.dfa.states - 1) is None)
+    assert all((a == b).all() for a, b in zip(first, again, strict=True))
+    assert masks._nbytes <= 3 * size
+    assert len(masks._kept) == len(masks._by_content) == 3
+
+
+def test_equal_masks_are_stored_once():
+    masks, walk = masks_of("(a|b[0-9]{2})x{40}", single_bytes())
+    kept = {id(masks.of(state)) for state in range(1, walk.dfa.states)}
+    assert len(kept) == len({masks.of(state).tobytes() for state in range(1, walk.dfa.states)}) == 4
+
+
+def test_a_mask_is_read_only():
+    masks, walk = masks_of("ab", tiny())
+    with pytest.raises(ValueError, match="read-only"):
+        masks.of(walk.dfa.start)[0] = 0
+
+
+def test_threads_find_the_same_masks():
+    masks, walk = masks_of(r"(\w{1,8} )*", tiny(), max_bytes=20 * len(tiny().text_words))
+    expected, _ = masks_of(r"(\w{1,8} )*", tiny())
+    wrong = []
+
+    def look(seed: int) -> None:
+        for state in np.random.default_rng(seed).integers(1, walk.dfa.states, 300).tolist():
+            if not (masks.of(state) == expected.of(state)).all():
+                wrong.append(state)
+
+    threads = [threading.Thread(target=look, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert masks._nbytes <= 20 * len(tiny().text_words)
+
+
+def test_the_trie_is_made_once_and_goes_with_its_vocabulary():
+    vocabulary = toy.letters("abc")
+    assert token_trie(vocabulary) is token_trie(vocabulary)
+    gone = weakref.ref(token_trie(vocabulary))
+    del vocabulary
+    gc.collect()
+    assert gone() is None
+
+
+def test_every_token_stands_in_the_trie():
+    tokens = token_trie(tiny())
+    trie = tokens.trie
+    for node, (begin, end) in enumerate(zip(tokens.token_start[:-1], tokens.token_start[1:], strict=True)):
+        data, here = b"", node
+        while here:
+            data, here = bytes([trie.byte[here]]) + data, int(trie.parent[here])
+        for token_id in tokens.token_ids[begin:end]:
+            assert tiny().token_bytes[token_id] == data
+    assert sorted(tokens.token_ids) == [i for i, data in enumerate(tiny().token_bytes) if data]
+
+
+def test_no_token_leads_where_this_vocabulary_cannot_end():
+    vocabulary = Vocabulary.from_tokenizer(vocabularies.tiny_unigram())  # no "{" and no byte of é
+    backend = AutomatonBackend(vocabulary)
+    matcher = backend.compile(Regex(r"[a-z]{3}\{|[0-9]{2}x?|naïve|é{3}")).matcher()
+    texts = {vocabulary.token_bytes[token_id] for token_id in allowed(matcher)}
+    assert b"a" not in texts, "behind a letter a brace would have to come"
+    assert {b"1", b"12"} & texts
+    assert any(text.startswith("é".encode()) for text in texts)
+    with pytest.raises(UnwritableConstraint, match="no text of"):
+        backend.compile(Regex(r"\{[a-z]*\}"))
+
+
+def test_counting_tokens_without_time_is_safe_but_not_exact():
+    walk = TokenWalk(regex_dfa(parse_fullmatch("(ab|ba|[a-d]b){8}[a-d]{3,9}x"), Clock()), token_trie(tiny()))
+    reached = reach(walk, Clock())
+    exact = token_budget(walk, reached, Clock())
+    assert exact.exact
+    clock = Clock()
+    hurried = token_budget(walk, reached, _Expired(clock))
+    assert not hurried.exact
+    assert (hurried.needed >= exact.needed).all()
+    for budget in (exact, hurried):
+        for state in range(1, walk.dfa.states):
+            needed = budget.needed[state]
+            if walk.dfa.accepting[state]:
+                assert needed == 1
+            else:  # some token really brings the end one closer
+                assert needed - 1 == budget.needed[walk.nodes(state)[1]].min() or budget is hurried
+                assert needed - 1 in budget.needed[walk.nodes(state)[1]]
+    assert exact.needed[0] == NEVER
+
+
+class _Expired(Clock):
+    """Time enough for what must be, and none for more."""
+
+    def __init__(self, clock: Clock):
+        super().__init__(clock.limits)
+
+    @property
+    def expired(self) -> bool:
+        return True
+
+    def check(self, states: int = 0, allowed: int | None = None) -> None:
+        pass
+
+
+def test_a_row_that_minds_its_budget_always_ends():
+    """From the stated minimum up, the cheapest allowed token keeps the promise."""
+    backend = AutomatonBackend(tiny())
+    matcher = backend.compile(Regex('{"name": "[a-z]{3,20}", "paid": (true|false)}')).matcher()
+    left = matcher._engine.min_tokens_to_finish()
+    while not matcher.is_completed():
+        for token_id in allowed(matcher):
+            assert matcher.accept_token(token_id)
+            if matcher._engine.min_tokens_to_finish() < left:
+                break
+            matcher.rollback(1)
+        left -= 1
+        assert matcher._engine.min_tokens_to_finish() == left
+    assert left == 1
+
+
+@pytest.mark.parametrize("constraint", [JsonSchema({"type": "integer"}), JsonObject()])
+def test_schemas_are_not_taken_yet(constraint):
+    backend = AutomatonBackend(tiny())
+    (loss,) = backend.losses(constraint)
+    assert "does not take JSON Schema yet" in loss.reason
+    with pytest.raises(UnsupportedConstraint):
+        backend.compile(constraint)
+
+
+def test_limits_belong_to_the_backend():
+    backend = AutomatonBackend(tiny(), Limits(max_states=10))
+    with pytest.raises(CompileLimitExceeded, match="grew past 10 states"):
+        backend.compile(Regex("[a-z]{1,20}"))
+    assert allowed(backend.compile(Choice(["ab", "a"])).matcher())
+
+
+def test_an_intersection_of_nothing_is_refused():
+    with pytest.raises(UnsupportedConstraint, match="matches nothing"):
+        AutomatonBackend(tiny()).compile(Regex("(?=a*b)(?!.*b)[ab]{3}"))
