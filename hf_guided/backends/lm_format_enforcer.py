@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from .lm_format_enforcer_json import UNESCAPED, WHITESPACE, StrictJson, Subset
 if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
 
+_THEIRS = ("interegular", "lmformatenforcer")
 COMPILE_SECONDS = 20.0  # it has no limit of its own, and `(a|b)*a(a|b){24}` has 2**25 states
 _FREE_TEXT = "json_freetext"  # first item of the key by which it says that nearly every token fits
 _FORCED_CHARACTERS = 256  # enough at a time; a forced loop would never end
@@ -241,8 +243,9 @@ def _deadline(seconds: float) -> Iterator[None]:
     end = time.monotonic() + seconds
     before = sys.getprofile()
 
-    def look(*_: Any) -> None:
-        if time.monotonic() > end:
+    def look(frame: FrameType, *_: Any) -> None:
+        # Only in the library's own code: raised in a callback of the garbage collector, it would be swallowed.
+        if time.monotonic() > end and str(frame.f_globals.get("__name__")).partition(".")[0] in _THEIRS:
             sys.setprofile(before)
             raise CompileLimitExceeded(
                 f"lm-format-enforcer did not finish in {seconds:.0f} s; make the constraint smaller, or use llguidance"
