@@ -24,7 +24,7 @@ def test_every_backend_and_constraint_takes_part():
         "llguidance": {"regex", "choice", "json_schema", "json_object", "grammar"},
         "xgrammar": {"regex", "choice", "json_schema", "json_object", "grammar", "structural_tag"},
         "lm_format_enforcer": {"regex", "choice", "json_schema", "json_object"},
-        "automaton": {"regex", "choice"},
+        "automaton": {"regex", "choice", "json_schema"},
     }
     assert taken == {(name, kind) for name, some in kinds.items() for kind in some}
 

@@ -183,13 +183,18 @@ def test_a_row_that_minds_its_budget_always_ends():
     assert left == 1
 
 
-@pytest.mark.parametrize("constraint", [JsonSchema({"type": "integer"}), JsonObject()])
-def test_schemas_are_not_taken_yet(constraint):
-    backend = AutomatonBackend(tiny())
-    (loss,) = backend.losses(constraint)
-    assert "does not take JSON Schema yet" in loss.reason
-    with pytest.raises(UnsupportedConstraint):
-        backend.compile(constraint)
+@pytest.mark.parametrize(
+    ("constraint", "pointer", "why"),
+    [
+        (JsonObject(), "", "anything may stand in it"),
+        (JsonSchema({"type": "array", "items": {}}), "", "any value may stand here"),
+        (JsonSchema({"properties": {"a": {}}, "type": "object"}), "", "any value may stand here"),
+        (JsonSchema({"items": {"$ref": "#"}, "type": "array"}), "/items", "the schema refers to itself"),
+    ],
+)
+def test_schemas_that_are_not_regular_are_losses(constraint, pointer, why):
+    (loss,) = AutomatonBackend(tiny()).losses(constraint)
+    assert (loss.pointer, loss.reason) == (pointer, why)
 
 
 def test_limits_belong_to_the_backend():
