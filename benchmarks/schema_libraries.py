@@ -91,10 +91,12 @@ class HFGuided(SchemaLibrary):
         return self.again()
 
     def again(self) -> Walk:
-        return _OurWalk(self._compiled.matcher(), self.bitmask)
+        return _MatcherWalk(self._compiled.matcher(), self.bitmask)
 
 
-class _OurWalk(Walk):
+class _MatcherWalk(Walk):
+    """Ours and xgrammar's have the same names."""
+
     def __init__(self, matcher: Any, bitmask: Tensor):
         self._matcher, self.bitmask = matcher, bitmask
 
@@ -217,21 +219,7 @@ class XGrammar(SchemaLibrary):
 
     def again(self) -> Walk:
         matcher = self._lib.GrammarMatcher(self._compiled, terminate_without_stop_token=False)
-        return _XGrammarWalk(matcher, self.bitmask)
-
-
-class _XGrammarWalk(Walk):
-    def __init__(self, matcher: Any, bitmask: Tensor):
-        self._matcher, self.bitmask = matcher, bitmask
-
-    def fill(self) -> None:
-        self._matcher.fill_next_token_bitmask(self.bitmask)
-
-    def accept(self, token_id: int) -> bool:
-        return bool(self._matcher.accept_token(token_id))
-
-    def is_completed(self) -> bool:
-        return bool(self._matcher.is_completed())
+        return _MatcherWalk(matcher, self.bitmask)
 
 
 SCHEMA_LIBRARIES = {one.name: one for one in (HFGuided, LLGuidance, LLGuidanceLenient, XGrammar)}
