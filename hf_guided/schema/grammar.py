@@ -73,7 +73,10 @@ def contents(n: Normalizer, *, closed: bool) -> dict[Position, Content]:
                     todo.extend(entry.value for entry in reversed(edge.entries))
     alive = _alive(found)
     if n.root not in alive and n.root != ANY:
-        raise InvalidConstraint("the JSON Schema contradicts itself: no value satisfies it")
+        raise InvalidConstraint(
+            "the JSON Schema contradicts itself: no value satisfies it; look for types, bounds, constants or required "
+            "names that rule each other out"
+        )
     for position, content in found.items():
         if position in alive:
             content.arrays = _all_pruned(content.arrays, alive)
