@@ -1,8 +1,8 @@
 """Compiles on a few threads, once per constraint, and remembers what came out: grammar or error.
 
-- A key is (``constraint.key``, backend asked for). Per key at most one compile runs; whoever asks meanwhile waits for
-  the same one. Every caller gets a future of its own, so cancelling it takes nothing from the others; a compile that
-  all its callers cancelled before it began is left out.
+- A key is (``constraint.key``, backend asked for, whether to keep budgets). Per key at most one compile runs; whoever
+  asks meanwhile waits for the same one. Every caller gets a future of its own, so cancelling it takes nothing from the
+  others; a compile that all its callers cancelled before it began is left out.
 - What compiled is kept in a cache bounded in bytes. What failed because of the constraint is raised again at once;
   what may go well next time (a package not installed, no memory, our bugs) is tried again.
 - Threads are started when there is work and hold no reference to an idle compiler: when the last reference to it goes
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .vocabulary import Vocabulary
 from .writable import check_writable
 
-Key = tuple[str, str]
+Key = tuple[str, str, bool]
 _REPLAYED = (ConstraintError, CompileLimitExceeded)  # the constraint's fault, so it will be next time
 T = TypeVar("T")
 
@@ -108,23 +108,26 @@ class Compiler:
         self._start_anew()
         _live.add(self)
 
-    def submit(self, constraint: Constraint, backend: str = AUTO) -> Future[CompiledConstraint]:
+    def submit(
+        self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False
+    ) -> Future[CompiledConstraint]:
         """Compile in the background.
 
         Args:
             constraint: what to compile; with the same key it may be another's grammar that comes back, so
                 parse texts with your own.
             backend: "auto", or the name of a backend.
+            budget: whether texts have to close within a number of tokens.
 
         Returns:
             The caller's own future. It raises InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or
             CompileLimitExceeded; the last also when ``result()`` has waited for ``timeout_s``.
         """
-        return self._ask(constraint, backend, lambda compilation: compilation.compiled)
+        return self._ask(constraint, backend, budget, lambda compilation: compilation.compiled)
 
-    def compile(self, constraint: Constraint, backend: str = AUTO) -> CompiledConstraint:
+    def compile(self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False) -> CompiledConstraint:
         """Compile and wait; see ``submit``."""
-        return self.submit(constraint, backend).result()
+        return self.submit(constraint, backend, budget=budget).result()
 
     def audit(self, constraint: Constraint, backend: str = AUTO) -> Audit:
         """What becomes of every keyword. Compiles too, so that the report and the compiler cannot disagree.
@@ -138,7 +141,7 @@ class Compiler:
         """
         constraint.check()
         try:
-            found = self._ask(constraint, backend, lambda compilation: compilation.route).result()
+            found = self._ask(constraint, backend, False, lambda compilation: compilation.route).result()
         except UnsupportedConstraint as error:
             return audit(constraint, None, str(error).partition("\n")[0], error.losses)
         except CompileLimitExceeded as error:
@@ -157,8 +160,8 @@ class Compiler:
                 compile_ms=self._compile_s * 1e3,
             )
 
-    def _ask(self, constraint: Constraint, backend: str, pick: Callable[[Compilation], T]) -> Future[T]:
-        key = constraint.key, backend
+    def _ask(self, constraint: Constraint, backend: str, budget: bool, pick: Callable[[Compilation], T]) -> Future[T]:
+        key = constraint.key, backend, budget
         waiter = _Waiter(pick, self.options.timeout_s)
         with self._lock:
             found = self._cache.get(key)
@@ -193,7 +196,7 @@ class Compiler:
         compilation, failure = None, None
         began = time.perf_counter()
         try:
-            compilation = self._compile(job.constraint, key[1])
+            compilation = self._compile(job.constraint, *key[1:])
         except BaseException as error:  # whatever it is belongs to the callers; the thread goes on
             failure = error
         seconds = time.perf_counter() - began
@@ -212,14 +215,14 @@ class Compiler:
             elif failure is not None:
                 waiter.fail(failure)
 
-    def _compile(self, constraint: Constraint, backend: str) -> Compilation:
+    def _compile(self, constraint: Constraint, backend: str, budget: bool) -> Compilation:
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same language, in a kind that backends know
         refused: dict[str, tuple[Loss, ...]] = {}
         limit: CompileLimitExceeded | None = None
         while True:
             try:
-                chosen = route(constraint, backend, self._backends, refused)
+                chosen = route(constraint, backend, self._backends, refused, budget)
             except UnsupportedConstraint as error:
                 if limit is None:
                     raise
@@ -237,6 +240,8 @@ class Compiler:
                 refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
             else:
                 check_writable(compiled, partial(registry.create, chosen.backend))
+                if budget:
+                    compiled.matcher().min_tokens_to_finish()  # found here, and not while a model waits
                 return Compilation(compiled, chosen)
 
     def _warn(self, constraint: Constraint, chosen: Route) -> None:

@@ -1,7 +1,8 @@
 """Which backend takes a constraint, and why.
 
 "auto" takes the first backend that loses nothing: llguidance, because it is ready at once, then xgrammar for what
-llguidance refuses. Tags are xgrammar's own kind, so there it goes first.
+llguidance refuses. Tags are xgrammar's own kind, so there it goes first. Where a text has to close within a number of
+tokens the automaton goes first of all: it alone knows the shortest way from everywhere.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ class Route:
     losses: tuple[Loss, ...] = ()
 
 
-def candidates(constraint: Constraint, backend: str) -> tuple[str, ...]:
+def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tuple[str, ...]:
     """The names to look at, in order."""
     if backend != AUTO:
         return (backend,)
     if isinstance(constraint, StructuralTag):
         return ("xgrammar", "llguidance")
+    if budget:
+        return ("automaton", "llguidance", "xgrammar")
     return ("llguidance", "xgrammar")
 
 
@@ -47,6 +50,7 @@ def route(
     backend: str,
     backends: Mapping[str, Backend],
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
+    budget: bool = False,
 ) -> Route:
     """Choose.
 
@@ -55,6 +59,7 @@ def route(
         backend: "auto", or the name of a backend.
         backends: by name; only the ones looked at are asked for, so they may be made on demand.
         refused: backends that said no only when compiling, with the reason; they are not chosen again.
+        budget: whether its texts have to close within a number of tokens.
 
     Raises:
         UnsupportedConstraint: every candidate loses something; its losses name the backend and the JSON pointer.
@@ -64,7 +69,7 @@ def route(
     considered: list[tuple[str, tuple[Loss, ...]]] = []
     usable: list[tuple[str, tuple[Loss, ...]]] = []
     missing: BackendUnavailable | None = None
-    for name in candidates(constraint, backend):
+    for name in candidates(constraint, backend, budget):
         if refused and name in refused:
             considered.append((name, refused[name]))
             continue

@@ -27,6 +27,7 @@ class Adapter(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]  # what the library calls itself
+    keeps_budget: ClassVar[bool] = False  # whether its engines are ``BudgetedEngine``
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -64,6 +65,7 @@ class Adapter(ABC):
             nbytes=nbytes,
             compile_seconds=time.perf_counter() - began,
             losses=losses,
+            keeps_budget=self.keeps_budget,
         )
 
     def _prepared(self, constraint: Constraint) -> tuple[Build, tuple[Loss, ...]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from ..automaton.budget import NEVER, TokenBudget, token_budget
+from ..automaton.budget_masks import BudgetMasks
 from ..automaton.byte_dfa import ByteDfa
 from ..automaton.limits import Clock, Limits
 from ..automaton.nfa import NfaBuilder, regex_dfa
@@ -45,6 +46,7 @@ class AutomatonBackend(Adapter):
     """
 
     name = title = "automaton"
+    keeps_budget = True
 
     def __init__(self, vocabulary: Vocabulary, limits: Limits | None = None):
         super().__init__(vocabulary)
@@ -106,7 +108,7 @@ class Language:
         self.accepting = walk.dfa.accepting.tolist()
         self.forced = walk.dfa.forced.tolist()
         self._limits = clock.limits
-        self._budget: TokenBudget | None = None
+        self._budget: tuple[TokenBudget, BudgetMasks] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -120,11 +122,12 @@ class Language:
         return found if self.can_end[found] else 0
 
     @property
-    def budget(self) -> TokenBudget:
-        """Tokens to the end from every state; counted when first asked for."""
+    def budget(self) -> tuple[TokenBudget, BudgetMasks]:
+        """Tokens to the end from every state, and masks that heed them; counted when first asked for."""
         with self._lock:
             if self._budget is None:
-                self._budget = token_budget(self.walk, self._reach, Clock(self._limits))
+                budget = token_budget(self.walk, self._reach, Clock(self._limits))
+                self._budget = budget, BudgetMasks(self.walk, self.masks, budget)
             return self._budget
 
 
@@ -169,6 +172,11 @@ class AutomatonEngine:
         words = self._language.masks.of(self._states[-1])
         bitmask[row].numpy()[: len(words)] = words
 
+    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
+        """See ``BudgetedEngine.fill_within``."""
+        words = self._language.budget[1].of(self._states[-1], tokens_left)
+        bitmask[row].numpy()[: len(words)] = words
+
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``."""
         return bool(self._language.accepting[self._states[-1]])
@@ -182,7 +190,7 @@ class AutomatonEngine:
         return bytes(found)
 
     def min_tokens_to_finish(self) -> int:
-        """How many tokens, the stop token counted, are enough to finish; the least there is where time allowed."""
-        needed = int(self._language.budget.needed[self._states[-1]])
+        """See ``BudgetedEngine.min_tokens_to_finish``; the least there is, where time allowed to find it."""
+        needed = int(self._language.budget[0].needed[self._states[-1]])
         assert needed < NEVER, "a state that no token may lead to"
         return needed

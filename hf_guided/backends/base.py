@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
@@ -67,6 +67,21 @@ class Engine(Protocol):
         ...
 
 
+class BudgetedEngine(Engine, Protocol):
+    """An engine that knows the way to the end, and so can close its text before a number of tokens is used up."""
+
+    def min_tokens_to_finish(self) -> int:
+        """How many tokens, a stop token counted, are enough to finish from here."""
+        ...
+
+    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
+        """As ``fill``, without the tokens behind which the text could not be finished in what is then left.
+
+        From where ``tokens_left`` is not enough in any case, as ``fill``.
+        """
+        ...
+
+
 @runtime_checkable
 class Backend(Protocol):
     """A grammar library, bound to a vocabulary. Built by the registry; compiles on any thread."""
@@ -101,6 +116,7 @@ class CompiledConstraint:
         nbytes: approximate memory held, in bytes, for the cache's bound.
         compile_seconds: time spent compiling.
         losses: what is not enforced (only with ``on_unsupported`` "warn" or "validate").
+        keeps_budget: whether its engines are ``BudgetedEngine``.
     """
 
     constraint: Constraint
@@ -110,6 +126,7 @@ class CompiledConstraint:
     nbytes: int
     compile_seconds: float = 0.0
     losses: tuple[Loss, ...] = ()
+    keeps_budget: bool = False
 
     def matcher(self, stop_token_ids: Sequence[int] | None = None) -> Matcher:
         """A matcher at the start of the grammar.
@@ -211,12 +228,15 @@ class Matcher:
         self._engine = self.compiled.new_engine()
         self._accepted, self._stops = 0, 0
 
-    def fill_next_token_bitmask(self, bitmask: Tensor, row: int = 0) -> bool:
+    def fill_next_token_bitmask(self, bitmask: Tensor, row: int = 0, *, tokens_left: int | None = None) -> bool:
         """Write which tokens may come next.
 
         Args:
             bitmask: (rows, >= ceil(padded vocab / 32)) int32 on CPU, contiguous; row ``row`` is overwritten.
             row: which row.
+            tokens_left: tokens that may still come, the next and the stop token counted: those behind which the text
+                could not be finished are forbidden. Without effect where ``min_tokens_to_finish`` is None, or more
+                than is left.
 
         Returns:
             True: the row forbids something and has to be applied. (A row that forbids nothing has no matcher.)
@@ -226,13 +246,26 @@ class Matcher:
         if self._stops:
             words[:] = 0
         else:
-            self._engine.fill(bitmask, row)
+            if tokens_left is not None and self.compiled.keeps_budget:
+                self._budgeted.fill_within(bitmask, row, tokens_left)
+            else:
+                self._engine.fill(bitmask, row)
             covered = len(self._text_words)
             words[:covered] &= self._text_words
             words[covered:] = 0
         if self.is_completed():
             words[: len(self._stop_words)] |= self._stop_words
         return True
+
+    def min_tokens_to_finish(self) -> int | None:
+        """How many tokens, the stop token counted, are enough to finish; None if this engine cannot tell."""
+        if self._stops:
+            return 0
+        return self._budgeted.min_tokens_to_finish() if self.compiled.keeps_budget else None
+
+    @property
+    def _budgeted(self) -> BudgetedEngine:
+        return cast(BudgetedEngine, self._engine)
 
     def jump_forward_bytes(self) -> bytes:
         """Bytes the grammar leaves no choice about; empty where the text may stop or has stopped."""

@@ -138,8 +138,7 @@ def test_counting_tokens_without_time_is_safe_but_not_exact():
     reached = reach(walk, Clock())
     exact = token_budget(walk, reached, Clock())
     assert exact.exact
-    clock = Clock()
-    hurried = token_budget(walk, reached, _Expired(clock))
+    hurried = token_budget(walk, reached, Clock(), walk_seconds=0)
     assert not hurried.exact
     assert (hurried.needed >= exact.needed).all()
     for budget in (exact, hurried):
@@ -151,20 +150,6 @@ def test_counting_tokens_without_time_is_safe_but_not_exact():
                 assert needed - 1 == budget.needed[walk.nodes(state)[1]].min() or budget is hurried
                 assert needed - 1 in budget.needed[walk.nodes(state)[1]]
     assert exact.needed[0] == NEVER
-
-
-class _Expired(Clock):
-    """Time enough for what must be, and none for more."""
-
-    def __init__(self, clock: Clock):
-        super().__init__(clock.limits)
-
-    @property
-    def expired(self) -> bool:
-        return True
-
-    def check(self, states: int = 0, allowed: int | None = None) -> None:
-        pass
 
 
 def test_a_row_that_minds_its_budget_always_ends():
