@@ -97,6 +97,22 @@ class Guide:
         """
         return self.submit(constraint, backend, budget=budget).result()
 
+    def warm_up(self, constraints: Sequence[Any], backend: str = "auto") -> None:
+        """Compile ahead, and wait until the engines stand that will serve: the first request then finds them.
+
+        Args:
+            constraints: constraints, or plain forms of them.
+            backend: "auto", or the name of a backend.
+
+        Raises:
+            ConstraintError, BackendError: as ``compile``, for the first one that cannot be had.
+        """
+        asked = [_required(one) for one in constraints]
+        for one in asked:
+            self._compiler.submit(one, backend)
+        for one in asked:
+            self._compiler.settle(one, backend)
+
     def logits_processor(
         self,
         constraint: Any,

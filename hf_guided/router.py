@@ -15,6 +15,7 @@ from .constraints import Constraint, StructuralTag
 from .errors import BackendUnavailable, Loss, UnsupportedConstraint
 
 AUTO = "auto"
+NATIVE = "automaton"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
     if isinstance(constraint, StructuralTag):
         return ("xgrammar", "llguidance")
     if budget:
-        return ("automaton", "llguidance", "xgrammar")
+        return (NATIVE, "llguidance", "xgrammar")
     return ("llguidance", "xgrammar")
 
 
