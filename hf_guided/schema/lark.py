@@ -53,7 +53,12 @@ class _Writer:
         lines = [f"start: {start}", *self._lines]
         lines += [f"{name}: {to_lark(sign)}" for name, sign in zip(_SIGNS, self._layout, strict=True)]
         if self._any_is_used:
-            lines += _ANY_VALUE
+            lines += [
+                f"any: {self._terminal(_ANY_SCALAR)} | any_object | any_array",
+                'any_object: LBRACE "}" | LBRACE any_member (COMMA any_member)* RBRACE',
+                f"any_member: {self._terminal(_ANY_STRING)} COLON any",
+                'any_array: LBRACK "]" | LBRACK any (COMMA any)* RBRACK',
+            ]
         lines += [f"{name}: {expression}" for expression, name in self._terminals.items()]
         return "\n".join(lines)
 
@@ -196,11 +201,5 @@ def _is_optional(track: Track, state: int) -> bool:
 
 
 _SIGNS = ("LBRACE", "RBRACE", "LBRACK", "RBRACK", "COMMA", "COLON")
-_ANY_VALUE = [
-    "any: ANY_SCALAR | any_object | any_array",
-    'any_object: LBRACE "}" | LBRACE any_member (COMMA any_member)* RBRACE',
-    "any_member: ANY_STRING COLON any",
-    'any_array: LBRACK "]" | LBRACK any (COMMA any)* RBRACK',
-    f"ANY_STRING: {scalars((StringClause(),))[0]}",
-    f"ANY_SCALAR: {scalars((NullClause(), BooleanClause(), NumberClause(), StringClause()))[0]}",
-]
+_ANY_STRING = scalars((StringClause(),))[0]
+_ANY_SCALAR = scalars((NullClause(), BooleanClause(), NumberClause(), StringClause()))[0]
