@@ -49,6 +49,7 @@ class TokenMasks:
         self._by_content: dict[bytes, tuple[Words, int]] = {}  # and how many groups have it
         self._nbytes = 0
         self._lock = threading.Lock()
+        self._is_filling = False  # half of the bytes are taken
         self.walks = 0
 
     @property
@@ -59,12 +60,14 @@ class TokenMasks:
     def of(self, state: int) -> Words:
         """(words,) int32, read-only: the tokens that may come in this state; stop tokens are 0."""
         group = self._group[state]
-        with self._lock:
-            words = self._kept.get(group)
-            if words is not None:
-                self._kept.move_to_end(group)
-                return words
-        return self._keep(group, self._walked(state))
+        words = self._kept.get(group)
+        if words is None:
+            return self._keep(group, self._walked(state))
+        if self._is_filling:  # only then does it matter which one was used last
+            with self._lock:
+                if group in self._kept:
+                    self._kept.move_to_end(group)
+        return words
 
     def _walked(self, state: int) -> Words:
         nodes, states = self._walk.nodes(state)
@@ -88,6 +91,7 @@ class TokenMasks:
             self._by_content[content] = words, count + 1
             self._nbytes += 0 if count else words.nbytes
             self._kept[group] = words
+            self._is_filling = self._nbytes > self._max_bytes // 2
             while self._nbytes > self._max_bytes and len(self._kept) > 1:
                 self._forget(*self._kept.popitem(last=False))
             return words

@@ -28,6 +28,7 @@ class Adapter(ABC):
     name: ClassVar[str]
     title: ClassVar[str]  # what the library calls itself
     keeps_budget: ClassVar[bool] = False  # whether its engines are ``BudgetedEngine``
+    keeps_masks: ClassVar[bool] = False  # whether they are ``MaskedEngine``
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -66,6 +67,7 @@ class Adapter(ABC):
             compile_seconds=time.perf_counter() - began,
             losses=losses,
             keeps_budget=self.keeps_budget,
+            keeps_masks=self.keeps_masks,
         )
 
     def _prepared(self, constraint: Constraint) -> tuple[Build, tuple[Loss, ...]]:

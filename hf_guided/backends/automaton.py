@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..automaton.budget import NEVER, TokenBudget, token_budget
@@ -46,7 +48,7 @@ class AutomatonBackend(Adapter):
     """
 
     name = title = "automaton"
-    keeps_budget = True
+    keeps_budget = keeps_masks = True
 
     def __init__(self, vocabulary: Vocabulary, limits: Limits | None = None):
         super().__init__(vocabulary)
@@ -167,14 +169,22 @@ class AutomatonEngine:
         """See ``Engine.fork``."""
         return AutomatonEngine(self._language, self._states.copy())
 
+    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+        """See ``MaskedEngine.mask``."""
+        if tokens_left is None:
+            return self._language.masks.of(self._states[-1])
+        return self._language.budget[1].of(self._states[-1], tokens_left)
+
     def fill(self, bitmask: Tensor, row: int) -> None:
         """See ``Engine.fill``."""
-        words = self._language.masks.of(self._states[-1])
-        bitmask[row].numpy()[: len(words)] = words
+        self._write(self.mask(), bitmask, row)
 
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
         """See ``BudgetedEngine.fill_within``."""
-        words = self._language.budget[1].of(self._states[-1], tokens_left)
+        self._write(self.mask(tokens_left), bitmask, row)
+
+    @staticmethod
+    def _write(words: NDArray[np.int32], bitmask: Tensor, row: int) -> None:
         bitmask[row].numpy()[: len(words)] = words
 
     def is_completed(self) -> bool:

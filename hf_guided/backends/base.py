@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..bitmask import check_width
@@ -82,6 +84,14 @@ class BudgetedEngine(Engine, Protocol):
         ...
 
 
+class MaskedEngine(BudgetedEngine, Protocol):
+    """An engine that has its masks ready, so that filling a row is copying one."""
+
+    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+        """(words,) read-only: what ``fill``, or with ``tokens_left`` ``fill_within``, writes; only text tokens."""
+        ...
+
+
 @runtime_checkable
 class Backend(Protocol):
     """A grammar library, bound to a vocabulary. Built by the registry; compiles on any thread."""
@@ -117,6 +127,7 @@ class CompiledConstraint:
         compile_seconds: time spent compiling.
         losses: what is not enforced (only with ``on_unsupported`` "warn" or "validate").
         keeps_budget: whether its engines are ``BudgetedEngine``.
+        keeps_masks: whether they are ``MaskedEngine``.
     """
 
     constraint: Constraint
@@ -127,6 +138,7 @@ class CompiledConstraint:
     compile_seconds: float = 0.0
     losses: tuple[Loss, ...] = ()
     keeps_budget: bool = False
+    keeps_masks: bool = False
 
     def matcher(self, stop_token_ids: Sequence[int] | None = None) -> Matcher:
         """A matcher at the start of the grammar.
@@ -134,21 +146,37 @@ class CompiledConstraint:
         Args:
             stop_token_ids: tokens that end the row; None means the vocabulary's.
         """
-        return Matcher(self, self.vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids))
+        ends = self.vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
+        return Matcher(self, _Tokens(self.vocabulary, ends), self.new_engine())
+
+
+class _Tokens:
+    """Which tokens are text and which end it; the same for a matcher and its forks.
+
+    Stop tokens count as text nowhere: not even a line break, if somebody made it one.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, stop_token_ids: tuple[int, ...]):
+        self.vocabulary = vocabulary
+        self.stop_token_ids = stop_token_ids
+        self.stop_words = vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
+        self.text_words = vocabulary.text_words & ~self.stop_words
+        self.stops_are_text = bool((vocabulary.text_words & self.stop_words).any())
 
 
 class Matcher:
-    """One row's position in the grammar, ending included."""
+    """One row's position in the grammar, ending included. Made by ``CompiledConstraint.matcher`` and ``fork``."""
 
-    def __init__(self, compiled: CompiledConstraint, stop_token_ids: tuple[int, ...], engine: Engine | None = None):
+    def __init__(self, compiled: CompiledConstraint, tokens: _Tokens, engine: Engine):
         self.compiled = compiled
-        self.stop_token_ids = stop_token_ids
-        self._engine = compiled.new_engine() if engine is None else engine
-        self._stop_words = compiled.vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
-        # Stop tokens count as text nowhere: not even "\n", if somebody made it one.
-        self._text_words = compiled.vocabulary.text_words & ~self._stop_words
+        self.stop_token_ids = tokens.stop_token_ids
+        self._tokens = tokens
+        self._engine = engine
+        self._copies_masks = compiled.keeps_masks and not tokens.stops_are_text
         self._accepted = 0  # text tokens the engine has taken
         self._stops = 0  # stop tokens after them
+        self._bitmask: Tensor | None = None  # the one filled last, and what it looks like to numpy
+        self._lines: NDArray[np.int32] = np.empty((0, 0), np.int32)
 
     @property
     def num_accepted(self) -> int:
@@ -219,7 +247,7 @@ class Matcher:
 
     def fork(self) -> Matcher:
         """An independent matcher at the same position, history included."""
-        twin = Matcher(self.compiled, self.stop_token_ids, self._engine.fork())
+        twin = Matcher(self.compiled, self._tokens, self._engine.fork())
         twin._accepted, twin._stops = self._accepted, self._stops
         return twin
 
@@ -241,20 +269,26 @@ class Matcher:
         Returns:
             True: the row forbids something and has to be applied. (A row that forbids nothing has no matcher.)
         """
-        check_width(bitmask, self.compiled.vocabulary.padded_size)
-        words = bitmask[row].numpy()
+        if bitmask is not self._bitmask:  # a microsecond or two, in calls that may take no more
+            check_width(bitmask, self.compiled.vocabulary.padded_size)
+            self._bitmask, self._lines = bitmask, bitmask.numpy()
+        words, tokens = self._lines[row], self._tokens
+        covered = len(tokens.text_words)
         if self._stops:
             words[:] = 0
+        elif self._copies_masks:
+            words[:covered] = cast(MaskedEngine, self._engine).mask(tokens_left)
+            if covered < len(words):
+                words[covered:] = 0
         else:
             if tokens_left is not None and self.compiled.keeps_budget:
                 self._budgeted.fill_within(bitmask, row, tokens_left)
             else:
                 self._engine.fill(bitmask, row)
-            covered = len(self._text_words)
-            words[:covered] &= self._text_words
+            words[:covered] &= tokens.text_words
             words[covered:] = 0
         if self.is_completed():
-            words[: len(self._stop_words)] |= self._stop_words
+            words[:covered] |= tokens.stop_words
         return True
 
     def min_tokens_to_finish(self) -> int | None:
