@@ -213,7 +213,7 @@ REMOVALS = [
     Removal(
         "padded logits: columns behind the vocabulary are forbidden",
         "backends/base.py",
-        "            words[:covered] &= self._text_words\n            words[covered:] = 0\n",
+        "            words[:covered] &= tokens.text_words\n            words[covered:] = 0\n",
         "",
         "tests/unit/test_backends_base.py",
     ),
