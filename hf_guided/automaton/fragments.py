@@ -49,7 +49,18 @@ class Fragment:
         nullable: whether the empty string is in it.
     """
 
-    __slots__ = ("_inside", "_ways", "bounds", "end_bytes", "ends", "first", "first_bytes", "nullable", "states", "table")
+    __slots__ = (
+        "_inside",
+        "_ways",
+        "bounds",
+        "end_bytes",
+        "ends",
+        "first",
+        "first_bytes",
+        "nullable",
+        "states",
+        "table",
+    )
 
     def __init__(
         self,
@@ -83,7 +94,8 @@ class Fragment:
         """
         found = self._inside.get((state, through_ends))
         if found is None:
-            seen, states, borders = {state}, [state], []
+            seen, states = {state}, [state]
+            borders: list[int] = []
             for one in states:  # grows meanwhile
                 for target in dict.fromkeys(self.table[one].tolist()):
                     if target and target not in seen:
@@ -138,7 +150,10 @@ def from_steps(states: int, steps: Iterable[tuple[int, int, int, int]]) -> Fragm
     bounds = np.unique(np.concatenate((ways[:, 1], ways[:, 2] + 1, [0, 256])))
     table = np.zeros((states, len(bounds) - 1), np.int32)
     for source, low, high, target in zip(
-        *(column.tolist() for column in (ways[:, 0], *np.searchsorted(bounds, (ways[:, 1], ways[:, 2] + 1)), ways[:, 3])),
+        *(
+            column.tolist()
+            for column in (ways[:, 0], *np.searchsorted(bounds, (ways[:, 1], ways[:, 2] + 1)), ways[:, 3])
+        ),
         strict=True,
     ):
         table[source, low:high] = target

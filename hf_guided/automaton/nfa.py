@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from decimal import Decimal
 from functools import lru_cache
 
 from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat
 from .byte_dfa import ByteDfa, complement, difference, intersection
 from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
 from .limits import NFA_STATES, Clock
+from .remainders import multiples_dfa
 from .subsets import Nfa, Piece, determinize
 from .words import words_dfa
 
@@ -76,6 +78,13 @@ class NfaBuilder:
         end = self.state()
         self.add(node, start, end)
         return end
+
+    def add_multiples(self, node: Node, factors: Iterable[Decimal], start: int, end: int) -> None:
+        """Add, of the numbers without an exponent in a language, those that are multiples of each factor."""
+        dfa = regex_dfa(node, self._clock)
+        for factor in factors:
+            dfa = intersection(dfa, multiples_dfa(factor, self._clock), self._clock)
+        self._put(from_dfa(dfa), start, end)
 
     def words(self, words: Iterable[bytes], start: int) -> int:
         """Add a finite set of byte strings behind a state; common beginnings and ends are stored once.

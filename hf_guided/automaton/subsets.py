@@ -255,9 +255,8 @@ class _Subsets:
         by_hand[:, 0] %= total
         spelled = np.frombuffer(b"".join(data[1:] for data, _ in literals), np.uint8).astype(np.int64)
         # Bytes between two bounds go the same ways everywhere.
-        inside = {fragment: fragment.bounds for fragment, _ in copies}
-        edges = by_hand[:, 1], by_hand[:, 2] + 1, spelled, spelled + 1, *inside.values(), [0, 256]
-        bounds = np.unique(np.concatenate(edges))
+        bytewise = [by_hand[:, 1], by_hand[:, 2] + 1, spelled, spelled + 1, np.array([0, 256])]
+        bounds: Ints = np.unique(np.concatenate((*bytewise, *{id(one): one.bounds for one, _ in copies}.values())))
         table = np.zeros((total, len(bounds) - 1), np.int32)
         accepting = np.zeros(total, np.bool_)
         accepting[[state for state, subset in self._todo if self._end in subset]] = True
@@ -318,7 +317,8 @@ def _write_copies(
     """The rows of copies of a piece; a state that may be an end goes on with what comes behind the piece too.
 
     Args:
-        table, accepting: written.
+        table: (states, segments), written.
+        accepting: (states,), written.
         inner: (states inside, segments), the ways inside the piece.
         ends: states inside that may be ends.
         ids: (copies, states inside), 0 where a state is not reached.

@@ -25,7 +25,7 @@ from ..automaton.words import words_dfa
 from ..constraints import Choice, Constraint, JsonSchema, Regex
 from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
-from ..schema.lower import NotRegular, lower
+from ..schema.lower import NotRegular, regular
 from ..schema.normalize import Normalizer
 from .adapter import Adapter, Build
 from .base import Engine
@@ -45,6 +45,7 @@ class AutomatonBackend(Adapter):
     """
 
     name = title = "automaton"
+    bounds_depth = True
 
     def __init__(self, vocabulary: Vocabulary, limits: Limits | None = None):
         super().__init__(vocabulary)
@@ -53,13 +54,17 @@ class AutomatonBackend(Adapter):
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
-        builder = NfaBuilder(Clock(self._limits))
         try:
-            start, end = lower(n, builder, whitespace=constraint.whitespace, closed=constraint.extra == "forbid")
+            schema = regular(n, closed=constraint.extra == "forbid", max_depth=constraint.max_depth)
         except NotRegular as error:
-            losses = [*n.losses, Loss(error.pointer, constraint.kind, error.reason)]
+            losses = [*n.losses, Loss(error.pointer, error.keyword or constraint.kind, error.reason)]
             raise UnsupportedConstraint("the automaton does not take this JSON Schema", losses) from None
-        return lambda: self._built(constraint, lambda clock: builder.dfa(start, end)), n.losses
+
+        def make(clock: Clock) -> ByteDfa:
+            builder = NfaBuilder(clock)
+            return builder.dfa(*schema.build(builder, whitespace=constraint.whitespace))
+
+        return lambda: self._built(constraint, make), n.losses
 
     def _text(self, constraint: Constraint) -> Build:
         if isinstance(constraint, Choice):
