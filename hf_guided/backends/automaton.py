@@ -107,7 +107,7 @@ class Language:
         self.walk, self.token_bytes = walk, vocabulary.token_bytes
         self._reach = reach(walk, clock)
         self.can_end = self._reach.can_end.tolist()
-        self.masks = TokenMasks(walk, self._reach.can_end, clock)
+        self.masks = TokenMasks(walk, self._reach.can_end, clock.limits)
         self.accepting = walk.dfa.accepting.tolist()
         self.forced = walk.dfa.forced.tolist()
         self._limits = clock.limits

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import NamedTuple, Protocol
 
 from ..errors import InvalidConstraint
-from ..regex import ANYTHING, Node, alt, concat, json_spelling
+from ..regex import ANYTHING, Node, alt, json_spelling
 from .grammar import Content, all_pruned, completable, contents, too_deep_is_a_limit
 from .layout import Layout, layout_of
 from .normalize import Normalizer
@@ -54,6 +54,10 @@ class Builder(Protocol):
 
     def add(self, node: Node, start: int, end: int) -> None:
         """The texts of a language between two states."""
+        ...
+
+    def regex(self, node: Node, start: int) -> int:
+        """The texts of a language behind a state; gives the state behind them."""
         ...
 
     def add_multiples(self, node: Node, factors: tuple[Decimal, ...], start: int, end: int) -> None:
@@ -277,7 +281,8 @@ class _Lowering:
             return
         named = isinstance(entry.name, str)
         name = constant_language(entry.name) if named else quoted(json_spelling(entry.name))
-        self._builder.add(concat(name, self._layout.colon), start, value)
+        # The colon on its own, for it is the same everywhere.
+        self._builder.add(self._layout.colon, self._builder.regex(name, start), value)
 
 
 class _Entries:

@@ -27,7 +27,7 @@ from tests.property.strategies import allowed, single_bytes, tiny
 
 def masks_of(pattern: str, vocabulary: Vocabulary, **kwargs) -> tuple[TokenMasks, TokenWalk]:
     walk = TokenWalk(regex_dfa(parse_fullmatch(pattern), Clock()), token_trie(vocabulary))
-    return TokenMasks(walk, reach(walk, Clock()).can_end, Clock(), **kwargs), walk
+    return TokenMasks(walk, reach(walk, Clock()).can_end, Limits(), **kwargs), walk
 
 
 def tried(walk: TokenWalk, state: int, vocabulary: Vocabulary) -> list[int]:
