@@ -104,9 +104,14 @@ class NfaBuilder:
         self._put(from_dfa(dfa), start, end)
         return end
 
-    def dfa(self, start: int, end: int) -> ByteDfa:
-        """The minimal automaton of all strings on a way from one state to the other."""
-        return determinize(Nfa(self._states, self._pieces, self._skips), start, end, self._clock)
+    def dfa(self, start: int, end: int, *, minimal: bool = True) -> ByteDfa:
+        """The automaton of all strings on a way from one state to the other.
+
+        Args:
+            start, end: the states.
+            minimal: False where what ends alike was built as one, so that little is left to find out.
+        """
+        return determinize(Nfa(self._states, self._pieces, self._skips), start, end, self._clock, minimal=minimal)
 
     def _put(self, piece: Fragment | Literal | None, start: int, end: int) -> None:
         if piece is None:

@@ -41,9 +41,9 @@ class Nfa:
     skips: list[tuple[int, int]]
 
 
-def determinize(nfa: Nfa, start: int, end: int, clock: Clock) -> ByteDfa:
-    """The minimal automaton of all byte strings on a way from ``start`` to ``end``."""
-    return _Subsets(nfa, end, clock).build(start)
+def determinize(nfa: Nfa, start: int, end: int, clock: Clock, *, minimal: bool = True) -> ByteDfa:
+    """The automaton of all byte strings on a way from ``start`` to ``end``; for ``minimal`` see ``finished``."""
+    return _Subsets(nfa, end, clock).build(start, minimal)
 
 
 class _Subsets:
@@ -77,7 +77,7 @@ class _Subsets:
         self._entered: dict[int, list[int]] = {}  # for pieces that are entered: the id of each of its states, or 0
         self._is_open: dict[int, bool] = {}
 
-    def build(self, start: int) -> ByteDfa:
+    def build(self, start: int, minimal: bool) -> ByteDfa:
         first = self._closure(start)
         if not first:
             return NOTHING
@@ -88,7 +88,7 @@ class _Subsets:
                 self._clock.check(self._states)
             rows.append((state, self._steps(subset)))
         self._clock.check(self._states)
-        return finished(*self._table(rows), 1, self._clock)
+        return finished(*self._table(rows), 1, self._clock, minimal=minimal)
 
     # -- sets --------------------------------------------------------------------------------------------------------
 

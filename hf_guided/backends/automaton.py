@@ -62,7 +62,7 @@ class AutomatonBackend(Adapter):
 
         def make(clock: Clock) -> ByteDfa:
             builder = NfaBuilder(clock)
-            return builder.dfa(*schema.build(builder, whitespace=constraint.whitespace))
+            return builder.dfa(*schema.build(builder, whitespace=constraint.whitespace), minimal=False)
 
         return lambda: self._built(constraint, make), n.losses
 
