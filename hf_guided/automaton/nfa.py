@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat
 from .byte_dfa import ByteDfa, complement, difference, intersection
@@ -20,7 +20,7 @@ from .remainders import multiples_dfa
 from .subsets import Nfa, Piece, determinize
 from .words import words_dfa
 
-_MANY = 8  # so many literal branches are a list of words
+_MANY = 8  # so many literal branches are a list of words, so many repetitions are of one piece
 _SMALL = 400  # characters in a language that is made one piece, if it is no larger
 _KEPT_STATES = 30_000  # in pieces that are kept for other constraints
 
@@ -30,10 +30,12 @@ class NfaBuilder:
 
     Args:
         clock: the limits of the whole compile.
+        in_pieces: whether languages that are not large are made one piece each, and kept: worth it for what other
+            constraints have too.
     """
 
-    def __init__(self, clock: Clock):
-        self._clock = clock
+    def __init__(self, clock: Clock, *, in_pieces: bool = False):
+        self._clock, self._in_pieces = clock, in_pieces
         self._states = 0
         self._pieces: list[Piece] = []
         self._skips: list[tuple[int, int]] = []
@@ -57,17 +59,12 @@ class NfaBuilder:
 
     def add(self, node: Node, start: int, end: int) -> None:
         """Add the strings of a language between two states."""
-        if isinstance(node, Chars):
-            self._put(one_of(node.charset), start, end)
-        elif isinstance(node, Empty):
+        if isinstance(node, Empty):
             self.epsilon(start, end)
-        elif (word := _word(node)) is not None:
-            self._put(Literal(word), start, end)
+        elif isinstance(node, Chars) or _word(node) is not None or (self._in_pieces and _size(node) <= _SMALL):
+            self._put(_piece(node, self._clock), start, end)
         elif not isinstance(node, Nothing):
-            if _size(node) <= _SMALL:
-                self._put(_fragment(node, self._clock), start, end)
-            else:
-                self._take_apart(node, start, end)
+            self._take_apart(node, start, end)
 
     def regex(self, node: Node, start: int) -> int:
         """Add the strings of a language behind a state.
@@ -108,12 +105,14 @@ class NfaBuilder:
         """The automaton of all strings on a way from one state to the other.
 
         Args:
-            start, end: the states.
+            start: before the strings.
+            end: behind them.
             minimal: False where what ends alike was built as one, so that little is left to find out.
         """
         return determinize(Nfa(self._states, self._pieces, self._skips), start, end, self._clock, minimal=minimal)
 
     def _put(self, piece: Fragment | Literal | None, start: int, end: int) -> None:
+        """Add a piece between two states; None is no string at all."""
         if piece is None:
             return
         if len(self._pieces) % 256 == 0 or piece.states > 64:
@@ -172,20 +171,24 @@ class NfaBuilder:
         if isinstance(body, Repeat) and body.low == 0 and body.high is not None and high is not None:
             low, high = 0, body.high * high  # (x?){5} is x{0,5}: no way without a byte is needed
             body = body.body
+        if max(low, high or 0) < _MANY or _size(body) > _SMALL:
+            add = partial(self.add, body)
+        else:  # so often that it is worth to be looked at once, whatever it is
+            add = partial(self._put, _piece(body, self._clock))
         for _ in range(low):
             start, before = self.state(), start
-            self.add(body, before, start)
+            add(before, start)
         if high is None:
             loop = self.state()
             self.epsilon(start, loop)
-            self.add(body, loop, loop)
+            add(loop, loop)
             self.epsilon(loop, end)
             return
         # One may leave after each time. All the exits share what comes behind; an exit before the end would not.
         for _ in range(low, high):
             self.epsilon(start, end)
             start, before = self.state(), start
-            self.add(body, before, start)
+            add(before, start)
         self.epsilon(start, end)
 
     def _combined(self, node: And | Not) -> ByteDfa:
@@ -217,9 +220,16 @@ _kept_states = 0
 _lock = threading.Lock()
 
 
-def _fragment(node: Node, clock: Clock) -> Fragment | None:
-    """A language as one piece: kept, because the same strings, numbers and white space stand in every schema."""
+def _piece(node: Node, clock: Clock) -> Fragment | Literal | None:
+    """A language that is not the empty string alone as one piece; None if it has no string.
+
+    Pieces are kept, because the same strings, numbers and white space stand in every schema.
+    """
     global _kept_states
+    if isinstance(node, Chars):
+        return one_of(node.charset)
+    if word := _word(node):
+        return Literal(word)
     with _lock:
         if node in _kept:
             _kept.move_to_end(node)

@@ -61,7 +61,7 @@ class AutomatonBackend(Adapter):
             raise UnsupportedConstraint("the automaton does not take this JSON Schema", losses) from None
 
         def make(clock: Clock) -> ByteDfa:
-            builder = NfaBuilder(clock)
+            builder = NfaBuilder(clock, in_pieces=True)
             return builder.dfa(*schema.build(builder, whitespace=constraint.whitespace), minimal=False)
 
         return lambda: self._built(constraint, make), n.losses
