@@ -1,7 +1,8 @@
 """Which backend takes a constraint, and why.
 
 "auto" takes the first backend that loses nothing: llguidance, because it is ready at once, then xgrammar for what
-llguidance refuses. Tags are xgrammar's own kind, so there it goes first.
+llguidance refuses. Tags are xgrammar's own kind, so there it goes first; the depth of nesting is bounded by the
+automaton alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .backends.base import Backend
-from .constraints import Constraint, StructuralTag
+from .constraints import Constraint, JsonSchema, StructuralTag
 from .errors import BackendUnavailable, Loss, UnsupportedConstraint
 
 AUTO = "auto"
@@ -39,6 +40,8 @@ def candidates(constraint: Constraint, backend: str) -> tuple[str, ...]:
         return (backend,)
     if isinstance(constraint, StructuralTag):
         return ("xgrammar", "llguidance")
+    if isinstance(constraint, JsonSchema) and constraint.max_depth is not None:
+        return ("automaton", "llguidance", "xgrammar")
     return ("llguidance", "xgrammar")
 
 
