@@ -1,8 +1,9 @@
 """Which backend takes a constraint, and why.
 
 "auto" takes the first backend that loses nothing: llguidance, because it is ready at once, then xgrammar for what
-llguidance refuses. Tags are xgrammar's own kind, so there it goes first. Where a text has to close within a number of
-tokens the automaton goes first of all: it alone knows the shortest way from everywhere.
+llguidance refuses. Tags are xgrammar's own kind, so there it goes first. The automaton goes first where a text has to
+close within a number of tokens, because it knows the shortest way from everywhere, and where the depth of nesting is
+bounded, because nobody else does that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .backends.base import Backend
-from .constraints import Constraint, StructuralTag
+from .constraints import Constraint, JsonSchema, StructuralTag
 from .errors import BackendUnavailable, Loss, UnsupportedConstraint
 
 AUTO = "auto"
@@ -41,7 +42,7 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
         return (backend,)
     if isinstance(constraint, StructuralTag):
         return ("xgrammar", "llguidance")
-    if budget:
+    if budget or (isinstance(constraint, JsonSchema) and constraint.max_depth is not None):
         return (NATIVE, "llguidance", "xgrammar")
     return ("llguidance", "xgrammar")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ..constraints import Constraint, JsonObject, JsonSchema
-from ..errors import ConstraintError, Loss, UnsupportedConstraint
+from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .base import CompiledConstraint, Engine
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Adapter(ABC):
     title: ClassVar[str]  # what the library calls itself
     keeps_budget: ClassVar[bool] = False  # whether its engines are ``BudgetedEngine``
     keeps_masks: ClassVar[bool] = False  # whether they are ``MaskedEngine``
+    bounds_depth: ClassVar[bool] = False  # whether it enforces ``max_depth``
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -48,8 +49,8 @@ class Adapter(ABC):
             return self._prepared(constraint)[1]
         except UnsupportedConstraint as error:
             return error.losses
-        except ConstraintError:
-            return ()  # malformed, not unsupported: compile says so
+        except (ConstraintError, CompileLimitExceeded):
+            return ()  # malformed or too large, not unsupported: compile says so
 
     def compile(self, constraint: Constraint) -> CompiledConstraint:
         """See ``Backend.compile``."""
@@ -79,6 +80,8 @@ class Adapter(ABC):
             build, losses = (
                 self._schema(constraint) if isinstance(constraint, JsonSchema) else (self._text(constraint), ())
             )
+            if isinstance(constraint, JsonSchema) and constraint.max_depth is not None and not self.bounds_depth:
+                losses = (*losses, Loss("", "max_depth", f"{self.title} does not bound the depth of nesting"))
             last = self._last = constraint.key, build, tuple(losses)
         return last[1:]
 

@@ -28,7 +28,7 @@ from ..automaton.words import words_dfa
 from ..constraints import Choice, Constraint, JsonSchema, Regex
 from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
-from ..schema.lower import NotRegular, lower
+from ..schema.lower import NotRegular, regular
 from ..schema.normalize import Normalizer
 from .adapter import Adapter, Build
 from .base import Engine
@@ -49,6 +49,7 @@ class AutomatonBackend(Adapter):
 
     name = title = "automaton"
     keeps_budget = keeps_masks = True
+    bounds_depth = True
 
     def __init__(self, vocabulary: Vocabulary, limits: Limits | None = None):
         super().__init__(vocabulary)
@@ -57,13 +58,17 @@ class AutomatonBackend(Adapter):
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
-        builder = NfaBuilder(Clock(self._limits))
         try:
-            start, end = lower(n, builder, whitespace=constraint.whitespace, closed=constraint.extra == "forbid")
+            schema = regular(n, closed=constraint.extra == "forbid", max_depth=constraint.max_depth)
         except NotRegular as error:
-            losses = [*n.losses, Loss(error.pointer, constraint.kind, error.reason)]
+            losses = [*n.losses, Loss(error.pointer, error.keyword or constraint.kind, error.reason)]
             raise UnsupportedConstraint("the automaton does not take this JSON Schema", losses) from None
-        return lambda: self._built(constraint, lambda clock: builder.dfa(start, end)), n.losses
+
+        def make(clock: Clock) -> ByteDfa:
+            builder = NfaBuilder(clock, in_pieces=True)
+            return builder.dfa(*schema.build(builder, whitespace=constraint.whitespace), minimal=False)
+
+        return lambda: self._built(constraint, make), n.losses
 
     def _text(self, constraint: Constraint) -> Build:
         if isinstance(constraint, Choice):
@@ -106,7 +111,7 @@ class Language:
         self.walk, self.token_bytes = walk, vocabulary.token_bytes
         self._reach = reach(walk, clock)
         self.can_end = self._reach.can_end.tolist()
-        self.masks = TokenMasks(walk, self._reach.can_end, clock)
+        self.masks = TokenMasks(walk, self._reach.can_end, clock.limits)
         self.accepting = walk.dfa.accepting.tolist()
         self.forced = walk.dfa.forced.tolist()
         self._limits = clock.limits

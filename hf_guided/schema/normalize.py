@@ -63,11 +63,8 @@ class Normalizer:
 
     @classmethod
     def of(cls, constraint: JsonSchema) -> Normalizer:
-        """For a constraint, its options included."""
-        n = cls(Documents(constraint.schema_json, constraint.registry), point_zero=constraint.point_zero)
-        if constraint.max_depth is not None:
-            n.lose_at("", "max_depth", "no engine bounds the depth of nesting yet; leave it out")
-        return n
+        """For the schema of a constraint."""
+        return cls(Documents(constraint.schema_json, constraint.registry), point_zero=constraint.point_zero)
 
     @property
     def root(self) -> Position:

@@ -27,7 +27,7 @@ from tests.property.strategies import allowed, single_bytes, tiny
 
 def masks_of(pattern: str, vocabulary: Vocabulary, **kwargs) -> tuple[TokenMasks, TokenWalk]:
     walk = TokenWalk(regex_dfa(parse_fullmatch(pattern), Clock()), token_trie(vocabulary))
-    return TokenMasks(walk, reach(walk, Clock()).can_end, Clock(), **kwargs), walk
+    return TokenMasks(walk, reach(walk, Clock()).can_end, Limits(), **kwargs), walk
 
 
 def tried(walk: TokenWalk, state: int, vocabulary: Vocabulary) -> list[int]:
@@ -66,7 +66,7 @@ def test_old_masks_are_forgotten_and_found_again():
     assert masks.walks == 2 * len(first) - (masks.of(walk.dfa.states - 1) is None)
     assert all((a == b).all() for a, b in zip(first, again, strict=True))
     assert masks._nbytes <= 3 * size
-    assert len(masks._kept) == len(masks._by_content) == 3
+    assert len(masks._table[1]) == len(masks._by_content) == 3
 
 
 def test_equal_masks_are_stored_once():

@@ -199,10 +199,20 @@ def test_more_losses_of_llguidance(schema, lost):
     assert all(len(loss.reason.split()) > 2 for loss in losses)
 
 
-def test_no_engine_bounds_depth():
+def test_the_automaton_alone_bounds_depth():
     for name in BACKENDS:
         losses = backend(name, tiny()).losses(JsonSchema({"type": "null"}, max_depth=3))
-        assert [(loss.pointer, loss.keyword) for loss in losses] == [("", "max_depth")]
+        lost = [] if name == "automaton" else [("", "max_depth")]
+        assert [(loss.pointer, loss.keyword) for loss in losses] == lost
+
+
+@pytest.mark.parametrize("name", ["automaton", "llguidance"])
+def test_asking_for_losses_raises_no_limit(name):
+    """A schema too large to be taken apart is left to compile, so that a router can go on."""
+    constraint = JsonSchema({"properties": {f"p{i}": {"type": "null", "title": f"{i}"} for i in range(10_001)}})
+    assert not backend(name, tiny()).losses(constraint)
+    with pytest.raises(CompileLimitExceeded, match="more than 10000 places"):
+        backend(name, tiny()).compile(constraint)
 
 
 # What llguidance's own JSON front end cannot say, or says wrong; the grammar written for it does.
