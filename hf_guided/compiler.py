@@ -220,7 +220,8 @@ class Compiler:
                 self._counts["failures"] += 1
                 if isinstance(failure, _REPLAYED):
                     self._remember(key, failure)
-            if compilation is not None and self._has_second_tier(job, compilation):
+            # One that is under way already serves too: the first compile may have left the cache meanwhile.
+            if compilation is not None and key not in self._upgrades and self._has_second_tier(job, compilation):
                 upgrade: Future[None] = Future()
                 self._upgrades[key] = upgrade
                 self._second_pool.submit(partial(self._upgrade, job, compilation.route, upgrade))

@@ -115,6 +115,18 @@ def test_a_bug_of_ours_is_told_and_harms_nobody() -> None:
         assert done.wait(PATIENCE)
 
 
+def test_one_second_compile_at_a_time() -> None:
+    gate = threading.Event()
+    first, native = Fake("llguidance"), Fake("automaton", then=lambda: void(gate.wait(PATIENCE)))
+    compiler = make(first, native, cache_bytes=0)
+    for _ in range(3):
+        compiler.compile(hg.Choice(["a"]))
+    assert first.count == 3, "nothing is kept"
+    gate.set()
+    compiler.settle(hg.Choice(["a"]))
+    assert 1 <= native.count <= 2
+
+
 def test_warm_up_leaves_the_engines_that_will_serve() -> None:
     tokenizer = vocabularies.demo()
     guide = hg.Guide(tokenizer, len(tokenizer))
