@@ -6,6 +6,7 @@ of length, then a pickle.
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
@@ -19,6 +20,7 @@ if sys.platform != "win32":
     import resource
 
 DONE, FAILED, NO_MEMORY = "done", "failed", "no memory"
+ALARM = 14  # the number of SIGALRM wherever there is one
 _LENGTH = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -69,9 +71,9 @@ def serve(parent: int) -> None:
 
 
 def _answer(job: bytearray) -> bytes:
-    nbytes, call = pickle.loads(job)
+    seconds, nbytes, call = pickle.loads(job)
     try:
-        with _memory(nbytes):
+        with _alarm(seconds), _memory(nbytes):
             function, args = pickle.loads(call)
             return pickle.dumps((DONE, function(*args)), pickle.HIGHEST_PROTOCOL)
     except MemoryError:
@@ -92,7 +94,7 @@ def _portable(error: BaseException) -> BaseException:
 def _die_with(parent: int) -> None:
     """Have the system end this process when the parent ends, whatever either of them is doing.
 
-    Elsewhere than on Linux it ends when its job does, and nobody is there to be answered.
+    Elsewhere than on Linux it ends when there is nobody to be answered: after its job, which the alarm bounds.
     """
     if sys.platform == "linux":
         import ctypes
@@ -106,6 +108,19 @@ def _no_core_dump() -> None:
     """The death of an engine is an answer here; nobody wants gigabytes of evidence of it."""
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Die soon after the time limit, for a parent that is not there to see to it."""
+    if sys.platform == "win32":
+        yield
+        return
+    signal.alarm(math.ceil(seconds) + 1)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 @contextmanager

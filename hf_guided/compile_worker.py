@@ -4,7 +4,8 @@
 - A job that exceeds its time or its memory ends the process, and so does a caller that gives up (Ctrl-C); the next job
   gets a new one. Whatever becomes of it, the process that asked goes on.
 - It dies with its parent, also if that is killed, because on Linux the system sees to it. The system takes "parent" to
-  mean the thread that started it, so that is a thread of its own, which lives as long as the process does.
+  mean the thread that started it, so that is a thread of its own, which lives as long as the process does. Elsewhere
+  what the parent left behind ends at its time limit at the latest.
 - A job is a function that can be imported, with its arguments, pickled. It runs in a plain interpreter: the parent's
   ``__main__`` is not run again, and our package is there without its ``__init__``, which would import torch.
 - After a fork the child has no part in its parent's process, and starts its own when it needs one.
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from io import FileIO
 from typing import Any, TypeVar, cast
 
-from .compile_child import DONE, NO_MEMORY, read_frame, write_frame
+from .compile_child import ALARM, DONE, NO_MEMORY, read_frame, write_frame
 from .errors import CompileLimitExceeded, InternalError
 
 T = TypeVar("T")
@@ -78,13 +79,16 @@ class CompileWorker:
             InternalError: the process ended by itself.
             Exception: what the function raised; a RuntimeError with its text if it cannot be pickled.
         """
-        job = pickle.dumps((limits.nbytes, pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)))
+        call = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
+        job = pickle.dumps((limits.seconds, limits.nbytes, call), pickle.HIGHEST_PROTOCOL)
         with self._lock:
             if self._child is not None and self._child.is_gone:
                 self._stop()
             if self._child is None:
                 self._child = _Child()
                 self._finalizer = weakref.finalize(self, self._child.end)
+                # On Linux it dies anyway, and later, when no thread is left to complain that its job came to nothing.
+                self._finalizer.atexit = sys.platform != "linux"
             child = self._child
             try:
                 answer = child.ask(job, limits.seconds)
@@ -187,9 +191,9 @@ class _Child:
 
     def failure(self, title: str, limits: WorkerLimits) -> Exception:
         """Why there was no answer; asked after ``end``."""
-        if self.timed_out:
-            return CompileLimitExceeded(f"{title} did not finish in {limits.seconds:g} s; {_NEXT_STEP}")
         code, said = self._process.returncode, bytes(self._said)
+        if self.timed_out or -code == ALARM:
+            return CompileLimitExceeded(f"{title} did not finish in {limits.seconds:g} s; {_NEXT_STEP}")
         if code < 0 and _NO_MEMORY.search(said):
             return _too_much_memory(title, limits)
         last = said.decode(errors="replace").strip()

@@ -1,9 +1,9 @@
 """outlines-core: regular expressions and choices as a table of states and tokens, made ahead.
 
 Its search is leftmost-first: of ``a|ab`` it takes ``a`` and stops, and in ``(ab)*`` there is no way on from ``ab`` but
-by a token that holds a whole ``ab`` more. Neither happens where a match can end at one place only. So the pattern is put
-between two marks, a character that no text of it has: then the Index is that of the whole language; a text begins
-behind the first mark, and is complete where the second may follow. What leaves no ASCII character for this is refused.
+by a token that holds a whole ``ab`` more. Neither happens where a match can end at one place only. So the pattern is
+put between two marks, a character that no text of it has: then the Index is that of the whole language; a text begins
+behind the first mark, and is complete where the second may follow. What leaves no ASCII character for that is refused.
 
 Every byte is a token besides, with an id above the vocabulary's: so marks can be written, and forced bytes be seen.
 Only tokens made of the pattern's own bytes take part, because every state tries every token.
@@ -54,10 +54,6 @@ class OutlinesBackend(Adapter):
         self._new_guide = outlines_core.Guide
         self._limits = WorkerLimits() if limits is None else limits
         self._first_byte = words(vocabulary.padded_size) * WORD_BITS
-        self._ids: dict[bytes, list[int]] = {}
-        for token_id, data in enumerate(vocabulary.token_bytes):
-            if data is not None:
-                self._ids.setdefault(data, []).append(token_id)
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         constraint.check()
@@ -89,12 +85,17 @@ class OutlinesBackend(Adapter):
                 "outlines-core needs an ASCII character that no text has, to mark where texts end; leave one out that "
                 r"you do not need, as in [^\x00] instead of [\s\S], or use llguidance",
             )
-        # Beyond ASCII all bytes count as used: too many tokens cost time, and nothing else.
-        letters = bytes(byte for byte in range(256) if (chr(byte) in used if byte < 128 else used.ranges[-1][1] >= 128))
+        # Beyond ASCII every byte counts as used: tokens too many cost time, and nothing else.
+        beyond = any(last >= 128 for _, last in used.ranges)
+        letters = bytes(byte for byte in range(256) if (chr(byte) in used if byte < 128 else beyond))
         return lambda: self._built(pattern, mark, letters)
 
     def _built(self, pattern: str, mark: int, letters: bytes) -> tuple[Callable[[], Engine], int]:
-        tokens = {data: ids for data, ids in self._ids.items() if not data.translate(None, letters)}
+        tokens = {
+            token_id: data
+            for token_id, data in enumerate(self.vocabulary.token_bytes)
+            if data is not None and not data.translate(None, letters)
+        }
         try:
             built = SHARED.run(self.title, self._limits, build_index, pattern, mark, tokens, letters, self._first_byte)
         except ValueError as error:  # the syntax is right, for we wrote it; so it is the size

@@ -28,15 +28,13 @@ class BuiltIndex(NamedTuple):
     nbytes: int
 
 
-def build_index(
-    pattern: str, mark: int, tokens: Mapping[bytes, list[int]], letters: bytes, first_byte: int
-) -> BuiltIndex:
+def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: bytes, first_byte: int) -> BuiltIndex:
     """Build the Index of a pattern between two marks.
 
     Args:
         pattern: in plain syntax.
         mark: an ASCII character that no text of the pattern has.
-        tokens: bytes of the tokens that may be of use, with their ids, which are below ``first_byte``.
+        tokens: the tokens that may be of use, by id; ids are below ``first_byte``.
         letters: the bytes that texts of the pattern are made of.
         first_byte: id of byte 0 as a token.
 
@@ -45,12 +43,12 @@ def build_index(
     """
     import outlines_core
 
-    by_bytes = {data: list(ids) for data, ids in tokens.items()}
-    for byte in {mark, *letters}:
-        by_bytes.setdefault(bytes([byte]), []).append(first_byte + byte)
+    ids: dict[bytes, list[int]] = {}
+    for token_id, data in (*tokens.items(), *((first_byte + byte, bytes([byte])) for byte in (mark, *letters))):
+        ids.setdefault(data, []).append(token_id)
     marked = f"\\x{mark:02x}"
     end_of_sequence = first_byte + 256  # it wants one, and gives it no place but behind the second mark
-    index = outlines_core.Index(f"{marked}(?:{pattern}){marked}", outlines_core.Vocabulary(end_of_sequence, by_bytes))
+    index = outlines_core.Index(f"{marked}(?:{pattern}){marked}", outlines_core.Vocabulary(end_of_sequence, ids))
     start = index.get_next_state(index.get_initial_state(), first_byte + mark)
     forced: dict[int, int] = {}
     nbytes = 0
