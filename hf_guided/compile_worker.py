@@ -49,7 +49,7 @@ class WorkerLimits:
     """
 
     seconds: float = 30.0
-    nbytes: int = 2**30
+    nbytes: int = 768 * 2**20
 
 
 class CompileWorker:
@@ -187,7 +187,6 @@ class _Child:
         for pipe in self._process.stdin, self._process.stdout, self._process.stderr:
             if pipe is not None:
                 pipe.close()
-        self._process.returncode = 0  # so that its destructor neither waits for it nor warns
 
     def failure(self, title: str, limits: WorkerLimits) -> Exception:
         """Why there was no answer; asked after ``end``."""

@@ -44,8 +44,20 @@ def test_masks_and_ends_by_brute_force(pattern: str) -> None:
         assert all([matcher.accept_token(token_of[letter.encode()]) for letter in string]) == alive
         if alive:
             assert matcher.is_completed() == bool(re.fullmatch(pattern, string)), string
+            assert matcher.jump_forward_bytes().decode() == forced(pattern, string), string
             expected = {i for data, i in token_of.items() if oracle.fullmatch(string + data.decode(), partial=True)}
             assert set(draw.allowed(matcher)) == expected | ({1} if matcher.is_completed() else set()), string
+
+
+def forced(pattern: str, text: str) -> str:
+    """What every continuation of a text begins with, as far as ``regex`` can tell."""
+    found = ""
+    while not re.fullmatch(pattern, text + found):
+        ways = [letter for letter in LETTERS if partial.fullmatch(pattern, text + found + letter, partial=True)]
+        if len(ways) != 1:
+            break
+        found += ways[0]
+    return found
 
 
 def test_outlines_core_by_itself_would_lose_these() -> None:
