@@ -19,6 +19,7 @@ from hf_guided.vocabulary import Vocabulary
 from tests import vocabularies
 
 BACKENDS = registry.available()
+SCHEMA_BACKENDS = tuple(name for name in BACKENDS if name != "outlines")
 
 _ORDER = {
     "type": "object",

@@ -25,6 +25,7 @@ def test_every_backend_and_constraint_takes_part():
         "xgrammar": {"regex", "choice", "json_schema", "json_object", "grammar", "structural_tag"},
         "lm_format_enforcer": {"regex", "choice", "json_schema", "json_object"},
         "automaton": {"regex", "choice", "json_schema"},
+        "outlines": {"regex", "choice"},
     }
     assert taken == {(name, kind) for name, some in kinds.items() for kind in some}
 
@@ -132,7 +133,7 @@ def test_every_allowed_token_agrees_with_jump_forward(case: Case, picks: list[in
         assert data is not None and (data.startswith(forced) or forced.startswith(data))
 
 
-@pytest.mark.parametrize("name", draw.BACKENDS)
+@pytest.mark.parametrize("name", draw.SCHEMA_BACKENDS)
 @settings(max_examples=60)
 @given(schema=draw.schemas, whitespace=st.sampled_from(["flexible", "compact"]), seed=st.integers(0, 10_000))
 def test_finished_outputs_are_valid(name: str, schema: dict, whitespace: str, seed: int):

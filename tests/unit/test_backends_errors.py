@@ -12,7 +12,7 @@ from hf_guided.backends import lm_format_enforcer, xgrammar
 from hf_guided.bitmask import allocate_bitmask
 from hf_guided.constraints import Choice, Grammar, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
-from tests.property.strategies import BACKENDS, allowed, backend, single_bytes, tiny
+from tests.property.strategies import BACKENDS, SCHEMA_BACKENDS, allowed, backend, single_bytes, tiny
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -22,7 +22,7 @@ def test_an_invalid_schema_is_refused_with_its_pointer(name):
         backend(name, tiny()).compile(constraint)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", SCHEMA_BACKENDS)
 @pytest.mark.parametrize(
     "schema",
     [
@@ -200,7 +200,7 @@ def test_more_losses_of_llguidance(schema, lost):
 
 
 def test_the_automaton_alone_bounds_depth():
-    for name in BACKENDS:
+    for name in SCHEMA_BACKENDS:
         losses = backend(name, tiny()).losses(JsonSchema({"type": "null"}, max_depth=3))
         lost = [] if name == "automaton" else [("", "max_depth")]
         assert [(loss.pointer, loss.keyword) for loss in losses] == lost
