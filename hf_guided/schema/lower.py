@@ -12,7 +12,7 @@ from .grammar import Content, contents, too_deep_is_a_limit
 from .layout import Layout, layout_of
 from .normalize import Normalizer
 from .scalars import constant_language, language_of, quoted
-from .shapes import ANY, Position
+from .shapes import ANY, Clause, Position
 from .tracks import Edge, Entry, Track
 
 
@@ -65,10 +65,18 @@ def lower(n: Normalizer, builder: Builder, *, whitespace: str, closed: bool) -> 
         CompileLimitExceeded: it is too large.
     """
     start = builder.state()
-    return start, _Lowering(contents(n, closed=closed), builder, layout_of(whitespace)).value(n.root, start)
+    return start, Lowering(contents(n, closed=closed), builder, layout_of(whitespace)).value(n.root, start)
 
 
-class _Lowering:
+class Lowering:
+    """Writes values behind states.
+
+    Args:
+        found: the content of every position.
+        builder: takes the states.
+        layout: what stands between values.
+    """
+
     def __init__(self, found: dict[Position, Content], builder: Builder, layout: Layout):
         self._contents = found
         self._builder = builder
@@ -85,10 +93,16 @@ class _Lowering:
         if content.any_array or content.any_object:
             raise NotRegular(_pointer(position), "anything may stand in it")
         self._open.append(position)
+        end = self.content(position, content, start)
+        self._open.pop()
+        return end
+
+    def content(self, position: Position, content: Content, start: int) -> int:
+        """A value of this content behind ``start``; those inside it by ``value``."""
         end = self._builder.state()
         languages = []
         for clause in content.scalars:
-            if (language := language_of(clause)) is None:
+            if (language := self.language(clause)) is None:
                 raise NotRegular(_pointer(position), "multipleOf has a factor that digits do not tell")
             languages.append(language)
         whole = alt(*languages)
@@ -99,8 +113,11 @@ class _Lowering:
             self._track(track, start, end, layout.begin_array, text("]"), layout.end_array)
         for track in content.objects:
             self._track(track, start, end, layout.begin_object, text("}"), layout.end_object)
-        self._open.pop()
         return end
+
+    def language(self, clause: Clause) -> Node | None:
+        """The texts of a clause's values; None if digits do not tell them."""
+        return language_of(clause)
 
     def _track(self, track: Track, start: int, end: int, begin: Node, empty: Node, closing: Node) -> None:
         """States of the track, once for before the first entry and once for behind it, where a comma comes first."""
