@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,7 @@ from .limits import Clock
 from .reach import single_byte_tokens
 from .token_trie import TokenTrie
 from .token_walk import TokenWalk
+from .worst_step import worst_step
 
 if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
@@ -243,26 +245,7 @@ class Pushdown:
                 start = np.full(len(begin), self._frames[callee].dfa.start)
                 yield callee, self.place(frame, state, below), begin, start
 
+    @cached_property
     def worst_step(self) -> int:
-        """How many tokens more than ``apart`` may be needed behind any one token, at most.
-
-        For each byte the most that any move by it, or any call it may begin, adds somewhere; for each token the sum.
-        """
-        by_byte = np.zeros(256, np.int64)
-        worst_call = 0
-        begins = np.zeros(256, np.bool_)
-        starts = [frame.dfa.start for frame in self._frames]
-        for number, frame in enumerate(self._frames):
-            dfa = frame.dfa
-            tokens = np.array(self._ways.of[number].tokens)
-            possible = tokens < NO_WAY
-            more = np.where((dfa.table != 0) & possible[dfa.table], tokens[dfa.table] - tokens[:, None], 0)
-            more[~possible] = 0
-            by_byte = np.maximum(by_byte, more.max(0)[dfa.byte_class])
-            for callee, behind in frame.calls:
-                begins |= (self._frames[callee].dfa.table[starts[callee]] != 0)[self._frames[callee].dfa.byte_class]
-                called = tokens[behind] + self._ways.of[callee].tokens[starts[callee]]
-                added = (called - tokens)[(behind > 0) & possible & (called < NO_WAY)]
-                worst_call = max(worst_call, int(added.max(initial=0)))
-        by_byte += worst_call * begins
-        return int(self.tokens.along(by_byte)[self.tokens.has_token].max(initial=0))
+        """How many tokens more than ``apart`` may be needed behind any one token, at most."""
+        return worst_step(self._frames, self._ways, self.tokens)

@@ -110,7 +110,7 @@ class Routes:
 
     def __init__(self, pushdown: Pushdown, vocabulary: Vocabulary, narrows: bool):
         self.pushdown, self.vocabulary, self.narrows = pushdown, vocabulary, narrows
-        self.worst_step = pushdown.worst_step()
+        self.worst_step = pushdown.worst_step
 
     @property
     def nbytes(self) -> int:

@@ -217,7 +217,7 @@ def test_all_tokens_at_once_are_what_they_are_one_by_one(name, data):
     assert found == expected
     if places[0].needed:
         assert after.needed[0] <= places[0].needed - 1, "what is needed cannot be kept"
-    assert all(needed <= place.apart + network.worst_step() for place in places[:1] for needed in found.values())
+    assert all(needed <= place.apart + network.worst_step for place in places[:1] for needed in found.values())
 
 
 @pytest.mark.parametrize(
