@@ -101,10 +101,8 @@ class SearchedEngine(Layer):
         chosen = [*allowed[: _CANDIDATES // 2], *allowed[:: max(1, 2 * len(allowed) // _CANDIDATES)]]
         found: dict[int, list[int]] = {}
         for token_id in dict.fromkeys(map(int, chosen)):
-            ahead = self.engine.fork()
-            if ahead.accept(token_id):
-                for rest in rests:
-                    if leads_to_end(ahead, rest):
-                        found[token_id] = rest
-                        break
+            for rest in rests:
+                if leads_to_end(self.engine, [token_id, *rest]):
+                    found[token_id] = rest
+                    break
         return found

@@ -117,4 +117,7 @@ class WaySearch:
 def leads_to_end(engine: Engine, way: list[int]) -> bool:
     """Whether the text is complete behind these tokens."""
     ahead = engine.fork()
-    return all(map(ahead.accept, way)) and ahead.is_completed()
+    try:
+        return all(map(ahead.accept, way)) and ahead.is_completed()
+    except CompileLimitExceeded:
+        return False
