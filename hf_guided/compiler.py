@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from .backends import registry
 from .backends.base import Backend, CompiledConstraint
+from .backends.routed import with_routes
 from .compile_cache import CompileCache
 from .constraints import Constraint
 from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
@@ -284,6 +285,7 @@ class Compiler:
             else:
                 check_writable(compiled, partial(registry.create, chosen.backend))
                 if budget:
+                    compiled = with_routes(compiled)
                     compiled.matcher().min_tokens_to_finish()  # found here, and not while a model waits
                 return Compilation(compiled, chosen)
 

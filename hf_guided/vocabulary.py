@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,6 +14,8 @@ from transformers import PreTrainedTokenizerBase
 from .bitmask import WORD_BITS, words
 from .errors import StopTokenError, UnwritableConstraint, VocabularySizeError
 from .token_bytes import read_token_bytes
+
+_LONG = 32  # bytes; longer tokens are rulers and indentation
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +150,13 @@ class Vocabulary:
                 "change the constraint so that it can be met without them, or use a model with another tokenizer"
             )
         return path
+
+    def lengths_at(self, data: bytes, start: int = 0) -> Iterator[int]:
+        """How long the text tokens are that the bytes from ``start`` on begin with; ascending, those of 32 at most."""
+        ids = self._ids_by_bytes
+        for end in range(start + 1, min(start + _LONG, len(data)) + 1):
+            if data[start:end] in ids:
+                yield end - start
 
     def token_text(self, token_id: int) -> str:
         r"""The token as an error message shows it: ``' Hi'``, ``b'\xf0\x9f'``, ``</s>`` or ``<token 7>``."""

@@ -56,7 +56,7 @@ class BudgetMasks:
             return self._masks.of(state)
         ordered = self._ordered(state)
         fitting = int(np.searchsorted(ordered.needed, tokens_left))
-        return self._masks.packed(ordered.token_ids[:fitting])
+        return self._walk.tokens.mask(ordered.token_ids[:fitting])
 
     def _ordered(self, state: int) -> _Ordered:
         with self._lock:

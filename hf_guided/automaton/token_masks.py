@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,15 +102,7 @@ class TokenMasks:
 
     def _walked(self, state: int) -> Words:
         nodes, states = self._walk.nodes(state)
-        return self.packed(self._walk.tokens_at(nodes[self._can_end[states]])[0])
-
-    def packed(self, tokens: NDArray[Any]) -> Words:
-        """(words,) int32, read-only: a mask of these tokens."""
-        bits = np.zeros(self._walk.tokens.size, np.bool_)
-        bits[tokens] = True
-        words = np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
-        words.flags.writeable = False
-        return words
+        return self._walk.tokens.mask(self._walk.tokens_at(nodes[self._can_end[states]])[0])
 
     def _keep(self, state: int, words: Words) -> Words:
         content = words.tobytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -38,6 +38,27 @@ class TokenTrie:
     has_token: NDArray[np.bool_]
     parent_in_level: NDArray[np.int64]
     ends_in_level: tuple[NDArray[np.int64], ...]
+
+    def mask(self, tokens: NDArray[Any]) -> NDArray[np.int32]:
+        """(words,) int32, read-only: a mask of these tokens."""
+        bits = np.zeros(self.size, np.bool_)
+        bits[tokens] = True
+        words = np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
+        words.flags.writeable = False
+        return words
+
+    def along(self, by_byte: NDArray[Any]) -> NDArray[Any]:
+        """(nodes,) the sums of what each byte counts, from the root to each node.
+
+        Args:
+            by_byte: (256,) what it counts.
+        """
+        trie = self.trie
+        sums = by_byte[trie.byte]
+        sums[0] = 0
+        for low, high in pairwise(trie.levels[1:]):
+            sums[low:high] += sums[trie.parent[low:high]]
+        return sums
 
     def longest_of(self, used: NDArray[np.bool_]) -> int:
         """How long the beginnings of tokens can get that are made of some bytes alone.

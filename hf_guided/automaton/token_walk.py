@@ -92,6 +92,25 @@ class TokenWalk:
             if not alive:
                 return
 
+    def descend(self, nodes: Ints, states: Ints) -> Iterator[tuple[Ints, Ints]]:
+        """All living nodes below some nodes of the trie, whatever their depths, and the states there.
+
+        Args:
+            nodes: where to begin, each once.
+            states: of the automaton, one for each.
+        """
+        trie = self.tokens.trie
+        rows = states * self._classes
+        while len(nodes):
+            starts = trie.child.take(nodes)
+            counts = trie.child.take(nodes + 1) - starts
+            below = ranges(starts, counts)
+            moved = self._next.take(np.repeat(rows, counts) + self._class_of.take(below))
+            kept = np.flatnonzero(moved)
+            nodes, rows = below.take(kept), moved.take(kept).astype(np.int64)
+            if len(nodes):
+                yield nodes, rows // self._classes
+
     def tokens_at(self, nodes: Ints) -> tuple[Ints, Ints]:
         """The tokens that end in these nodes, one node behind the other, and how many each node has."""
         starts = self.tokens.token_start.take(nodes)

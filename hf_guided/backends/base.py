@@ -72,14 +72,14 @@ class Engine(Protocol):
 class BudgetedEngine(Engine, Protocol):
     """An engine that knows the way to the end, and so can close its text before a number of tokens is used up."""
 
-    def min_tokens_to_finish(self) -> int:
-        """How many tokens, a stop token counted, are enough to finish from here."""
+    def min_tokens_to_finish(self) -> int | None:
+        """How many tokens, a stop token counted, are enough to finish from here; None if it found no way."""
         ...
 
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
         """As ``fill``, without the tokens behind which the text could not be finished in what is then left.
 
-        From where ``tokens_left`` is not enough in any case, as ``fill``.
+        From where ``tokens_left`` is not enough in any case, or no way was found, as ``fill``.
         """
         ...
 

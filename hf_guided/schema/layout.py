@@ -40,7 +40,16 @@ def layout_of(whitespace: str) -> Layout:
     """
     if whitespace == "compact":
         return Layout(*map(text, ("{", "}", "[", "]", ", ", ": ", "")))
-    space = parse_fullmatch(FLEXIBLE_WHITESPACE)
+    return _spaced(parse_fullmatch(FLEXIBLE_WHITESPACE))
+
+
+@cache
+def layout_around(whitespace: str) -> Layout:
+    """As ``layout_of``, with all that any engine takes for it: some bound white space in other ways."""
+    return layout_of(whitespace) if whitespace == "compact" else _spaced(parse_fullmatch(r"[ \t\n\r]*"))
+
+
+def _spaced(space: Node) -> Layout:
     return Layout(
         concat(text("{"), space),
         text("}"),

@@ -96,7 +96,7 @@ class Regular:
         Raises:
             CompileLimitExceeded: it is too large.
         """
-        return _Lowering(self, builder, layout_of(whitespace)).build()
+        return Lowering(self, builder, layout_of(whitespace)).build()
 
 
 @too_deep_is_a_limit()
@@ -121,7 +121,7 @@ def regular(n: Normalizer, *, closed: bool, max_depth: int | None = None) -> Reg
     if max_depth is None:
         _check_finite(n.root, found)
         return Regular(n.root, found, None, None)
-    found = {**found, ANY: _ANYTHING}
+    found = {**found, ANY: ANY_CONTENT}
     alive = _by_levels(found, max_depth)
     if n.root not in alive[-1]:
         raise InvalidConstraint(
@@ -132,7 +132,7 @@ def regular(n: Normalizer, *, closed: bool, max_depth: int | None = None) -> Reg
 
 _ANY_ITEMS = Track([[Edge((Entry(None, ANY),), 1, 1, None)], []], [[], []], {0, 1})
 _ANY_MEMBERS = Track([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []], [[], []], {0, 1})
-_ANYTHING = Content(
+ANY_CONTENT = Content(
     [clause for kind in ("null", "boolean", "number", "string") for clause in UNIVERSE[kind]],
     any_array=True,
     any_object=True,
@@ -202,7 +202,7 @@ def _by_levels(found: Mapping[Position, Content], max_depth: int) -> tuple[froze
     return tuple(levels)
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A value to be built.
 
     Args:
@@ -216,23 +216,32 @@ class _Place(NamedTuple):
     depth: int | None
 
 
-class _Lowering:
+class Lowering:
+    """Writes values between states.
+
+    Args:
+        schema: the content of every position.
+        builder: takes the states.
+        layout: what stands between values.
+    """
+
     def __init__(self, schema: Regular, builder: Builder, layout: Layout):
         self._schema = schema
         self._builder = builder
         self._layout = layout
-        self._starts: dict[_Place, int] = {}
-        self._todo: list[_Place] = []
+        self._starts: dict[Place, int] = {}
+        self._todo: list[Place] = []
 
     def build(self) -> tuple[int, int]:
+        """All of the schema: the state before it, and the one behind it."""
         end = self._builder.state()
-        start = self._value(_Place(self._schema.root, end, self._schema.max_depth))
+        start = self.value(Place(self._schema.root, end, self._schema.max_depth))
         while self._todo:
             place = self._todo.pop()
-            self._fill(place, self._starts[place])
+            self.fill(place, self._starts[place])
         return start, end
 
-    def _value(self, place: _Place) -> int:
+    def value(self, place: Place) -> int:
         """The state before a value."""
         start = self._starts.get(place)
         if start is None:
@@ -240,7 +249,7 @@ class _Lowering:
             self._todo.append(place)
         return start
 
-    def _fill(self, place: _Place, start: int) -> None:
+    def fill(self, place: Place, start: int) -> None:
         """Everything between the state before a value and the one behind it."""
         content = self._schema.contents[place.position]
         languages: list[Node] = []
@@ -248,13 +257,21 @@ class _Lowering:
             if isinstance(clause, NumberClause) and (factors := untold_factors(clause)):
                 self._builder.add_multiples(but_for_untold(clause), factors, start, place.end)
             else:
-                languages += filter(None, [language_of(clause)])
+                languages += filter(None, [self.language(clause)])
         self._builder.add(alt(*languages), start, place.end)
         layout = self._layout
         arrays = [_ANY_ITEMS] if content.any_array else content.arrays
         objects = [_ANY_MEMBERS] if content.any_object else content.objects
         self._container(place, start, layout.begin_array, self._pruned(arrays, place.depth), layout.close_array)
         self._container(place, start, layout.begin_object, self._pruned(objects, place.depth), layout.close_object)
+
+    def language(self, clause: Clause) -> Node | None:
+        """The texts of a clause's values."""
+        return language_of(clause)
+
+    def name(self, name: str | Node) -> Node:
+        """How the name of a member is written."""
+        return constant_language(name) if isinstance(name, str) else quoted(json_spelling(name))
 
     def _pruned(self, tracks: list[Track], depth: int | None) -> list[Track]:
         """Tracks without values that nest more deeply than they may."""
@@ -265,7 +282,7 @@ class _Lowering:
         alive = self._schema.alive[min(depth - 1, len(self._schema.alive) - 1)]
         return all_pruned(tracks, alive)
 
-    def _container(self, place: _Place, start: int, begin: Node, tracks: list[Track], closing: Node) -> None:
+    def _container(self, place: Place, start: int, begin: Node, tracks: list[Track], closing: Node) -> None:
         if tracks:
             opened = self._builder.state()
             self._builder.add(begin, start, opened)
@@ -275,14 +292,12 @@ class _Lowering:
 
     def entry(self, entry: Entry, start: int, end: int, depth: int | None) -> None:
         """One item, or one member, between two states."""
-        value = self._value(_Place(entry.value, end, depth))
+        value = self.value(Place(entry.value, end, depth))
         if entry.name is None:
             self._builder.epsilon(start, value)
             return
-        named = isinstance(entry.name, str)
-        name = constant_language(entry.name) if named else quoted(json_spelling(entry.name))
         # The colon on its own, for it is the same everywhere.
-        self._builder.add(self._layout.colon, self._builder.regex(name, start), value)
+        self._builder.add(self._layout.colon, self._builder.regex(self.name(entry.name), start), value)
 
 
 class _Entries:
@@ -292,7 +307,7 @@ class _Entries:
     or the closing bracket comes next, and one behind the comma, where an entry must come.
     """
 
-    def __init__(self, lowering: _Lowering, track: Track, end: int, depth: int | None, closing: Node):
+    def __init__(self, lowering: Lowering, track: Track, end: int, depth: int | None, closing: Node):
         self._lowering, self._builder, self._layout = lowering, lowering._builder, lowering._layout
         self._track, self._end, self._depth, self._closing = track, end, depth, closing
         self._behind: dict[int, int] = {}

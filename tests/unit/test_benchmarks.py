@@ -9,6 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.bench_budget import Cell as BudgetCell
+from benchmarks.bench_budget import shortest
+from benchmarks.bench_budget import table as budget_table
 from benchmarks.bench_modes import Cell, Run, judge, table
 from benchmarks.bench_processor import (
     ENGINE,
@@ -23,6 +26,11 @@ from benchmarks.bench_processor import (
 )
 from benchmarks.common import markdown_table, write_csv
 from benchmarks.modes import EOS, JSON, MODES, REGEX, finished_text, problem
+from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.token_trie import token_trie
+from hf_guided.automaton.token_walk import TokenWalk
+from hf_guided.automaton.words import words_dfa
+from tests import toy
 
 FORBIDDEN = float("-inf")
 VALID = json.dumps({"name": "ada", "role": "user", "active": True})
@@ -156,3 +164,20 @@ def test_a_csv_row_says_where_it_comes_from(tmp_path) -> None:
 
 def test_a_cell_cannot_break_the_table() -> None:
     assert markdown_table(["a"], [["x|y"]]).splitlines()[2] == "| x\\|y |"
+
+
+class TestBudgets:
+    def test_shares_are_of_all_outputs(self) -> None:
+        cells = [
+            BudgetCell("ours", "regex", "hot", 1.0, 9, outputs=8, complete=6, valid=4),
+            BudgetCell("ours", "regex", "hot", 2.0, 18, outputs=0, complete=0, valid=0, error="ValueError"),
+        ]
+        assert budget_table(cells).splitlines()[2] == "| ours | regex | 50 % | raises ValueError |"
+
+    @pytest.mark.parametrize(
+        ("words", "least"), [(["abcd", "abc", "dcba"], 3), (["abcdabcd", "abcdabc"], 5), (["a"], 2)]
+    )
+    def test_the_least_number_of_tokens_is_found_by_walking(self, words: list[str], least: int) -> None:
+        """The vocabulary has letters and pairs of them."""
+        walk = TokenWalk(words_dfa((word.encode() for word in words), Clock()), token_trie(toy.letters()))
+        assert shortest(walk) == least

@@ -1,0 +1,299 @@
+"""How often is an output complete and valid when its tokens are counted?
+
+    python -m benchmarks.bench_budget [--rows 8] [--library NAME ...] [--schemas 60]
+
+First: outputs of tiny random models at budgets from the stated minimum to four times as much. One model is hot, the
+other never wants to stop: its logits are biased against stop tokens and everything that closes a string, an object, an
+array. hf-guided is told the budget, with each of its engines; the other libraries are used as in the other benchmarks,
+and have no way to be told. ``json`` + ``jsonschema`` and ``re`` judge.
+
+Then: the stated minimum against the least number of tokens there is, found by walking the whole vocabulary from state
+to state, for schemas of the sample whose automata have at most 2,000 states.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+
+import hf_guided as hg
+from benchmarks.common import RESULTS, data_folder, load_average, markdown_table, record12, write_csv
+from benchmarks.libraries import LIBRARIES, Asked, Constraint, Library
+from benchmarks.modes import EOS, finished_text, problem, tiny_llama
+from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.nfa import NfaBuilder
+from hf_guided.automaton.token_trie import token_trie
+from hf_guided.automaton.token_walk import TokenWalk
+from hf_guided.backends import registry
+from hf_guided.backends.routed import with_routes
+from hf_guided.errors import HFGuidedError
+from hf_guided.schema.lower import NotRegular, lower
+from hf_guided.schema.normalize import Normalizer
+from hf_guided.vocabulary import Vocabulary
+from tests.vocabularies import demo, tekken
+
+TREE = {
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {
+                "value": {"type": "integer"},
+                "name": {"type": "string"},
+                "children": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+            },
+            "required": ["value", "children"],
+            "additionalProperties": False,
+        }
+    },
+    "$ref": "#/$defs/node",
+}
+REGEX = r"[A-Z][a-z]+( [A-Z][a-z]+)+ <[a-z0-9.]+@[a-z0-9]+(\.[a-z]+)+>"
+CHOICE = "yes|no|it depends on the weather|it depends on who is asking and why they want to know"
+BUDGETS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # times the stated minimum
+MODELS = ("hot", "never stops")
+TEMPERATURE = 1.5
+BIAS = 15.0  # of the model that never wants to stop; a tiny model's logits differ by less
+CLOSING = frozenset(b'"}]>')
+MAX_STATES = 2000
+
+
+def constraints() -> dict[str, Constraint]:
+    return {
+        "record of 12 fields": Constraint("json", json.dumps(record12()["schema"])),
+        "recursive tree": Constraint("json", json.dumps(TREE)),
+        "any JSON object": Constraint("json", '{"type": "object"}'),
+        "regex": Constraint("regex", REGEX),
+        "choice": Constraint("regex", CHOICE),
+    }
+
+
+class Budgeted(Library):
+    """hf-guided with one of its engines, told how many tokens there are."""
+
+    package = "hf-guided"
+    backend: str
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
+        self._guide = hg.Guide(tokenizer, model)
+        self.max_new_tokens = 0
+
+    def constrain(self, asked: Asked) -> dict[str, Any]:
+        assert isinstance(asked, Constraint)
+        processor = self._guide.logits_processor(
+            self._ours(asked), backend=self.backend, max_new_tokens=self.max_new_tokens
+        )
+        return {"logits_processor": [processor]}
+
+    def minimum(self, asked: Constraint) -> int | None:
+        """The stated minimum; None where the engine does not take the constraint."""
+        try:
+            compiled = self._guide.compile(self._ours(asked), self.backend, budget=True)
+        except HFGuidedError:
+            return None
+        return compiled.matcher().min_tokens_to_finish()
+
+    def _ours(self, asked: Constraint) -> Any:
+        if asked.kind == "regex":
+            return hg.Regex(asked.text)
+        # lm-format-enforcer cannot be held to compact JSON.
+        whitespace = "flexible" if self.backend == "lm_format_enforcer" else "compact"
+        return hg.JsonSchema(json.loads(asked.text), whitespace=whitespace)
+
+
+def _with(backend: str) -> type[Budgeted]:
+    return type(f"Budgeted_{backend}", (Budgeted,), {"backend": backend, "name": f"hf-guided: {backend}"})
+
+
+OURS = tuple(map(_with, ("automaton", "llguidance", "xgrammar", "lm_format_enforcer")))
+PEERS = tuple(library for name, library in LIBRARIES.items() if name != "hf-guided")
+ALL: dict[str, type[Library]] = {library.name: library for library in (*OURS, *PEERS)}
+
+
+class NeverStops(LogitsProcessor):
+    """Makes a model prefer what keeps a text open."""
+
+    def __init__(self, vocabulary: Vocabulary):
+        closes = [token_id for token_id, data in enumerate(vocabulary.token_bytes) if CLOSING & set(data or b"")]
+        self._bias = torch.zeros(vocabulary.padded_size)
+        self._bias[[*closes, *vocabulary.stop_token_ids]] = -BIAS
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        return scores + self._bias
+
+
+@dataclass
+class Cell:
+    """What one library did with one constraint, under one model, at one budget."""
+
+    library: str
+    constraint: str
+    model: str
+    times_minimum: float
+    max_new_tokens: int
+    outputs: int
+    complete: int
+    valid: int  # of the complete ones
+    error: str = ""
+
+
+def run_cell(library: Library, name: str, asked: Constraint, model: str, times: float, minimum: int, rows: int) -> Cell:
+    """Generate one batch, and judge its rows."""
+    tokenizer = demo()
+    llama = tiny_llama(len(tokenizer), seed=0)
+    cell = Cell(library.name, name, model, times, int(times * minimum), 0, 0, 0)
+    set_seed(int(100 * times))
+    if isinstance(library, Budgeted):
+        library.max_new_tokens = cell.max_new_tokens
+    try:
+        kwargs = library.constrain(asked)
+        if model == "never stops":
+            before = NeverStops(Vocabulary.from_tokenizer(tokenizer, padded_size=len(tokenizer)))
+            kwargs["logits_processor"] = [before, *kwargs.get("logits_processor", [])]
+        inputs = tokenizer(["An answer:"] * rows, return_tensors="pt")
+        output = llama.generate(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            max_new_tokens=cell.max_new_tokens,
+            do_sample=True,
+            temperature=TEMPERATURE,
+            **kwargs,
+        )
+    except Exception as error:  # whatever it is, is the result of this cell
+        cell.error = type(error).__name__
+        return cell
+    for ids in output[:, inputs["input_ids"].shape[1] :].tolist():
+        text = finished_text(ids, lambda ids: tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+        cell.outputs += 1
+        cell.complete += text is not None
+        cell.valid += text is not None and not problem(asked, text)
+    return cell
+
+
+def run_all(names: Sequence[str], rows: int) -> Iterator[Cell]:
+    """All cells, library by library."""
+    tokenizer = demo()
+    llama = tiny_llama(len(tokenizer), seed=0)
+    budgeted = [library(llama, tokenizer) for library in OURS]
+    for name, asked in constraints().items():
+        minima = {library.name: library.minimum(asked) for library in budgeted}
+        most = max(minimum for minimum in minima.values() if minimum is not None)
+        for library_name in names:
+            minimum = minima.get(library_name, most)
+            if minimum is None:
+                continue  # refused with the reason: nothing is generated
+            library = ALL[library_name](llama, tokenizer)
+            for model in MODELS:
+                for times in BUDGETS:
+                    yield run_cell(library, name, asked, model, times, minimum, rows)
+
+
+def table(cells: Sequence[Cell]) -> str:
+    """Share of complete and valid outputs: a line for each library and constraint, a column for each budget."""
+    header = ["library", "constraint", *(f"{model}, {times:g}x" for model in MODELS for times in BUDGETS)]
+    lines: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        share = f"raises {cell.error}" if cell.error else f"{100 * cell.valid / cell.outputs:.0f} %"
+        lines.setdefault((cell.library, cell.constraint), []).append(share)
+    return markdown_table(header, [[*key, *shares] for key, shares in lines.items()])
+
+
+# -- the stated minimum ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Minimum:
+    """What is stated for one schema, and what is true."""
+
+    schema: str
+    states: int
+    shortest: int
+    automaton: int
+    network: int  # what goes along with llguidance
+
+
+def shortest(walk: TokenWalk) -> int:
+    """The least number of tokens to the end, the stop token counted: state after state through the whole vocabulary."""
+    seen, here, count = {walk.dfa.start}, {walk.dfa.start}, 1
+    while not walk.dfa.accepting[list(here)].any():
+        ahead: set[int] = set()
+        for state in here:
+            ahead.update(walk.nodes(state)[1].tolist())
+        here, count = ahead - seen, count + 1
+        seen |= here
+    return count
+
+
+def minima(most: int) -> Iterator[Minimum]:
+    """Schemas of the sample, spread over it."""
+    tokenizer = tekken()
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, padded_size=len(tokenizer))
+    automaton, llguidance = (registry.create(name, vocabulary) for name in ("automaton", "llguidance"))
+    lines = (data_folder() / "jsonschemabench" / "schemas.jsonl").read_text().splitlines()
+    found = 0
+    for line in lines[:: max(1, len(lines) // (3 * most))]:
+        one = json.loads(line)
+        try:
+            asked = hg.JsonSchema(one["schema"])
+            clock = Clock()
+            builder = NfaBuilder(clock)
+            dfa = builder.dfa(*lower(Normalizer.of(asked), builder, whitespace="flexible", closed=True))
+            if dfa.states > MAX_STATES:
+                continue
+            stated = [
+                compiled.matcher().min_tokens_to_finish()
+                for compiled in (automaton.compile(asked), with_routes(llguidance.compile(asked)))
+            ]
+        except (HFGuidedError, NotRegular):
+            continue
+        if None in stated:
+            continue
+        true = shortest(TokenWalk(dfa, token_trie(vocabulary)))
+        yield Minimum(one["name"], dfa.states, true, *stated)  # type: ignore[arg-type]
+        found += 1
+        if found == most:
+            return
+
+
+def summary(found: Sequence[Minimum]) -> str:
+    def of(what: str) -> list[str]:
+        ratios = sorted(getattr(one, what) / one.shortest for one in found)
+        exact = sum(ratio == 1 for ratio in ratios)
+        return [what, str(len(found)), f"{exact}", f"{ratios[len(ratios) // 2]:.2f}", f"{ratios[-1]:.2f}"]
+
+    return markdown_table(
+        ["counted by", "schemas", "least there is", "ratio p50", "ratio max"], [of("automaton"), of("network")]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--library", nargs="+", choices=list(ALL), default=list(ALL))
+    parser.add_argument("--schemas", type=int, default=60)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    transformers.utils.logging.set_verbosity_error()
+    assert demo().eos_token_id == EOS
+    load = load_average()
+    cells = list(run_all(arguments.library, arguments.rows))
+    print(table(cells))
+    found = list(minima(arguments.schemas))
+    print(summary(found))
+    if arguments.library == list(ALL):
+        write_csv(RESULTS / "budget.csv", [{**asdict(cell), "load": load} for cell in cells])
+        write_csv(RESULTS / "budget_minimum.csv", [asdict(one) for one in found])
+
+
+if __name__ == "__main__":
+    main()

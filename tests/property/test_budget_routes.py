@@ -1,0 +1,296 @@
+"""Engines that know nothing of the way to the end close their texts in time too: schemas, regexes, grammars, tags."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_guided.automaton.frames import network
+from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.pushdown import Pushdown
+from hf_guided.automaton.token_trie import token_trie
+from hf_guided.backends import registry
+from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.backends.routed import with_routes
+from hf_guided.bitmask import allocate_bitmask, unpack
+from hf_guided.compiler import Compiler
+from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from hf_guided.schema.network import Positions
+from hf_guided.schema.normalize import Normalizer
+from tests.property.strategies import single_bytes, tiny
+
+TREE = {
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {
+                "value": {"type": "integer"},
+                "name": {"type": "string", "minLength": 3},
+                "children": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+            },
+            "required": ["value", "children"],
+        }
+    },
+    "$ref": "#/$defs/node",
+}
+OPEN = {
+    "type": "object",
+    "properties": {"a": {}, "b": {"enum": ["x", "a long value"]}, "c": {"type": "number"}},
+    "required": ["a", "b"],
+}
+ORDER = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "name": {"type": "string", "maxLength": 6},
+        "paid": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"enum": ["a", "é", "null"]}, "minItems": 1, "maxItems": 2},
+    },
+    "required": ["id", "tags"],
+}
+CONSTRAINTS: dict[str, Constraint] = {
+    "tree": JsonSchema(TREE),
+    "compact tree": JsonSchema(TREE, whitespace="compact"),
+    "open": JsonSchema(OPEN),
+    "extra": JsonSchema({"type": "object", "required": ["k"]}, extra="allow"),
+    "record": JsonSchema(ORDER),
+    "object": JsonObject(),
+    "regex": Regex("(a|bc){2,}(-[0-9]{1,4}){2,}[^\\W\\d]*"),
+    "choice": Choice(["a", "abc", "naïve café", 'say "yes"\n', "東京東京東京"]),
+    "lark": Grammar('start: "<" start ">" | NAME "," start | NAME\nNAME: /[a-z]{2,}/'),
+    "gbnf": Grammar('root ::= "(" root ("+" root)* ")" | [0-9]+ | "\\"" [^"]+ "\\""'),
+    "tag": StructuralTag(
+        {
+            "type": "structural_tag",
+            "format": {"type": "json_schema", "json_schema": {**ORDER, "additionalProperties": False}},
+        }
+    ),
+}
+TAKEN = {
+    "llguidance": ["tree", "compact tree", "open", "extra", "record", "object", "regex", "choice", "lark"],
+    "xgrammar": ["tree", "compact tree", "open", "record", "object", "regex", "choice", "gbnf", "tag"],
+    "lm_format_enforcer": ["tree", "open", "record", "object", "regex", "choice"],
+}
+CASES = [(backend, name) for backend, names in TAKEN.items() for name in names]
+CLOSING = frozenset(b'"]})>')
+
+
+@lru_cache
+def compiled(backend: str, name: str) -> CompiledConstraint:
+    return with_routes(registry.create(backend, tiny()).compile(CONSTRAINTS[name]))
+
+
+def allowed(matcher: Matcher, tokens_left: int | None = None) -> list[int]:
+    width = matcher.compiled.vocabulary.padded_size
+    bitmask = allocate_bitmask(1, width)
+    matcher.fill_next_token_bitmask(bitmask, tokens_left=tokens_left)
+    return torch.nonzero(unpack(bitmask, width)[0]).flatten().tolist()
+
+
+def is_valid(constraint: Constraint, text: str) -> bool:
+    if isinstance(constraint, JsonObject):
+        return isinstance(json.loads(text), dict)
+    if isinstance(constraint, JsonSchema):
+        jsonschema.validate(json.loads(text), TREE if "$defs" in str(constraint.schema) else constraint.schema)
+    if isinstance(constraint, Regex):
+        return re.fullmatch(constraint.pattern, text) is not None
+    if isinstance(constraint, Choice):
+        return text in constraint.options
+    if isinstance(constraint, StructuralTag):
+        jsonschema.validate(json.loads(text), ORDER)
+    if isinstance(constraint, Grammar) and constraint.syntax == "lark":
+        return re.fullmatch(r"<*([a-z]{2,}|[a-z]{2,},<*)+>*", text) is not None and text.count("<") == text.count(">")
+    if isinstance(constraint, Grammar):
+        bare = re.sub('"[^"]+"', "0", text)
+        return re.fullmatch(r"[0-9()+]+", bare) is not None and bare.count("(") == bare.count(")")
+    return True
+
+
+def still_open(matcher: Matcher, token_ids: list[int]) -> list[int]:
+    """Of some tokens those that one who never wants to stop prefers."""
+    token_bytes = matcher.compiled.vocabulary.token_bytes
+    text = [token_id for token_id in token_ids if token_id not in matcher.stop_token_ids]
+    return [token_id for token_id in text if not CLOSING & set(token_bytes[token_id] or b"")] or text or token_ids
+
+
+@pytest.mark.parametrize(("backend", "name"), CASES)
+@settings(max_examples=25)
+@given(never_stops=st.booleans(), data=st.data())
+def test_whatever_the_sampler_does_the_text_closes_in_time(backend, name, never_stops, data):
+    matcher = compiled(backend, name).matcher()
+    minimum = matcher.min_tokens_to_finish()
+    assert minimum is not None
+    random = data.draw(st.randoms(use_true_random=False))
+    left = random.randint(minimum, 4 * minimum)
+    taken: list[int] = []
+    while not matcher.is_terminated():
+        assert left > 0, "cut"
+        may = allowed(matcher, left)
+        token_id = random.choice(still_open(matcher, may) if never_stops else may)
+        assert matcher.accept_token(token_id)
+        taken.append(token_id)
+        left -= 1
+    assert is_valid(CONSTRAINTS[name], matcher.compiled.vocabulary.decode_bytes(taken).decode())
+
+
+@pytest.mark.parametrize(("backend", "name"), CASES)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_rollback_fork_and_reset_forget_nothing_and_keep_nothing(backend, name, data):
+    """What is masked depends on the text and on what is left, not on how the matcher came there."""
+    matcher = compiled(backend, name).matcher()
+    minimum = matcher.min_tokens_to_finish()
+    assert minimum is not None
+    random = data.draw(st.randoms(use_true_random=False))
+    left = minimum + random.randint(0, 8)
+    taken: list[int] = []
+    for _ in range(random.randint(1, minimum)):
+        may = [token_id for token_id in allowed(matcher, left) if token_id not in matcher.stop_token_ids]
+        if not may:
+            break
+        taken.append(random.choice(may))
+        assert matcher.accept_token(taken[-1])
+        left -= 1
+    back = random.randint(0, len(taken))
+    twin = matcher.fork()
+    before = allowed(matcher, left)
+    matcher.rollback(back)
+    for token_id in taken[len(taken) - back :]:
+        assert matcher.accept_token(token_id)
+    if name in ("lark", "gbnf", "tag"):  # there the way that is known depends on where it was searched
+        needed = matcher.min_tokens_to_finish()
+        assert needed is not None
+        assert needed <= left
+    else:
+        assert allowed(matcher, left) == before
+        assert allowed(twin, left) == before
+        assert matcher.min_tokens_to_finish() == twin.min_tokens_to_finish()
+    matcher.reset()
+    assert matcher.min_tokens_to_finish() == minimum
+
+
+@pytest.mark.parametrize(("backend", "name"), [case for case in CASES if case[0] != "lm_format_enforcer"])
+def test_far_from_the_end_nothing_is_masked(backend, name):
+    matcher = compiled(backend, name).matcher()
+    assert allowed(matcher, 10**6) == allowed(matcher)
+    assert matcher.accept_token(allowed(matcher)[0])
+    assert allowed(matcher, 10**6) == allowed(matcher)
+
+
+def pushdown(schema: Any) -> Pushdown:
+    n = Normalizer.of(JsonSchema(schema))
+    positions = Positions(n, whitespace="flexible", closed=True)
+    vocabulary = tiny()
+    clock = Clock()
+    return Pushdown(network(positions.root, positions.lower, clock), token_trie(vocabulary), vocabulary, clock)
+
+
+NETWORKS = {"tree": pushdown(TREE), "open": pushdown(OPEN), "any": pushdown({})}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@given(data=st.data())
+def test_all_tokens_at_once_are_what_they_are_one_by_one(name, data):
+    network, vocabulary = NETWORKS[name], tiny()
+    places = network.start
+    for _ in range(data.draw(st.integers(0, 12))):
+        after = network.after(places)
+        if not len(after.token_ids):
+            break
+        token_id = data.draw(st.sampled_from(after.token_ids.tolist()))
+        places = network.read(places, vocabulary.token_bytes[token_id])
+    after = network.after(places)
+    found = dict(zip(after.token_ids.tolist(), after.needed.tolist(), strict=True))
+    expected = {}
+    for token_id, text in enumerate(vocabulary.token_bytes):
+        if vocabulary.is_text(token_id) and (there := network.read(places, text)):
+            expected[token_id] = there[0].needed
+    assert found == expected
+    if places[0].needed:
+        assert after.needed[0] <= places[0].needed - 1, "what is needed cannot be kept"
+    assert all(needed <= place.apart + network.worst_step for place in places[:1] for needed in found.values())
+
+
+@pytest.mark.parametrize(
+    ("constraint", "shortest"),
+    [
+        (JsonSchema(TREE), '{"value":0,"children":[]}'),
+        (JsonSchema(TREE, whitespace="compact"), '{"value": 0, "children": []}'),
+        (JsonSchema(OPEN), '{"a":0,"b":"x"}'),
+        (JsonSchema({"type": "array", "items": {}, "minItems": 3}), "[0,0,0]"),
+        (JsonSchema({"anyOf": [{"const": "a long one"}, {"type": "string", "minLength": 4}]}), '"abcd"'),
+        (JsonObject(), "{}"),
+        (Regex("(abc|de){2,}f?"), "dede"),
+    ],
+)
+def test_over_single_bytes_the_least_is_the_length_of_a_shortest_text(constraint, shortest):
+    made = with_routes(registry.create("llguidance", single_bytes()).compile(constraint))
+    assert made.matcher().min_tokens_to_finish() == len(shortest.encode()) + 1
+
+
+def test_closing_brackets_count_as_the_tokens_that_write_them_together():
+    """`}]}]}` is typed in pairs where there is a token for the pair."""
+    matcher = compiled("llguidance", "compact tree").matcher()
+    vocabulary = matcher.compiled.vocabulary
+    text = '{"value": 1, "children": [{"value": 2, "children": [{"value": 3, "children": ['
+    for token_id in vocabulary.encode_bytes(text.encode()):
+        assert matcher.accept_token(token_id)
+    assert matcher.min_tokens_to_finish() == len(vocabulary.encode_bytes(b"]}]}]}")) + 1
+
+
+@pytest.mark.parametrize(
+    ("backend", "constraint", "answered_by"),
+    [
+        ("auto", JsonSchema(TREE), "llguidance"),
+        ("auto", JsonObject(), "llguidance"),
+        ("xgrammar", Regex("[a-z]+"), "xgrammar"),
+        ("auto", CONSTRAINTS["tag"], "xgrammar"),
+    ],
+)
+def test_a_compiler_that_is_asked_for_a_budget_gives_engines_that_keep_it(backend, constraint, answered_by):
+    with_budget = Compiler(tiny()).compile(constraint, backend, budget=True)
+    assert (with_budget.backend, with_budget.keeps_budget) == (answered_by, True)
+    assert with_budget.matcher().min_tokens_to_finish() is not None
+
+
+def test_where_no_way_is_found_nothing_is_promised_and_nothing_masked():
+    plain = registry.create("llguidance", tiny()).compile(Grammar("start: /[a-z]{900}/"))
+    assert with_routes(plain) is plain
+    matcher = plain.matcher()
+    assert matcher.min_tokens_to_finish() is None
+    assert allowed(matcher, 3) == allowed(matcher)
+
+
+@pytest.mark.parametrize("known", [["ab"], ["ab", "c"]])
+def test_where_engine_and_network_differ_a_way_is_searched(known):
+    """The network is told of other words than the engine takes: fewer, or a shorter one that the engine refuses."""
+    made = registry.create("llguidance", single_bytes()).compile(Choice(["ab", "cdef"]))
+    matcher = with_routes(replace(made, constraint=Choice(known))).matcher()
+    assert matcher.min_tokens_to_finish() == 3
+    for left, letter in zip(range(4, 0, -1), "cdef", strict=True):
+        assert matcher.accept_token(ord(letter))
+        assert matcher.min_tokens_to_finish() == left
+        assert allowed(matcher, left) == ([ord("cdef"[5 - left])] if left > 1 else list(matcher.stop_token_ids))
+
+
+@pytest.mark.parametrize("count", [5, 40, 300])
+def test_a_frame_may_call_many_others(count):
+    schema = {
+        "type": "array",
+        "prefixItems": [{"const": i} for i in range(count)],
+        "minItems": count,
+        "items": False,
+    }
+    network = pushdown(schema)
+    text = json.dumps(list(range(count)))
+    assert network.read(network.start, text.encode())[0].needed == 0
+    assert not network.read(network.start, text.replace("3", "4").encode())
