@@ -37,7 +37,7 @@ from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends import registry
 from hf_guided.backends.routed import with_routes
 from hf_guided.errors import HFGuidedError
-from hf_guided.schema.lower import NotRegular, lower
+from hf_guided.schema.lower import NotRegular, regular
 from hf_guided.schema.normalize import Normalizer
 from hf_guided.vocabulary import Vocabulary
 from tests.vocabularies import demo, tekken
@@ -245,8 +245,9 @@ def minima(most: int) -> Iterator[Minimum]:
         try:
             asked = hg.JsonSchema(one["schema"])
             clock = Clock()
-            builder = NfaBuilder(clock)
-            dfa = builder.dfa(*lower(Normalizer.of(asked), builder, whitespace="flexible", closed=True))
+            builder = NfaBuilder(clock, in_pieces=True)
+            schema = regular(Normalizer.of(asked), closed=True)
+            dfa = builder.dfa(*schema.build(builder, whitespace="flexible"))
             if dfa.states > MAX_STATES:
                 continue
             stated = [
