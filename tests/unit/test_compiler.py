@@ -278,7 +278,6 @@ def test_a_bound_on_depth_goes_to_the_automaton() -> None:
     with pytest.raises(CompileLimitExceeded, match=r"grew past \d+ states"):
         compiler.compile(JsonSchema({}, max_depth=40))
     assert not any(one.compiled for one in others.values())
-    assert compiler.compile(JsonSchema(tree)).backend == "llguidance"
 
 
 def test_losses_are_errors_or_warnings_as_asked() -> None:
