@@ -304,7 +304,22 @@ def test_what_of_ecma_262_is_not_supported(pattern):
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(", "a)", "[a", "*", r"\p{L}(", r"\p{L}\Z", r"(?i)\p{L}", r"\p{L}\a", "a**", r"[z-a]", r"\pL\q"]
+    "pattern",
+    [
+        "(",
+        "a)",
+        "[a",
+        "*",
+        r"\p{L}(",
+        r"\p{L}\Z",
+        r"(?i)\p{L}",
+        r"\p{L}\a",
+        "a**",
+        r"[z-a]",
+        r"\pL\q",
+        "a{1}{2}",
+        "{2}b",
+    ],
 )
 def test_what_compiles_nowhere_is_an_re_error(pattern):
     with pytest.raises(re.error):
