@@ -83,13 +83,17 @@ class NfaBuilder:
             dfa = intersection(dfa, multiples_dfa(factor, self._clock), self._clock)
         self._put(from_dfa(dfa), start, end)
 
-    def words(self, words: Iterable[bytes], start: int) -> int:
-        """Add a finite set of byte strings behind a state; common beginnings and ends are stored once.
-
-        Returns:
-            The new state that they end in.
-        """
-        return self.automaton(words_dfa(words, self._clock), start)
+    def add_words(self, words: Iterable[bytes], start: int, end: int) -> None:
+        """Add a finite set of byte strings; common beginnings and ends are stored once."""
+        found: set[bytes] = set()
+        for word in words:
+            found.add(word)
+            if len(found) % 512 == 0:
+                self._clock.check()
+        if len(found) == 1 and (only := next(iter(found))):
+            self._put(Literal(only), start, end)
+        elif found:
+            self._put(from_dfa(words_dfa(found, self._clock)), start, end)
 
     def automaton(self, dfa: ByteDfa, start: int) -> int:
         """Add the strings of an automaton behind a state.
@@ -162,7 +166,7 @@ class NfaBuilder:
         if len(words) < _MANY:
             others = list(node.branches)
         else:
-            self._put(from_dfa(words_dfa(words, self._clock)), start, end)
+            self.add_words(words, start, end)
         for branch in others:
             self.add(branch, start, end)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .byte_dfa import NOTHING, ByteDfa, finished
+from .byte_dfa import NOTHING, ByteDfa, backwards, finished
 from .fragments import EXIT, FIRST, Fragment, Literal, Way
 from .limits import SUBSET_MEMBERS, Clock
 
@@ -51,21 +51,29 @@ class _Subsets:
 
     def __init__(self, nfa: Nfa, end: int, clock: Clock):
         self._clock, self._end, self._outer = clock, end, nfa.states
-        alive = _alive(nfa, end, clock)
-        self._pieces = [piece for piece in nfa.pieces if alive[piece[2]]]
-        self._leaving: list[list[int]] = [[] for _ in range(nfa.states)]
-        self._firsts: list[int] = []  # the number of state FIRST of each piece
-        number = nfa.states
-        for i, (source, fragment, _) in enumerate(self._pieces):
-            self._leaving[source].append(i)
-            self._firsts.append(number)
-            number += fragment.states - FIRST
-            if i % 4096 == 0:
-                clock.check()
-        self._skips: dict[int, list[int]] = {}
-        for source, target in nfa.skips:
-            if alive[target]:
-                self._skips.setdefault(source, []).append(target)
+        sources = np.fromiter((source for source, _, _ in nfa.pieces), np.int64, len(nfa.pieces))
+        targets = np.fromiter((target for _, _, target in nfa.pieces), np.int64, len(nfa.pieces))
+        clock.check()
+        skips: Ints = np.array(nfa.skips, np.int64).reshape(-1, 2)
+        alive = backwards(
+            np.concatenate((sources, skips[:, 0])), np.concatenate((targets, skips[:, 1])), nfa.states, [end], clock
+        )
+        # Sorted by where they leave from, so that those of one state stand together; flat lists, for the garbage
+        # collector looks into no more than there is.
+        order = np.argsort(sources, kind="stable")
+        order = order[alive[targets[order]]]
+        clock.check()
+        self._pieces = [nfa.pieces[i] for i in order.tolist()]
+        self._starts: list[int] = np.searchsorted(sources[order], np.arange(nfa.states + 1)).tolist()
+        sizes = np.fromiter((piece.states - FIRST for _, piece, _ in self._pieces), np.int64, len(self._pieces))
+        clock.check()
+        # The number of state FIRST of each piece.
+        self._firsts: list[int] = (nfa.states + np.cumsum(sizes) - sizes).tolist()
+        skips = skips[alive[skips[:, 1]]]
+        skips = skips[np.argsort(skips[:, 0], kind="stable")]
+        self._skip_starts: list[int] = np.searchsorted(skips[:, 0], np.arange(nfa.states + 1)).tolist()
+        self._skips: list[int] = skips[:, 1].tolist()
+        clock.check()
         self._closures: dict[int, frozenset[int]] = {}
         self._members = 0  # of all sets kept
         self._states = 1  # of the automaton so far; state 0 is dead
@@ -116,11 +124,15 @@ class _Subsets:
     def _ways(self, member: int) -> Iterator[Way]:
         """The ways from one member to others."""
         if member < self._outer:
-            for piece in self._leaving[member]:
+            for piece in self._leaving(member):
                 yield from self._within(piece, self._pieces[piece][1].first)
         else:
             piece, state = self._place(member)
             yield from self._within(piece, self._pieces[piece][1].ways(state))
+
+    def _leaving(self, state: int) -> range:
+        """The pieces that leave from a state of the NFA."""
+        return range(self._starts[state], self._starts[state + 1])
 
     def _within(self, piece: int, ways: tuple[Way, ...]) -> Iterator[Way]:
         shift, out = self._firsts[piece] - FIRST, self._pieces[piece][2]
@@ -183,11 +195,12 @@ class _Subsets:
             else:
                 seen, todo = {member}, [member]
                 while todo:
-                    for target in self._skips.get(todo.pop(), ()):
+                    here = todo.pop()
+                    for target in self._skips[self._skip_starts[here] : self._skip_starts[here + 1]]:
                         if target not in seen:
                             seen.add(target)
                             todo.append(target)
-                known = frozenset(one for one in seen if one == self._end or self._leaving[one])
+                known = frozenset(one for one in seen if one == self._end or self._leaving(one))
                 if len(seen) > 1:
                     self._count(len(seen))
             self._closures[member] = known
@@ -202,7 +215,7 @@ class _Subsets:
             _, fragment, target = self._pieces[piece]
             behind = 0
             for member in self._closure(target):
-                for other in self._leaving[member]:
+                for other in self._leaving(member):
                     behind |= self._pieces[other][1].first_bytes
             known = self._is_open[piece] = not behind & fragment.end_bytes
         return known
@@ -277,26 +290,6 @@ class _Subsets:
         accepting[0] = False
         byte_class = np.searchsorted(bounds, np.arange(256), side="right") - 1
         return table[: self._states], byte_class, accepting[: self._states]
-
-
-def _alive(nfa: Nfa, end: int, clock: Clock) -> bytearray:
-    """From which states of the NFA the end can be reached."""
-    before: list[list[int]] = [[] for _ in range(nfa.states)]
-    for source, _, target in nfa.pieces:
-        before[target].append(source)
-    for source, target in nfa.skips:
-        before[target].append(source)
-    clock.check()
-    alive = bytearray(nfa.states)
-    alive[end] = 1
-    todo = [end]
-    while todo:
-        for source in before[todo.pop()]:
-            if not alive[source]:
-                alive[source] = 1
-                todo.append(source)
-    clock.check()
-    return alive
 
 
 def _write_by_hand(table: NDArray[np.int32], bounds: Ints, ways: Ints) -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 50  # of groups: each costs up to ten frames here, and Python allows a thousand
 MAX_BRANCHES = 64  # that arise where alternatives with assertions in them stand one after another
+MAX_LENGTH = 500_000  # of a pattern, and
+MAX_SIGNS = 30_000  # of characters in it that mean more than themselves: each about a second's work at most
+_SPECIAL = re.compile(r"[\\\[(){*+?^$.]")
 _PYTHON, _PYTHON_IN_SCHEMA = Dialect(ecma=False, newline=True), Dialect(ecma=False)
 _ECMA, _ECMA_AND_MORE = Dialect(ecma=True, lenient=False), Dialect(ecma=True)
 _PYTHON_ONLY = re.compile(r"\(\?(?:P|#|[aiLmsux]+\))|\\[AZz]")
@@ -38,7 +41,7 @@ def parse_fullmatch(pattern: str) -> Node:
             anchors where they cannot be said exactly (inside a repetition, for one).
     """
     with _shallow():
-        return language(_branches(pattern, _PYTHON, _compiled(pattern).flags))
+        return language(_branches(pattern, _PYTHON, _flags(pattern)))
 
 
 @lru_cache(maxsize=512)
@@ -59,7 +62,7 @@ def parse_search(pattern: str) -> Node:
 
 def _search(pattern: str) -> Node:
     try:
-        flags = _compiled(pattern).flags
+        flags = _flags(pattern)
     except re.error:
         if _PYTHON_ONLY.search(pattern):
             raise
@@ -84,6 +87,17 @@ def _branches(pattern: str, dialect: Dialect, flags: int) -> list[Branch]:
         raise UnsupportedRegex("verbose mode (?x) is not supported; write the pattern without white space", 0)
     tree = syntax.parse(pattern, "ecma" if dialect.ecma else "python")
     return _Reader(dialect).alternatives(tree, Flags.of(flags), 0)
+
+
+def _flags(pattern: str) -> int:
+    """The flags a pattern has in Python, where it compiles: else ``re.error``."""
+    special = len(_SPECIAL.findall(pattern))
+    if special + pattern.count("|") > MAX_SIGNS or len(pattern) > MAX_LENGTH:
+        raise UnsupportedRegex(
+            f"the pattern is too long (more than {MAX_LENGTH} characters, or {MAX_SIGNS} of them with a meaning); "
+            "use Choice for a list of texts"
+        )
+    return _compiled(pattern).flags if special else re.UNICODE.value  # nothing can be wrong with a list of words
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -158,8 +172,14 @@ class _Reader:
             elif token.type == "CLASS":
                 node = dialect.in_class(token, position, flags)
             else:
-                node = dialect.character(token, flags)
+                node = concat(*(self._character(character, flags) for character in str(token)))
             self._read[token, flags] = node
+        return node
+
+    def _character(self, character: str, flags: Flags) -> Node:
+        node = self._read.get((character, flags))
+        if node is None:
+            node = self._read[character, flags] = self._dialect.character(character, flags)
         return node
 
     def _group(self, group: Group, flags: Flags, depth: int) -> list[Branch]:

@@ -1,8 +1,9 @@
 r"""The syntax of patterns, Python's and ECMA-262's in one: from text to a tree that says nothing of meaning yet.
 
 A small LALR grammar of Lark does it: a pattern of 50 characters takes a fraction of a millisecond. Building the grammar
-takes a tenth of a second and waits for the first pattern. A class ``[...]`` is one token here, and so is each
-escape; ``dialect.py`` reads them. What does not compile anywhere is not searched for: ``re.compile`` does that.
+takes a tenth of a second and waits for the first pattern. A class ``[...]`` is one token here, and so is each escape,
+and so are characters side by side that nothing repeats; ``dialect.py`` reads them. What does not compile anywhere is
+not searched for: ``re.compile`` does that.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ESCAPE = (
 _GRAMMAR = rf"""
 start: alternatives
 alternatives: sequence ("|" sequence)*
-sequence: (item | repeated)*
+sequence: (item | repeated | TEXT)*
 repeated: item TIMES
 ?item: CHARACTER | ESC | DOT | START | END | CLASS | group | look | OTHER
 group: OPEN alternatives ")"
@@ -39,7 +40,8 @@ ESC: /{ESCAPE}/
 DOT: "."
 START: "^"
 END: "$"
-CHARACTER: /[^\\\[|()*+?^$.]/s
+CHARACTER: /[^\\\[|()*+?^$.{{]|\{{(?!(?:[0-9]+(?:,[0-9]*)?|,[0-9]*)\}})/s
+TEXT.1: /[^\\\[|()*+?^$.{{]{{2,}}(?![*+?{{(])/s
 IGNORED.3: /\(\?#[^)]*\)|\(\?[aiLmsux]+\)/
 %%ignore IGNORED
 """

@@ -9,7 +9,7 @@ ends alike is shared, and little is left to find out when the automaton is made 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple, Protocol
@@ -20,7 +20,7 @@ from .grammar import Content, all_pruned, completable, contents, too_deep_is_a_l
 from .layout import Layout, layout_of
 from .normalize import Normalizer
 from .ranges import but_for_untold, remainders, untold_factors
-from .scalars import constant_language, language_of, quoted
+from .scalars import constant_language, language_of, listed_texts, quoted
 from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position
 from .tracks import Edge, Entry, Track
 
@@ -58,6 +58,10 @@ class Builder(Protocol):
 
     def regex(self, node: Node, start: int) -> int:
         """The texts of a language behind a state; gives the state behind them."""
+        ...
+
+    def add_words(self, words: Iterable[bytes], start: int, end: int) -> None:
+        """Any of the texts between two states."""
         ...
 
     def add_multiples(self, node: Node, factors: tuple[Decimal, ...], start: int, end: int) -> None:
@@ -254,7 +258,9 @@ class Lowering:
         content = self._schema.contents[place.position]
         languages: list[Node] = []
         for clause in content.scalars:
-            if isinstance(clause, NumberClause) and (factors := untold_factors(clause)):
+            if (texts := listed_texts(clause)) is not None:
+                self._builder.add_words((one.encode() for one in texts), start, place.end)
+            elif isinstance(clause, NumberClause) and (factors := untold_factors(clause)):
                 self._builder.add_multiples(but_for_untold(clause), factors, start, place.end)
             else:
                 languages += filter(None, [self.language(clause)])

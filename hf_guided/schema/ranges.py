@@ -7,6 +7,7 @@ Exponents are there where bounds do not depend on them: none, or at zero. Elsewh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import lru_cache
@@ -41,7 +42,7 @@ def number_language(clause: NumberClause) -> Node | None:
         Their language; None where ``multipleOf`` has a factor that plain digits cannot tell (3, 0.7 ...).
     """
     if clause.values is not None:
-        return alt(*(_spellings(value, clause) for value in clause.values if clause.has(value)))
+        return alt(*map(text, listed_numbers(clause)))
     if clause.low is None and clause.high is None and not clause.factors and not clause.excluded:
         return _unbounded(clause)
     if clause.integral is None and not clause.factors and not clause.excluded:
@@ -270,13 +271,16 @@ def _decimals(value: Decimal) -> Node:
     return concat(sign, text(whole), tail)
 
 
-def _spellings(value: Decimal, clause: NumberClause) -> Node:
-    """How one listed number may be written: in digits, and as Python's `json` does; 1 also as 1.0."""
-    written = repr(float(value))
-    ways = [text(written)] if "e" in written and Decimal(written) == value else []
-    whole, fraction = _split(value)
-    if len(whole) + len(fraction) < _LONG or not ways:
-        ways.append(text(f"{whole}.{fraction}" if fraction else whole))
-        if not fraction and clause.point_zero:
-            ways.append(text(f"{whole}.0"))
-    return alt(*ways)
+def listed_numbers(clause: NumberClause) -> Iterator[str]:
+    """How the listed numbers of a clause may be written: in digits, and as Python's `json` does; 1 also as 1.0."""
+    for value in clause.values or ():
+        if clause.has(value):
+            written = repr(float(value))
+            as_json = "e" in written and Decimal(written) == value
+            if as_json:
+                yield written
+            whole, fraction = _split(value)
+            if len(whole) + len(fraction) < _LONG or not as_json:
+                yield f"{whole}.{fraction}" if fraction else whole
+                if not fraction and clause.point_zero:
+                    yield f"{whole}.0"

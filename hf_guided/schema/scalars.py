@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 from ..regex import NOTHING, Node, alt, concat, json_spellings, text, to_lark
-from .ranges import number_language, whole_bounds
+from .ranges import listed_numbers, number_language, whole_bounds
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, string_language
 
 MAX_FACTOR = 100_000  # of multipleOf: so many states llguidance's lexer may have
@@ -57,16 +58,26 @@ def multiples_rule(clause: NumberClause) -> str | None:
 
 def language_of(clause: Clause) -> Node | None:
     """The JSON texts of a clause's values; None for numbers that digits do not tell (see ``number_language``)."""
-    if isinstance(clause, NullClause):
-        return text("null")
-    if isinstance(clause, BooleanClause):
-        return alt(*map(constant_language, sorted(clause.values)))
+    listed = listed_texts(clause)
+    if listed is not None:
+        return alt(*map(text, listed))
     if isinstance(clause, NumberClause):
         return number_language(clause)
     assert isinstance(clause, StringClause)
-    if clause.values is not None:
-        return alt(*(constant_language(value) for value in clause.values if clause.has(value)))
     return quoted(json_spellings(string_language(clause)))
+
+
+def listed_texts(clause: Clause) -> Iterator[str] | None:
+    """The JSON texts of the values of a clause one by one; None if it does not list them."""
+    if isinstance(clause, NullClause):
+        return iter(("null",))
+    if isinstance(clause, BooleanClause):
+        return map(json.dumps, sorted(clause.values))
+    if isinstance(clause, NumberClause) and clause.values is not None:
+        return listed_numbers(clause)
+    if isinstance(clause, StringClause) and clause.values is not None:
+        return (json.dumps(value, ensure_ascii=False) for value in clause.values if clause.has(value))
+    return None
 
 
 def constant_language(value: Any) -> Node:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from ..regex import ALL, ANYTHING, NOTHING, Node, alt, both, chars, matches, repeat, text
@@ -79,9 +80,14 @@ class NumberClause:
             return False
         if self.high is not None and (number > self.high or (self.high_open and number == self.high)):
             return False
-        if number in self.excluded or (self.values is not None and number not in self.values):
+        if number in self.excluded or (self.values is not None and number not in self._listed):
             return False
         return all(is_multiple(number, factor) for factor in self.factors)
+
+    @cached_property
+    def _listed(self) -> frozenset[Decimal]:
+        """The values, for lists of many thousands."""
+        return frozenset(self.values or ())
 
 
 @dataclass(frozen=True)
@@ -103,9 +109,14 @@ class StringClause:
         """Whether the string satisfies all of it."""
         if len(string) < self.low or (self.high is not None and len(string) > self.high):
             return False
-        if self.values is not None and string not in self.values:
+        if self.values is not None and string not in self._listed:
             return False
         return self.language is ANYTHING or matches(self.language, string)
+
+    @cached_property
+    def _listed(self) -> frozenset[str]:
+        """The values, for lists of many thousands."""
+        return frozenset(self.values or ())
 
 
 class Items(NamedTuple):

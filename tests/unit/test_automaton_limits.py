@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,11 @@ from hf_guided.automaton import byte_dfa
 from hf_guided.automaton.limits import Clock, Limits
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
 from hf_guided.automaton.words import words_dfa
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.constraints import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.regex import parse_fullmatch
+from tests.toy import all_bytes
 
 GRACE = 1.5  # seconds for a busy machine, beside the limit itself
 
@@ -54,6 +58,60 @@ def test_what_only_looks_hostile_is_taken(pattern, inside, outside):
     assert not any(dfa.accepts(text.encode()) for text in outside)
 
 
+SCHEMAS: dict[str, Any] = {
+    "a pattern that repeats a repetition": {"type": "string", "pattern": "^(a{1000}){1000}$"},
+    "a pattern that must remember": {"type": "string", "pattern": "(a|b)*a(a|b){24}"},
+    "a long string of words": {"type": "string", "pattern": r"^(\w{1,9} )\w{1,1000}x\w{1,1000}$"},
+    "a very long string": {"type": "string", "maxLength": 10**9},
+    "many items": {"type": "array", "items": {"type": "string"}, "minItems": 99_999, "maxItems": 100_000},
+    "many optional members": {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(2000)}},
+    "many levels": {
+        "$defs": {
+            "0": {"type": "null"},
+            **{
+                f"{i}": {"type": "array", "items": {"$ref": f"#/$defs/{i - 1}"}, "minItems": 1, "maxItems": 2}
+                for i in range(1, 3001)
+            },
+        },
+        "$ref": "#/$defs/3000",
+    },
+    "many that forbid": {"type": "string", "allOf": [{"not": {"pattern": f".*a.{{{i}}}b"}} for i in range(9, 17)]},
+    "many items of a kind": {
+        "type": "array",
+        "items": {"type": "integer"},
+        "contains": {"const": 5},
+        "minContains": 30,
+        "maxItems": 60,
+    },
+    "many remainders": {"type": "integer", "allOf": [{"multipleOf": prime} for prime in (997, 991, 983)]},
+}
+
+
+@pytest.mark.parametrize("case", SCHEMAS)
+def test_a_hostile_schema_ends_in_time(case):
+    backend, constraint = AutomatonBackend(all_bytes()), JsonSchema(SCHEMAS[case])
+    began = time.monotonic()
+    assert not backend.losses(constraint), "what is too large is no loss"
+    with pytest.raises(CompileLimitExceeded, match="grew past|was not ready in 2 s"):
+        backend.compile(constraint)
+    assert time.monotonic() - began < 2 + 2 * GRACE  # checking the schema is not on the clock
+
+
+def test_schemas_that_only_look_hostile_are_taken():
+    backend = AutomatonBackend(all_bytes(), Limits(seconds=20))
+    words = [f"{'x' * 30}{i * 7919}" for i in range(50_000)]
+    matcher = backend.compile(JsonSchema({"enum": [*words, *range(0, 5000, 3)]})).matcher()
+    for text, inside in ((f'"{words[77]}"', True), ('"x"', False), ("333", True), ("334", False)):
+        matcher.reset()
+        assert (all(map(matcher.accept_token, text.encode())) and matcher.is_completed()) == inside
+    deep: Any = {"type": "null"}
+    for _ in range(60):
+        deep = {"type": "array", "items": deep, "minItems": 1, "maxItems": 1}
+    dfa = backend.compile(JsonSchema(deep, "compact")).new_engine()._language.walk.dfa
+    assert dfa.accepts(b"[" * 60 + b"null" + b"]" * 60) and not dfa.accepts(b"[" * 59 + b"null" + b"]" * 59)
+    assert dfa.language_size() == 1
+
+
 def test_memory_is_bounded_by_the_states_not_by_the_time():
     node = parse_fullmatch("((a|b)?c?){3000}")  # sets of 3,000 states each
     tracemalloc.start()
@@ -76,11 +134,11 @@ def test_word_lists_end_in_time():
 
 def test_the_time_limit_is_kept_at_every_stage():
     """Wherever the compile is when the time runs out, it stops soon."""
-    node = parse_fullmatch(r"\w{1,140}")
-    for milliseconds in (0, 20, 60, 120, 250):
+    node = parse_fullmatch(r"(?=\w{1,400})(.*[aeiou]){1,6}")
+    for milliseconds in (0, 20, 60, 120, 250, 500, 1000):
         began = time.thread_time()  # of the processor: what else the machine does is not the compile's fault
         with pytest.raises(CompileLimitExceeded, match="was not ready in"):
-            regex_dfa(node, Clock(Limits(seconds=milliseconds / 1000)))
+            regex_dfa(node, Clock(Limits(10**6, milliseconds / 1000)))
         assert time.thread_time() - began < milliseconds / 1000 + 0.5
 
 
@@ -121,7 +179,8 @@ def test_pieces_of_an_automaton_are_put_together():
     opened = builder.state()
     builder.edge(start, 0x5B, 0x5B, opened)  # [
     item = builder.regex(parse_fullmatch("[0-9]+"), opened)
-    word = builder.words([b"null", b"nil"], opened)
+    word = builder.state()
+    builder.add_words([b"null", b"nil"], opened, word)
     builder.epsilon(word, item)
     comma = builder.automaton(regex_dfa(parse_fullmatch(", ?"), clock), item)
     builder.epsilon(comma, opened)

@@ -86,6 +86,9 @@ SHAPES = [
 ]
 SHAPES += [
     "(?#note)a(?#note)*",
+    "ab(?#note)*",
+    "ba|ab{2}|aab|(?i:1A)",
+    "aa{b|a{,2|ab(ab)*",
     r"\0|\07|\x61|\u00e9|\U0001f600|\141",
     r"\a|\r|\t",
     "a{2}?",
@@ -301,7 +304,22 @@ def test_what_of_ecma_262_is_not_supported(pattern):
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(", "a)", "[a", "*", r"\p{L}(", r"\p{L}\Z", r"(?i)\p{L}", r"\p{L}\a", "a**", r"[z-a]", r"\pL\q"]
+    "pattern",
+    [
+        "(",
+        "a)",
+        "[a",
+        "*",
+        r"\p{L}(",
+        r"\p{L}\Z",
+        r"(?i)\p{L}",
+        r"\p{L}\a",
+        "a**",
+        r"[z-a]",
+        r"\pL\q",
+        "a{1}{2}",
+        "{2}b",
+    ],
 )
 def test_what_compiles_nowhere_is_an_re_error(pattern):
     with pytest.raises(re.error):
@@ -318,6 +336,15 @@ def test_the_deepest_pattern_goes_all_the_way():
     assert matches(spellings, "ab" * 5)
     assert len(regex.to_lark(spellings)) > 1000
     re.compile(as_python(regex.to_pattern(parse_fullmatch(pattern))))
+
+
+def test_the_length_of_a_pattern_is_bounded():
+    words = "|".join(f"{number:0110}" for number in range(2000))
+    assert matches(parse_fullmatch(words), f"{1999:0110}")
+    assert matches(parse_fullmatch(re.escape(words).replace(r"\|", "|")), f"{7:0110}")
+    for pattern in ("a" * 500_001, "a?" * 30_001, "a|" * 30_001):
+        with pytest.raises(UnsupportedRegex, match="too long .* use Choice"):
+            parse_fullmatch(pattern)
 
 
 def test_many_alternatives_may_be_anchored():
