@@ -62,6 +62,18 @@ def single_bytes() -> Vocabulary:
 
 
 @cache
+def sentencepiece() -> Vocabulary:
+    """32,768 tokens, with byte fallback."""
+    return Vocabulary.from_tokenizer(vocabularies.sentencepiece_32k())
+
+
+@cache
+def without_bytes() -> Vocabulary:
+    """T5's kind: about 200 tokens, no byte tokens, é as one token, no { at all."""
+    return Vocabulary.from_tokenizer(vocabularies.tiny_unigram())
+
+
+@cache
 def backend(name: str, vocabulary: Vocabulary) -> Backend:
     return registry.create(name, vocabulary)
 
