@@ -79,9 +79,16 @@ class NfaBuilder:
         self._add_automaton(dfa, start, end)
         return end
 
-    def dfa(self, start: int, end: int) -> ByteDfa:
-        """The minimal automaton of all strings on a way from one state to the other."""
-        return determinize(Nfa(self._states, self._edges, self._epsilons), start, end, self._clock)
+    def dfa(self, start: int, end: int, clock: Clock | None = None) -> ByteDfa:
+        """The minimal automaton of all strings on a way from one state to the other.
+
+        Args:
+            start, end: the two states.
+            clock: None goes on with the one the states were made with.
+        """
+        return determinize(
+            Nfa(self._states, self._edges, self._epsilons), start, end, self._clock if clock is None else clock
+        )
 
     def _add(self, node: Node, start: int, end: int) -> None:
         if isinstance(node, Chars):

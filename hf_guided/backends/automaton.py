@@ -59,7 +59,8 @@ class AutomatonBackend(Adapter):
         except NotRegular as error:
             losses = [*n.losses, Loss(error.pointer, constraint.kind, error.reason)]
             raise UnsupportedConstraint("the automaton does not take this JSON Schema", losses) from None
-        return lambda: self._built(constraint, lambda clock: builder.dfa(start, end)), n.losses
+        # With the clock of the compile: whoever asked for the losses may have done so long ago.
+        return lambda: self._built(constraint, lambda clock: builder.dfa(start, end, clock)), n.losses
 
     def _text(self, constraint: Constraint) -> Build:
         if isinstance(constraint, Choice):

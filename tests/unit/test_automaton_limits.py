@@ -11,8 +11,11 @@ from hf_guided.automaton import byte_dfa
 from hf_guided.automaton.limits import Clock, Limits
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
 from hf_guided.automaton.words import words_dfa
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.constraints import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.regex import parse_fullmatch
+from tests.toy import all_bytes
 
 GRACE = 1.5  # seconds for a busy machine, beside the limit itself
 
@@ -141,3 +144,11 @@ def test_a_language_without_strings():
     everything = byte_dfa.complement(dfa, Clock())
     assert everything.accepts("é".encode()) and not everything.accepts(b"\xe9")
     assert byte_dfa.union(dfa, everything, Clock()).states == everything.states == byte_dfa.utf8().states
+
+
+def test_time_between_the_losses_and_the_compile_does_not_count(monkeypatch):
+    backend, constraint = AutomatonBackend(all_bytes()), JsonSchema({"type": "boolean"})
+    assert not backend.losses(constraint)
+    later = time.monotonic() + 60
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert backend.compile(constraint).matcher().validate_tokens(b"true") == 4
