@@ -173,8 +173,8 @@ class Sampled:
     admitted: int = 0
 
 
-def sample(backend: Backend, whitespace: str, limit: int | None = None) -> Sampled:
-    """The sample's schemas with ``extra="forbid"``, as far as the backend takes them.
+def sample(backend: Backend, whitespace: str, limit: int | None = None, step: int = 1) -> Sampled:
+    """The sample's schemas with ``extra="forbid"``, as far as the backend takes them; the first ones, or every so many.
 
     Documents are the valid instances that have no key too many, in declared order; others the invalid ones in both
     orders.
@@ -182,7 +182,7 @@ def sample(backend: Backend, whitespace: str, limit: int | None = None) -> Sampl
     path = data_folder() / "jsonschemabench" / "schemas.jsonl"
     if not path.exists():
         raise SystemExit(f"{path} is missing; set HF_GUIDED_DATA to the folder that holds jsonschemabench/")
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][:limit]
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][:limit:step]
     found = Sampled(len(rows), [])
     for row in rows:
         schema = row["schema"]
