@@ -44,6 +44,8 @@ class Engine(ABC):
     package: str
     sample_seconds = SECONDS
     """The limit for a schema of the sample."""
+    sample_step = 1
+    """One in so many schemas of the sample."""
     whitespaces: Sequence[str] = ("compact", "flexible")
 
     def __init__(self, vocabulary: Vocabulary):
@@ -189,7 +191,8 @@ def _quoted(options: Sequence[str]) -> str:
 
 class OutlinesCore(Engine):
     name = package = "outlines-core"
-    sample_seconds = 5.0  # it takes all of them far too often for a whole sample
+    sample_seconds = 5.0  # most schemas take all of them, and then the process is started again
+    sample_step = 10
     whitespaces = ("compact",)  # its own white space is at most one space
 
     def __init__(self, vocabulary: Vocabulary):

@@ -83,7 +83,8 @@ class NfaBuilder:
         """The minimal automaton of all strings on a way from one state to the other.
 
         Args:
-            start, end: the two states.
+            start: where the strings begin.
+            end: where they end.
             clock: None goes on with the one the states were made with.
         """
         return determinize(

@@ -24,6 +24,7 @@ from tests.property.strategies import Case
 
 cases = st.deferred(lambda: st.sampled_from((*draw.cases(draw.tiny()), *draw.cases_of_the_automaton())))
 of_the_automaton = st.deferred(lambda: st.sampled_from(draw.cases_of_the_automaton()))
+whitespaces = st.sampled_from(["flexible", "compact"])
 law = settings(max_examples=120, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 
 
@@ -192,30 +193,41 @@ def test_from_everywhere_there_is_a_way_to_the_end(case: Case, picks: list[int],
     assert is_valid(text.decode(), one.constraint)
 
 
-SMALL = [(name, draw.tiny) for name in draw.BACKENDS]
-
-
-@pytest.mark.parametrize(
-    ("name", "make"), [*SMALL, ("automaton", draw.sentencepiece), ("automaton", draw.without_bytes)]
-)
+@pytest.mark.parametrize("name", draw.BACKENDS)
 @settings(max_examples=60)
-@given(schema=draw.schemas, whitespace=st.sampled_from(["flexible", "compact"]), seed=st.integers(0, 10_000))
-def test_finished_outputs_are_valid(
-    name: str, make: Callable[[], Vocabulary], schema: dict, whitespace: str, seed: int
+@given(schema=draw.schemas, whitespace=whitespaces, seed=st.integers(0, 10_000))
+def test_finished_outputs_are_valid(name: str, schema: dict, whitespace: str, seed: int):
+    constraint = JsonSchema(schema, whitespace=whitespace)
+    engine = draw.backend(name, draw.tiny())
+    if engine.losses(constraint):
+        return
+    matcher = engine.compile(constraint).matcher()
+    rng = random.Random(seed)
+    taken = draw.walk(matcher, [rng.randrange(10_000) for _ in range(400)])
+    if matcher.is_terminated():
+        check_finished(taken, constraint, draw.tiny())
+
+
+@pytest.mark.parametrize("make", [draw.tiny, draw.sentencepiece, draw.without_bytes])
+@settings(max_examples=40)
+@given(schema=draw.schemas, whitespace=whitespaces, picks=draw.picks, rng=st.randoms(use_true_random=False))
+def test_outputs_of_the_automaton_are_valid_wherever_they_are_finished(
+    make: Callable[[], Vocabulary], schema: dict, whitespace: str, picks: list[int], rng: random.Random
 ):
     constraint = JsonSchema(schema, whitespace=whitespace)
-    engine = draw.backend(name, make())
+    engine = draw.backend("automaton", make())
     if engine.losses(constraint):
         return
     try:
         matcher = engine.compile(constraint).matcher()
     except UnwritableConstraint:
         return
-    rng = random.Random(seed)
-    taken = draw.walk(matcher, [rng.randrange(10_000) for _ in range(400)])
-    if not matcher.is_terminated():
-        return
-    text = make().decode_bytes(taken).decode()
+    taken = draw.walk(matcher, picks)
+    check_finished(taken if matcher.is_terminated() else taken + shortest_way(matcher, rng), constraint, make())
+
+
+def check_finished(taken: list[int], constraint: JsonSchema, vocabulary: Vocabulary) -> None:
+    text = vocabulary.decode_bytes(taken).decode()
     assert is_valid(text, constraint)
-    if whitespace == "compact":
+    if constraint.whitespace == "compact":
         assert draw.is_laid_out_as_json_dumps_does(text)
