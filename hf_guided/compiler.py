@@ -1,10 +1,12 @@
 """Compiles on a few threads, once per constraint, and remembers what came out: grammar or error.
 
-- A key is (``constraint.key``, backend asked for). Per key at most one compile runs; whoever asks meanwhile waits for
-  the same one. Every caller gets a future of its own, so cancelling it takes nothing from the others; a compile that
-  all its callers cancelled before it began is left out.
+- A key is (``constraint.key``, backend asked for, whether to keep budgets). Per key at most one compile runs; whoever
+  asks meanwhile waits for the same one. Every caller gets a future of its own, so cancelling it takes nothing from the
+  others; a compile that all its callers cancelled before it began is left out.
 - What compiled is kept in a cache bounded in bytes. What failed because of the constraint is raised again at once;
   what may go well next time (a package not installed, no memory, our bugs) is tried again.
+- What "auto" compiled is compiled once more where a second engine is worth it (tiers.py), on a thread of its own, and
+  takes the first one's place in the cache.
 - Threads are started when there is work and hold no reference to an idle compiler: when the last reference to it goes
   and the queue is empty, they end. They are daemons, so the interpreter's exit waits for no grammar.
 - After a fork the child has none of the parent's threads, and its locks may be held for ever: it starts anew, with an
@@ -26,7 +28,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from .backends import registry
 from .backends.base import Backend, CompiledConstraint
@@ -36,15 +38,17 @@ from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedCons
 from .options import CompilerOptions
 from .router import AUTO, Route, route
 from .schema.audit import Audit, audit
+from .tiers import has_second_tier, second_tier
 from .tool_calls import ToolCalls
 
 if TYPE_CHECKING:
     from .vocabulary import Vocabulary
 from .writable import check_writable
 
-Key = tuple[str, str]
+Key = tuple[str, str, bool]
 _REPLAYED = (ConstraintError, CompileLimitExceeded)  # the constraint's fault, so it will be next time
 T = TypeVar("T")
+_Jobs: TypeAlias = "queue.SimpleQueue[Callable[[], None] | None]"
 
 
 @dataclass(frozen=True)
@@ -108,23 +112,34 @@ class Compiler:
         self._start_anew()
         _live.add(self)
 
-    def submit(self, constraint: Constraint, backend: str = AUTO) -> Future[CompiledConstraint]:
+    def submit(
+        self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False
+    ) -> Future[CompiledConstraint]:
         """Compile in the background.
 
         Args:
             constraint: what to compile; with the same key it may be another's grammar that comes back, so
                 parse texts with your own.
             backend: "auto", or the name of a backend.
+            budget: whether texts have to close within a number of tokens.
 
         Returns:
             The caller's own future. It raises InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or
             CompileLimitExceeded; the last also when ``result()`` has waited for ``timeout_s``.
         """
-        return self._ask(constraint, backend, lambda compilation: compilation.compiled)
+        return self._ask(constraint, backend, budget, lambda compilation: compilation.compiled)
 
-    def compile(self, constraint: Constraint, backend: str = AUTO) -> CompiledConstraint:
+    def compile(self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False) -> CompiledConstraint:
         """Compile and wait; see ``submit``."""
-        return self.submit(constraint, backend).result()
+        return self.submit(constraint, backend, budget=budget).result()
+
+    def settle(self, constraint: Constraint, backend: str = AUTO) -> None:
+        """Compile, and wait for the second engine too, where there is one."""
+        self.compile(constraint, backend)
+        with self._lock:
+            upgrade = self._upgrades.get((constraint.key, backend, False))
+        if upgrade is not None:
+            upgrade.result()
 
     def audit(self, constraint: Constraint, backend: str = AUTO) -> Audit:
         """What becomes of every keyword. Compiles too, so that the report and the compiler cannot disagree.
@@ -138,7 +153,7 @@ class Compiler:
         """
         constraint.check()
         try:
-            found = self._ask(constraint, backend, lambda compilation: compilation.route).result()
+            found = self._ask(constraint, backend, False, lambda compilation: compilation.route).result()
         except UnsupportedConstraint as error:
             return audit(constraint, None, str(error).partition("\n")[0], error.losses)
         except CompileLimitExceeded as error:
@@ -157,8 +172,8 @@ class Compiler:
                 compile_ms=self._compile_s * 1e3,
             )
 
-    def _ask(self, constraint: Constraint, backend: str, pick: Callable[[Compilation], T]) -> Future[T]:
-        key = constraint.key, backend
+    def _ask(self, constraint: Constraint, backend: str, budget: bool, pick: Callable[[Compilation], T]) -> Future[T]:
+        key = constraint.key, backend, budget
         waiter = _Waiter(pick, self.options.timeout_s)
         with self._lock:
             found = self._cache.get(key)
@@ -193,7 +208,7 @@ class Compiler:
         compilation, failure = None, None
         began = time.perf_counter()
         try:
-            compilation = self._compile(job.constraint, key[1])
+            compilation = self._compile(job.constraint, *key[1:])
         except BaseException as error:  # whatever it is belongs to the callers; the thread goes on
             failure = error
         seconds = time.perf_counter() - began
@@ -205,6 +220,11 @@ class Compiler:
                 self._counts["failures"] += 1
                 if isinstance(failure, _REPLAYED):
                     self._remember(key, failure)
+            # One that is under way already serves too: the first compile may have left the cache meanwhile.
+            if compilation is not None and key not in self._upgrades and self._has_second_tier(job, compilation):
+                upgrade: Future[None] = Future()
+                self._upgrades[key] = upgrade
+                self._second_pool.submit(partial(self._upgrade, job, compilation.route, upgrade))
             del self._in_flight[key]  # from here on nobody joins, so the list of waiters is complete
         for waiter in job.waiters:
             if compilation is not None:
@@ -212,14 +232,40 @@ class Compiler:
             elif failure is not None:
                 waiter.fail(failure)
 
-    def _compile(self, constraint: Constraint, backend: str) -> Compilation:
+    def _has_second_tier(self, job: _Job, found: Compilation) -> bool:
+        _, asked, budget = job.key
+        return self.options.tiering and not budget and has_second_tier(job.constraint, asked, found.route)
+
+    def _upgrade(self, job: _Job, first: Route, done: Future[None]) -> None:
+        """On the second thread: the native engine in the place of the first one, if it takes the constraint."""
+        try:
+            found = second_tier(job.constraint, first, self._backends)
+            if found is not None:
+                key, backend, _ = job.key
+                for budget in (False, True):
+                    self._cache.put((key, backend, budget), Compilation(*found))
+        except Exception as error:
+            done.set_exception(error)
+            warnings.warn(
+                f"the native engine failed on {job.constraint}, {first.backend} goes on serving; please report this: "
+                f"{type(error).__name__}: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        else:
+            done.set_result(None)
+        finally:
+            with self._lock:
+                del self._upgrades[job.key]
+
+    def _compile(self, constraint: Constraint, backend: str, budget: bool) -> Compilation:
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same language, in a kind that backends know
         refused: dict[str, tuple[Loss, ...]] = {}
         limit: CompileLimitExceeded | None = None
         while True:
             try:
-                chosen = route(constraint, backend, self._backends, refused)
+                chosen = route(constraint, backend, self._backends, refused, budget)
             except UnsupportedConstraint as error:
                 if limit is None:
                     raise
@@ -237,6 +283,8 @@ class Compiler:
                 refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
             else:
                 check_writable(compiled, partial(registry.create, chosen.backend))
+                if budget:
+                    compiled.matcher().min_tokens_to_finish()  # found here, and not while a model waits
                 return Compilation(compiled, chosen)
 
     def _warn(self, constraint: Constraint, chosen: Route) -> None:
@@ -263,11 +311,13 @@ class Compiler:
         self._warned: set[str] = set()
         self._counts = dict.fromkeys(("hits", "joined", "misses", "replays", "failures"), 0)
         self._compile_s = 0.0
-        self._pool = _Pool(self.options.workers)
+        self._upgrades: dict[Key, Future[None]] = {}
+        self._pool, self._second_pool = _Pool(self.options.workers, "compile"), _Pool(1, "upgrade")
         if self._finalizer is not None:
             self._finalizer.detach()
-        # It must hold the queue alone: the pool's owner could never be freed otherwise.
-        self._finalizer = weakref.finalize(self, _Pool.stop, self._pool.jobs, self.options.workers)
+        # It must hold the queues alone: the pools' owner could never be freed otherwise.
+        queues = [self._pool.jobs] * self.options.workers + [self._second_pool.jobs]
+        self._finalizer = weakref.finalize(self, _Pool.stop, queues)
         self._finalizer.atexit = False
 
 
@@ -313,9 +363,9 @@ class _Waiter(Future[T], Generic[T]):
 class _Pool:
     """Daemon threads, started when there is more work than idle ones."""
 
-    def __init__(self, workers: int) -> None:
-        self.jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._workers = workers
+    def __init__(self, workers: int, name: str) -> None:
+        self.jobs: _Jobs = queue.SimpleQueue()
+        self._workers, self._name = workers, name
         self._started = 0
         self._idle = threading.Semaphore(0)
 
@@ -325,17 +375,17 @@ class _Pool:
         if not self._idle.acquire(blocking=False) and self._started < self._workers:
             self._started += 1
             threading.Thread(
-                target=_work, args=(self.jobs, self._idle), name=f"hf_guided-compile-{self._started}", daemon=True
+                target=_work, args=(self.jobs, self._idle), name=f"hf_guided-{self._name}-{self._started}", daemon=True
             ).start()
 
     @staticmethod
-    def stop(jobs: queue.SimpleQueue[Callable[[], None] | None], workers: int) -> None:
-        """Let every thread end when it comes to it."""
-        for _ in range(workers):
+    def stop(queues: list[_Jobs]) -> None:
+        """Let every thread end when it comes to it; a queue stands there once for each of its threads."""
+        for jobs in queues:
             jobs.put(None)
 
 
-def _work(jobs: queue.SimpleQueue[Callable[[], None] | None], idle: threading.Semaphore) -> None:
+def _work(jobs: _Jobs, idle: threading.Semaphore) -> None:
     while True:
         job = jobs.get()
         if job is None:

@@ -74,8 +74,9 @@ class JsonSchema(Constraint):
         whitespace: "flexible" (bounded) or "compact" (with the separators of ``json.dumps``).
         extra: whether objects whose schema says nothing about additional properties may have some:
             "forbid" or "allow" (as JSON Schema itself says).
-        max_depth: how deep a recursive schema may nest; None leaves it to the backend. No backend bounds it yet, so
-            with a number it counts as not enforced.
+        max_depth: how deeply arrays and objects may nest, the outermost counted; None is no bound. The automaton
+            enforces it: with a bound it takes schemas that are recursive, or that allow any value somewhere. Each
+            level takes about twice the states of the one before.
         registry: documents that remote ``$ref`` may name, by URI. Nothing is ever fetched: a reference to any other
             document counts as not enforced.
         on_unsupported: what to do with keywords that no backend enforces: "error", "warn" (leave them out), or

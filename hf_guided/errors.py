@@ -4,7 +4,8 @@ HFGuidedError
 ├── ConstraintError (ValueError)        what was asked is wrong or cannot be promised
 │   ├── InvalidConstraint               malformed: unknown kind, regex that does not compile, undefined rule ...
 │   ├── UnsupportedConstraint           well formed, but no backend enforces all of it; carries JSON pointers
-│   └── UnwritableConstraint            needs bytes that this vocabulary cannot write
+│   ├── UnwritableConstraint            needs bytes that this vocabulary cannot write
+│   └── BudgetTooSmall                  no text of it closes within max_new_tokens
 ├── TokenizerError (ValueError)         the tokenizer, or how it fits the model, is wrong
 │   ├── UnsupportedTokenizer            a class whose tokens have no exact bytes (WordPiece ...)
 │   ├── StopTokenError                  no stop token, or one that generate() does not stop at
@@ -32,6 +33,7 @@ __all__ = [
     "BackendUnavailable",
     "BatchSizeError",
     "BitmaskShapeError",
+    "BudgetTooSmall",
     "CompileLimitExceeded",
     "ConstraintError",
     "EmptyIntersection",
@@ -95,6 +97,19 @@ class UnsupportedConstraint(ConstraintError):
 
 class UnwritableConstraint(ConstraintError):
     """The vocabulary has no token for bytes that the constraint needs."""
+
+
+class BudgetTooSmall(ConstraintError):
+    """No text of the constraint closes within ``max_new_tokens``.
+
+    Args:
+        message: what was given and what is needed.
+        minimum: tokens that are enough, the stop token counted.
+    """
+
+    def __init__(self, message: str, *, minimum: int) -> None:
+        self.minimum = minimum
+        super().__init__(message)
 
 
 class TokenizerError(HFGuidedError, ValueError):

@@ -15,7 +15,7 @@ from .guide import Guide, guide_for
 from .hf.compat import logits_width
 from .hf.generation_settings import GenerationSettings
 from .result import GuidedResult
-from .session import OnViolation, prefix_bytes
+from .session import OnViolation, check_budget, prefix_bytes, row_after_prefix
 from .vocabulary import Vocabulary
 
 # transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
@@ -55,13 +55,15 @@ def generate(
             enforces (``on_unsupported="validate"``), or a validator of one's own, refused it. Needs sampling to help.
         progress: whether to show a progress bar; None shows one on a terminal when there are several batches.
         **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
-            generation config.
+            generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``) close
+            their text within it.
 
     Returns:
         One GuidedResult per prompt, in order; with ``num_return_sequences``, that many neighbours per prompt.
 
     Raises:
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
+        BudgetTooSmall: no text of a constraint closes within ``max_new_tokens``; also before anything is generated.
         BatchSizeError: the number of constraints or prefixes is not the number of prompts.
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.
@@ -88,7 +90,11 @@ def generate(
     settings = GenerationSettings(model, generate_kwargs)
     stops = settings.stop_token_ids()
     # A bad constraint raises here, before any prompt is run.
-    settings.check_against([None if one is None else guide.compile(one, backend) for one in constraints])
+    compiled = [None if one is None else guide.compile(one, backend, budget=True) for one in constraints]
+    settings.check_against(compiled)
+    for one, begun in zip(compiled, prefixes, strict=True):
+        if settings.get("max_new_tokens") is not None:
+            check_budget(row_after_prefix(one, prefix_bytes(begun), stops), settings.get("max_new_tokens"))
     pad_token_id = settings.get("pad_token_id")
     pad_token_id = stops[0] if pad_token_id is None else pad_token_id
     generate_kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **_default_length(settings))
@@ -100,16 +106,18 @@ def generate(
     def run(rows: Sequence[int]) -> list[list[GuidedResult]]:
         """One generate() call: for each of these prompts its results."""
         inputs = _pad([_encode(guide.vocabulary, batch[i], prefixes[i] or "") for i in rows], pad_token_id, model)
+        start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+        budget = settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
         processor = guide.logits_processor(
             [constraints[i] for i in rows],
             backend=backend,
             prefix=[prefixes[i] for i in rows],
             stop_token_ids=stops,
             on_violation=on_violation,
+            max_new_tokens=budget,
         )
         output = model.generate(**inputs, **generate_kwargs, logits_processor=[*theirs, processor])
         sequences = output if isinstance(output, Tensor) else output.sequences
-        start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
         copies = len(sequences) // len(rows)
         found: list[list[GuidedResult]] = [[] for _ in rows]
         for place, token_ids in enumerate(sequences[:, start:].tolist()):
@@ -122,6 +130,7 @@ def generate(
                     prefix=prefixes[i],
                     stop_token_ids=stops,
                     pad_token_id=pad_token_id,
+                    max_new_tokens=budget,
                     stats=processor.stats,
                 )
             )
@@ -148,8 +157,7 @@ def _was_refused(result: GuidedResult) -> bool:
 
 
 def _default_length(settings: GenerationSettings) -> dict[str, int]:
-    given = settings.get("max_new_tokens") is not None or settings.get("max_length") is not None
-    return {} if given else {"max_new_tokens": DEFAULT_MAX_NEW_TOKENS}
+    return {} if settings.max_new_tokens(0) is not None else {"max_new_tokens": DEFAULT_MAX_NEW_TOKENS}
 
 
 def _as_prompts(prompts: Any) -> list[Any]:

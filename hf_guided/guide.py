@@ -76,16 +76,18 @@ class Guide:
         """
         return self._compiler.audit(_required(constraint), backend)
 
-    def submit(self, constraint: Any, backend: str = "auto") -> Future[CompiledConstraint]:
+    def submit(self, constraint: Any, backend: str = "auto", *, budget: bool = False) -> Future[CompiledConstraint]:
         """Compile on the pool; equal constraints share one future. See ``compile``."""
-        return self._compiler.submit(_required(constraint), backend)
+        return self._compiler.submit(_required(constraint), backend, budget=budget)
 
-    def compile(self, constraint: Any, backend: str = "auto") -> CompiledConstraint:
+    def compile(self, constraint: Any, backend: str = "auto", *, budget: bool = False) -> CompiledConstraint:
         """Compile, or take it from the cache.
 
         Args:
             constraint: a constraint, or a plain form of one (Pydantic model, schema dict, list of strings ...).
             backend: "auto", or the name of a backend.
+            budget: whether its matchers are to know the way to the end, for ``tokens_left`` and
+                ``min_tokens_to_finish``.
 
         Raises:
             InvalidConstraint: the constraint is malformed.
@@ -93,7 +95,23 @@ class Guide:
             UnwritableConstraint: it needs bytes that this vocabulary cannot write.
             CompileLimitExceeded: a backend gave up.
         """
-        return self.submit(constraint, backend).result()
+        return self.submit(constraint, backend, budget=budget).result()
+
+    def warm_up(self, constraints: Sequence[Any], backend: str = "auto") -> None:
+        """Compile ahead, and wait until the engines stand that will serve: the first request then finds them.
+
+        Args:
+            constraints: constraints, or plain forms of them.
+            backend: "auto", or the name of a backend.
+
+        Raises:
+            ConstraintError, BackendError: as ``compile``, for the first one that cannot be had.
+        """
+        asked = [_required(one) for one in constraints]
+        for one in asked:
+            self._compiler.submit(one, backend)
+        for one in asked:
+            self._compiler.settle(one, backend)
 
     def logits_processor(
         self,
@@ -103,6 +121,7 @@ class Guide:
         prefix: str | Sequence[str | None] | None = None,
         stop_token_ids: Sequence[int] | None = None,
         on_violation: OnViolation = "close",
+        max_new_tokens: int | None = None,
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
@@ -117,6 +136,9 @@ class Guide:
                 generation config's.
             on_violation: what to do with a row that leaves its constraint from outside (a forced token, a dead
                 beam): "close" ends that row alone, "raise" raises TokenRejected.
+            max_new_tokens: what generate() is given; every row then closes its text before they are used up, the
+                stop token counted, instead of being cut. Too few from the start raise BudgetTooSmall at the first
+                mask, with the number that is enough.
 
         Raises:
             InvalidConstraint: a constraint is malformed.
@@ -124,7 +146,12 @@ class Guide:
         """
         return GuidedLogitsProcessor(
             self.session(
-                constraint, backend=backend, prefix=prefix, stop_token_ids=stop_token_ids, on_violation=on_violation
+                constraint,
+                backend=backend,
+                prefix=prefix,
+                stop_token_ids=stop_token_ids,
+                on_violation=on_violation,
+                max_new_tokens=max_new_tokens,
             )
         )
 
@@ -136,6 +163,7 @@ class Guide:
         prefix: str | Sequence[str | None] | None = None,
         stop_token_ids: Sequence[int] | None = None,
         on_violation: OnViolation = "close",
+        max_new_tokens: int | None = None,
     ) -> Session:
         """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
         asked = coerce_batch(constraint)
@@ -153,12 +181,16 @@ class Guide:
         return Session(
             self.vocabulary,
             [
-                Request(None if one is None else self.submit(one, backend), prefix_bytes(text))
+                Request(
+                    None if one is None else self.submit(one, backend, budget=max_new_tokens is not None),
+                    prefix_bytes(text),
+                )
                 for one, text in zip(constraints, prefixes, strict=True)
             ],
             per_prompt=per_prompt,
             stop_token_ids=stop_token_ids,
             on_violation=on_violation,
+            max_new_tokens=max_new_tokens,
         )
 
     def read(
@@ -170,6 +202,7 @@ class Guide:
         prefix: str | None = None,
         stop_token_ids: Sequence[int] | None = None,
         pad_token_id: int | None = None,
+        max_new_tokens: int | None = None,
         stats: SessionStats | None = None,
     ) -> GuidedResult:
         """Read one output row back: its text, its value, and how it ended.
@@ -184,6 +217,7 @@ class Guide:
             prefix: as when it was generated.
             stop_token_ids: as when it was generated.
             pad_token_id: what stands behind a row that was cut while others went on; None means the tokenizer's.
+            max_new_tokens: as when it was generated.
             stats: put into the result as they are.
         """
         asked = coerce(constraint)
@@ -191,7 +225,7 @@ class Guide:
             self.vocabulary,
             token_ids,
             constraint=asked,
-            compiled=None if asked is None else self.compile(asked, backend),
+            compiled=None if asked is None else self.compile(asked, backend, budget=max_new_tokens is not None),
             prefix=prefix_bytes(prefix),
             stop_token_ids=stop_token_ids,
             pad_token_id=self.tokenizer.pad_token_id if pad_token_id is None else pad_token_id,

@@ -24,12 +24,14 @@ class CompilerOptions:
         cache_bytes: bound on the compiled constraints that are kept.
         max_failures: how many failures are remembered, to be raised again at once.
         timeout_s: how long a caller waits for one compile; None waits for ever.
+        tiering: whether "auto" builds the native engine in the background for what another engine answered at once.
     """
 
     workers: int = field(default_factory=lambda: (usable_cores() + 1) // 2)
     cache_bytes: int = 256 * 2**20
     max_failures: int = 256
     timeout_s: float | None = 60.0
+    tiering: bool = True
 
     def __post_init__(self) -> None:
         for name, least in ("workers", 1), ("cache_bytes", 0), ("max_failures", 0):
@@ -45,8 +47,9 @@ class CompilerOptions:
 
         Args:
             environ: read instead of the process's environment. HF_GUIDED_COMPILE_WORKERS,
-                HF_GUIDED_COMPILE_CACHE_BYTES, HF_GUIDED_COMPILE_MAX_FAILURES and HF_GUIDED_COMPILE_TIMEOUT_S
-                ("none": wait for ever) are read; an empty value counts as not set.
+                HF_GUIDED_COMPILE_CACHE_BYTES, HF_GUIDED_COMPILE_MAX_FAILURES, HF_GUIDED_COMPILE_TIMEOUT_S
+                ("none": wait for ever) and HF_GUIDED_COMPILE_TIERING ("0" or "1") are read; an empty value counts as
+                not set.
 
         Raises:
             ValueError: a value that is not a number, naming the variable.
@@ -57,6 +60,7 @@ class CompilerOptions:
             "cache_bytes": ("HF_GUIDED_COMPILE_CACHE_BYTES", int),
             "max_failures": ("HF_GUIDED_COMPILE_MAX_FAILURES", int),
             "timeout_s": ("HF_GUIDED_COMPILE_TIMEOUT_S", lambda text: None if text == "none" else float(text)),
+            "tiering": ("HF_GUIDED_COMPILE_TIERING", lambda text: bool(int(text))),
         }
         values = {}
         for name, (variable, read) in readers.items():

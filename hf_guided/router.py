@@ -1,7 +1,9 @@
 """Which backend takes a constraint, and why.
 
 "auto" takes the first backend that loses nothing: llguidance, because it is ready at once, then xgrammar for what
-llguidance refuses. Tags are xgrammar's own kind, so there it goes first.
+llguidance refuses. Tags are xgrammar's own kind, so there it goes first. The automaton goes first where a text has to
+close within a number of tokens, because it knows the shortest way from everywhere, and where the depth of nesting is
+bounded, because nobody else does that.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .backends.base import Backend
-from .constraints import Constraint, StructuralTag
+from .constraints import Constraint, JsonSchema, StructuralTag
 from .errors import BackendUnavailable, Loss, UnsupportedConstraint
 
 AUTO = "auto"
+NATIVE = "automaton"
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,14 @@ class Route:
     losses: tuple[Loss, ...] = ()
 
 
-def candidates(constraint: Constraint, backend: str) -> tuple[str, ...]:
+def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tuple[str, ...]:
     """The names to look at, in order."""
     if backend != AUTO:
         return (backend,)
     if isinstance(constraint, StructuralTag):
         return ("xgrammar", "llguidance")
+    if budget or (isinstance(constraint, JsonSchema) and constraint.max_depth is not None):
+        return (NATIVE, "llguidance", "xgrammar")
     return ("llguidance", "xgrammar")
 
 
@@ -47,6 +52,7 @@ def route(
     backend: str,
     backends: Mapping[str, Backend],
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
+    budget: bool = False,
 ) -> Route:
     """Choose.
 
@@ -55,6 +61,7 @@ def route(
         backend: "auto", or the name of a backend.
         backends: by name; only the ones looked at are asked for, so they may be made on demand.
         refused: backends that said no only when compiling, with the reason; they are not chosen again.
+        budget: whether its texts have to close within a number of tokens.
 
     Raises:
         UnsupportedConstraint: every candidate loses something; its losses name the backend and the JSON pointer.
@@ -64,7 +71,7 @@ def route(
     considered: list[tuple[str, tuple[Loss, ...]]] = []
     usable: list[tuple[str, tuple[Loss, ...]]] = []
     missing: BackendUnavailable | None = None
-    for name in candidates(constraint, backend):
+    for name in candidates(constraint, backend, budget):
         if refused and name in refused:
             considered.append((name, refused[name]))
             continue

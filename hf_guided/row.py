@@ -82,12 +82,13 @@ class Row:
         except CompileLimitExceeded:
             return False
 
-    def fill(self, bitmask: Tensor, index: int) -> bool:
+    def fill(self, bitmask: Tensor, index: int, tokens_left: int | None = None) -> bool:
         """Write which tokens may come next into ``bitmask[index]``; an open row with none is closed.
 
         Args:
             bitmask: (rows, words) int32 on CPU.
             index: this row's place in it.
+            tokens_left: what is left of the row's budget, if it has one; see ``Matcher.fill_next_token_bitmask``.
 
         Returns:
             Whether the row is open, and its line of the bitmask was written.
@@ -95,7 +96,7 @@ class Row:
         if self.matcher is None or self.state is not RowState.OPEN:
             return False
         try:
-            self.matcher.fill_next_token_bitmask(bitmask, index)
+            self.matcher.fill_next_token_bitmask(bitmask, index, tokens_left=tokens_left)
             self._dead_end = not bitmask[index].numpy().any()
         except CompileLimitExceeded as error:
             self.limit, self._dead_end = error, True

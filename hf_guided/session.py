@@ -20,7 +20,7 @@ from torch import Tensor
 from .apply import apply_bitmask
 from .backends.base import CompiledConstraint
 from .bitmask import allocate_bitmask, unpack
-from .errors import BatchSizeError, EmptyIntersection, InvalidConstraint, StopTokenError, TokenRejected
+from .errors import BatchSizeError, BudgetTooSmall, EmptyIntersection, InvalidConstraint, StopTokenError, TokenRejected
 from .row import Row, RowState
 from .tracker import RowTracker
 from .vocabulary import Vocabulary
@@ -72,6 +72,8 @@ class Session:
         per_prompt: whether ``requests`` are per prompt; rows of one prompt (beams, return sequences) are neighbours.
         stop_token_ids: tokens that end a row; None means the vocabulary's.
         on_violation: "close" ends a row that left its grammar, "raise" raises TokenRejected.
+        max_new_tokens: every row closes its text within so many tokens, the stop token counted, if its engine keeps
+            budgets; None sets no such limit.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Session:
         per_prompt: bool,
         stop_token_ids: Sequence[int] | None = None,
         on_violation: OnViolation = "close",
+        max_new_tokens: int | None = None,
     ):
         if on_violation not in ("close", "raise"):
             raise ValueError(f"expected on_violation='close' or 'raise', got {on_violation!r}")
@@ -97,6 +100,7 @@ class Session:
                 f"at least one, got {list(self._stop_token_ids)}; pass what generate() is given as eos_token_id"
             )
         self._stop_words = vocabulary.bitmask_of(self._stop_token_ids)  # (words,) int32
+        self._max_new_tokens = max_new_tokens
         self._raise_on_violation = on_violation == "raise"
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._prototypes: list[Row] | None = None
@@ -120,6 +124,7 @@ class Session:
 
         Raises:
             BatchSizeError: the number of rows is no multiple of the number of prompts.
+            BudgetTooSmall: at the first call, where ``max_new_tokens`` is too few from the start.
             TokenRejected: a row left its grammar, with ``on_violation="raise"``.
             EmptyIntersection: what the constraint allows, other processors have forbidden.
         """
@@ -137,7 +142,10 @@ class Session:
         self._ids = input_ids.cpu().numpy()
         rows = self._tracker.update(self._ids)
         tracked = time.perf_counter_ns()
-        governed = self._fill(rows)
+        left = None
+        if self._max_new_tokens is not None:
+            left = self._max_new_tokens - (input_ids.shape[1] - self._tracker.prompt_length)
+        governed = self._fill(rows, left)
         filled = time.perf_counter_ns()
         masked, alive = apply_bitmask(scores, self._bitmask[: len(rows)], governed)
         self._look_after(masked, rows, [i for i, ok in zip(governed, alive, strict=True) if not ok])
@@ -161,6 +169,9 @@ class Session:
                 )
                 for request in self._requests
             ]
+            if self._max_new_tokens is not None:
+                for row in self._prototypes:
+                    check_budget(row, self._max_new_tokens)
             self.stats.wait_ns += time.perf_counter_ns() - start
 
     def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
@@ -193,7 +204,7 @@ class Session:
 
     # -- masks ---------------------------------------------------------------------------------------------------
 
-    def _fill(self, rows: list[Row]) -> list[int]:
+    def _fill(self, rows: list[Row], tokens_left: int | None) -> list[int]:
         """Fill a bitmask row for every row that is not free; returns which."""
         if len(self._bitmask) < len(rows):
             self._bitmask = allocate_bitmask(len(rows), self.vocabulary.padded_size)
@@ -203,7 +214,7 @@ class Session:
                 continue
             governed.append(i)
             was_open = row.state is RowState.OPEN
-            if row.fill(self._bitmask, i):
+            if row.fill(self._bitmask, i, tokens_left):
                 continue
             if was_open or row.limit:
                 why = str(row.limit or "no token of this vocabulary continues its text")
@@ -285,6 +296,17 @@ def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_to
                 f"takes {good!r} and nothing after it; correct the prefix, or the constraint"
             )
     return row
+
+
+def check_budget(row: Row, max_new_tokens: int) -> None:
+    """Raise BudgetTooSmall if the row's text cannot be finished in so many tokens."""
+    minimum = None if row.matcher is None else row.matcher.min_tokens_to_finish()
+    if minimum is not None and minimum > max_new_tokens:
+        raise BudgetTooSmall(
+            f"max_new_tokens={max_new_tokens} is too few: the shortest text of this constraint that was found takes "
+            f"{minimum} tokens, the stop token counted; raise max_new_tokens to {minimum} at least, or ask for less",
+            minimum=minimum,
+        )
 
 
 def prefix_bytes(prefix: str | None) -> bytes:

@@ -12,6 +12,7 @@ least there is; a state from which one token leads to the end, and one that may 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from .token_walk import TokenWalk
 
 Ints = NDArray[np.int64]
 NEVER = np.iinfo(np.int32).max
+WALK_SECONDS = 0.25  # two or three hundred states of a vocabulary of 131k tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,21 +40,22 @@ class TokenBudget:
     exact: bool
 
 
-def token_budget(walk: TokenWalk, reached: Reach, clock: Clock) -> TokenBudget:
+def token_budget(walk: TokenWalk, reached: Reach, clock: Clock, walk_seconds: float = WALK_SECONDS) -> TokenBudget:
     """Count the tokens to the end.
 
     Args:
         walk: the automaton and the vocabulary.
         reached: which states can end.
-        clock: when its time is up no more states are walked; what is known until then is still good.
+        clock: asked while the ways are laid out; it may give up.
+        walk_seconds: how long states are walked then; what is known until then is still good.
     """
     accepting = walk.dfa.accepting
     edges = [reached.edges, _along_shortest(walk, reached.single, clock)]
     needed = _counted(edges, accepting)
     open_states = np.flatnonzero(reached.can_end & (needed > 2))
-    exact = True
+    exact, end = True, time.monotonic() + walk_seconds
     for state in open_states[np.argsort(needed[open_states], kind="stable")].tolist():
-        if clock.expired:
+        if time.monotonic() > end:
             exact = False
             break
         targets = np.unique(walk.nodes(state)[1])

@@ -1,4 +1,4 @@
-"""A deterministic automaton over bytes as one dense table: minimal, and every state can reach the end.
+"""A deterministic automaton over bytes as one dense table: minimal or nearly so, and every state can reach the end.
 
 State 0 is dead: it leads to itself and never ends. A language that has no string at all starts there.
 """
@@ -107,9 +107,15 @@ NOTHING = ByteDfa(np.zeros((1, 1), np.uint16), np.zeros(256, np.uint8), np.zeros
 
 
 def finished(
-    table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, clock: Clock
+    table: NDArray[Any],
+    byte_class: NDArray[Any],
+    accepting: NDArray[np.bool_],
+    start: int,
+    clock: Clock,
+    *,
+    minimal: bool = True,
 ) -> ByteDfa:
-    """The minimal automaton of a table in which every state but 0 is reached from the start and reaches the end.
+    """The automaton of a table in which every state but 0 is reached from the start and reaches the end.
 
     Args:
         table: (states, classes); row 0 is the dead state's.
@@ -117,9 +123,12 @@ def finished(
         accepting: (states,) bool.
         start: where it begins.
         clock: asked all the time.
+        minimal: False if it need not be made minimal where no two states have the same row, as it mostly is then.
     """
     if not start:
         return NOTHING
+    if not minimal and not _has_twins(table, accepting):
+        return _made(table, byte_class, accepting, start)
     labels = np.where(accepting, 2, 1)
     labels[0] = 0
     labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
@@ -131,14 +140,27 @@ def finished(
     number[order] = np.arange(len(order))
     renamed = number[block.reshape(-1)]
     chosen = chosen[order]
-    rows, classes = _without_twins(table[chosen])
-    width: type[Any] = np.uint16 if len(chosen) <= 1 << 16 else np.uint32
+    clock.check()
+    return _made(renamed[table[chosen]], byte_class, accepting[chosen], int(renamed[start]))
+
+
+def _made(table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int) -> ByteDfa:
+    """The automaton of a table that is as it shall be, but for its columns."""
+    columns, classes = _without_twins(table)
+    width: type[Any] = np.uint16 if len(table) <= 1 << 16 else np.uint32
     return ByteDfa(
-        table=np.ascontiguousarray(renamed[rows].astype(width)),
+        table=np.ascontiguousarray(columns.astype(width)),
         byte_class=classes[byte_class].astype(np.uint8),
-        accepting=accepting[chosen],
-        start=int(renamed[start]),
+        accepting=accepting,
+        start=start,
     )
+
+
+def _has_twins(table: NDArray[Any], accepting: NDArray[np.bool_]) -> bool:
+    """Whether two states have the same row, and end or do not end alike; it may say so when they do not."""
+    factors = np.random.default_rng(0).integers(0, 1 << 64, table.shape[1] + 1, np.uint64)
+    hashes = table.astype(np.uint64) @ factors[:-1] + accepting * factors[-1]
+    return len(np.unique(hashes)) < len(hashes)
 
 
 def _without_twins(table: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""Builds an NFA over bytes: Thompson's construction, with the tails of counted repetitions and of word lists shared.
+"""Builds an NFA over bytes: Thompson's construction, from pieces that are deterministic already.
 
 One rule makes the pieces fit: what is added between two states adds no way into the first, and none out of the last,
 except where both are one state. Then pieces can share their ends with others, and few empty moves are needed.
@@ -6,17 +6,23 @@ except where both are one state. Then pieces can share their ends with others, a
 
 from __future__ import annotations
 
-from array import array
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable
+from decimal import Decimal
+from functools import lru_cache, partial
 
-from ..regex import Alt, And, Chars, CharSet, Concat, Empty, Node, Not, Repeat
+from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat
 from .byte_dfa import ByteDfa, complement, difference, intersection
+from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
 from .limits import NFA_STATES, Clock
-from .subsets import Nfa, determinize
-from .utf8 import END, START, utf8_steps
-from .words import word_graph
+from .remainders import multiples_dfa
+from .subsets import Nfa, Piece, determinize
+from .words import words_dfa
 
-_MANY = 8  # so many literal branches are a list of words
+_MANY = 8  # so many literal branches are a list of words, so many repetitions are of one piece
+_SMALL = 400  # characters in a language that is made one piece, if it is no larger
+_KEPT_STATES = 30_000  # in pieces that are kept for other constraints
 
 
 class NfaBuilder:
@@ -24,13 +30,15 @@ class NfaBuilder:
 
     Args:
         clock: the limits of the whole compile.
+        in_pieces: whether languages that are not large are made one piece each, and kept: worth it for what other
+            constraints have too.
     """
 
-    def __init__(self, clock: Clock):
-        self._clock = clock
+    def __init__(self, clock: Clock, *, in_pieces: bool = False):
+        self._clock, self._in_pieces = clock, in_pieces
         self._states = 0
-        self._edges = array("q")
-        self._epsilons = array("q")
+        self._pieces: list[Piece] = []
+        self._skips: list[tuple[int, int]] = []
 
     def state(self) -> int:
         """A new state."""
@@ -41,13 +49,22 @@ class NfaBuilder:
 
     def edge(self, source: int, low: int, high: int, target: int) -> None:
         """A way by any byte from ``low`` to ``high``."""
-        self._edges.extend((source, low, high, target))
+        self._put(byte_range(low, high), source, target)
 
     def epsilon(self, source: int, target: int) -> None:
         """A way without a byte."""
-        self._epsilons.extend((source, target))
-        if len(self._epsilons) % 512 == 0:
+        self._skips.append((source, target))
+        if len(self._skips) % 256 == 0:
             self._clock.check()
+
+    def add(self, node: Node, start: int, end: int) -> None:
+        """Add the strings of a language between two states."""
+        if isinstance(node, Empty):
+            self.epsilon(start, end)
+        elif isinstance(node, Chars) or _word(node) is not None or (self._in_pieces and _size(node) <= _SMALL):
+            self._put(_piece(node, self._clock), start, end)
+        elif not isinstance(node, Nothing):
+            self._take_apart(node, start, end)
 
     def regex(self, node: Node, start: int) -> int:
         """Add the strings of a language behind a state.
@@ -56,8 +73,15 @@ class NfaBuilder:
             The new state that they end in.
         """
         end = self.state()
-        self._add(node, start, end)
+        self.add(node, start, end)
         return end
+
+    def add_multiples(self, node: Node, factors: Iterable[Decimal], start: int, end: int) -> None:
+        """Add, of the numbers without an exponent in a language, those that are multiples of each factor."""
+        dfa = regex_dfa(node, self._clock)
+        for factor in factors:
+            dfa = intersection(dfa, multiples_dfa(factor, self._clock), self._clock)
+        self._put(from_dfa(dfa), start, end)
 
     def words(self, words: Iterable[bytes], start: int) -> int:
         """Add a finite set of byte strings behind a state; common beginnings and ends are stored once.
@@ -65,9 +89,7 @@ class NfaBuilder:
         Returns:
             The new state that they end in.
         """
-        end = self.state()
-        self._add_words(words, start, end)
-        return end
+        return self.automaton(words_dfa(words, self._clock), start)
 
     def automaton(self, dfa: ByteDfa, start: int) -> int:
         """Add the strings of an automaton behind a state.
@@ -76,46 +98,58 @@ class NfaBuilder:
             The new state that they end in.
         """
         end = self.state()
-        self._add_automaton(dfa, start, end)
+        self._put(from_dfa(dfa), start, end)
         return end
 
-    def dfa(self, start: int, end: int, clock: Clock | None = None) -> ByteDfa:
-        """The minimal automaton of all strings on a way from one state to the other.
+    def dfa(self, start: int, end: int, *, minimal: bool = True) -> ByteDfa:
+        """The automaton of all strings on a way from one state to the other.
 
         Args:
-            start: where the strings begin.
-            end: where they end.
-            clock: None goes on with the one the states were made with.
+            start: before the strings.
+            end: behind them.
+            minimal: False where what ends alike was built as one, so that little is left to find out.
         """
-        return determinize(
-            Nfa(self._states, self._edges, self._epsilons), start, end, self._clock if clock is None else clock
-        )
+        return determinize(Nfa(self._states, self._pieces, self._skips), start, end, self._clock, minimal=minimal)
 
-    def _add(self, node: Node, start: int, end: int) -> None:
-        if isinstance(node, Chars):
-            self._add_characters(node.charset, start, end)
-        elif isinstance(node, Empty):
+    def _put(self, piece: Fragment | Literal | None, start: int, end: int) -> None:
+        """Add a piece between two states; None is no string at all."""
+        if piece is None:
+            return
+        if len(self._pieces) % 256 == 0 or piece.states > 64:
+            self._clock.check()
+        self._pieces.append((start, piece, end))
+        if piece.nullable:
             self.epsilon(start, end)
-        elif isinstance(node, Concat):
-            for part in node.parts[:-1]:
-                start, before = self.state(), start
-                self._add(part, before, start)
-            self._add(node.parts[-1], start, end)
+
+    def _take_apart(self, node: Node, start: int, end: int) -> None:
+        """Add a language by its parts."""
+        if isinstance(node, Concat):
+            self._add_row(node.parts, start, end)
         elif isinstance(node, Alt):
             self._add_branches(node, start, end)
         elif isinstance(node, Repeat):
             self._add_repeated(node, start, end)
         elif isinstance(node, (And, Not)):
-            self._add_automaton(self._combined(node), start, end)
-        # Nothing adds nothing.
+            self._put(from_dfa(self._combined(node)), start, end)
+        else:
+            self.add(node, start, end)
 
-    def _add_characters(self, charset: CharSet, start: int, end: int) -> None:
-        count, steps = utf8_steps(charset)
-        states = {START: start, END: end}
-        for inner in range(count - 2):
-            states[inner + 2] = self.state()
-        for source, low, high, target in steps:
-            self.edge(states[source], low, high, states[target])
+    def _add_row(self, parts: tuple[Node, ...], start: int, end: int) -> None:
+        spelled: list[Node] = []  # characters side by side are one piece
+        rows: list[Node] = []
+        for part in (*parts, None):
+            if part is not None and _word(part) is not None:
+                spelled.append(part)
+                continue
+            if spelled:
+                rows.append(spelled[0] if len(spelled) == 1 else Concat(tuple(spelled)))
+                spelled = []
+            if part is not None:
+                rows.append(part)
+        for part in rows[:-1]:
+            start, before = self.state(), start
+            self.add(part, before, start)
+        self.add(rows[-1], start, end)
 
     def _add_branches(self, node: Alt, start: int, end: int) -> None:
         words, others = [], []
@@ -128,57 +162,34 @@ class NfaBuilder:
         if len(words) < _MANY:
             others = list(node.branches)
         else:
-            self._add_words((word.encode() for word in words), start, end)
+            self._put(from_dfa(words_dfa(words, self._clock)), start, end)
         for branch in others:
-            self._add(branch, start, end)
+            self.add(branch, start, end)
 
     def _add_repeated(self, node: Repeat, start: int, end: int) -> None:
         body, low, high = node.body, node.low, node.high
         if isinstance(body, Repeat) and body.low == 0 and body.high is not None and high is not None:
             low, high = 0, body.high * high  # (x?){5} is x{0,5}: no way without a byte is needed
             body = body.body
+        if max(low, high or 0) < _MANY or _size(body) > _SMALL:
+            add = partial(self.add, body)
+        else:  # so often that it is worth to be looked at once, whatever it is
+            add = partial(self._put, _piece(body, self._clock))
         for _ in range(low):
             start, before = self.state(), start
-            self._add(body, before, start)
+            add(before, start)
         if high is None:
             loop = self.state()
             self.epsilon(start, loop)
-            self._add(body, loop, loop)
+            add(loop, loop)
             self.epsilon(loop, end)
             return
         # One may leave after each time. All the exits share what comes behind; an exit before the end would not.
         for _ in range(low, high):
             self.epsilon(start, end)
             start, before = self.state(), start
-            self._add(body, before, start)
+            add(before, start)
         self.epsilon(start, end)
-
-    def _add_words(self, words: Iterable[bytes], start: int, end: int) -> None:
-        graph = word_graph(words, self._clock)
-        numbers = [self.state() for _ in graph.nexts]
-        self.epsilon(start, numbers[-1])  # the last is the root
-        for number, nexts, final in zip(numbers, graph.nexts, graph.final, strict=True):
-            for byte, target in nexts:
-                self.edge(number, byte, byte, numbers[target])
-            if final:
-                self.epsilon(number, end)
-
-    def _add_automaton(self, dfa: ByteDfa, start: int, end: int) -> None:
-        if not dfa.start:
-            return
-        numbers = [self.state() for _ in range(dfa.states)]
-        self.epsilon(start, numbers[dfa.start])
-        for state in range(1, dfa.states):
-            if state % 64 == 0:
-                self._clock.check()
-            low, row = 0, dfa.table[state][dfa.byte_class].tolist()
-            for byte in range(1, 257):
-                if byte == 256 or row[byte] != row[low]:
-                    if row[low]:
-                        self.edge(numbers[state], low, byte - 1, numbers[row[low]])
-                    low = byte
-            if dfa.accepting[state]:
-                self.epsilon(numbers[state], end)
 
     def _combined(self, node: And | Not) -> ByteDfa:
         if isinstance(node, Not):
@@ -193,19 +204,65 @@ class NfaBuilder:
         return whole
 
     def _apart(self, node: Node) -> ByteDfa:
-        builder = NfaBuilder(self._clock)
-        start = builder.state()
-        return builder.dfa(start, builder.regex(node, start))
+        return regex_dfa(node, self._clock)
 
 
 def regex_dfa(node: Node, clock: Clock) -> ByteDfa:
     """The minimal automaton of a language, over its UTF-8 bytes."""
     builder = NfaBuilder(clock)
-    start = builder.state()
-    return builder.dfa(start, builder.regex(node, start))
+    start, end = builder.state(), builder.state()
+    builder._take_apart(node, start, end)
+    return builder.dfa(start, end)
 
 
-def _word(node: Node) -> str | None:
+_kept: OrderedDict[Node, Fragment | None] = OrderedDict()
+_kept_states = 0
+_lock = threading.Lock()
+
+
+def _piece(node: Node, clock: Clock) -> Fragment | Literal | None:
+    """A language that is not the empty string alone as one piece; None if it has no string.
+
+    Pieces are kept, because the same strings, numbers and white space stand in every schema.
+    """
+    global _kept_states
+    if isinstance(node, Chars):
+        return one_of(node.charset)
+    if word := _word(node):
+        return Literal(word)
+    with _lock:
+        if node in _kept:
+            _kept.move_to_end(node)
+            return _kept[node]
+    found = from_dfa(regex_dfa(node, clock))
+    with _lock:
+        if node not in _kept:
+            _kept[node] = found
+            _kept_states += _cost(found)
+            while _kept_states > _KEPT_STATES:
+                _kept_states -= _cost(_kept.popitem(last=False)[1])
+    return found
+
+
+def _cost(fragment: Fragment | None) -> int:
+    return 8 + (0 if fragment is None else fragment.states)
+
+
+@lru_cache(maxsize=4096)
+def _size(node: Node) -> int:
+    """How many characters there are in a language, about, repetitions written out."""
+    if isinstance(node, Concat):
+        return sum(map(_size, node.parts))
+    if isinstance(node, Alt):
+        return sum(map(_size, node.branches))
+    if isinstance(node, Repeat):
+        return max(node.low, node.high or 1, 1) * _size(node.body)
+    if isinstance(node, And):
+        return sum(map(_size, node.parts))
+    return 1 + _size(node.body) if isinstance(node, Not) else 1
+
+
+def _word(node: Node) -> bytes | None:
     """The text, if the language is a single one."""
     characters = []
     for part in node.parts if isinstance(node, Concat) else (node,):
@@ -215,4 +272,4 @@ def _word(node: Node) -> str | None:
         if first != last:
             return None
         characters.append(chr(first))
-    return "".join(characters)
+    return "".join(characters).encode()

@@ -51,6 +51,9 @@ def reach(walk: TokenWalk, clock: Clock) -> Reach:
         clock: asked at every state that is walked through the vocabulary.
     """
     dfa, trie = walk.dfa, walk.tokens.trie
+    if not (dfa.table[:, dfa.byte_class[~single_byte_tokens(walk)]] != 0).any():
+        live = np.arange(dfa.states) > 0
+        return Reach(live, live, np.empty((0, 2), np.int64))
     sources, classes, targets = dfa.edges()
     ends = np.flatnonzero(dfa.accepting).tolist()
 

@@ -1,132 +1,139 @@
-"""From an NFA over bytes to the minimal DFA: subset construction, on ranges of bytes rather than on single ones."""
+"""From an NFA over bytes to the minimal DFA: subset construction, on ranges of bytes rather than on single ones.
+
+Sets of states are only needed where an NFA leaves a choice: in its own states, and where two pieces begin alike. A
+state inside a piece that is reached alone is a state of the DFA as it is. It gets its number when it is first
+reached, together with all that follow inside, and the rows of all copies of a piece are written at once.
+
+    set of states ──byte──► set of states          row by row, in Python
+    set of states ──byte──► inside of a piece ──► ... ──► exit: set of states         by arrays
+"""
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .byte_dfa import NOTHING, ByteDfa, backwards, finished
+from .byte_dfa import NOTHING, ByteDfa, finished
+from .fragments import EXIT, FIRST, Fragment, Literal, Way
 from .limits import SUBSET_MEMBERS, Clock
 
-Edge = tuple[int, int, int]  # first and last segment of bytes, target
+Ints = NDArray[np.int64]
+Piece = tuple[int, Fragment | Literal, int]  # source, what is between, target
+_CELLS_AT_ONCE = 1 << 20  # entries of the table written between two looks at the clock
 
 
 @dataclass(frozen=True)
 class Nfa:
-    """States 0, 1 ... and the ways between them.
+    """States 0, 1 ... and what is between them.
 
     Args:
         states: how many.
-        edges: source, first byte, last byte and target of each, one edge behind the other.
-        epsilons: source and target of each way without a byte.
+        pieces: languages without the empty string that lead from state to state.
+        skips: source and target of each way without a byte.
     """
 
     states: int
-    edges: array[int]
-    epsilons: array[int]
+    pieces: list[Piece]
+    skips: list[tuple[int, int]]
 
 
-def determinize(nfa: Nfa, start: int, end: int, clock: Clock) -> ByteDfa:
-    """The minimal automaton of all byte strings on a way from ``start`` to ``end``."""
-    return _Subsets(nfa, end, clock).build(start)
+def determinize(nfa: Nfa, start: int, end: int, clock: Clock, *, minimal: bool = True) -> ByteDfa:
+    """The automaton of all byte strings on a way from ``start`` to ``end``; for ``minimal`` see ``finished``."""
+    return _Subsets(nfa, end, clock).build(start, minimal)
 
 
 class _Subsets:
+    """Members of sets are numbers: states of the NFA, and behind those the states inside each piece."""
+
     def __init__(self, nfa: Nfa, end: int, clock: Clock):
-        self._clock, self._end = clock, end
-        edges = np.array(nfa.edges, np.int64).reshape(-1, 4)
-        skips = np.array(nfa.epsilons, np.int64).reshape(-1, 2)
-        alive = backwards(
-            np.concatenate((edges[:, 0], skips[:, 0])),
-            np.concatenate((edges[:, 3], skips[:, 1])),
-            nfa.states,
-            [end],
-            clock,
-        )
-        edges = edges[alive[edges[:, 3]]]
-        clock.check()
-        # Bytes between two bounds go the same ways everywhere.
-        self._bounds = np.unique(np.concatenate((edges[:, 1], edges[:, 2] + 1, [0, 256])))  # (segments + 1,)
-        edges[:, 1] = np.searchsorted(self._bounds, edges[:, 1])
-        edges[:, 2] = np.searchsorted(self._bounds, edges[:, 2] + 1) - 1
-        edges = edges[np.argsort(edges[:, 0], kind="stable")]
-        self._starts = np.searchsorted(edges[:, 0], np.arange(nfa.states + 1)).tolist()
-        self._edges: list[Edge] = list(
-            zip(edges[:, 1].tolist(), edges[:, 2].tolist(), edges[:, 3].tolist(), strict=True)
-        )
-        clock.check()
+        self._clock, self._end, self._outer = clock, end, nfa.states
+        alive = _alive(nfa, end, clock)
+        self._pieces = [piece for piece in nfa.pieces if alive[piece[2]]]
+        self._leaving: list[list[int]] = [[] for _ in range(nfa.states)]
+        self._firsts: list[int] = []  # the number of state FIRST of each piece
+        number = nfa.states
+        for i, (source, fragment, _) in enumerate(self._pieces):
+            self._leaving[source].append(i)
+            self._firsts.append(number)
+            number += fragment.states - FIRST
+            if i % 4096 == 0:
+                clock.check()
         self._skips: dict[int, list[int]] = {}
-        for source, target in skips[alive[skips[:, 1]]].tolist():
-            self._skips.setdefault(source, []).append(target)
+        for source, target in nfa.skips:
+            if alive[target]:
+                self._skips.setdefault(source, []).append(target)
         self._closures: dict[int, frozenset[int]] = {}
         self._members = 0  # of all sets kept
+        self._states = 1  # of the automaton so far; state 0 is dead
         self._ids: dict[frozenset[int], int] = {}
-        self._of_state: dict[int, int] = {}  # the id of a state's closure
+        self._of_member: dict[int, int] = {}  # the id of what a member alone leads to
         self._of_targets: dict[tuple[int, ...], int] = {}
-        self._subsets: list[frozenset[int]] = [frozenset()]
+        self._todo: list[tuple[int, frozenset[int]]] = []
+        self._behind: dict[int, int] = {}  # see there
+        self._entered: dict[int, list[int]] = {}  # for pieces that are entered: the id of each of its states, or 0
+        self._is_open: dict[int, bool] = {}
 
-    def build(self, start: int) -> ByteDfa:
+    def build(self, start: int, minimal: bool) -> ByteDfa:
         first = self._closure(start)
         if not first:
             return NOTHING
         self._id(first)
-        sources: list[int] = []
-        pieces: list[Edge] = []
-        done = 1
-        while done < len(self._subsets):
-            subset = self._subsets[done]
-            if done % 64 == 0 or len(subset) > 64:
-                self._clock.check(len(self._subsets))
-            here = self._steps(subset)
-            pieces += here
-            sources += [done] * len(here)
-            done += 1
-        self._clock.check(done)
-        return finished(*self._table(sources, pieces), 1, self._clock)
+        rows: list[tuple[int, list[Way]]] = []
+        for state, subset in self._todo:  # grows meanwhile
+            if len(rows) % 64 == 0 or len(subset) > 64:
+                self._clock.check(self._states)
+            rows.append((state, self._steps(subset)))
+        self._clock.check(self._states)
+        return finished(*self._table(rows), 1, self._clock, minimal=minimal)
 
-    def _table(
-        self, sources: list[int], pieces: list[Edge]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-        table = np.zeros((len(self._subsets), len(self._bounds) - 1), np.int64)
-        flat = np.array(pieces, np.int64).reshape(-1, 3)
-        counts = flat[:, 1] - flat[:, 0] + 1
-        ends = np.cumsum(counts)
-        columns = np.arange(int(counts.sum())) - np.repeat(ends - counts - flat[:, 0], counts)
-        table[np.repeat(np.array(sources, np.int64), counts), columns] = np.repeat(flat[:, 2], counts)
-        accepting = np.fromiter((self._end in subset for subset in self._subsets), np.bool_, len(self._subsets))
-        byte_class = np.searchsorted(self._bounds, np.arange(256), side="right") - 1
-        return table, byte_class, accepting
+    # -- sets --------------------------------------------------------------------------------------------------------
 
-    def _steps(self, subset: frozenset[int]) -> list[Edge]:
-        """Where the bytes lead: ranges of segments that do not overlap, with the id of the subset they lead to."""
-        edges = [edge for state in subset for edge in self._edges[self._starts[state] : self._starts[state + 1]]]
-        if len(edges) < 2:
-            return [(first, last, self._id_of_state(target)) for first, last, target in edges]
-        edges.sort()
+    def _steps(self, subset: frozenset[int]) -> list[Way]:
+        """Where the bytes lead: ranges that do not overlap, with the id of the state they lead to."""
+        ways = [way for member in subset for way in self._ways(member)]
+        ways.sort()
         reached = -1
-        for first, last, _ in edges:
-            if first <= reached:
-                return self._swept(edges)
-            reached = last
-        return [(first, last, self._id_of_state(target)) for first, last, target in edges]
+        for low, high, _ in ways:
+            if low <= reached:
+                return self._swept(ways)
+            reached = high
+        return [(low, high, self._id_of(target)) for low, high, target in ways]
 
-    def _swept(self, edges: list[Edge]) -> list[Edge]:
-        cuts = sorted({edge[0] for edge in edges} | {edge[1] + 1 for edge in edges})
+    def _swept(self, ways: list[Way]) -> list[Way]:
+        cuts = sorted({way[0] for way in ways} | {way[1] + 1 for way in ways})
         found: list[set[int]] = [set() for _ in cuts]
-        for first, last, target in edges:
-            for i in range(bisect_left(cuts, first), len(cuts)):
-                if cuts[i] > last:
+        for low, high, target in ways:
+            for i in range(bisect_left(cuts, low), len(cuts)):
+                if cuts[i] > high:
                     break
                 found[i].add(target)
-        return [(cuts[i], cuts[i + 1] - 1, self._id_of_targets(targets)) for i, targets in enumerate(found) if targets]
+        return [(cuts[i], cuts[i + 1] - 1, self._id_of_all(targets)) for i, targets in enumerate(found) if targets]
 
-    def _id_of_targets(self, targets: set[int]) -> int:
+    def _ways(self, member: int) -> Iterator[Way]:
+        """The ways from one member to others."""
+        if member < self._outer:
+            for piece in self._leaving[member]:
+                yield from self._within(piece, self._pieces[piece][1].first)
+        else:
+            piece, state = self._place(member)
+            yield from self._within(piece, self._pieces[piece][1].ways(state))
+
+    def _within(self, piece: int, ways: tuple[Way, ...]) -> Iterator[Way]:
+        shift, out = self._firsts[piece] - FIRST, self._pieces[piece][2]
+        return ((low, high, out if state == EXIT else shift + state) for low, high, state in ways)
+
+    def _place(self, member: int) -> tuple[int, int]:
+        """The piece a member is inside of, and which of its states it is."""
+        piece = bisect_right(self._firsts, member) - 1
+        return piece, member - self._firsts[piece] + FIRST
+
+    def _id_of_all(self, targets: set[int]) -> int:
         if len(targets) == 1:
-            return self._id_of_state(next(iter(targets)))
+            return self._id_of(next(iter(targets)))
         key = tuple(sorted(targets))
         known = self._of_targets.get(key)
         if known is None:
@@ -135,17 +142,28 @@ class _Subsets:
             self._count(len(key))
         return known
 
-    def _id_of_state(self, state: int) -> int:
-        known = self._of_state.get(state)
+    def _id_of(self, member: int) -> int:
+        known = self._of_member.get(member)
         if known is None:
-            known = self._of_state[state] = self._id(self._closure(state))
+            if member < self._outer:
+                known = self._id(self._closure(member))
+            else:
+                piece, state = self._place(member)
+                ends = self._pieces[piece][1].ends
+                known = (
+                    self._id(self._closure(member))
+                    if state in ends and not self._opens(piece)
+                    else self._enter(piece, state)
+                )
+            self._of_member[member] = known
         return known
 
     def _id(self, subset: frozenset[int]) -> int:
         known = self._ids.get(subset)
         if known is None:
-            known = self._ids[subset] = len(self._subsets)
-            self._subsets.append(subset)
+            known = self._ids[subset] = self._states
+            self._states += 1
+            self._todo.append((known, subset))
             self._count(len(subset))
         return known
 
@@ -153,19 +171,165 @@ class _Subsets:
         self._members += members
         self._clock.check(self._members // SUBSET_MEMBERS)
 
-    def _closure(self, state: int) -> frozenset[int]:
-        """What is reached without a byte, as far as it matters: states that bytes leave from, and the end."""
-        known = self._closures.get(state)
+    def _closure(self, member: int) -> frozenset[int]:
+        """What is reached without a byte, as far as it matters: what bytes leave from, and the end."""
+        known = self._closures.get(member)
         if known is None:
-            seen, todo = {state}, [state]
-            while todo:
-                for target in self._skips.get(todo.pop(), ()):
-                    if target not in seen:
-                        seen.add(target)
-                        todo.append(target)
-            starts = self._starts
-            known = frozenset(one for one in seen if one == self._end or starts[one] < starts[one + 1])
-            self._closures[state] = known
-            if len(seen) > 1:
-                self._count(len(seen))
+            if member >= self._outer:
+                piece, state = self._place(member)
+                _, fragment, target = self._pieces[piece]
+                behind = self._closure(target) if state in fragment.ends else frozenset()
+                known = behind | {member}
+            else:
+                seen, todo = {member}, [member]
+                while todo:
+                    for target in self._skips.get(todo.pop(), ()):
+                        if target not in seen:
+                            seen.add(target)
+                            todo.append(target)
+                known = frozenset(one for one in seen if one == self._end or self._leaving[one])
+                if len(seen) > 1:
+                    self._count(len(seen))
+            self._closures[member] = known
         return known
+
+    # -- insides of pieces -------------------------------------------------------------------------------------------
+
+    def _opens(self, piece: int) -> bool:
+        """Whether no byte that a piece could go on with when it may end also comes behind it."""
+        known = self._is_open.get(piece)
+        if known is None:
+            _, fragment, target = self._pieces[piece]
+            behind = 0
+            for member in self._closure(target):
+                for other in self._leaving[member]:
+                    behind |= self._pieces[other][1].first_bytes
+            known = self._is_open[piece] = not behind & fragment.end_bytes
+        return known
+
+    def _enter(self, piece: int, state: int) -> int:
+        """The id of a state inside a piece; what comes behind it inside gets its numbers too."""
+        _, fragment, out = self._pieces[piece]
+        ids = self._entered.get(piece)
+        if ids is None:
+            ids = self._entered[piece] = [0] * fragment.states
+        through = bool(fragment.ends) and self._opens(piece)
+        if not ids[state]:
+            states, borders = fragment.inside(state, through)
+            for one in states:
+                if not ids[one]:
+                    ids[one] = self._states
+                    self._states += 1
+            if len(states) > 64:
+                self._clock.check(self._states)
+            for one in borders:
+                ids[one] = self._id_of(out if one == EXIT else self._firsts[piece] - FIRST + one)
+            if through and not ids[EXIT]:
+                ids[EXIT] = self._id_behind(out)
+        return ids[state]
+
+    def _id_behind(self, state: int) -> int:
+        """An id below zero for what comes behind a piece that has no way to its exit, only states that may be ends.
+
+        They need its row, but no byte leads to it: it is no state of the automaton.
+        """
+        known = self._behind.get(state)
+        if known is None:
+            known = self._behind[state] = -1 - len(self._behind)
+            self._todo.append((known, self._closure(state)))
+        return known
+
+    # -- the table ---------------------------------------------------------------------------------------------------
+
+    def _table(self, rows: list[tuple[int, list[Way]]]) -> tuple[NDArray[np.int32], Ints, NDArray[np.bool_]]:
+        copies: dict[tuple[Fragment, bool], list[list[int]]] = {}  # of each piece: the ids of its states
+        literals: list[tuple[bytes, list[int]]] = []
+        for piece, ids in self._entered.items():
+            fragment = self._pieces[piece][1]
+            if isinstance(fragment, Literal):
+                literals.append((fragment.data, ids))
+            else:
+                copies.setdefault((fragment, self._opens(piece)), []).append(ids)
+        by_hand = np.array([(state, *way) for state, ways in rows for way in ways], np.int64).reshape(-1, 4)
+        total = self._states + len(self._behind)  # ids below zero are the last rows, and taken away in the end
+        by_hand[:, 0] %= total
+        spelled = np.frombuffer(b"".join(data[1:] for data, _ in literals), np.uint8).astype(np.int64)
+        # Bytes between two bounds go the same ways everywhere.
+        bytewise = [by_hand[:, 1], by_hand[:, 2] + 1, spelled, spelled + 1, np.array([0, 256])]
+        bounds: Ints = np.unique(np.concatenate((*bytewise, *{id(one): one.bounds for one, _ in copies}.values())))
+        table = np.zeros((total, len(bounds) - 1), np.int32)
+        accepting = np.zeros(total, np.bool_)
+        accepting[[state for state, subset in self._todo if self._end in subset]] = True
+        self._clock.check()
+        _write_by_hand(table, bounds, by_hand)
+        if literals:
+            sources = np.array([one for _, ids in literals for one in ids[FIRST:]], np.int64)
+            targets = np.array([one for _, ids in literals for one in (*ids[FIRST + 1 :], ids[EXIT])], np.int64)
+            table[sources, np.searchsorted(bounds, spelled)] = targets
+        for (fragment, opens), every in copies.items():
+            segments = np.searchsorted(fragment.bounds, bounds[:-1], side="right") - 1
+            inner = fragment.table[:, segments]  # (states inside, segments)
+            step = max(1, _CELLS_AT_ONCE // inner.size)
+            for begin in range(0, len(every), step):
+                self._clock.check()
+                _write_copies(table, accepting, inner, fragment.ends, np.array(every[begin : begin + step]), opens)
+        table[0] = 0  # what was not reached was written here
+        accepting[0] = False
+        byte_class = np.searchsorted(bounds, np.arange(256), side="right") - 1
+        return table[: self._states], byte_class, accepting[: self._states]
+
+
+def _alive(nfa: Nfa, end: int, clock: Clock) -> bytearray:
+    """From which states of the NFA the end can be reached."""
+    before: list[list[int]] = [[] for _ in range(nfa.states)]
+    for source, _, target in nfa.pieces:
+        before[target].append(source)
+    for source, target in nfa.skips:
+        before[target].append(source)
+    clock.check()
+    alive = bytearray(nfa.states)
+    alive[end] = 1
+    todo = [end]
+    while todo:
+        for source in before[todo.pop()]:
+            if not alive[source]:
+                alive[source] = 1
+                todo.append(source)
+    clock.check()
+    return alive
+
+
+def _write_by_hand(table: NDArray[np.int32], bounds: Ints, ways: Ints) -> None:
+    low, high = np.searchsorted(bounds, ways[:, 1]), np.searchsorted(bounds, ways[:, 2] + 1)
+    counts = high - low
+    columns = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts - low, counts)
+    table[np.repeat(ways[:, 0], counts), columns] = np.repeat(ways[:, 3], counts)
+
+
+def _write_copies(
+    table: NDArray[np.int32],
+    accepting: NDArray[np.bool_],
+    inner: NDArray[np.int32],
+    ends: frozenset[int],
+    ids: Ints,
+    opens: bool,
+) -> None:
+    """The rows of copies of a piece; a state that may be an end goes on with what comes behind the piece too.
+
+    Args:
+        table: (states, segments), written.
+        accepting: (states,), written.
+        inner: (states inside, segments), the ways inside the piece.
+        ends: states inside that may be ends.
+        ids: (copies, states inside), 0 where a state is not reached.
+        opens: whether ends are written here; they are sets, and have their rows, otherwise.
+    """
+    plain = [state for state in range(FIRST, ids.shape[1]) if state not in ends]
+    if plain:
+        table[ids[:, plain]] = ids[:, inner[plain]]
+    if opens and ends:
+        some = sorted(ends)
+        behind = ids[:, EXIT]
+        own = ids[:, inner[some]]  # (copies, ends, segments)
+        table[ids[:, some]] = np.where(own != 0, own, table[behind][:, None])
+        accepting[ids[:, some]] = accepting[behind][:, None]

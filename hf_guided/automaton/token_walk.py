@@ -92,7 +92,8 @@ class TokenWalk:
             if not alive:
                 return
 
-    def token_ids(self, nodes: Ints) -> Ints:
-        """The tokens that end in these nodes."""
+    def tokens_at(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """The tokens that end in these nodes, one node behind the other, and how many each node has."""
         starts = self.tokens.token_start.take(nodes)
-        return self.tokens.token_ids[ranges(starts, self.tokens.token_start.take(nodes + 1) - starts)]
+        counts = self.tokens.token_start.take(nodes + 1) - starts
+        return self.tokens.token_ids[ranges(starts, counts)], counts

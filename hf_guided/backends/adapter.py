@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ..constraints import Constraint, JsonObject, JsonSchema
-from ..errors import ConstraintError, Loss, UnsupportedConstraint
+from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .base import CompiledConstraint, Engine
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ class Adapter(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]  # what the library calls itself
+    keeps_budget: ClassVar[bool] = False  # whether its engines are ``BudgetedEngine``
+    keeps_masks: ClassVar[bool] = False  # whether they are ``MaskedEngine``
+    bounds_depth: ClassVar[bool] = False  # whether it enforces ``max_depth``
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -46,8 +49,8 @@ class Adapter(ABC):
             return self._prepared(constraint)[1]
         except UnsupportedConstraint as error:
             return error.losses
-        except ConstraintError:
-            return ()  # malformed, not unsupported: compile says so
+        except (ConstraintError, CompileLimitExceeded):
+            return ()  # malformed or too large, not unsupported: compile says so
 
     def compile(self, constraint: Constraint) -> CompiledConstraint:
         """See ``Backend.compile``."""
@@ -64,6 +67,8 @@ class Adapter(ABC):
             nbytes=nbytes,
             compile_seconds=time.perf_counter() - began,
             losses=losses,
+            keeps_budget=self.keeps_budget,
+            keeps_masks=self.keeps_masks,
         )
 
     def _prepared(self, constraint: Constraint) -> tuple[Build, tuple[Loss, ...]]:
@@ -75,6 +80,8 @@ class Adapter(ABC):
             build, losses = (
                 self._schema(constraint) if isinstance(constraint, JsonSchema) else (self._text(constraint), ())
             )
+            if isinstance(constraint, JsonSchema) and constraint.max_depth is not None and not self.bounds_depth:
+                losses = (*losses, Loss("", "max_depth", f"{self.title} does not bound the depth of nesting"))
             last = self._last = constraint.key, build, tuple(losses)
         return last[1:]
 

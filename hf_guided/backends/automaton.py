@@ -11,9 +11,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..automaton.budget import NEVER, TokenBudget, token_budget
+from ..automaton.budget_masks import BudgetMasks
 from ..automaton.byte_dfa import ByteDfa
 from ..automaton.limits import Clock, Limits
 from ..automaton.nfa import NfaBuilder, regex_dfa
@@ -25,7 +28,7 @@ from ..automaton.words import words_dfa
 from ..constraints import Choice, Constraint, JsonSchema, Regex
 from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
-from ..schema.lower import NotRegular, lower
+from ..schema.lower import NotRegular, regular
 from ..schema.normalize import Normalizer
 from .adapter import Adapter, Build
 from .base import Engine
@@ -45,6 +48,8 @@ class AutomatonBackend(Adapter):
     """
 
     name = title = "automaton"
+    keeps_budget = keeps_masks = True
+    bounds_depth = True
 
     def __init__(self, vocabulary: Vocabulary, limits: Limits | None = None):
         super().__init__(vocabulary)
@@ -53,14 +58,17 @@ class AutomatonBackend(Adapter):
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
-        builder = NfaBuilder(Clock(self._limits))
         try:
-            start, end = lower(n, builder, whitespace=constraint.whitespace, closed=constraint.extra == "forbid")
+            schema = regular(n, closed=constraint.extra == "forbid", max_depth=constraint.max_depth)
         except NotRegular as error:
-            losses = [*n.losses, Loss(error.pointer, constraint.kind, error.reason)]
+            losses = [*n.losses, Loss(error.pointer, error.keyword or constraint.kind, error.reason)]
             raise UnsupportedConstraint("the automaton does not take this JSON Schema", losses) from None
-        # With the clock of the compile: whoever asked for the losses may have done so long ago.
-        return lambda: self._built(constraint, lambda clock: builder.dfa(start, end, clock)), n.losses
+
+        def make(clock: Clock) -> ByteDfa:
+            builder = NfaBuilder(clock, in_pieces=True)
+            return builder.dfa(*schema.build(builder, whitespace=constraint.whitespace), minimal=False)
+
+        return lambda: self._built(constraint, make), n.losses
 
     def _text(self, constraint: Constraint) -> Build:
         if isinstance(constraint, Choice):
@@ -103,11 +111,11 @@ class Language:
         self.walk, self.token_bytes = walk, vocabulary.token_bytes
         self._reach = reach(walk, clock)
         self.can_end = self._reach.can_end.tolist()
-        self.masks = TokenMasks(walk, self._reach.can_end, clock)
+        self.masks = TokenMasks(walk, self._reach.can_end, clock.limits)
         self.accepting = walk.dfa.accepting.tolist()
         self.forced = walk.dfa.forced.tolist()
         self._limits = clock.limits
-        self._budget: TokenBudget | None = None
+        self._budget: tuple[TokenBudget, BudgetMasks] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -121,11 +129,12 @@ class Language:
         return found if self.can_end[found] else 0
 
     @property
-    def budget(self) -> TokenBudget:
-        """Tokens to the end from every state; counted when first asked for."""
+    def budget(self) -> tuple[TokenBudget, BudgetMasks]:
+        """Tokens to the end from every state, and masks that heed them; counted when first asked for."""
         with self._lock:
             if self._budget is None:
-                self._budget = token_budget(self.walk, self._reach, Clock(self._limits))
+                budget = token_budget(self.walk, self._reach, Clock(self._limits))
+                self._budget = budget, BudgetMasks(self.walk, self.masks, budget)
             return self._budget
 
 
@@ -165,9 +174,22 @@ class AutomatonEngine:
         """See ``Engine.fork``."""
         return AutomatonEngine(self._language, self._states.copy())
 
+    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+        """See ``MaskedEngine.mask``."""
+        if tokens_left is None:
+            return self._language.masks.of(self._states[-1])
+        return self._language.budget[1].of(self._states[-1], tokens_left)
+
     def fill(self, bitmask: Tensor, row: int) -> None:
         """See ``Engine.fill``."""
-        words = self._language.masks.of(self._states[-1])
+        self._write(self.mask(), bitmask, row)
+
+    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
+        """See ``BudgetedEngine.fill_within``."""
+        self._write(self.mask(tokens_left), bitmask, row)
+
+    @staticmethod
+    def _write(words: NDArray[np.int32], bitmask: Tensor, row: int) -> None:
         bitmask[row].numpy()[: len(words)] = words
 
     def is_completed(self) -> bool:
@@ -183,7 +205,7 @@ class AutomatonEngine:
         return bytes(found)
 
     def min_tokens_to_finish(self) -> int:
-        """How many tokens, the stop token counted, are enough to finish; the least there is where time allowed."""
-        needed = int(self._language.budget.needed[self._states[-1]])
+        """See ``BudgetedEngine.min_tokens_to_finish``; the least there is, where time allowed to find it."""
+        needed = int(self._language.budget[0].needed[self._states[-1]])
         assert needed < NEVER, "a state that no token may lead to"
         return needed

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..bitmask import check_width
@@ -67,6 +69,29 @@ class Engine(Protocol):
         ...
 
 
+class BudgetedEngine(Engine, Protocol):
+    """An engine that knows the way to the end, and so can close its text before a number of tokens is used up."""
+
+    def min_tokens_to_finish(self) -> int:
+        """How many tokens, a stop token counted, are enough to finish from here."""
+        ...
+
+    def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
+        """As ``fill``, without the tokens behind which the text could not be finished in what is then left.
+
+        From where ``tokens_left`` is not enough in any case, as ``fill``.
+        """
+        ...
+
+
+class MaskedEngine(BudgetedEngine, Protocol):
+    """An engine that has its masks ready, so that filling a row is copying one."""
+
+    def mask(self, tokens_left: int | None = None) -> NDArray[np.int32]:
+        """(words,) read-only: what ``fill``, or with ``tokens_left`` ``fill_within``, writes; only text tokens."""
+        ...
+
+
 @runtime_checkable
 class Backend(Protocol):
     """A grammar library, bound to a vocabulary. Built by the registry; compiles on any thread."""
@@ -101,6 +126,8 @@ class CompiledConstraint:
         nbytes: approximate memory held, in bytes, for the cache's bound.
         compile_seconds: time spent compiling.
         losses: what is not enforced (only with ``on_unsupported`` "warn" or "validate").
+        keeps_budget: whether its engines are ``BudgetedEngine``.
+        keeps_masks: whether they are ``MaskedEngine``.
     """
 
     constraint: Constraint
@@ -110,6 +137,8 @@ class CompiledConstraint:
     nbytes: int
     compile_seconds: float = 0.0
     losses: tuple[Loss, ...] = ()
+    keeps_budget: bool = False
+    keeps_masks: bool = False
 
     def matcher(self, stop_token_ids: Sequence[int] | None = None) -> Matcher:
         """A matcher at the start of the grammar.
@@ -117,21 +146,37 @@ class CompiledConstraint:
         Args:
             stop_token_ids: tokens that end the row; None means the vocabulary's.
         """
-        return Matcher(self, self.vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids))
+        ends = self.vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
+        return Matcher(self, _Tokens(self.vocabulary, ends), self.new_engine())
+
+
+class _Tokens:
+    """Which tokens are text and which end it; the same for a matcher and its forks.
+
+    Stop tokens count as text nowhere: not even a line break, if somebody made it one.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, stop_token_ids: tuple[int, ...]):
+        self.vocabulary = vocabulary
+        self.stop_token_ids = stop_token_ids
+        self.stop_words = vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
+        self.text_words = vocabulary.text_words & ~self.stop_words
+        self.stops_are_text = bool((vocabulary.text_words & self.stop_words).any())
 
 
 class Matcher:
-    """One row's position in the grammar, ending included."""
+    """One row's position in the grammar, ending included. Made by ``CompiledConstraint.matcher`` and ``fork``."""
 
-    def __init__(self, compiled: CompiledConstraint, stop_token_ids: tuple[int, ...], engine: Engine | None = None):
+    def __init__(self, compiled: CompiledConstraint, tokens: _Tokens, engine: Engine):
         self.compiled = compiled
-        self.stop_token_ids = stop_token_ids
-        self._engine = compiled.new_engine() if engine is None else engine
-        self._stop_words = compiled.vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
-        # Stop tokens count as text nowhere: not even "\n", if somebody made it one.
-        self._text_words = compiled.vocabulary.text_words & ~self._stop_words
+        self.stop_token_ids = tokens.stop_token_ids
+        self._tokens = tokens
+        self._engine = engine
+        self._copies_masks = compiled.keeps_masks and not tokens.stops_are_text
         self._accepted = 0  # text tokens the engine has taken
         self._stops = 0  # stop tokens after them
+        self._bitmask: Tensor | None = None  # the one filled last, and what it looks like to numpy
+        self._lines: NDArray[np.int32] = np.empty((0, 0), np.int32)
 
     @property
     def num_accepted(self) -> int:
@@ -202,7 +247,7 @@ class Matcher:
 
     def fork(self) -> Matcher:
         """An independent matcher at the same position, history included."""
-        twin = Matcher(self.compiled, self.stop_token_ids, self._engine.fork())
+        twin = Matcher(self.compiled, self._tokens, self._engine.fork())
         twin._accepted, twin._stops = self._accepted, self._stops
         return twin
 
@@ -211,28 +256,50 @@ class Matcher:
         self._engine = self.compiled.new_engine()
         self._accepted, self._stops = 0, 0
 
-    def fill_next_token_bitmask(self, bitmask: Tensor, row: int = 0) -> bool:
+    def fill_next_token_bitmask(self, bitmask: Tensor, row: int = 0, *, tokens_left: int | None = None) -> bool:
         """Write which tokens may come next.
 
         Args:
             bitmask: (rows, >= ceil(padded vocab / 32)) int32 on CPU, contiguous; row ``row`` is overwritten.
             row: which row.
+            tokens_left: tokens that may still come, the next and the stop token counted: those behind which the text
+                could not be finished are forbidden. Without effect where ``min_tokens_to_finish`` is None, or more
+                than is left.
 
         Returns:
             True: the row forbids something and has to be applied. (A row that forbids nothing has no matcher.)
         """
-        check_width(bitmask, self.compiled.vocabulary.padded_size)
-        words = bitmask[row].numpy()
+        if bitmask is not self._bitmask:  # a microsecond or two, in calls that may take no more
+            check_width(bitmask, self.compiled.vocabulary.padded_size)
+            self._bitmask, self._lines = bitmask, bitmask.numpy()
+        words, tokens = self._lines[row], self._tokens
+        covered = len(tokens.text_words)
         if self._stops:
             words[:] = 0
+        elif self._copies_masks:
+            words[:covered] = cast(MaskedEngine, self._engine).mask(tokens_left)
+            if covered < len(words):
+                words[covered:] = 0
         else:
-            self._engine.fill(bitmask, row)
-            covered = len(self._text_words)
-            words[:covered] &= self._text_words
+            if tokens_left is not None and self.compiled.keeps_budget:
+                self._budgeted.fill_within(bitmask, row, tokens_left)
+            else:
+                self._engine.fill(bitmask, row)
+            words[:covered] &= tokens.text_words
             words[covered:] = 0
         if self.is_completed():
-            words[: len(self._stop_words)] |= self._stop_words
+            words[:covered] |= tokens.stop_words
         return True
+
+    def min_tokens_to_finish(self) -> int | None:
+        """How many tokens, the stop token counted, are enough to finish; None if this engine cannot tell."""
+        if self._stops:
+            return 0
+        return self._budgeted.min_tokens_to_finish() if self.compiled.keeps_budget else None
+
+    @property
+    def _budgeted(self) -> BudgetedEngine:
+        return cast(BudgetedEngine, self._engine)
 
     def jump_forward_bytes(self) -> bytes:
         """Bytes the grammar leaves no choice about; empty where the text may stop or has stopped."""

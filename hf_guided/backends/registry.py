@@ -23,11 +23,13 @@ _BUILT_IN = {
     "xgrammar": "hf_guided.backends.xgrammar:XGrammarBackend",
     "lm_format_enforcer": "hf_guided.backends.lm_format_enforcer:LMFormatEnforcerBackend",
     "automaton": "hf_guided.backends.automaton:AutomatonBackend",
+    "outlines": "hf_guided.backends.outlines:OutlinesBackend",
 }
 _INSTALL = {
     "llguidance": "pip install llguidance",
     "xgrammar": "pip install xgrammar",
     "lm_format_enforcer": "pip install hf-guided[lmfe]",
+    "outlines": "pip install outlines-core",
 }
 
 

@@ -56,14 +56,14 @@ def show(n: int = 24, *, seed: int = 0, temperature: float = 2.0) -> None:
     start = time.perf_counter()
     guide = Guide(tokenizer, model)
     for schema in SCHEMAS.values():
-        guide.compile(schema)
+        guide.compile(schema, budget=True)
     preparing = time.perf_counter() - start
     ways: dict[str, dict[str, Any]] = {
         "greedy": {"do_sample": False},
         f"temperature {temperature:g}": {"do_sample": True, "temperature": temperature, "top_k": 0},
     }
     for constraint in (None, tasks[0].schema):  # the first calls warm torch up
-        generate(model, tokenizer, tasks[0].prompt, constraint, guide=guide, max_new_tokens=8)
+        generate(model, tokenizer, tasks[0].prompt, constraint, guide=guide)
 
     print(f"{n} held-out prompts, a model of {model.num_parameters() / 1e6:.1f} M parameters on {model.device}")
     print(f"vocabulary read and {len(SCHEMAS)} schemas compiled in {1000 * preparing:.0f} ms\n")

@@ -52,6 +52,17 @@ class GenerationSettings:
             self.get("stop_strings") or self.get("token_healing") or self._kwargs.get("assistant_tokenizer") is not None
         )
 
+    def max_new_tokens(self, input_length: int) -> int | None:
+        """How many tokens generate() will add to a batch, if it is told; transformers' own 20 counts for nothing.
+
+        Args:
+            input_length: tokens of the longest prompt of a decoder, 1 for an encoder-decoder's start.
+        """
+        given = self.get("max_new_tokens")
+        if given is None and (longest := self.get("max_length")) is not None:
+            given = longest - input_length
+        return None if given is None else int(given)
+
     def stop_token_ids(self) -> tuple[int, ...]:
         """What ends a row.
 

@@ -77,7 +77,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         guide = guide_for(self.tokenizer, self.model)
         for constraint in asked if isinstance(asked, list) else [asked]:
             if constraint is not None:
-                guide.compile(constraint, backend)  # a bad one raises here, before any prompt is run
+                guide.compile(constraint, backend, budget=True)  # a bad one raises here, before any prompt is run
         if isinstance(asked, list):
             return super().__call__(_pair(text_inputs, asked), **kwargs)
         return super().__call__(text_inputs, response_format=asked, **kwargs)
@@ -103,12 +103,15 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         guide = guide_for(self.tokenizer, self.model)
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
         stops = settings.stop_token_ids()
-        settings.check_against([guide.compile(row.constraint, backend) for row in rows if row.constraint is not None])
+        asked_of = [row.constraint for row in rows if row.constraint is not None]
+        settings.check_against([guide.compile(constraint, backend, budget=True) for constraint in asked_of])
+        budget = settings.max_new_tokens(max(model_inputs["input_ids"].shape[-1], 1)) or DEFAULT_MAX_NEW_TOKENS
         processor = guide.logits_processor(
             [row.constraint for row in rows],
             backend=backend,
             prefix=[row.prefix for row in rows],
             stop_token_ids=stops,
+            max_new_tokens=budget,
         )
         theirs = generate_kwargs.pop("logits_processor", None) or []
         outputs: dict[str, Any] = super()._forward(
@@ -118,7 +121,14 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         start = 1 if input_ids is None else input_ids.shape[-1]  # generate() begins an empty prompt with BOS
         results = [
             [
-                guide.read(row.constraint, token_ids, backend=backend, prefix=row.prefix, stop_token_ids=stops)
+                guide.read(
+                    row.constraint,
+                    token_ids,
+                    backend=backend,
+                    prefix=row.prefix,
+                    stop_token_ids=stops,
+                    max_new_tokens=budget,
+                )
                 for token_ids in sequences[:, start:].tolist()
             ]
             for row, sequences in zip(rows, outputs["generated_sequence"], strict=True)

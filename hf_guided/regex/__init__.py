@@ -1,5 +1,6 @@
 """Regular expressions as trees of sets: read as Python or JSON Schema means them, combined, written for engines."""
 
+from .alphabet import alphabet
 from .ast import (
     ANYTHING,
     EMPTY,
@@ -47,6 +48,7 @@ __all__ = [
     "Nothing",
     "Repeat",
     "UnsupportedRegex",
+    "alphabet",
     "alt",
     "both",
     "chars",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..regex import ANYTHING, Node, UnsupportedRegex, alt, complement, parse_search, text
 from . import readers
+from .combine import meet
 from .documents import Subschema
 from .shapes import (
     ANY,
@@ -26,7 +27,6 @@ from .shapes import (
     Shape,
     Some,
     StringClause,
-    meet,
 )
 
 if TYPE_CHECKING:

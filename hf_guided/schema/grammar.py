@@ -7,6 +7,7 @@ found by working upwards from what surely has values; alternatives that need one
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -79,8 +80,8 @@ def contents(n: Normalizer, *, closed: bool) -> dict[Position, Content]:
         )
     for position, content in found.items():
         if position in alive:
-            content.arrays = _all_pruned(content.arrays, alive)
-            content.objects = _all_pruned(content.objects, alive)
+            content.arrays = all_pruned(content.arrays, alive)
+            content.objects = all_pruned(content.objects, alive)
     return {position: content for position, content in found.items() if position in alive}
 
 
@@ -117,7 +118,7 @@ def _alive(found: dict[Position, Content]) -> set[Position]:
             content = found[position]
             if content.scalars or content.any_array or content.any_object:
                 alive.add(position)
-            elif any(0 in _useful(track, alive) for track in (*content.arrays, *content.objects)):
+            elif any(completable(track, alive) for track in (*content.arrays, *content.objects)):
                 alive.add(position)
             else:
                 left.append(position)
@@ -126,7 +127,12 @@ def _alive(found: dict[Position, Content]) -> set[Position]:
         waiting = left
 
 
-def _useful(track: Track, alive: set[Position]) -> set[int]:
+def completable(track: Track, alive: AbstractSet[Position]) -> bool:
+    """Whether values at these positions are enough for the entries of an array or an object."""
+    return 0 in _useful(track, alive)
+
+
+def _useful(track: Track, alive: AbstractSet[Position]) -> set[int]:
     """States from which the end can be reached."""
     before: list[list[int]] = [[] for _ in track.edges]
     for state, edges in enumerate(track.edges):
@@ -145,11 +151,12 @@ def _useful(track: Track, alive: set[Position]) -> set[int]:
     return useful
 
 
-def _all_pruned(tracks: list[Track], alive: set[Position]) -> list[Track]:
-    return [pruned for track in tracks if (pruned := _pruned(track, alive)) is not None]
+def all_pruned(tracks: list[Track], alive: AbstractSet[Position]) -> list[Track]:
+    """The tracks with values at these positions alone, without those that cannot be completed."""
+    return [one for track in tracks if (one := _pruned(track, alive)) is not None]
 
 
-def _pruned(track: Track, alive: set[Position]) -> Track | None:
+def _pruned(track: Track, alive: AbstractSet[Position]) -> Track | None:
     useful = _useful(track, alive)
     if 0 not in useful:
         return None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..regex import json_spelling, to_lark
+from ..regex import Node, concat, json_spelling, to_lark
 from .grammar import Content, contents
-from .layout import layout_of
+from .layout import Layout, layout_of
 from .normalize import Normalizer
 from .scalars import constant, multiples_rule, quoted, scalars
 from .shapes import ANY, BooleanClause, Clause, NullClause, NumberClause, Position, StringClause
@@ -51,9 +51,14 @@ class _Writer:
             written += 1
             self._rule(self._names[position], position)
         lines = [f"start: {start}", *self._lines]
-        lines += [f"{name}: {to_lark(sign)}" for name, sign in zip(_SIGNS, self._layout, strict=True)]
+        lines += [f"{name}: {to_lark(sign)}" for name, sign in _signs(self._layout).items()]
         if self._any_is_used:
-            lines += _ANY_VALUE
+            lines += [
+                f"any: {self._terminal(_ANY_SCALAR)} | any_object | any_array",
+                'any_object: LBRACE "}" | LBRACE any_member (COMMA any_member)* RBRACE',
+                f"any_member: {self._terminal(_ANY_STRING)} COLON any",
+                'any_array: LBRACK "]" | LBRACK any (COMMA any)* RBRACK',
+            ]
         lines += [f"{name}: {expression}" for expression, name in self._terminals.items()]
         return "\n".join(lines)
 
@@ -195,12 +200,17 @@ def _is_optional(track: Track, state: int) -> bool:
     return skips == [target]
 
 
-_SIGNS = ("LBRACE", "RBRACE", "LBRACK", "RBRACK", "COMMA", "COLON")
-_ANY_VALUE = [
-    "any: ANY_SCALAR | any_object | any_array",
-    'any_object: LBRACE "}" | LBRACE any_member (COMMA any_member)* RBRACE',
-    "any_member: ANY_STRING COLON any",
-    'any_array: LBRACK "]" | LBRACK any (COMMA any)* RBRACK',
-    f"ANY_STRING: {scalars((StringClause(),))[0]}",
-    f"ANY_SCALAR: {scalars((NullClause(), BooleanClause(), NumberClause(), StringClause()))[0]}",
-]
+def _signs(layout: Layout) -> dict[str, Node]:
+    """Brackets, commas and colons with the white space around them."""
+    return {
+        "LBRACE": layout.begin_object,
+        "RBRACE": concat(layout.space, layout.close_object),
+        "LBRACK": layout.begin_array,
+        "RBRACK": concat(layout.space, layout.close_array),
+        "COMMA": concat(layout.space, layout.comma),
+        "COLON": layout.colon,
+    }
+
+
+_ANY_STRING = scalars((StringClause(),))[0]
+_ANY_SCALAR = scalars((NullClause(), BooleanClause(), NumberClause(), StringClause()))[0]

@@ -13,14 +13,22 @@ FLEXIBLE_WHITESPACE = r"(?:\x20|\n\x20{0,40}|\n\t{1,10})?"
 
 
 class Layout(NamedTuple):
-    """The texts of each; white space belongs to the sign beside it, and an empty array or object has none inside."""
+    """The texts of each; an empty array or object has no white space inside but behind its opening bracket.
+
+    Args:
+        begin_object, begin_array: with the white space behind.
+        close_object, close_array: the brackets alone.
+        comma, colon: with the white space behind, the colon also with that before it.
+        space: the white space before a comma or a closing bracket.
+    """
 
     begin_object: Node
-    end_object: Node
+    close_object: Node
     begin_array: Node
-    end_array: Node
+    close_array: Node
     comma: Node
     colon: Node
+    space: Node
 
 
 @cache
@@ -31,13 +39,14 @@ def layout_of(whitespace: str) -> Layout:
         whitespace: "flexible", or "compact" as `json.dumps` does.
     """
     if whitespace == "compact":
-        return Layout(*map(text, ("{", "}", "[", "]", ", ", ": ")))
+        return Layout(*map(text, ("{", "}", "[", "]", ", ", ": ", "")))
     space = parse_fullmatch(FLEXIBLE_WHITESPACE)
     return Layout(
         concat(text("{"), space),
-        concat(space, text("}")),
+        text("}"),
         concat(text("["), space),
-        concat(space, text("]")),
-        concat(space, text(","), space),
+        text("]"),
+        concat(text(","), space),
         concat(space, text(":"), space),
+        space,
     )

@@ -1,19 +1,30 @@
 """A schema as a finite automaton: the same shapes and tracks that `lark.py` writes as a grammar, without recursion.
 
-What is not regular says so: a schema that refers to itself, or a place where any JSON value may stand.
+What is not regular says so: a schema that refers to itself, or a place where any JSON value may stand. With a bound on
+the depth of nesting both are regular.
+
+It is built from the end: a value is built for the place that comes behind it, and once for each such place. So what
+ends alike is shared, and little is left to find out when the automaton is made minimal.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple, Protocol
 
-from ..regex import NOTHING, Node, alt, concat, json_spelling, text
-from .grammar import Content, contents, too_deep_is_a_limit
+from ..errors import InvalidConstraint
+from ..regex import ANYTHING, Node, alt, json_spelling
+from .grammar import Content, all_pruned, completable, contents, too_deep_is_a_limit
 from .layout import Layout, layout_of
 from .normalize import Normalizer
+from .ranges import but_for_untold, remainders, untold_factors
 from .scalars import constant_language, language_of, quoted
-from .shapes import ANY, Position
+from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position
 from .tracks import Edge, Entry, Track
+
+MAX_REMAINDERS = 5_000  # of one multipleOf, for all places behind the point together
 
 
 class NotRegular(Exception):
@@ -21,13 +32,13 @@ class NotRegular(Exception):
 
     Args:
         pointer: JSON pointer of the schema in question.
+        keyword: which keyword of it, if it is one.
         reason: why.
     """
 
-    def __init__(self, pointer: str, reason: str):
+    def __init__(self, pointer: str, keyword: str, reason: str):
         super().__init__(f"{pointer or '/'}: {reason}")
-        self.pointer = pointer
-        self.reason = reason
+        self.pointer, self.keyword, self.reason = pointer, keyword, reason
 
 
 class Builder(Protocol):
@@ -41,113 +52,329 @@ class Builder(Protocol):
         """A way that takes no character."""
         ...
 
+    def add(self, node: Node, start: int, end: int) -> None:
+        """The texts of a language between two states."""
+        ...
+
     def regex(self, node: Node, start: int) -> int:
         """The texts of a language behind a state; gives the state behind them."""
         ...
 
+    def add_multiples(self, node: Node, factors: tuple[Decimal, ...], start: int, end: int) -> None:
+        """Of the numbers of a language those that are multiples of each factor, between two states."""
+        ...
+
+
+@dataclass(frozen=True)
+class Regular:
+    """A schema that a finite automaton can say; nothing is built yet.
+
+    Args:
+        root: the position of the whole text.
+        contents: of each position.
+        alive: for each number of levels from 0 on, the positions that have a value of so many levels of nesting at
+            most; the last goes for all greater ones. None if nothing bounds them.
+        max_depth: how many levels there may be.
+    """
+
+    root: Position
+    contents: Mapping[Position, Content]
+    alive: tuple[frozenset[Position], ...] | None
+    max_depth: int | None
+
+    @too_deep_is_a_limit()
+    def build(self, builder: Builder, *, whitespace: str) -> tuple[int, int]:
+        """Build the automaton of the JSON texts of all values that satisfy the schema.
+
+        Args:
+            builder: takes the states.
+            whitespace: "flexible" or "compact".
+
+        Returns:
+            The state before the text, and the one behind it.
+
+        Raises:
+            CompileLimitExceeded: it is too large.
+        """
+        return _Lowering(self, builder, layout_of(whitespace)).build()
+
 
 @too_deep_is_a_limit()
-def lower(n: Normalizer, builder: Builder, *, whitespace: str, closed: bool) -> tuple[int, int]:
-    """Build the automaton of the JSON texts of all values that satisfy the schema.
+def regular(n: Normalizer, *, closed: bool, max_depth: int | None = None) -> Regular:
+    """See whether a finite automaton can say a schema; takes no longer than reading it.
 
     Args:
         n: the schema; what cannot be said is lost there.
-        builder: takes the states.
-        whitespace: "flexible" or "compact".
         closed: whether objects that declare properties and do not speak of others have no others.
-
-    Returns:
-        The state before the text, and the one behind it.
+        max_depth: how deeply arrays and objects may nest, the outermost counted; None is no bound.
 
     Raises:
-        NotRegular: it refers to itself, or some value may be anything.
+        NotRegular: it refers to itself, or some value may be anything, and there is no bound on the depth; or there
+            is a multipleOf with too many remainders.
         InvalidConstraint: no value satisfies it.
-        CompileLimitExceeded: it is too large.
+        CompileLimitExceeded: it is too large to tell.
     """
-    start = builder.state()
-    return start, _Lowering(contents(n, closed=closed), builder, layout_of(whitespace)).value(n.root, start)
+    found = contents(n, closed=closed)
+    for position, content in found.items():
+        for clause in content.scalars:
+            _check_remainders(position, clause)
+    if max_depth is None:
+        _check_finite(n.root, found)
+        return Regular(n.root, found, None, None)
+    found = {**found, ANY: _ANYTHING}
+    alive = _by_levels(found, max_depth)
+    if n.root not in alive[-1]:
+        raise InvalidConstraint(
+            f"no value that satisfies the JSON Schema nests at most {max_depth} arrays and objects; raise max_depth"
+        )
+    return Regular(n.root, found, alive, max_depth)
+
+
+_ANY_ITEMS = Track([[Edge((Entry(None, ANY),), 1, 1, None)], []], [[], []], {0, 1})
+_ANY_MEMBERS = Track([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []], [[], []], {0, 1})
+_ANYTHING = Content(
+    [clause for kind in ("null", "boolean", "number", "string") for clause in UNIVERSE[kind]],
+    any_array=True,
+    any_object=True,
+)
+
+
+def _check_remainders(position: Position, clause: Clause) -> None:
+    if isinstance(clause, NumberClause):
+        for factor in untold_factors(clause):
+            if remainders(factor) > MAX_REMAINDERS:
+                reason = f"{factor} has more than {MAX_REMAINDERS} remainders to tell apart"
+                raise NotRegular(clause.origin or _pointer(position), "multipleOf", reason)
+
+
+def _check_finite(root: Position, found: Mapping[Position, Content]) -> None:
+    """Walk down from the root, and find a place for any value, or one that is inside of itself."""
+    if root == ANY:
+        raise NotRegular("", "", "any value may stand here")
+    under_way: dict[Position, Iterator[Position]] = {}
+    done: set[Position] = set()
+
+    def enter(position: Position) -> None:
+        content = found[position]
+        if content.any_array or content.any_object:
+            raise NotRegular(_pointer(position), "", "anything may stand in it")
+        under_way[position] = iter(dict.fromkeys(_children(content)))
+
+    enter(root)
+    while under_way:
+        position, left = next(reversed(under_way.items()))
+        child = next(left, None)
+        if child is None:
+            del under_way[position]
+            done.add(position)
+        elif child == ANY:
+            raise NotRegular(_pointer(position), "", "any value may stand here")
+        elif child in under_way:
+            raise NotRegular(_pointer(child), "", "the schema refers to itself")
+        elif child not in done:
+            enter(child)
+
+
+def _children(content: Content) -> Iterator[Position]:
+    for track in (*content.arrays, *content.objects):
+        for edges in track.edges:
+            for edge in edges:
+                for entry in edge.entries:
+                    yield entry.value
+
+
+def _by_levels(found: Mapping[Position, Content], max_depth: int) -> tuple[frozenset[Position], ...]:
+    """See ``Regular.alive``."""
+    levels = [frozenset(position for position, content in found.items() if content.scalars)]
+    while len(levels) <= max_depth:
+        below = {*levels[-1]}
+        alive = frozenset(
+            position
+            for position, content in found.items()
+            if position in below
+            or content.any_array
+            or content.any_object
+            or any(completable(track, below) for track in (*content.arrays, *content.objects))
+        )
+        levels.append(alive)
+        if len(alive) == len(below):
+            break
+    return tuple(levels)
+
+
+class _Place(NamedTuple):
+    """A value to be built.
+
+    Args:
+        position: what it must satisfy.
+        end: the state behind it.
+        depth: how many levels of nesting are left; None is no bound.
+    """
+
+    position: Position
+    end: int
+    depth: int | None
 
 
 class _Lowering:
-    def __init__(self, found: dict[Position, Content], builder: Builder, layout: Layout):
-        self._contents = found
+    def __init__(self, schema: Regular, builder: Builder, layout: Layout):
+        self._schema = schema
         self._builder = builder
         self._layout = layout
-        self._open: list[Position] = []
+        self._starts: dict[_Place, int] = {}
+        self._todo: list[_Place] = []
 
-    def value(self, position: Position, start: int) -> int:
-        """A value at this position behind ``start``."""
-        if position == ANY:
-            raise NotRegular(_pointer(self._open[-1]) if self._open else "", "any value may stand here")
-        if position in self._open:
-            raise NotRegular(_pointer(position), "the schema refers to itself")
-        content = self._contents[position]
-        if content.any_array or content.any_object:
-            raise NotRegular(_pointer(position), "anything may stand in it")
-        self._open.append(position)
+    def build(self) -> tuple[int, int]:
         end = self._builder.state()
-        languages = []
+        start = self._value(_Place(self._schema.root, end, self._schema.max_depth))
+        while self._todo:
+            place = self._todo.pop()
+            self._fill(place, self._starts[place])
+        return start, end
+
+    def _value(self, place: _Place) -> int:
+        """The state before a value."""
+        start = self._starts.get(place)
+        if start is None:
+            start = self._starts[place] = self._builder.state()
+            self._todo.append(place)
+        return start
+
+    def _fill(self, place: _Place, start: int) -> None:
+        """Everything between the state before a value and the one behind it."""
+        content = self._schema.contents[place.position]
+        languages: list[Node] = []
         for clause in content.scalars:
-            if (language := language_of(clause)) is None:
-                raise NotRegular(_pointer(position), "multipleOf has a factor that digits do not tell")
-            languages.append(language)
-        whole = alt(*languages)
-        if whole != NOTHING:
-            self._builder.epsilon(self._builder.regex(whole, start), end)
+            if isinstance(clause, NumberClause) and (factors := untold_factors(clause)):
+                self._builder.add_multiples(but_for_untold(clause), factors, start, place.end)
+            else:
+                languages += filter(None, [language_of(clause)])
+        self._builder.add(alt(*languages), start, place.end)
         layout = self._layout
-        for track in content.arrays:
-            self._track(track, start, end, layout.begin_array, text("]"), layout.end_array)
-        for track in content.objects:
-            self._track(track, start, end, layout.begin_object, text("}"), layout.end_object)
-        self._open.pop()
-        return end
+        arrays = [_ANY_ITEMS] if content.any_array else content.arrays
+        objects = [_ANY_MEMBERS] if content.any_object else content.objects
+        self._container(place, start, layout.begin_array, self._pruned(arrays, place.depth), layout.close_array)
+        self._container(place, start, layout.begin_object, self._pruned(objects, place.depth), layout.close_object)
 
-    def _track(self, track: Track, start: int, end: int, begin: Node, empty: Node, closing: Node) -> None:
-        """States of the track, once for before the first entry and once for behind it, where a comma comes first."""
-        builder = self._builder
-        states = {(0, False): builder.regex(begin, start)}
-        todo = [(0, False)]
-        while todo:
-            state, begun = todo.pop()
-            here = states[state, begun]
-            if state in track.accepting:
-                builder.epsilon(builder.regex(closing if begun else empty, here), end)
-            ways = [((target, begun), here) for target in track.skips[state]]
-            ways += [((edge.target, True), self._run(edge, here, begun)) for edge in track.edges[state]]
-            for following, behind in ways:
-                if following not in states:
-                    states[following] = builder.state()
-                    todo.append(following)
-                builder.epsilon(behind, states[following])
+    def _pruned(self, tracks: list[Track], depth: int | None) -> list[Track]:
+        """Tracks without values that nest more deeply than they may."""
+        if self._schema.alive is None or depth is None:
+            return tracks
+        if depth == 0:
+            return []
+        alive = self._schema.alive[min(depth - 1, len(self._schema.alive) - 1)]
+        return all_pruned(tracks, alive)
 
-    def _run(self, edge: Edge, start: int, begun: bool) -> int:
-        """``low`` to ``high`` entries in a row."""
-        builder, end, here = self._builder, self._builder.state(), start
-        count = 0
-        while edge.high is None or count < edge.high:
-            if count >= edge.low:
-                builder.epsilon(here, end)
-                if edge.high is None:
-                    again = self._entries(edge.entries, builder.regex(self._layout.comma, here))
-                    builder.epsilon(again, here)
-                    return end
-            here = self._entries(edge.entries, builder.regex(self._layout.comma, here) if begun or count else here)
-            count += 1
-        builder.epsilon(here, end)
-        return end
+    def _container(self, place: _Place, start: int, begin: Node, tracks: list[Track], closing: Node) -> None:
+        if tracks:
+            opened = self._builder.state()
+            self._builder.add(begin, start, opened)
+            depth = None if place.depth is None else place.depth - 1
+            for track in tracks:
+                _Entries(self, track, place.end, depth, closing).build(opened)
 
-    def _entries(self, entries: tuple[Entry, ...], start: int) -> int:
-        end = self._builder.state()
-        for entry in entries:
-            self._builder.epsilon(self._entry(entry, start), end)
-        return end
-
-    def _entry(self, entry: Entry, start: int) -> int:
+    def entry(self, entry: Entry, start: int, end: int, depth: int | None) -> None:
+        """One item, or one member, between two states."""
+        value = self._value(_Place(entry.value, end, depth))
         if entry.name is None:
-            return self.value(entry.value, start)
+            self._builder.epsilon(start, value)
+            return
         named = isinstance(entry.name, str)
         name = constant_language(entry.name) if named else quoted(json_spelling(entry.name))
-        return self.value(entry.value, self._builder.regex(concat(name, self._layout.colon), start))
+        # The colon on its own, for it is the same everywhere.
+        self._builder.add(self._layout.colon, self._builder.regex(name, start), value)
+
+
+class _Entries:
+    """One track behind its opening bracket.
+
+    For each state of the track there are two of the automaton: one behind an entry and its white space, where a comma
+    or the closing bracket comes next, and one behind the comma, where an entry must come.
+    """
+
+    def __init__(self, lowering: _Lowering, track: Track, end: int, depth: int | None, closing: Node):
+        self._lowering, self._builder, self._layout = lowering, lowering._builder, lowering._layout
+        self._track, self._end, self._depth, self._closing = track, end, depth, closing
+        self._behind: dict[int, int] = {}
+        self._before: dict[int, int] = {}
+        self._spaces: dict[int, int] = {}
+        self._todo: list[int] = []
+        self._skips = [
+            [*skips, *(edge.target for edge in edges if edge.low == 0)]
+            for skips, edges in zip(track.skips, track.edges, strict=True)
+        ]
+        self._ends = self._reaching(track.accepting)
+        self._going_on = self._reaching({state for state, edges in enumerate(track.edges) if edges})
+
+    def build(self, opened: int) -> None:
+        builder = self._builder
+        builder.epsilon(opened, self._before_entry(0))
+        if 0 in self._ends:
+            builder.add(self._closing, opened, self._end)
+        while self._todo:
+            state = self._todo.pop()
+            before = self._before[state]
+            for target in self._skips[state]:
+                builder.epsilon(before, self._before_entry(target))
+            for edge in self._track.edges[state]:
+                self._run(edge, before)
+
+    def _reaching(self, states: set[int]) -> set[int]:
+        """The states from which one of these is reached without an entry."""
+        found = set(states)
+        while more := {s for s, targets in enumerate(self._skips) if s not in found and not found.isdisjoint(targets)}:
+            found |= more
+        return found
+
+    def _before_entry(self, state: int) -> int:
+        known = self._before.get(state)
+        if known is None:
+            known = self._before[state] = self._builder.state()
+            self._todo.append(state)
+        return known
+
+    def _behind_entry(self, state: int) -> int:
+        """Where white space has come already."""
+        known = self._behind.get(state)
+        if known is None:
+            known = self._behind[state] = self._builder.state()
+            if state in self._ends:
+                self._builder.add(self._closing, known, self._end)
+            if state in self._going_on:
+                self._builder.add(self._layout.comma, known, self._before_entry(state))
+        return known
+
+    def _spaced(self, behind: int) -> int:
+        """The state before the white space that comes before this one."""
+        known = self._spaces.get(behind)
+        if known is None:
+            known = self._spaces[behind] = self._builder.state()
+            self._builder.add(self._layout.space, known, behind)
+        return known
+
+    def _run(self, edge: Edge, before: int) -> None:
+        """``low`` to ``high`` entries in a row."""
+        builder, low = self._builder, max(edge.low, 1)
+        for count in range(1, low if edge.high is None else edge.high):
+            behind = builder.state()
+            self._entries(edge, before, behind)
+            if count >= low:
+                builder.epsilon(behind, self._behind_entry(edge.target))
+            before = builder.state()
+            builder.add(self._layout.comma, behind, before)
+        behind = self._behind_entry(edge.target)
+        if edge.high is None:
+            before, once = builder.state(), before
+            builder.epsilon(once, before)
+            behind, last = builder.state(), behind
+            builder.epsilon(behind, last)
+            builder.add(self._layout.comma, behind, before)
+        self._entries(edge, before, behind)
+
+    def _entries(self, edge: Edge, before: int, behind: int) -> None:
+        """One entry, and the white space behind it."""
+        for entry in edge.entries:
+            self._lowering.entry(entry, before, self._spaced(behind), self._depth)
 
 
 def _pointer(position: Position) -> str:

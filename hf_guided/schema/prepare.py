@@ -23,8 +23,8 @@ def prepare(constraint: JsonSchema, *, alphabet: CharSet = ALL) -> tuple[dict[st
         alphabet: what strings with a pattern may be made of: for engines that write them without escapes.
 
     Returns:
-        The schema; and what of the constraint it does not say: an option no engine has, and the patterns that could
-        not be put into plain words (they are still in the schema).
+        The schema; and what of it is not in plain words: the patterns for which there are none (they are still in
+        the schema).
 
     Raises:
         InvalidConstraint: it is no valid JSON Schema, or no value satisfies it; a ``$ref`` inside the document leads
@@ -34,15 +34,12 @@ def prepare(constraint: JsonSchema, *, alphabet: CharSet = ALL) -> tuple[dict[st
     schema = constraint.schema
     if schema is False:
         raise InvalidConstraint("the JSON Schema is `false`: no value satisfies it")
-    losses = []
-    if constraint.max_depth is not None:
-        losses.append(Loss("", "max_depth", "no engine bounds the depth of nesting yet; leave it out"))
     _check_references(schema)
     _plain_words(schema)
     if constraint.extra == "forbid":
         close_objects(schema)
     spell_out(schema)
-    return schema, losses + _plain_patterns(schema, alphabet)
+    return schema, _plain_patterns(schema, alphabet)
 
 
 def _plain_words(schema: dict[str, Any] | bool) -> None:

@@ -47,14 +47,28 @@ def number_language(clause: NumberClause) -> Node | None:
     if clause.integral is None and not clause.factors and not clause.excluded:
         if signed := _by_sign(clause):
             return signed
+    return None if untold_factors(clause) else but_for_untold(clause)
+
+
+def untold_factors(clause: NumberClause) -> tuple[Decimal, ...]:
+    """The factors that plain digits cannot tell."""
+    return tuple(factor for factor in clause.factors if clause.values is None and _multiples(factor) is None)
+
+
+def remainders(factor: Decimal) -> int:
+    """How many states it takes to tell multiples of a factor by their remainders."""
+    whole, fraction = _split(factor)
+    return int(whole + fraction) * (len(fraction) + 2)
+
+
+def but_for_untold(clause: NumberClause) -> Node:
+    """The texts of the numbers without an exponent that are in a clause, or would be but for ``untold_factors``."""
     parts = [alt(_magnitudes(clause), concat(_MINUS, _magnitudes(_mirrored(clause))))]
     if clause.integral is False:
         parts.append(concat(repeat(_MINUS, 0, 1), _WHOLE, _SOME_FRACTION))
-    for factor in clause.factors:
-        multiples = _multiples(factor)
-        if multiples is None:
-            return None
-        parts.append(concat(repeat(_MINUS, 0, 1), multiples))
+    for multiples in map(_multiples, clause.factors):
+        if multiples is not None:
+            parts.append(concat(repeat(_MINUS, 0, 1), multiples))
     parts += [complement(_decimals(value)) for value in sorted(clause.excluded)]
     return both(*parts)
 
@@ -201,6 +215,7 @@ def _digits_below(digit: str) -> Node:
     return chars(CharSet.of("".join(one for one in "0123456789" if one < digit)))
 
 
+@lru_cache(maxsize=256)
 def _multiples(factor: Decimal) -> Node | None:
     """Decimals without sign that are a multiple; None if their last digits do not tell."""
     before_point, fraction = _split(factor)

@@ -93,9 +93,12 @@ def test_validate_makes_good_what_decoding_left_out(schema: dict[str, Any], text
 
 def test_max_depth_is_not_dropped_in_silence(pair: tuple[Any, Any]) -> None:
     model, tokenizer = pair
-    audit = hg.Guide(tokenizer, model).audit(hg.JsonSchema({"type": "object"}, max_depth=1))
-    assert not audit.ok
-    assert "max_depth" in str(audit)
+    guide, constraint = hg.Guide(tokenizer, model), hg.JsonSchema({"type": "object"}, max_depth=1)
+    for backend in ("llguidance", "xgrammar"):
+        audit = guide.audit(constraint, backend=backend)
+        assert not audit.ok
+        assert "max_depth" in str(audit)
+    assert guide.audit(constraint).backend == "automaton"
 
 
 class Fickle(pydantic.BaseModel):

@@ -141,7 +141,7 @@ def check_in(text: str, *options: str) -> None:
 # -- engines and tokenizers that the table above leaves out ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["xgrammar", "lm_format_enforcer", "automaton"])
+@pytest.mark.parametrize("backend", ["xgrammar", "lm_format_enforcer", "automaton", "outlines"])
 @pytest.mark.parametrize("mode", ["beam_sampling", "assisted_sampling", "prompt_lookup_greedy"])
 def test_other_backends_rewind_and_fork_too(mode: str, backend: str, demo_stage: Stage) -> None:
     chosen = next(one for one in MODES if one.name == mode)

@@ -20,6 +20,7 @@ from hf_guided.hf.pipeline import GuidedGenerationPipeline
 
 INVOICE, BOOKING, PERSON = demo.examples(3, seed=5)
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+ENDLESS = hg.Grammar("root ::= root2\nroot2 ::= [a-z] root2")  # no text ends it
 HOT = {"do_sample": True, "temperature": 1.8, "top_k": 0}
 
 
@@ -114,8 +115,16 @@ def test_values_are_of_the_type_asked_for(guided):
     assert isinstance(outs[1][0]["value"], Flag)
 
 
+def test_an_answer_closes_within_the_tokens_there_are(guided):
+    with pytest.raises(hg.BudgetTooSmall, match="max_new_tokens=4 is too few") as told:
+        guided(INVOICE.prompt, response_format=INVOICE.schema, max_new_tokens=4)
+    [out] = guided(INVOICE.prompt, response_format=INVOICE.schema, max_new_tokens=told.value.minimum)
+    assert out["finish_reason"] == "stop"
+    jsonschema.validate(json.loads(out["generated_text"]), INVOICE.schema)
+
+
 def test_an_answer_that_is_cut(guided):
-    [out] = guided(INVOICE.prompt, response_format=INVOICE.schema, max_new_tokens=4)
+    [out] = guided(INVOICE.prompt, response_format=ENDLESS, max_new_tokens=4)
     assert (out["value"], out["finish_reason"]) == (None, "length")
     assert out["generated_text"]
 

@@ -35,6 +35,7 @@ def test_every_backend_and_constraint_takes_part():
         "xgrammar": {"regex", "choice", "json_schema", "json_object", "grammar", "structural_tag"},
         "lm_format_enforcer": {"regex", "choice", "json_schema", "json_object"},
         "automaton": {"regex", "choice", "json_schema"},
+        "outlines": {"regex", "choice"},
     }
     assert taken == {(name, kind) for name, some in kinds.items() for kind in some}
 
@@ -193,7 +194,7 @@ def test_from_everywhere_there_is_a_way_to_the_end(case: Case, picks: list[int],
     assert is_valid(text.decode(), one.constraint)
 
 
-@pytest.mark.parametrize("name", draw.BACKENDS)
+@pytest.mark.parametrize("name", draw.SCHEMA_BACKENDS)
 @settings(max_examples=60)
 @given(schema=draw.schemas, whitespace=whitespaces, seed=st.integers(0, 10_000))
 def test_finished_outputs_are_valid(name: str, schema: dict, whitespace: str, seed: int):

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
+from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.remainders import multiples_dfa
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.constraints import JsonSchema
 from hf_guided.regex import matches
 from hf_guided.schema.ranges import number_language, whole_bounds
 from hf_guided.schema.shapes import NumberClause
+from tests.toy import all_bytes
 
 WHOLES = [*map(str, range(13)), "19", "20", "25", "40", "95", "99", "100", "101", "105", "120", "199", "200", "999"]
 WHOLES += ["1000", "1001", "1020", "2000", "9999", "12345678901234567890"]
@@ -177,3 +184,60 @@ def test_whole_bounds_are_the_least_and_the_greatest(clause: NumberClause) -> No
     for number in itertools.chain(range(-105, 205), (998, 999, 1000, 1001)):
         expected = (low is None or low <= number) and (high is None or number <= high)
         assert inside.has(Decimal(number)) == expected
+
+
+FACTORS = [Decimal(text) for text in ("7", "0.07", "3", "0.3", "12", "1.5", "0.013", "21", "700", "1E+1", "9.9", "16")]
+
+
+@pytest.mark.parametrize("factor", FACTORS, ids=str)
+def test_multiples_are_told_by_remainders(factor: Decimal) -> None:
+    """Against exact division; by remainders also where the last digits would do."""
+    dfa = multiples_dfa(factor, Clock())
+    products = [f"{factor * count:f}" for count in range(-40, 400, 7)]
+    for text in {*POOL, *products, *(f"{one}0" for one in products if "." in one), *(f"{one}.00" for one in products)}:
+        try:
+            expected = Decimal(text) % factor == 0
+        except InvalidOperation:  # 12.00.00
+            expected = False
+        assert dfa.accepts(text.encode()) == expected, text
+    for text in ("", "-", ".", "1.", "7.", "-7.", ".7", ".07", "--7", "7-", "7e0", "7 "):
+        assert not dfa.accepts(text.encode()), repr(text)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "multipleOf": 7},
+        {"type": "number", "multipleOf": 0.07},
+        {"multipleOf": 3, "type": "number", "minimum": -20, "exclusiveMaximum": 99},
+        {"type": "integer", "allOf": [{"multipleOf": 7}, {"multipleOf": 3}, {"multipleOf": 5}]},
+        {"type": "number", "multipleOf": 1.5, "not": {"enum": [3, -1.5]}},
+    ],
+)
+def test_the_automaton_takes_multiples_that_digits_do_not_tell(schema: dict[str, Any]) -> None:
+    """`jsonschema` decides, with exact numbers; all plain spellings are taken."""
+    exact = json.loads(json.dumps(schema), parse_float=Decimal, parse_int=Decimal)
+    kinds = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {
+            "number": lambda _, value: isinstance(value, Decimal),
+            "integer": lambda _, value: isinstance(value, Decimal) and value == value.to_integral_value(),
+        }
+    )
+    validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=kinds)(exact)
+    matcher = AutomatonBackend(all_bytes()).compile(JsonSchema(schema)).matcher()
+    found = 0
+    for text in [*POOL, *(str(number) for number in range(-120, 1200))]:
+        matcher.reset()
+        taken = all(map(matcher.accept_token, text.encode())) and matcher.is_completed()
+        valid = validator.is_valid(Decimal(text))
+        assert taken <= valid, text
+        assert taken or not valid or not is_spelled_plainly(text, NumberClause(schema["type"] == "integer")), text
+        found += taken
+    assert found > 3
+
+
+def test_too_many_remainders_are_a_loss() -> None:
+    schema = {"properties": {"a": {"type": "number", "multipleOf": 12345.678901}}, "type": "object"}
+    (loss,) = AutomatonBackend(all_bytes()).losses(JsonSchema(schema))
+    assert (loss.pointer, loss.keyword) == ("/properties/a", "multipleOf")
+    assert "12345.678901 has more than 5000 remainders" in loss.reason

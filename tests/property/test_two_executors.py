@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.common import data_folder
+from hf_guided.automaton.limits import Limits
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.constraints import JsonSchema
@@ -23,7 +24,7 @@ from tests.toy import all_bytes
 
 STEPS = 80
 CLOSING = frozenset(b'"}],:')  # so that texts come to an end
-BACKENDS = AutomatonBackend(all_bytes()), LLGuidanceBackend(all_bytes())
+BACKENDS = AutomatonBackend(all_bytes(), Limits(seconds=20)), LLGuidanceBackend(all_bytes())
 
 
 def compare(schema: Any, random: Random, whitespace: str, steps: int = STEPS) -> bool | None:

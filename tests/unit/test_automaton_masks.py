@@ -27,7 +27,7 @@ from tests.property.strategies import allowed, single_bytes, tiny
 
 def masks_of(pattern: str, vocabulary: Vocabulary, **kwargs) -> tuple[TokenMasks, TokenWalk]:
     walk = TokenWalk(regex_dfa(parse_fullmatch(pattern), Clock()), token_trie(vocabulary))
-    return TokenMasks(walk, reach(walk, Clock()).can_end, Clock(), **kwargs), walk
+    return TokenMasks(walk, reach(walk, Clock()).can_end, Limits(), **kwargs), walk
 
 
 def tried(walk: TokenWalk, state: int, vocabulary: Vocabulary) -> list[int]:
@@ -66,7 +66,7 @@ def test_old_masks_are_forgotten_and_found_again():
     assert masks.walks == 2 * len(first) - (masks.of(walk.dfa.states - 1) is None)
     assert all((a == b).all() for a, b in zip(first, again, strict=True))
     assert masks._nbytes <= 3 * size
-    assert len(masks._kept) == len(masks._by_content) == 3
+    assert len(masks._table[1]) == len(masks._by_content) == 3
 
 
 def test_equal_masks_are_stored_once():
@@ -138,8 +138,7 @@ def test_counting_tokens_without_time_is_safe_but_not_exact():
     reached = reach(walk, Clock())
     exact = token_budget(walk, reached, Clock())
     assert exact.exact
-    clock = Clock()
-    hurried = token_budget(walk, reached, _Expired(clock))
+    hurried = token_budget(walk, reached, Clock(), walk_seconds=0)
     assert not hurried.exact
     assert (hurried.needed >= exact.needed).all()
     for budget in (exact, hurried):
@@ -151,20 +150,6 @@ def test_counting_tokens_without_time_is_safe_but_not_exact():
                 assert needed - 1 == budget.needed[walk.nodes(state)[1]].min() or budget is hurried
                 assert needed - 1 in budget.needed[walk.nodes(state)[1]]
     assert exact.needed[0] == NEVER
-
-
-class _Expired(Clock):
-    """Time enough for what must be, and none for more."""
-
-    def __init__(self, clock: Clock):
-        super().__init__(clock.limits)
-
-    @property
-    def expired(self) -> bool:
-        return True
-
-    def check(self, states: int = 0, allowed: int | None = None) -> None:
-        pass
 
 
 def test_a_row_that_minds_its_budget_always_ends():

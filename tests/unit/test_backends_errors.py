@@ -12,7 +12,7 @@ from hf_guided.backends import lm_format_enforcer, xgrammar
 from hf_guided.bitmask import allocate_bitmask
 from hf_guided.constraints import Choice, Grammar, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
-from tests.property.strategies import BACKENDS, allowed, backend, single_bytes, tiny
+from tests.property.strategies import BACKENDS, SCHEMA_BACKENDS, allowed, backend, single_bytes, tiny
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -22,7 +22,7 @@ def test_an_invalid_schema_is_refused_with_its_pointer(name):
         backend(name, tiny()).compile(constraint)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", SCHEMA_BACKENDS)
 @pytest.mark.parametrize(
     "schema",
     [
@@ -199,10 +199,20 @@ def test_more_losses_of_llguidance(schema, lost):
     assert all(len(loss.reason.split()) > 2 for loss in losses)
 
 
-def test_no_engine_bounds_depth():
-    for name in BACKENDS:
+def test_the_automaton_alone_bounds_depth():
+    for name in SCHEMA_BACKENDS:
         losses = backend(name, tiny()).losses(JsonSchema({"type": "null"}, max_depth=3))
-        assert [(loss.pointer, loss.keyword) for loss in losses] == [("", "max_depth")]
+        lost = [] if name == "automaton" else [("", "max_depth")]
+        assert [(loss.pointer, loss.keyword) for loss in losses] == lost
+
+
+@pytest.mark.parametrize("name", ["automaton", "llguidance"])
+def test_asking_for_losses_raises_no_limit(name):
+    """A schema too large to be taken apart is left to compile, so that a router can go on."""
+    constraint = JsonSchema({"properties": {f"p{i}": {"type": "null", "title": f"{i}"} for i in range(10_001)}})
+    assert not backend(name, tiny()).losses(constraint)
+    with pytest.raises(CompileLimitExceeded, match="more than 10000 places"):
+        backend(name, tiny()).compile(constraint)
 
 
 # What llguidance's own JSON front end cannot say, or says wrong; the grammar written for it does.

@@ -13,7 +13,15 @@ import pytest
 
 from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex
 from hf_guided.vocabulary import Vocabulary
-from tests.property.strategies import BACKENDS, allowed, backend, is_laid_out_as_json_dumps_does, tiny, walk
+from tests.property.strategies import (
+    BACKENDS,
+    SCHEMA_BACKENDS,
+    allowed,
+    backend,
+    is_laid_out_as_json_dumps_does,
+    tiny,
+    walk,
+)
 
 RECORD = Path(os.environ.get("HF_GUIDED_DATA", "../shared/data")) / "record12.json"
 FORMATS = jsonschema.Draft202012Validator.FORMAT_CHECKER
@@ -69,7 +77,7 @@ def test_finished_walks_are_in_the_language(name: str, case: str):
         judge(constraint, text)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", SCHEMA_BACKENDS)
 @pytest.mark.parametrize("whitespace", ["flexible", "compact"])
 def test_the_record(name: str, whitespace: str):
     if not RECORD.exists():
@@ -91,7 +99,7 @@ def test_the_record(name: str, whitespace: str):
 
 
 @pytest.mark.parametrize("dumps", [{}, {"indent": 2}, {"indent": 4}, {"indent": "\t"}, {"separators": (",", ":")}])
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", SCHEMA_BACKENDS)
 def test_flexible_whitespace_takes_what_people_write(name: str, dumps: dict):
     if name == "lm_format_enforcer" and dumps.get("indent") in (4, "\t"):
         pytest.skip("it takes twelve in a row at most, and no tabs")
@@ -103,7 +111,7 @@ def test_flexible_whitespace_takes_what_people_write(name: str, dumps: dict):
     assert matcher.is_completed()
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", SCHEMA_BACKENDS)
 def test_whitespace_is_bounded(name: str):
     matcher = backend(name, tiny()).compile(JsonSchema({"type": "array", "items": {"type": "boolean"}})).matcher()
     assert matcher.accept_token(tiny().encode_bytes(b"[")[0])
@@ -126,7 +134,7 @@ def test_compact_has_the_separators_of_json_dumps(name: str):
         assert all([matcher.accept_token(token_id) for token_id in tokens] + [matcher.is_completed()]) == good
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", SCHEMA_BACKENDS)
 def test_control_tokens_cannot_be_typed_inside_strings(name: str, tekken):
     vocabulary = tekken_vocabulary(tekken)
     matcher = backend(name, vocabulary).compile(JsonSchema({"type": "string"})).matcher()

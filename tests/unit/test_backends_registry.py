@@ -15,10 +15,10 @@ from tests.property.strategies import single_bytes
 
 def test_the_built_in_backends_are_known_without_package_metadata(monkeypatch):
     monkeypatch.setattr(registry, "entry_points", lambda group: ())
-    assert registry.available() == ("llguidance", "xgrammar", "lm_format_enforcer", "automaton")
+    assert registry.available() == ("llguidance", "xgrammar", "lm_format_enforcer", "automaton", "outlines")
 
 
-@pytest.mark.parametrize("name", ["llguidance", "xgrammar", "lm_format_enforcer", "automaton"])
+@pytest.mark.parametrize("name", ["llguidance", "xgrammar", "lm_format_enforcer", "automaton", "outlines"])
 def test_create_gives_a_backend_of_that_name(name):
     backend = registry.create(name, single_bytes())
     assert isinstance(backend, Backend)
@@ -36,6 +36,7 @@ def test_an_unknown_name_lists_the_known_ones():
     [
         ("lm_format_enforcer", "lmformatenforcer", r"pip install hf-guided\[lmfe\]"),
         ("xgrammar", "xgrammar", "pip install xgrammar"),
+        ("outlines", "outlines_core", "pip install outlines-core"),
     ],
 )
 def test_a_missing_package_says_what_to_install(monkeypatch, name, module, step):
@@ -50,7 +51,7 @@ def test_other_packages_add_backends_but_do_not_replace_ours(monkeypatch):
         importlib.metadata.EntryPoint("xgrammar", "collections:Counter", registry.GROUP),
     ]
     monkeypatch.setattr(registry, "entry_points", lambda group: foreign)
-    assert registry.available() == ("llguidance", "xgrammar", "lm_format_enforcer", "automaton", "mine")
+    assert registry.available() == ("llguidance", "xgrammar", "lm_format_enforcer", "automaton", "outlines", "mine")
     assert registry.create("xgrammar", single_bytes()).name == "xgrammar"
     broken = importlib.metadata.EntryPoint("mine", "no_such_package:Thing", registry.GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda group: [broken])

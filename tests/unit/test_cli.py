@@ -114,10 +114,18 @@ def test_sampling_follows_the_seed(capsys):
     assert outputs[0] == outputs[1] != outputs[2]
 
 
-def test_an_answer_that_is_cut_is_an_exit_code(schema_file, capsys):
-    arguments = ["--schema", schema_file, "--prompt", EXAMPLE.prompt, "--max-new-tokens", "5"]
+def test_an_answer_that_is_cut_is_an_exit_code(tmp_path, capsys):
+    file = tmp_path / "endless.gbnf"
+    file.write_text("root ::= more\nmore ::= [a-z] more")  # no text ends it
+    arguments = ["--grammar", str(file), "--prompt", EXAMPLE.prompt, "--max-new-tokens", "5"]
     assert run("generate", "--model", "demo", *arguments) == 1
     assert "cut after 5 tokens" in capsys.readouterr().err
+
+
+def test_too_few_tokens_for_any_answer(schema_file, capsys):
+    arguments = ["--schema", schema_file, "--prompt", EXAMPLE.prompt, "--max-new-tokens", "5"]
+    assert run("generate", "--model", "demo", *arguments) == 2
+    assert re.search(r"max_new_tokens=5 is too few: .* takes \d\d tokens", capsys.readouterr().err)
 
 
 def test_audit_prints_a_row_per_keyword(schema_file, capsys):

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from hf_guided.automaton.limits import Limits
+from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.compiler import Compiler, CompilerStats
 from hf_guided.constraints import Choice, Constraint, JsonSchema
@@ -251,6 +253,31 @@ def test_a_limit_is_told_as_a_limit_when_nobody_else_can() -> None:
         compiler.compile(JsonSchema({}))
     report = compiler.audit(JsonSchema({}))
     assert (report.ok, report.backend) == (False, None)
+
+
+def test_auto_goes_on_when_the_automaton_grows_too_large() -> None:
+    """Asked for its losses the automaton builds nothing, so there is nothing that could be too large."""
+    schema = JsonSchema({"type": "string", "maxLength": 100})
+    small = AutomatonBackend(BYTES, Limits(max_states=20))
+    assert not small.losses(schema)
+    compiler = Compiler(BYTES, backends={"automaton": small, "llguidance": small, "xgrammar": Fake("xgrammar")})
+    assert compiler.compile(schema).backend == "xgrammar"
+    assert "grew past 20 states" in compiler.audit(schema).reason
+    with pytest.raises(CompileLimitExceeded, match="grew past 20 states"):
+        compiler.compile(schema, "automaton")
+    report = compiler.audit(schema, "automaton")
+    assert not report.ok
+
+
+def test_a_bound_on_depth_goes_to_the_automaton() -> None:
+    lost = Loss("", "max_depth", "not bounded")
+    others = {name: Fake(name, lost=[lost]) for name in ("llguidance", "xgrammar")}
+    tree = {"type": "array", "items": {"$ref": "#"}}
+    compiler = Compiler(BYTES, backends={"automaton": AutomatonBackend(BYTES, Limits(3000, 60)), **others})
+    assert compiler.compile(JsonSchema(tree, max_depth=3)).backend == "automaton"
+    with pytest.raises(CompileLimitExceeded, match=r"grew past \d+ states"):
+        compiler.compile(JsonSchema({}, max_depth=40))
+    assert not any(one.compiled for one in others.values())
 
 
 def test_losses_are_errors_or_warnings_as_asked() -> None:

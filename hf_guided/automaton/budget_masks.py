@@ -1,0 +1,78 @@
+"""Masks that leave a way to finish in time: of a state's tokens those behind which few enough are needed.
+
+While more tokens are left than any state could need, that is the state's own mask. Below that, the vocabulary is walked
+once from each state, and its tokens are kept in the order of what is needed behind them: a mask is then the beginning
+of a list.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .budget import NEVER, TokenBudget
+from .token_masks import TokenMasks, Words
+from .token_walk import TokenWalk
+
+MAX_BYTES = 8 * 2**20  # of one constraint; a dozen states in which every token of 131k is allowed
+
+
+class _Ordered(NamedTuple):
+    token_ids: NDArray[np.int32]
+    needed: NDArray[np.int32]  # behind each; ascending
+
+    @property
+    def nbytes(self) -> int:
+        return self.token_ids.nbytes + self.needed.nbytes
+
+
+class BudgetMasks:
+    """Masks by state and tokens left; thread safe.
+
+    Args:
+        walk: the automaton and the vocabulary.
+        masks: those without a budget.
+        budget: what it takes to finish from each state.
+        max_bytes: bound on the ordered tokens kept.
+    """
+
+    def __init__(self, walk: TokenWalk, masks: TokenMasks, budget: TokenBudget, max_bytes: int = MAX_BYTES):
+        self._walk, self._masks, self._needed, self._max_bytes = walk, masks, budget.needed, max_bytes
+        self._worst = int(budget.needed[budget.needed < NEVER].max(initial=0))
+        self._kept: OrderedDict[int, _Ordered] = OrderedDict()  # by state
+        self._nbytes = 0
+        self._lock = threading.Lock()
+
+    def of(self, state: int, tokens_left: int) -> Words:
+        """(words,) int32, read-only: tokens behind which the text can be finished in ``tokens_left - 1`` more.
+
+        All that may come in this state if it needs more than is left already; stop tokens are 0.
+        """
+        if tokens_left > self._worst or tokens_left < self._needed[state]:
+            return self._masks.of(state)
+        ordered = self._ordered(state)
+        fitting = int(np.searchsorted(ordered.needed, tokens_left))
+        return self._masks.packed(ordered.token_ids[:fitting])
+
+    def _ordered(self, state: int) -> _Ordered:
+        with self._lock:
+            found = self._kept.get(state)
+            if found is not None:
+                self._kept.move_to_end(state)
+                return found
+        nodes, states = self._walk.nodes(state)
+        order = np.argsort(self._needed[states], kind="stable")
+        order = order[self._needed[states[order]] < NEVER]
+        token_ids, counts = self._walk.tokens_at(nodes[order])
+        found = _Ordered(token_ids.astype(np.int32), np.repeat(self._needed[states[order]], counts).astype(np.int32))
+        with self._lock:
+            if state not in self._kept:
+                self._kept[state] = found
+                self._nbytes += found.nbytes
+            while self._nbytes > self._max_bytes:
+                self._nbytes -= self._kept.popitem(last=False)[1].nbytes
+        return found

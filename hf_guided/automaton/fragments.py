@@ -1,0 +1,206 @@
+"""Small deterministic automata that are put between two states of an NFA, as often as needed, as one piece each.
+
+What a piece is made of is worked out once: a bounded string is a thousand times the same character, an object has the
+same white space at every place. The states inside a piece need no sets of states, so ``subsets.py`` copies them by
+whole arrays.
+
+State 0 is dead. State 1 is the exit, where the piece ends and nothing goes on; the others come behind it. The start
+is none of them: nothing leads back to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..regex import CharSet
+from .byte_dfa import ByteDfa
+from .utf8 import END, START, utf8_steps
+
+EXIT = 1
+FIRST = 2  # of the states that are neither dead nor the exit
+Way = tuple[int, int, int]  # first byte, last byte, target
+
+
+class Inside(NamedTuple):
+    """What can be reached inside a piece.
+
+    Args:
+        states: reached without passing a border.
+        borders: where the piece may be left: the exit, and states that may be ends but go on.
+    """
+
+    states: tuple[int, ...]
+    borders: tuple[int, ...]
+
+
+class Fragment:
+    """A language that has strings; immutable, but for what is worked out when first asked for.
+
+    Args:
+        table: (states, segments) int32, where each segment of bytes leads; row 1 is the exit's, and empty.
+        bounds: (segments + 1,) the first byte of each segment, then 256.
+        start: (segments,) where the start leads.
+        ends: states other than the exit in which it may end.
+        nullable: whether the empty string is in it.
+    """
+
+    __slots__ = (
+        "_inside",
+        "_ways",
+        "bounds",
+        "end_bytes",
+        "ends",
+        "first",
+        "first_bytes",
+        "nullable",
+        "states",
+        "table",
+    )
+
+    def __init__(
+        self,
+        table: NDArray[np.int32],
+        bounds: NDArray[np.int64],
+        start: NDArray[np.int32],
+        ends: frozenset[int],
+        nullable: bool,
+    ):
+        self.table, self.bounds, self.ends, self.nullable = table, bounds, ends, nullable
+        self.states = len(table)
+        self.first = _runs(start, bounds)
+        self.first_bytes = _bits(self.first)
+        self.end_bytes = _bits(way for state in ends for way in _runs(table[state], bounds))
+        self._ways: dict[int, tuple[Way, ...]] = {}
+        self._inside: dict[tuple[int, bool], Inside] = {}
+
+    def ways(self, state: int) -> tuple[Way, ...]:
+        """The ways on from a state, in order."""
+        found = self._ways.get(state)
+        if found is None:
+            found = self._ways[state] = _runs(self.table[state], self.bounds)
+        return found
+
+    def inside(self, state: int, through_ends: bool) -> Inside:
+        """What is reached from a state, itself the first.
+
+        Args:
+            state: not the exit.
+            through_ends: whether states that may be ends are like others; they are borders otherwise.
+        """
+        found = self._inside.get((state, through_ends))
+        if found is None:
+            seen, states = {state}, [state]
+            borders: list[int] = []
+            for one in states:  # grows meanwhile
+                for target in dict.fromkeys(self.table[one].tolist()):
+                    if target and target not in seen:
+                        seen.add(target)
+                        is_border = target == EXIT or (target in self.ends and not through_ends)
+                        (borders if is_border else states).append(target)
+            found = self._inside[state, through_ends] = Inside(tuple(states), tuple(borders))
+        return found
+
+
+class Literal:
+    """A single string of one byte or more; has what ``Fragment`` has, but no table.
+
+    Args:
+        data: the string.
+    """
+
+    __slots__ = ("data", "end_bytes", "ends", "first", "first_bytes", "nullable", "states")
+
+    def __init__(self, data: bytes):
+        self.data = data
+        self.states = len(data) + 1  # behind the first byte comes state 2
+        self.first: tuple[Way, ...] = ((data[0], data[0], FIRST if len(data) > 1 else EXIT),)
+        self.first_bytes = 1 << data[0]
+        self.ends: frozenset[int] = frozenset()
+        self.end_bytes, self.nullable = 0, False
+
+    def ways(self, state: int) -> tuple[Way, ...]:
+        """See ``Fragment.ways``."""
+        byte = self.data[state - 1]
+        return ((byte, byte, state + 1 if state < len(self.data) else EXIT),)
+
+    def inside(self, state: int, through_ends: bool) -> Inside:
+        """See ``Fragment.inside``."""
+        return Inside(tuple(range(state, len(self.data) + 1)), (EXIT,))
+
+
+def byte_range(low: int, high: int) -> Fragment:
+    """One byte."""
+    return from_steps(FIRST, ((START, low, high, END),))
+
+
+@lru_cache(maxsize=1024)
+def one_of(charset: CharSet) -> Fragment:
+    """One character of a set, in UTF-8."""
+    return from_steps(*utf8_steps(charset))
+
+
+def from_steps(states: int, steps: Iterable[tuple[int, int, int, int]]) -> Fragment:
+    """A piece from its ways: source, first byte, last byte, target; START and END are two of the states."""
+    ways = np.array(list(steps), np.int64).reshape(-1, 4)
+    bounds = np.unique(np.concatenate((ways[:, 1], ways[:, 2] + 1, [0, 256])))
+    table = np.zeros((states, len(bounds) - 1), np.int32)
+    for source, low, high, target in zip(
+        *(
+            column.tolist()
+            for column in (ways[:, 0], *np.searchsorted(bounds, (ways[:, 1], ways[:, 2] + 1)), ways[:, 3])
+        ),
+        strict=True,
+    ):
+        table[source, low:high] = target
+    start = table[START].copy()
+    table[START] = 0  # the dead state has its place
+    return Fragment(table, bounds, start, frozenset(), nullable=False)
+
+
+def from_dfa(dfa: ByteDfa) -> Fragment | None:
+    """A piece from an automaton; None if it has no string."""
+    if not dfa.start:
+        return None
+    first_of_segment = np.concatenate(([0], 1 + np.flatnonzero(np.diff(dfa.byte_class.astype(np.int64)))))
+    full: NDArray[Any] = dfa.table[:, dfa.byte_class[first_of_segment]].astype(np.int64)
+    goes_on = full.any(1)
+    number = np.zeros(dfa.states, np.int32)
+    number[dfa.accepting & ~goes_on] = EXIT
+    inner = goes_on.copy()
+    if not (full == dfa.start).any():
+        inner[dfa.start] = False
+    number[inner] = FIRST + np.arange(np.count_nonzero(inner))
+    table = np.concatenate((np.zeros((FIRST, full.shape[1]), np.int32), number[full[inner]]))
+    return Fragment(
+        table,
+        np.append(first_of_segment, 256),
+        number[full[dfa.start]],
+        frozenset(number[inner & dfa.accepting].tolist()),
+        bool(dfa.accepting[dfa.start]),
+    )
+
+
+def _runs(row: NDArray[np.int32], bounds: NDArray[np.int64]) -> tuple[Way, ...]:
+    """The ways of a row, neighbours that lead to one state as one."""
+    found: list[Way] = []
+    before = 0
+    for low, high, target in zip(bounds[:-1].tolist(), bounds[1:].tolist(), row.tolist(), strict=True):
+        if target and target == before:
+            found[-1] = found[-1][0], high - 1, target
+        elif target:
+            found.append((low, high - 1, target))
+        before = target
+    return tuple(found)
+
+
+def _bits(ways: Iterable[Way]) -> int:
+    """The bytes that ways begin with, as bits of a number."""
+    bits = 0
+    for low, high, _ in ways:
+        bits |= (2 << high) - (1 << low)
+    return bits

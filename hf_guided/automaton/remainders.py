@@ -1,0 +1,49 @@
+"""Multiples of a number, told by the remainder of the digits so far: the automaton that no list of endings replaces."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+
+from .byte_dfa import ByteDfa, trimmed
+from .limits import Clock
+
+
+def multiples_dfa(factor: Decimal, clock: Clock) -> ByteDfa:
+    """Decimals, with or without a sign and a point, that are a multiple of ``factor``.
+
+    Zeros in front are taken too: which numbers are written how is another automaton's business.
+
+    Args:
+        factor: positive.
+        clock: the limits of the whole compile; there is a state for each remainder and each place behind the point.
+    """
+    whole, _, fraction = f"{factor:f}".partition(".")
+    fraction = fraction.rstrip("0")
+    places, modulus = len(fraction), int(whole + fraction)  # a multiple of so many units of 10 ** -places
+    clock.check(modulus * (places + 2))
+    # States: the dead one, the start, the one behind the sign, the last zeros; then for each remainder one for the
+    # digits before the point, and one for each number of digits behind it, from none to all places.
+    start, signed, zeros, before = range(1, 5)
+    table = np.zeros((before + modulus * (places + 2), 13), np.int64)  # ten digits, the sign, the point, all others
+    accepting = np.zeros(len(table), np.bool_)
+    remainders = np.arange(modulus)
+    following = (remainders[:, None] * 10 + np.arange(10)) % modulus  # (remainders, digits)
+    table[start, :10] = table[signed, :10] = before + following[0]
+    table[start, 10] = signed
+    table[before : before + modulus, :10] = before + following
+    table[before : before + modulus, 11] = before + modulus + remainders
+    accepting[before : before + modulus] = remainders * pow(10, places, modulus) % modulus == 0
+    for digits in range(places + 1):
+        clock.check()
+        low = before + modulus * (1 + digits)
+        if digits < places:
+            table[low : low + modulus, :10] = low + modulus + following
+        if digits:  # not behind the point itself
+            accepting[low : low + modulus] = remainders * pow(10, places - digits, modulus) % modulus == 0
+    table[[low, zeros], 0] = zeros  # all places are there and nothing remains
+    accepting[zeros] = True
+    byte_class = np.full(256, 12)
+    byte_class[[*b"0123456789-."]] = np.arange(12)
+    return trimmed(table, byte_class, accepting, start, clock)

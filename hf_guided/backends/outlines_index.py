@@ -1,0 +1,70 @@
+"""The part of the outlines backend that runs in the compile worker: builds an Index, and walks it once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_BUCKET = 9  # bytes of a hash table's bucket: token, state, and one of the table's own
+_TABLE = 64  # bytes of a table besides
+_FORCED = 100  # bytes of an entry in the dict of forced bytes
+
+
+class BuiltIndex(NamedTuple):
+    """What the engines of one constraint share.
+
+    Args:
+        index: an ``outlines_core.Index``; its tokens are the vocabulary's, and ``first_byte + b`` for each byte b.
+        start: the state at the beginning of the text.
+        states: how many there are.
+        forced: the one byte that every continuation of a state begins with, for states that have one.
+        nbytes: memory of the index.
+    """
+
+    index: Any
+    start: int
+    states: int
+    forced: dict[int, int]
+    nbytes: int
+
+
+def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: bytes, first_byte: int) -> BuiltIndex:
+    """Build the Index of a pattern between two marks.
+
+    Args:
+        pattern: in plain syntax.
+        mark: an ASCII character that no text of the pattern has.
+        tokens: the tokens that may be of use, by id; ids are below ``first_byte``.
+        letters: the bytes that texts of the pattern are made of.
+        first_byte: id of byte 0 as a token.
+
+    Raises:
+        ValueError: outlines-core gives up on the pattern.
+    """
+    import outlines_core
+
+    ids: dict[bytes, list[int]] = {}
+    for token_id, data in (*tokens.items(), *((first_byte + byte, bytes([byte])) for byte in (mark, *letters))):
+        ids.setdefault(data, []).append(token_id)
+    marked = f"\\x{mark:02x}"
+    end_of_sequence = first_byte + 256  # it wants one, and gives it no place but behind the second mark
+    index = outlines_core.Index(f"{marked}(?:{pattern}){marked}", outlines_core.Vocabulary(end_of_sequence, ids))
+    start = index.get_next_state(index.get_initial_state(), first_byte + mark)
+    forced: dict[int, int] = {}
+    nbytes = 0
+    states, seen = [start], {start}
+    for state in states:  # it grows
+        nbytes += _TABLE + _BUCKET * _buckets(len(index.get_allowed_tokens(state)))
+        steps = [(byte, index.get_next_state(state, first_byte + byte)) for byte in letters]
+        steps = [(byte, after) for byte, after in steps if after is not None]
+        if len(steps) == 1 and index.get_next_state(state, first_byte + mark) is None:
+            forced[state] = steps[0][0]
+        new = {after for _, after in steps} - seen
+        seen |= new
+        states += new
+    return BuiltIndex(index, start, len(states), forced, nbytes + _FORCED * len(forced))
+
+
+def _buckets(entries: int) -> int:
+    """How many a hash table of Rust has for so many entries: a power of two, an eighth of them empty."""
+    return 1 << max(2, (entries * 8 // 7).bit_length())

@@ -1,0 +1,193 @@
+"""The keywords that look at a value as a whole: ``allOf``, ``not``, ``if``, ``$ref`` ..."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from . import readers
+from .combine import certainly, union, untold
+from .documents import Subschema, UnknownReference
+from .formats import FORMATS
+from .shapes import EMPTY, UNIVERSE, ObjectClause, Shape, Term
+from .values import constant, enumeration
+
+if TYPE_CHECKING:
+    from .normalize import Normalizer
+
+MAX_EXACT_BRANCHES = 5  # of an anyOf whose matching branches all count, as beside unevaluatedProperties
+
+
+def _children(n: Normalizer, sub: Subschema, keyword: str) -> list[Subschema]:
+    return [n.documents.child(sub, one, keyword, index) for index, one in enumerate(readers.schemas(sub, keyword))]
+
+
+def _all(n: Normalizer, children: list[Subschema], holds: bool, sub: Subschema, keyword: str) -> Shape:
+    found = UNIVERSE
+    for child in children:
+        found = n.meet(found, n.term(Term(child, holds)), sub, keyword)
+    return found
+
+
+def referred(n: Normalizer, sub: Subschema, keyword: str, holds: bool) -> Shape:
+    """What the schema that a reference names says; anything where no document has it, which is a loss."""
+    ref = readers.string(sub, keyword)
+    assert ref is not None
+    try:
+        if keyword == "$recursiveRef":
+            target = n.documents.recursive_target(sub)
+        elif keyword == "$dynamicRef":
+            target = n.documents.dynamic_target(sub, ref)
+        else:
+            target = n.documents.target(sub, ref)
+    except UnknownReference as error:
+        n.lose(sub, keyword, str(error))
+        return UNIVERSE
+    return n.term(Term(target, holds))
+
+
+def _reference(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    return referred(n, sub, "$ref", holds)
+
+
+def _dynamic_reference(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    return referred(n, sub, "$dynamicRef", holds) if sub.dialect >= 2020 else certainly(holds)
+
+
+def _recursive_reference(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    return referred(n, sub, "$recursiveRef", holds) if sub.dialect == 2019 else certainly(holds)
+
+
+def _format(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    name = readers.string(sub, "format")
+    if name is None or name not in FORMATS:
+        return certainly(holds)  # no specification defines it: an annotation
+    if name not in n.formats:
+        n.formats[name] = n.documents.invent(sub, FORMATS[name])
+    return n.term(Term(n.formats[name], holds))
+
+
+def _all_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    children = _children(n, sub, "allOf")
+    if holds:
+        return _all(n, children, True, sub, "allOf")
+    return n.bounded(union(*(n.term(Term(child, False)) for child in children)), sub, "allOf")
+
+
+def _any_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    children = _children(n, sub, "anyOf")
+    if not holds:
+        return _all(n, children, False, sub, "anyOf")
+    if n.documents.counts_branches and len(children) > 1:
+        if len(children) > MAX_EXACT_BRANCHES:
+            n.lose(sub, "anyOf", f"has more than {MAX_EXACT_BRANCHES} branches beside an unevaluated keyword")
+            return UNIVERSE
+        shapes = [_exactly(n, children, chosen, sub) for chosen in _subsets(len(children))]
+    else:
+        shapes = [n.term(Term(child)) for child in children]
+    return n.bounded(union(*shapes), sub, "anyOf")
+
+
+def _exactly(n: Normalizer, children: list[Subschema], chosen: frozenset[int], sub: Subschema) -> Shape:
+    """Values that satisfy the chosen branches and no other."""
+    found = UNIVERSE
+    for index, child in sorted(enumerate(children), key=lambda one: one[0] not in chosen):
+        found = n.meet(found, n.term(Term(child, index in chosen)), sub, "anyOf")
+    return found
+
+
+def _one_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    children = _children(n, sub, "oneOf")
+    shapes = [n.term(Term(child)) for child in children]
+    meetings = {(i, j): n.common(shapes[i], shapes[j]) for i, j in combinations(range(len(children)), 2)}
+    if not holds:
+        none = _all(n, children, False, sub, "oneOf")
+        return n.bounded(union(none, *meetings.values()), sub, "oneOf")
+    found = []
+    for i, shape in enumerate(shapes):
+        for j, child in enumerate(children):
+            # Only a branch that may hold at the same time has to be ruled out.
+            if i != j and meetings[min(i, j), max(i, j)]:
+                before = len(n.losses)
+                ruled_out = n.term(Term(child, False))
+                if len(n.losses) > before:
+                    n.lose(sub, "oneOf", "two branches may hold at once, and one of them cannot be negated")
+                shape = n.meet(shape, ruled_out, sub, "oneOf")
+        found.append(shape)
+    return n.bounded(union(*found), sub, "oneOf")
+
+
+def _not(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    assert isinstance(sub.schema, dict)
+    shape = n.term(Term(n.documents.child(sub, sub.schema["not"], "not"), not holds))
+    return untold(shape) if n.documents.counts_branches else shape
+
+
+def _if(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    schema = sub.schema
+    assert isinstance(schema, dict)
+    if sub.dialect < 7:
+        return certainly(holds)
+    condition = n.documents.child(sub, schema["if"], "if")
+    ways = []
+    for keyword, is_true in (("then", True), ("else", False)):
+        way = n.term(Term(condition, is_true))
+        if keyword in schema:
+            consequence = n.term(Term(n.documents.child(sub, schema[keyword], keyword), holds))
+            way = n.meet(way, consequence, sub, keyword)
+        elif not holds:
+            continue
+        ways.append(way)
+    return n.bounded(union(*ways), sub, "if")
+
+
+def _dependent(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+    """``dependentRequired``, ``dependentSchemas`` and, before them, ``dependencies`` for both."""
+    conditions = []
+    keywords = ["dependentRequired", "dependentSchemas"] * (sub.dialect >= 2019)
+    # Many schemas that do not name their draft are older than they would count for.
+    keywords += ["dependencies"] * (sub.dialect < 2019 or not n.documents.names_dialect)
+    for keyword in keywords:
+        for name, needs in readers.mapping(sub, keyword).items():
+            if isinstance(needs, list):
+                if not all(isinstance(one, str) for one in needs):
+                    readers.malformed(sub, keyword, "lists of names")
+                needed = n.documents.invent(sub, {"required": needs})
+            else:
+                needed = n.documents.child(sub, needs, keyword, name)
+            conditions.append((keyword, name, Term(needed, holds)))
+    found = UNIVERSE if holds else EMPTY
+    for keyword, name, term in conditions:
+        present: Shape = {"object": (ObjectClause(required=(name,)),)}
+        way = n.meet(n.term(term), present, sub, keyword)  # what is needed stands in front
+        if holds:
+            absent: Shape = {**UNIVERSE, "object": (ObjectClause(forbidden=frozenset({name})),)}
+            found = n.meet(found, union(absent, way), sub, keyword)
+        else:
+            found = union(found, way)
+    return n.bounded(found, sub, "dependentSchemas")
+
+
+def _subsets(length: int) -> Iterator[frozenset[int]]:
+    for chosen in range(1, length + 1):
+        yield from map(frozenset, combinations(range(length), chosen))
+
+
+# By keyword: the values for which it holds, or those for which it does not.
+APPLY: dict[str, Callable[[Normalizer, Subschema, bool], Shape]] = {
+    "const": constant,
+    "enum": enumeration,
+    "format": _format,
+    "$ref": _reference,
+    "$dynamicRef": _dynamic_reference,
+    "$recursiveRef": _recursive_reference,
+    "allOf": _all_of,
+    "anyOf": _any_of,
+    "oneOf": _one_of,
+    "not": _not,
+    "if": _if,
+    "dependentRequired": _dependent,
+    "dependentSchemas": _dependent,
+    "dependencies": _dependent,
+}

@@ -1,0 +1,106 @@
+"""A text closes before its tokens are used up: masks with a budget against a search of all ways to the end."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.bitmask import allocate_bitmask, unpack
+from hf_guided.constraints import Choice, Constraint, JsonSchema, Regex
+from tests import toy
+from tests.property.strategies import single_bytes, tiny
+
+RECORD = JsonSchema(
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "minLength": 2, "maxLength": 9},
+            "tags": {"type": "array", "items": {"enum": ["a", "longer", "é"]}, "minItems": 1, "maxItems": 3},
+            "paid": {"type": "boolean"},
+        },
+        "required": ["name", "tags"],
+    },
+    whitespace="compact",
+)
+CONSTRAINTS: list[Constraint] = [
+    Regex("(ab|ba|[a-d]b){3}[a-d]{3,9}x?"),
+    Regex(r"\d+(,\d{3})*|none|[^\W\d]{20}"),
+    Choice(["a", "abc", "abcabcabcabc", "Anna Schmidt", "東京"]),
+    RECORD,
+]
+VOCABULARIES = {"tiny": tiny, "single_bytes": single_bytes}
+
+
+@lru_cache
+def compiled(which: int, vocabulary: str) -> CompiledConstraint:
+    return AutomatonBackend(VOCABULARIES[vocabulary]()).compile(CONSTRAINTS[which])
+
+
+def allowed(matcher: Matcher, tokens_left: int | None = None) -> list[int]:
+    width = matcher.compiled.vocabulary.padded_size
+    bitmask = allocate_bitmask(1, width)
+    matcher.fill_next_token_bitmask(bitmask, tokens_left=tokens_left)
+    return torch.nonzero(unpack(bitmask, width)[0]).flatten().tolist()
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("which", range(len(CONSTRAINTS)))
+@given(data=st.data())
+def test_whatever_the_sampler_does_the_text_closes_in_time(which, vocabulary, data):
+    matcher = compiled(which, vocabulary).matcher()
+    minimum = matcher.min_tokens_to_finish()
+    assert minimum is not None
+    left = data.draw(st.integers(minimum, 4 * minimum))
+    while not matcher.is_terminated():
+        may = allowed(matcher, left)
+        assert set(may) <= set(allowed(matcher))
+        text = [token_id for token_id in may if token_id not in matcher.stop_token_ids]
+        # One that never wants to stop, and one that does what it likes.
+        assert matcher.accept_token(data.draw(st.sampled_from(text or may)))
+        left -= 1
+        needed = matcher.min_tokens_to_finish()
+        assert needed is not None
+        assert needed <= left
+    assert left >= 0
+
+
+@given(
+    st.frozensets(st.text("abcd", min_size=1, max_size=9), min_size=1, max_size=6),
+    st.integers(1, 12),
+    st.data(),
+)
+def test_what_is_forbidden_could_not_have_closed(options, left, data):
+    """The set of options itself says how far each end is, in letters and pairs of letters."""
+    vocabulary = toy.letters()
+    found = AutomatonBackend(vocabulary).compile(Choice(sorted(options)))
+    matcher, taken = found.matcher(), ""
+
+    def needed(begun: str) -> int:  # letters go in pairs
+        return min((1 + (len(one) - len(begun) + 1) // 2 for one in options if one.startswith(begun)), default=10**6)
+
+    while not matcher.is_terminated():
+        assert matcher.min_tokens_to_finish() == needed(taken)
+        texts = {i: text.decode() for i, text in enumerate(vocabulary.token_bytes) if text is not None}
+        fits = left if needed(taken) <= left else 10**5  # too late: nothing is masked
+        expected = [i for i, text in texts.items() if needed(taken + text) <= fits - 1]
+        expected += [stop for stop in vocabulary.stop_token_ids if taken in options]
+        assert sorted(expected) == allowed(matcher, left)
+        token_id = data.draw(st.sampled_from(expected))
+        assert matcher.accept_token(token_id)
+        taken += texts.get(token_id, "")
+        left = max(left - 1, 1)
+
+
+def test_one_token_left_is_for_stopping():
+    matcher = compiled(2, "tiny").matcher()
+    matcher.accept_token(allowed(matcher, 2)[0])
+    assert matcher.min_tokens_to_finish() == 1
+    assert allowed(matcher, 1) == list(matcher.stop_token_ids)
+    assert matcher.accept_token(matcher.stop_token_ids[0])
+    assert matcher.min_tokens_to_finish() == 0

@@ -1,0 +1,99 @@
+"""A bound on nesting: of all small values exactly those that are valid, by `jsonschema`, and not nested too deeply."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import jsonschema
+import pytest
+
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.constraints import JsonSchema
+from hf_guided.errors import InvalidConstraint
+from tests.toy import all_bytes
+
+BACKEND = AutomatonBackend(all_bytes())
+LEAVES = [None, 0, "a"]
+
+
+def values(depth: int) -> Iterator[Any]:
+    """Values of so many levels of nesting at most, with one or two entries each."""
+    yield from LEAVES
+    if depth:
+        inner = list(values(depth - 1))
+        yield from ([], {})
+        yield from ([one] for one in inner)
+        yield from ({name: one} for name in ("next", "value") for one in inner)
+        few = inner[:: max(1, len(inner) // 12)]
+        yield from ([one, other] for one, other in product(few, few))
+        yield from ({"next": one, "value": other} for one, other in product(few, few))
+
+
+def nesting(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(nesting, value.values()), default=0)
+    return 1 + max(map(nesting, value), default=0) if isinstance(value, list) else 0
+
+
+VALUES = list(values(3))
+SCHEMAS: dict[str, Any] = {
+    "any": {},
+    "any object": {"type": "object"},
+    "array of anything": {"type": "array", "items": {}, "maxItems": 2},
+    "two branches": {"anyOf": [{"type": "array", "items": {"$ref": "#"}}, {"const": 0}]},
+    "list": {
+        "type": "object",
+        "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "value": {"enum": [0, "a"]}},
+        "required": ["next"],
+        "additionalProperties": False,
+    },
+    "tree": {
+        "type": ["array", "null"],
+        "items": {"$ref": "#"},
+        "minItems": 1,
+    },
+    "not recursive": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+}
+
+
+@pytest.mark.parametrize("max_depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("case", SCHEMAS)
+def test_the_values_are_those_that_are_valid_and_not_too_deep(case: str, max_depth: int) -> None:
+    schema = SCHEMAS[case]
+    validator = jsonschema.Draft202012Validator(schema)
+    compiled = BACKEND.compile(JsonSchema(schema, "compact", "allow", max_depth=max_depth))
+    accepted = []
+    for value in VALUES:
+        matcher = compiled.matcher()
+        taken = all(map(matcher.accept_token, json.dumps(value).encode())) and matcher.is_completed()
+        assert taken == (validator.is_valid(value) and nesting(value) <= max_depth), json.dumps(value)
+        accepted.append(taken)
+    assert 0 < accepted.count(True) < len(VALUES) or case == "any"
+
+
+def test_what_cannot_be_closed_in_so_many_levels_is_never_begun() -> None:
+    """Every way on leads to an end: also where an entry has to be there that would nest more deeply."""
+    schema = {"type": "array", "items": {"anyOf": [{"$ref": "#"}, {"const": 1}]}, "minItems": 1, "maxItems": 2}
+    dfa = BACKEND.compile(JsonSchema(schema, "compact", max_depth=2)).new_engine()._language.walk.dfa  # type: ignore
+    texts = ["1"]
+    for _ in range(2):
+        texts = ["1", *(f"[{', '.join(items)}]" for count in (1, 2) for items in product(texts, repeat=count))]
+    # The whole is an array, and each 1 may also be written 1.0.
+    assert dfa.language_size() == sum(2 ** text.count("1") for text in texts[1:])
+    with pytest.raises(InvalidConstraint, match="nests at most 1 arrays and objects"):
+        BACKEND.compile(JsonSchema({"type": "array", "items": {"type": "array"}, "minItems": 1}, max_depth=1))
+    endless = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+    with pytest.raises(InvalidConstraint, match="no value satisfies"):
+        BACKEND.compile(JsonSchema(endless, max_depth=5))
+
+
+def test_depth_that_is_never_reached_costs_nothing() -> None:
+    flat = {"type": "array", "items": {"type": "integer"}}
+    sizes = [
+        BACKEND.compile(JsonSchema(flat, max_depth=depth)).new_engine()._language.walk.dfa.states  # type: ignore
+        for depth in (None, 1, 10**9)
+    ]
+    assert len(set(sizes)) == 1
