@@ -121,7 +121,7 @@ class LLGuidance(Engine):
     def compile(self, asked: Asked) -> None:
         try:
             grammar = self._grammar(asked)
-        except ConstraintError as error:
+        except (ConstraintError, re.error) as error:
             raise Refused([("", "", str(error))]) from error
         grammar += '\n%llguidance {"no_forcing": true}'
         self._matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
