@@ -1,4 +1,4 @@
-"""Puts the keys of a JSON value into the order its schema declares them in.
+"""Puts the keys of a JSON value into the order its schema declares them in, and finds those that it does not declare.
 
 Constrained decoding fixes the order of keys, or the language would grow with the factorial of their number. The
 declared order of an object is
@@ -24,6 +24,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 Resolver = Any  # referencing's, which it does not export
+_SPEAK_OF_OTHERS = frozenset({"additionalProperties", "unevaluatedProperties", "patternProperties"})
 
 
 class _At(NamedTuple):
@@ -56,6 +57,31 @@ class DeclaredOrder:
     def __call__(self, instance: Any) -> Any:
         """The same value with its keys in order; a new object."""
         return self._ordered(instance, [self._root])
+
+    def has_undeclared(self, instance: Any) -> bool:
+        """Whether some object in the value has a key that nothing declares, where others are not spoken of.
+
+        These are the values that ``extra="forbid"`` may refuse although they are valid. Where several branches of an
+        ``anyOf`` match, the first one declares, as it does for the order.
+        """
+        return self._undeclared(instance, [self._root])
+
+    def _undeclared(self, instance: Any, schemas: list[_At]) -> bool:
+        if not isinstance(instance, (dict, list)):
+            return False
+        parts = self._parts(instance, schemas)
+        if isinstance(instance, list):
+            return any(
+                self._undeclared(item, [at for part in parts for at in _of_item(part, index)])
+                for index, item in enumerate(instance)
+            )
+        declared = {name for part in parts for name in _dict(part.schema, "properties")}
+        required = {name for part in parts for name in _list(part.schema, "required")}
+        open_ = not declared or any(_SPEAK_OF_OTHERS & part.schema.keys() for part in parts)
+        return (not open_ and not instance.keys() <= declared | required) or any(
+            self._undeclared(value, [at for part in parts for at in _of_property(part, name)])
+            for name, value in instance.items()
+        )
 
     def _ordered(self, instance: Any, schemas: list[_At]) -> Any:
         if not isinstance(instance, (dict, list)):

@@ -91,10 +91,10 @@ class HFGuided(SchemaLibrary):
         return self.again()
 
     def again(self) -> Walk:
-        return _MatcherWalk(self._compiled.matcher(), self.bitmask)
+        return MatcherWalk(self._compiled.matcher(), self.bitmask)
 
 
-class _MatcherWalk(Walk):
+class MatcherWalk(Walk):
     """Ours and xgrammar's have the same names."""
 
     def __init__(self, matcher: Any, bitmask: Tensor):
@@ -119,7 +119,7 @@ class LLGuidance(SchemaLibrary):
 
         super().__init__(vocabulary)
         self._lib = llguidance
-        self._tokenizer = _llguidance_tokenizer(llguidance, vocabulary)
+        self._tokenizer = llguidance_tokenizer(llguidance, vocabulary)
 
     def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
         del registry  # its Python face takes none
@@ -131,10 +131,10 @@ class LLGuidance(SchemaLibrary):
         return self.again()
 
     def again(self) -> Walk:
-        return _LLGuidanceWalk(self._matcher.deep_copy(), self.bitmask)
+        return LLGuidanceWalk(self._matcher.deep_copy(), self.bitmask)
 
 
-def _llguidance_tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
+def llguidance_tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
     """Its own reading of a tokenizer, or of a bare vocabulary.
 
     Where the text is forced it allows only the tokens that the tokenizer itself would write, so it must know that one.
@@ -161,7 +161,7 @@ def _llguidance_tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
     return lib.LLTokenizer(lib.TokenizerWrapper(Tokens()), n_vocab=vocabulary.padded_size)
 
 
-class _LLGuidanceWalk(Walk):
+class LLGuidanceWalk(Walk):
     def __init__(self, matcher: Any, bitmask: Tensor):
         self._matcher, self.bitmask = matcher, bitmask
         self._place = bitmask.data_ptr(), bitmask.numel() * bitmask.element_size()
@@ -219,7 +219,7 @@ class XGrammar(SchemaLibrary):
 
     def again(self) -> Walk:
         matcher = self._lib.GrammarMatcher(self._compiled, terminate_without_stop_token=False)
-        return _MatcherWalk(matcher, self.bitmask)
+        return MatcherWalk(matcher, self.bitmask)
 
 
 SCHEMA_LIBRARIES = {one.name: one for one in (HFGuided, LLGuidance, LLGuidanceLenient, XGrammar)}

@@ -11,24 +11,16 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from subprocess import PIPE
 from typing import Any
 
-from benchmarks.processes import Lines, resident_bytes
+from benchmarks.processes import JobProcess, Killed
 from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Reason, Refused, SchemaLibrary, Walk
 from hf_guided.vocabulary import Vocabulary
-
-ROOT = Path(__file__).parents[1]
-STARTING = 180.0  # seconds for the imports of a worker
-LOOKING = 0.2  # seconds between two looks at its memory
 
 
 @dataclass(frozen=True)
@@ -125,54 +117,18 @@ class Worker:
     """
 
     def __init__(self, library: str, vocabulary: str, limit_s: float = 20.0, limit_bytes: int = 4 * 2**30):
-        self._command = [sys.executable, "-m", "benchmarks.schema_worker", library, vocabulary]
-        self._limit_s, self._limit_bytes = limit_s, limit_bytes
-        self._process: subprocess.Popen[str] | None = None
+        self._process = JobProcess(["benchmarks.schema_worker", library, vocabulary], limit_s, limit_bytes)
 
     def __call__(self, job: Job) -> Verdict:
         """One job, within the limits."""
-        process, lines = self._running()
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it has died since: its end is read below
-            print(json.dumps(asdict(job)), file=process.stdin, flush=True)
-        ends = time.monotonic() + self._limit_s
-        while True:
-            line = lines.next(LOOKING)
-            if line:
-                return Verdict(**json.loads(line))
-            outcome = ""
-            if line is not None:
-                outcome = "crash"
-            elif time.monotonic() > ends:
-                outcome = "timeout"
-            elif resident_bytes(process.pid) > self._limit_bytes:
-                outcome = "memory"
-            if outcome:
-                self.stop()
-                return Verdict(outcome, [("", "", f"process ended with {process.returncode}")])
+        try:
+            return Verdict(**json.loads(self._process.ask(json.dumps(asdict(job)))))
+        except Killed as killed:
+            return Verdict(killed.outcome, [("", "", f"process ended with {killed.returncode}")])
 
     def stop(self) -> None:
         """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._lines.join()
-            if self._process.stdin is not None:
-                with suppress(BrokenPipeError):  # a job that it has not read
-                    self._process.stdin.close()
-            self._process = None
-
-    def _running(self) -> tuple[subprocess.Popen[str], Lines]:
-        if self._process is None:
-            # Its own stderr is of no interest: engines print there what they also say in their errors.
-            process = subprocess.Popen(
-                self._command, stdin=PIPE, stdout=PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
-            )
-            self._process, self._lines = process, Lines(process.stdout)
-            if self._lines.next(STARTING) != "ready":
-                self.stop()
-                raise SystemExit(f"could not be started: {' '.join(self._command)}")
-        return self._process, self._lines
+        self._process.stop()
 
 
 _WARM_UP = {"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}, "required": ["a"]}

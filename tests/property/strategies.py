@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from hf_guided.backends import registry
 from hf_guided.backends.base import Backend, CompiledConstraint, Matcher
 from hf_guided.bitmask import allocate_bitmask, unpack
 from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from hf_guided.errors import UnwritableConstraint
 from hf_guided.vocabulary import Vocabulary
 from tests import vocabularies
 
@@ -63,6 +65,18 @@ def single_bytes() -> Vocabulary:
 
 
 @cache
+def sentencepiece() -> Vocabulary:
+    """32,768 tokens, with byte fallback."""
+    return Vocabulary.from_tokenizer(vocabularies.sentencepiece_32k())
+
+
+@cache
+def without_bytes() -> Vocabulary:
+    """T5's kind: about 200 tokens, no byte tokens, é as one token, no { at all."""
+    return Vocabulary.from_tokenizer(vocabularies.tiny_unigram())
+
+
+@cache
 def backend(name: str, vocabulary: Vocabulary) -> Backend:
     return registry.create(name, vocabulary)
 
@@ -78,14 +92,21 @@ class Case:
 
 
 @cache
-def cases(vocabulary: Vocabulary) -> tuple[Case, ...]:
-    """Every constraint with every backend that takes it in full."""
-    return tuple(
-        Case(engine.compile(constraint))
-        for engine in (backend(name, vocabulary) for name in BACKENDS)
-        for constraint in CONSTRAINTS
-        if not engine.losses(constraint)
-    )
+def cases(vocabulary: Vocabulary, names: tuple[str, ...] = BACKENDS) -> tuple[Case, ...]:
+    """Every constraint with every backend that takes it in full, if this vocabulary can write it."""
+    found = []
+    for engine in (backend(name, vocabulary) for name in names):
+        for constraint in CONSTRAINTS:
+            if not engine.losses(constraint):
+                with suppress(UnwritableConstraint):
+                    found.append(Case(engine.compile(constraint)))
+    return tuple(found)
+
+
+@cache
+def cases_of_the_automaton() -> tuple[Case, ...]:
+    """The automaton's on three vocabularies, one of them without bytes."""
+    return tuple(case for make in (tiny, sentencepiece, without_bytes) for case in cases(make(), ("automaton",)))
 
 
 def allowed(matcher: Matcher) -> list[int]:

@@ -23,7 +23,7 @@ from hf_guided.constraints import Choice, Regex
 from hf_guided.errors import UnwritableConstraint
 from hf_guided.regex import NOTHING, UnsupportedRegex, complement, parse_fullmatch
 from hf_guided.vocabulary import Vocabulary
-from tests import toy, vocabularies
+from tests import toy
 from tests.automata import OutlinesDfa, same_language, unmarked, without_markers
 from tests.property import strategies as draw
 from tests.property.test_regex import TEXTS, edge_patterns, plain_patterns
@@ -169,11 +169,6 @@ def test_a_language_without_end_has_no_size():
     assert automaton("(?!a)a").language_size() == 0
 
 
-def lacking() -> Vocabulary:
-    """T5's kind: no byte tokens, é as one token, no { at all."""
-    return Vocabulary.from_tokenizer(vocabularies.tiny_unigram())
-
-
 def pieces() -> Vocabulary:
     """Few letters alone, many together, and a character in two halves that no other token completes."""
     tokens = [b"a", b"ab", b"ba", b"bbb", b"1", b" ", "é".encode(), "é".encode()[:1], b"A1", b"\n\n", b"ab", b"1b"]
@@ -204,7 +199,7 @@ def oracle(node, vocabulary):
         needed.update(better)
 
 
-@pytest.mark.parametrize("make", [draw.tiny, lacking, pieces, toy.all_bytes])
+@pytest.mark.parametrize("make", [draw.tiny, draw.without_bytes, pieces, toy.all_bytes])
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(pattern=plain_patterns, seed=st.integers(0, 10_000))
 def test_masks_and_budgets_are_those_of_brute_force(make, pattern, seed):

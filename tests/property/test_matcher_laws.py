@@ -1,20 +1,30 @@
-"""Laws 1, 2 and 4 for every backend: masks against brute force, rollback and fork, jump-forward, finished outputs."""
+"""Laws 1 to 4: masks against brute force, rollback and fork, jump-forward, ways to the end, finished outputs.
+
+For every backend on a small vocabulary, for the automaton on a large one and on one without bytes too.
+"""
 
 from __future__ import annotations
 
 import json
 import random
+import re
+from collections.abc import Callable
 
 import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.constraints import JsonSchema
+from hf_guided.backends.base import Matcher
+from hf_guided.constraints import Choice, Constraint, JsonSchema, Regex
+from hf_guided.errors import UnwritableConstraint
+from hf_guided.vocabulary import Vocabulary
 from tests.property import strategies as draw
 from tests.property.strategies import Case
 
-cases = st.deferred(lambda: st.sampled_from(draw.cases(draw.tiny())))
+cases = st.deferred(lambda: st.sampled_from((*draw.cases(draw.tiny()), *draw.cases_of_the_automaton())))
+of_the_automaton = st.deferred(lambda: st.sampled_from(draw.cases_of_the_automaton()))
+whitespaces = st.sampled_from(["flexible", "compact"])
 law = settings(max_examples=120, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 
 
@@ -31,15 +41,18 @@ def test_every_backend_and_constraint_takes_part():
 
 
 @law
-@given(cases, draw.picks)
-def test_the_mask_is_what_trying_every_token_gives(case: Case, picks: list[int]):
+@given(cases, draw.picks, st.randoms(use_true_random=False))
+def test_the_mask_is_what_trying_every_token_gives(case: Case, picks: list[int], rng: random.Random):
     one = case.compiled
     matcher = one.matcher()
     draw.walk(matcher, picks)
     before = draw.view(matcher)
-    candidates = range(-2, one.vocabulary.padded_size + 3)
+    candidates = list(range(-2, one.vocabulary.padded_size + 3))
+    if len(candidates) > 1000:  # all of them are tried in test_token_masks.py
+        some_allowed = rng.sample(before[0], min(300, len(before[0])))
+        candidates = sorted({*rng.sample(candidates, 300), *some_allowed, *one.vocabulary.stop_token_ids})
     by_trying = [token_id for token_id in candidates if matcher.fork().accept_token(token_id)]
-    assert by_trying == before[0]
+    assert by_trying == sorted({*before[0]} & {*candidates})
     for token_id in candidates:
         if token_id not in by_trying:
             assert not matcher.accept_token(token_id)
@@ -133,9 +146,57 @@ def test_every_allowed_token_agrees_with_jump_forward(case: Case, picks: list[in
         assert data is not None and (data.startswith(forced) or forced.startswith(data))
 
 
+def shortest_way(matcher: Matcher, rng: random.Random) -> list[int]:
+    """Finish by tokens of which each is one nearer to the end."""
+    taken = []
+    while not matcher.is_completed():
+        needed = matcher._engine.min_tokens_to_finish()
+        tokens = draw.allowed(matcher)
+        assert tokens, "a dead end"
+        rng.shuffle(tokens)
+        nearer = next((token_id for token_id in tokens if _comes_nearer(matcher, token_id, needed)), None)
+        assert nearer is not None, "no token leads to the end"
+        assert matcher.accept_token(nearer)
+        taken.append(nearer)
+    assert matcher._engine.min_tokens_to_finish() == 1
+    return taken
+
+
+def _comes_nearer(matcher: Matcher, token_id: int, needed: int) -> bool:
+    assert matcher.accept_token(token_id)
+    nearer = matcher._engine.min_tokens_to_finish() < needed
+    matcher.rollback(1)
+    return nearer
+
+
+def is_valid(text: str, constraint: Constraint) -> bool:
+    """Decided by what is not ours."""
+    if isinstance(constraint, Regex):
+        return re.fullmatch(constraint.pattern, text) is not None
+    if isinstance(constraint, Choice):
+        return text in constraint.options
+    assert isinstance(constraint, JsonSchema)
+    checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
+    return jsonschema.Draft202012Validator(constraint.schema, format_checker=checker).is_valid(json.loads(text))
+
+
+@law
+@given(of_the_automaton, draw.picks, st.randoms(use_true_random=False))
+def test_from_everywhere_there_is_a_way_to_the_end(case: Case, picks: list[int], rng: random.Random):
+    one = case.compiled
+    matcher = one.matcher()
+    taken = draw.walk(matcher, picks)
+    assert len(taken) == len(picks), "a dead end"
+    if not matcher.is_terminated():
+        taken += shortest_way(matcher, rng)
+        assert matcher.accept_token(one.vocabulary.stop_token_ids[0])
+    text = one.vocabulary.decode_bytes([one_id for one_id in taken if one.vocabulary.is_text(one_id)])
+    assert is_valid(text.decode(), one.constraint)
+
+
 @pytest.mark.parametrize("name", draw.SCHEMA_BACKENDS)
 @settings(max_examples=60)
-@given(schema=draw.schemas, whitespace=st.sampled_from(["flexible", "compact"]), seed=st.integers(0, 10_000))
+@given(schema=draw.schemas, whitespace=whitespaces, seed=st.integers(0, 10_000))
 def test_finished_outputs_are_valid(name: str, schema: dict, whitespace: str, seed: int):
     constraint = JsonSchema(schema, whitespace=whitespace)
     engine = draw.backend(name, draw.tiny())
@@ -144,10 +205,30 @@ def test_finished_outputs_are_valid(name: str, schema: dict, whitespace: str, se
     matcher = engine.compile(constraint).matcher()
     rng = random.Random(seed)
     taken = draw.walk(matcher, [rng.randrange(10_000) for _ in range(400)])
-    if not matcher.is_terminated():
+    if matcher.is_terminated():
+        check_finished(taken, constraint, draw.tiny())
+
+
+@pytest.mark.parametrize("make", [draw.tiny, draw.sentencepiece, draw.without_bytes])
+@settings(max_examples=40)
+@given(schema=draw.schemas, whitespace=whitespaces, picks=draw.picks, rng=st.randoms(use_true_random=False))
+def test_outputs_of_the_automaton_are_valid_wherever_they_are_finished(
+    make: Callable[[], Vocabulary], schema: dict, whitespace: str, picks: list[int], rng: random.Random
+):
+    constraint = JsonSchema(schema, whitespace=whitespace)
+    engine = draw.backend("automaton", make())
+    if engine.losses(constraint):
         return
-    text = draw.tiny().decode_bytes(taken).decode()
-    value = json.loads(text)
-    jsonschema.validate(value, schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
-    if whitespace == "compact":
+    try:
+        matcher = engine.compile(constraint).matcher()
+    except UnwritableConstraint:
+        return
+    taken = draw.walk(matcher, picks)
+    check_finished(taken if matcher.is_terminated() else taken + shortest_way(matcher, rng), constraint, make())
+
+
+def check_finished(taken: list[int], constraint: JsonSchema, vocabulary: Vocabulary) -> None:
+    text = vocabulary.decode_bytes(taken).decode()
+    assert is_valid(text, constraint)
+    if constraint.whitespace == "compact":
         assert draw.is_laid_out_as_json_dumps_does(text)

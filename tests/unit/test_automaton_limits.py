@@ -200,3 +200,11 @@ def test_a_language_without_strings():
     everything = byte_dfa.complement(dfa, Clock())
     assert everything.accepts("é".encode()) and not everything.accepts(b"\xe9")
     assert byte_dfa.union(dfa, everything, Clock()).states == everything.states == byte_dfa.utf8().states
+
+
+def test_time_between_the_losses_and_the_compile_does_not_count(monkeypatch):
+    backend, constraint = AutomatonBackend(all_bytes()), JsonSchema({"type": "boolean"})
+    assert not backend.losses(constraint)
+    later = time.monotonic() + 60
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert backend.compile(constraint).matcher().validate_tokens(b"true") == 4

@@ -1,0 +1,244 @@
+"""Four engines behind one small face, for regular expressions, choices and JSON Schemas.
+
+The automaton is used as a row of hf-guided uses it, through its ``Matcher``. The others are used through their own
+packages, without anything of ours around them:
+
+- llguidance gets the Lark grammar that hf-guided writes for it, so that both engines have the same language, with masks
+  that allow every token that fits (``no_forcing``);
+- xgrammar gets patterns and schemas as they are, strict as by default: objects have no members beside the declared;
+- outlines-core gets patterns as they are, and of a schema what its ``build_regex_from_schema`` makes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engine_constraints import Asked
+from benchmarks.schema_libraries import LLGuidanceWalk, MatcherWalk, Refused, Walk, llguidance_tokenizer
+from hf_guided.backends.automaton import AutomatonBackend, AutomatonEngine
+from hf_guided.bitmask import allocate_bitmask
+from hf_guided.constraints import Choice, Constraint, JsonSchema, Regex
+from hf_guided.errors import CompileLimitExceeded, ConstraintError
+from hf_guided.regex import parse_fullmatch, to_lark
+from hf_guided.schema.lark import lark_grammar
+from hf_guided.schema.normalize import Normalizer
+from hf_guided.vocabulary import Vocabulary
+
+SECONDS = 20.0  # for one constraint
+
+
+class Engine(ABC):
+    """One engine, bound to a vocabulary.
+
+    Args:
+        vocabulary: Tekken's.
+    """
+
+    name: str
+    package: str
+    sample_seconds = SECONDS
+    """The limit for a schema of the sample."""
+    sample_step = 1
+    """One in so many schemas of the sample."""
+    whitespaces: Sequence[str] = ("compact", "flexible")
+
+    def __init__(self, vocabulary: Vocabulary):
+        self.vocabulary = vocabulary
+        self.bitmask = allocate_bitmask(1, vocabulary.padded_size)
+
+    @abstractmethod
+    def compile(self, asked: Asked) -> None:
+        """Raises Refused; what else is raised is a crash."""
+
+    @abstractmethod
+    def walk(self) -> Walk:
+        """A walk from the start of what was compiled last."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by what was compiled last, as far as the engine tells; else 0."""
+        return 0
+
+    @property
+    def mask_walks(self) -> int:
+        """How many masks had to be made so far, where the engine keeps them; else 0."""
+        return 0
+
+
+class Automaton(Engine):
+    name, package = "automaton", "hf-guided"
+
+    def __init__(self, vocabulary: Vocabulary):
+        super().__init__(vocabulary)
+        self._backend = AutomatonBackend(vocabulary)
+
+    def compile(self, asked: Asked) -> None:
+        try:
+            self._compiled = self._backend.compile(_constraint(asked))
+        except (ConstraintError, CompileLimitExceeded) as error:
+            raise Refused([("", "", str(error))]) from error
+        engine = self._compiled.new_engine()
+        assert isinstance(engine, AutomatonEngine)
+        self._masks = engine._language.masks
+
+    def walk(self) -> Walk:
+        return MatcherWalk(self._compiled.matcher(), self.bitmask)
+
+    @property
+    def nbytes(self) -> int:
+        return self._compiled.nbytes
+
+    @property
+    def mask_walks(self) -> int:
+        return self._masks.walks
+
+
+def _constraint(asked: Asked) -> Constraint:
+    if asked.kind == "regex":
+        return Regex(asked.what)
+    if asked.kind == "choice":
+        return Choice(asked.what)
+    return JsonSchema(asked.what, whitespace=asked.whitespace, extra="forbid")
+
+
+class LLGuidance(Engine):
+    name = package = "llguidance"
+
+    def __init__(self, vocabulary: Vocabulary):
+        import llguidance
+
+        super().__init__(vocabulary)
+        self._lib = llguidance
+        self._tokenizer = llguidance_tokenizer(llguidance, vocabulary)
+        self._limits = llguidance.LLParserLimits(verbose_errors=False)
+
+    def compile(self, asked: Asked) -> None:
+        try:
+            grammar = self._grammar(asked)
+        except (ConstraintError, re.error) as error:
+            raise Refused([("", "", str(error))]) from error
+        grammar += '\n%llguidance {"no_forcing": true}'
+        self._matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
+        if self._matcher.is_error():
+            raise Refused([("", "", self._matcher.get_error().splitlines()[0])])
+
+    @staticmethod
+    def _grammar(asked: Asked) -> str:
+        if asked.kind == "regex":
+            return f"start: TEXT\nTEXT: {to_lark(parse_fullmatch(asked.what))}"
+        if asked.kind == "choice":
+            return f"start: TEXT\nTEXT: {_quoted(asked.what)}"
+        constraint = JsonSchema(asked.what, whitespace=asked.whitespace, extra="forbid")
+        return lark_grammar(Normalizer.of(constraint), whitespace=asked.whitespace, closed=True)
+
+    def walk(self) -> Walk:
+        return LLGuidanceWalk(self._matcher.deep_copy(), self.bitmask)
+
+
+class XGrammar(Engine):
+    name = package = "xgrammar"
+
+    def __init__(self, vocabulary: Vocabulary):
+        import xgrammar
+
+        super().__init__(vocabulary)
+        self._lib = xgrammar
+        info = xgrammar.TokenizerInfo(
+            [vocabulary.decode_bytes([i]) for i in range(vocabulary.padded_size)],  # without bytes: never allowed
+            xgrammar.VocabType.RAW,
+            vocab_size=vocabulary.padded_size,
+            stop_token_ids=[vocabulary.stop_token_ids[0]],
+        )
+        # As in bench_schemas.py: its cache is on by default, and fails at some that it can compile without.
+        self._compilers = [xgrammar.GrammarCompiler(info, cache_enabled=enabled) for enabled in (True, False)]
+
+    def compile(self, asked: Asked) -> None:
+        for compiler in self._compilers:
+            try:
+                self._compiled = self._with(compiler, asked)
+                return
+            except RuntimeError as error:
+                refused = Refused([("", "", " ".join(str(error).split())[:200])])
+        raise refused
+
+    @staticmethod
+    def _with(compiler: Any, asked: Asked) -> Any:
+        if asked.kind == "schema":
+            return compiler.compile_json_schema(json.dumps(asked.what), any_whitespace=asked.whitespace == "flexible")
+        if asked.kind == "choice":
+            return compiler.compile_grammar(f"root ::= {_quoted(asked.what)}")
+        return compiler.compile_regex(asked.what)
+
+    def walk(self) -> Walk:
+        matcher = self._lib.GrammarMatcher(self._compiled, terminate_without_stop_token=False)
+        return MatcherWalk(matcher, self.bitmask)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._compiled.memory_size_bytes)
+
+
+def _quoted(options: Sequence[str]) -> str:
+    """A choice as grammars have it."""
+    return " | ".join(map(json.dumps, options))
+
+
+class OutlinesCore(Engine):
+    name = package = "outlines-core"
+    sample_seconds = 5.0  # most schemas take all of them, and then the process is started again
+    sample_step = 10
+    whitespaces = ("compact",)  # its own white space is at most one space
+
+    def __init__(self, vocabulary: Vocabulary):
+        import outlines_core
+
+        super().__init__(vocabulary)
+        self._lib = outlines_core
+        tokens: dict[bytes, list[int]] = {}
+        for token_id in range(vocabulary.padded_size):
+            if vocabulary.is_text(token_id):
+                tokens.setdefault(vocabulary.decode_bytes([token_id]), []).append(token_id)
+        self._vocabulary = outlines_core.Vocabulary(vocabulary.stop_token_ids[0], tokens)
+
+    def compile(self, asked: Asked) -> None:
+        try:
+            self._index = self._lib.Index(self._pattern(asked), self._vocabulary)
+        except (ValueError, TypeError) as error:
+            raise Refused([("", "", str(error)[:200])]) from error
+
+    def _pattern(self, asked: Asked) -> str:
+        if asked.kind == "schema":
+            return str(self._lib.json_schema.build_regex_from_schema(json.dumps(asked.what)))
+        return "|".join(map(re.escape, asked.what)) if asked.kind == "choice" else str(asked.what)
+
+    def walk(self) -> Walk:
+        return _GuideWalk(self._lib.Guide(self._index), self.bitmask)
+
+
+class _GuideWalk(Walk):
+    def __init__(self, guide: Any, bitmask: Any):
+        self._guide, self.bitmask = guide, bitmask
+        numpy: np.ndarray[Any, Any] = bitmask.numpy()
+        self._place = bitmask.data_ptr(), numpy.size, numpy.itemsize
+
+    def fill(self) -> None:
+        self._guide.write_mask_into(*self._place)
+
+    def accept(self, token_id: int) -> bool:
+        try:
+            self._guide.advance(token_id, return_tokens=False)
+        except ValueError:
+            return False
+        return True
+
+    def is_completed(self) -> bool:
+        return bool(self._guide.is_finished())
+
+
+ENGINES: dict[str, type[Engine]] = {one.name: one for one in (Automaton, LLGuidance, XGrammar, OutlinesCore)}
