@@ -116,9 +116,9 @@ def test_memory_is_bounded_by_the_states_not_by_the_time():
     node = parse_fullmatch("((a|b)?c?){3000}")  # sets of 3,000 states each
     tracemalloc.start()
     try:
-        with pytest.raises(CompileLimitExceeded, match="grew past 50000 states"):
-            regex_dfa(node, Clock(Limits(seconds=600)))
-        assert tracemalloc.get_traced_memory()[1] < 600e6
+        with pytest.raises(CompileLimitExceeded, match="grew past 10000 states"):
+            regex_dfa(node, Clock(Limits(max_states=10_000, seconds=600)))
+        assert tracemalloc.get_traced_memory()[1] < 120e6
     finally:
         tracemalloc.stop()
 
