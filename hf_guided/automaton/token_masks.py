@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from numpy.typing import NDArray
 from ..errors import CompileLimitExceeded
 from .limits import Clock, Limits
 from .refine import refine
+from .string_bodies import StringBodies
+from .token_trie import packed
 from .token_walk import TokenWalk
 
 MASK_BYTES = 16 * 2**20  # of one constraint; a thousand masks of 131k tokens
@@ -40,6 +43,7 @@ class TokenMasks:
 
     def __init__(self, walk: TokenWalk, can_end: NDArray[np.bool_], limits: Limits, max_bytes: int = MASK_BYTES):
         self._walk, self._can_end, self._limits, self._max_bytes = walk, can_end, limits, max_bytes
+        self._all_can_end = bool(can_end[1:].all())
         self._walks_alone = 1 + walk.dfa.states // _STATES_PER_WALK
         # The group of each state (None: each is its own), and the masks by group: one pair, replaced as one.
         self._table: tuple[list[int] | None, OrderedDict[int, Words]] = None, OrderedDict()
@@ -72,6 +76,10 @@ class TokenMasks:
                 found = self._found(state)
         return self._keep(state, self._walked(state)) if found is None else found
 
+    @cached_property
+    def _bodies(self) -> StringBodies:
+        return StringBodies(self._walk)
+
     def _found(self, state: int) -> Words | None:
         groups, kept = self._table
         group = state if groups is None else groups[state]
@@ -101,6 +109,13 @@ class TokenMasks:
             self._table = by_state, kept
 
     def _walked(self, state: int) -> Words:
+        if self._all_can_end:
+            few = self._walk.few(state)
+            if few is not None:
+                return self._walk.tokens.mask_at(few)
+            inside = self._bodies.tokens(state)
+            if inside is not None:
+                return packed(inside)
         nodes, states = self._walk.nodes(state)
         return self._walk.tokens.mask(self._walk.tokens_at(nodes[self._can_end[states]])[0])
 

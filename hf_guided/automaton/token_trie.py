@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -43,9 +45,17 @@ class TokenTrie:
         """(words,) int32, read-only: a mask of these tokens."""
         bits = np.zeros(self.size, np.bool_)
         bits[tokens] = True
-        words = np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
-        words.flags.writeable = False
-        return words
+        return packed(bits)
+
+    def mask_at(self, nodes: Iterable[int]) -> NDArray[np.int32]:
+        """(words,) int32, read-only: a mask of the tokens that end in a few nodes."""
+        words = np.zeros(self.size // 32, np.uint32)
+        for node in nodes:
+            for token_id in self.token_ids[self.token_start[node] : self.token_start[node + 1]].tolist():
+                words[token_id >> 5] |= 1 << (token_id & 31)
+        found = words.view(np.int32)
+        found.flags.writeable = False
+        return found
 
     def along(self, by_byte: NDArray[Any]) -> NDArray[Any]:
         """(nodes,) the sums of what each byte counts, from the root to each node.
@@ -59,6 +69,21 @@ class TokenTrie:
         for low, high in pairwise(trie.levels[1:]):
             sums[low:high] += sums[trie.parent[low:high]]
         return sums
+
+    @cached_property
+    def children(self) -> memoryview[int]:
+        """``trie.child``, for one look at a time."""
+        return self.trie.child.data
+
+    @cached_property
+    def letters(self) -> bytes:
+        """``trie.byte``, for one look at a time."""
+        return self.trie.byte.tobytes()
+
+    @cached_property
+    def ends(self) -> bytes:
+        """``has_token``, for one look at a time."""
+        return self.has_token.tobytes()
 
     def longest_of(self, used: NDArray[np.bool_]) -> int:
         """How long the beginnings of tokens can get that are made of some bytes alone.
@@ -75,6 +100,13 @@ class TokenTrie:
             if not fits[level].any():
                 return depth - 1
         return len(trie.levels) - 2
+
+
+def packed(bits: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """(words,) int32, read-only: a mask of the tokens (size,) that are True."""
+    words = np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
+    words.flags.writeable = False
+    return words
 
 
 _tries: WeakKeyDictionary[Vocabulary, TokenTrie] = WeakKeyDictionary()
