@@ -23,6 +23,7 @@ from .words import words_dfa
 _MANY = 8  # so many literal branches are a list of words, so many repetitions are of one piece
 _SMALL = 400  # characters in a language that is made one piece, if it is no larger
 _KEPT_STATES = 30_000  # in pieces that are kept for other constraints
+_LARGEST_KEPT = 3_000  # in one of them
 
 
 class NfaBuilder:
@@ -240,7 +241,7 @@ def _piece(node: Node, clock: Clock) -> Fragment | Literal | None:
             return _kept[node]
     found = from_dfa(regex_dfa(node, clock))
     with _lock:
-        if node not in _kept:
+        if node not in _kept and _cost(found) <= _LARGEST_KEPT:
             _kept[node] = found
             _kept_states += _cost(found)
             while _kept_states > _KEPT_STATES:

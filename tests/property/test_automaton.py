@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hf_guided.automaton import byte_dfa
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.limits import Clock
-from hf_guided.automaton.nfa import regex_dfa
+from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
 from hf_guided.automaton.refine import refine
 from hf_guided.automaton.words import words_dfa
 from hf_guided.backends.automaton import AutomatonBackend
@@ -50,6 +50,32 @@ def test_what_lives_is_what_can_still_match(pattern):
     for text in TEXTS[::3]:
         alive = dfa.advance(dfa.start, text.encode()) != 0
         assert alive == bool(compiled.fullmatch(text, partial=True)), repr(text)
+
+
+@given(plain_patterns, plain_patterns, plain_patterns, st.booleans())
+def test_pieces_between_states_are_what_a_pattern_of_them_is(first, again, last, minimal):
+    """Pieces that are deterministic inside, one behind the other, side by side and in rings, however they overlap."""
+    builder = NfaBuilder(Clock(), in_pieces=True)
+    start, middle, end = builder.state(), builder.state(), builder.state()
+    for pattern, source, target in ((first, start, middle), (again, middle, middle), (last, middle, end)):
+        builder.add(parse_fullmatch(pattern), source, target)
+    builder.add(parse_fullmatch(again), start, end)
+    builder.add_words([b"ab", b"abba", b"b"], middle, end)
+    builder.add_words([b"ba"], start, middle)
+    dfa = builder.dfa(start, end, minimal=minimal)
+    compiled = re.compile(f"(?:{again})|(?:(?:{first})|ba)(?:{again})*(?:(?:{last})|ab|abba|b)")
+    for text in TEXTS:
+        assert dfa.accepts(text.encode()) == bool(compiled.fullmatch(text)), repr(text)
+    assert not any(dfa.accepts(data) for data in INVALID)
+    if dfa.states < 60:
+        (check_minimal if minimal else check_trim)(dfa)
+
+
+@given(plain_patterns, st.integers(0, 8), st.integers(8, 9))
+def test_what_is_repeated_often_is_one_piece(pattern, low, high):
+    compiled, dfa = re.compile(f"(?:{pattern}){{{low},{high}}}"), automaton(f"(?:{pattern}){{{low},{high}}}")
+    for text in TEXTS[::2]:
+        assert dfa.accepts(text.encode()) == bool(compiled.fullmatch(text)), repr(text)
 
 
 @few
@@ -92,8 +118,8 @@ def test_products_are_sets(one, other):
             check_minimal(dfa)
 
 
-def check_minimal(dfa: ByteDfa) -> None:
-    """Myhill-Nerode: all states are reached, all but state 0 reach the end, and some string tells any two apart."""
+def check_trim(dfa: ByteDfa) -> None:
+    """All states are reached, and all but state 0 reach the end."""
     table = dfa.table.astype(int)
     assert (table[0] == 0).all() and not dfa.accepting[0]
     reached, todo = {dfa.start}, [dfa.start]
@@ -102,6 +128,16 @@ def check_minimal(dfa: ByteDfa) -> None:
             reached.add(state)
             todo.append(state)
     assert reached | {0} == set(range(dfa.states))
+    ends = dfa.accepting
+    while (more := ends | ends[table].any(1)).sum() > ends.sum():
+        ends = more
+    assert ends[1:].all()
+
+
+def check_minimal(dfa: ByteDfa) -> None:
+    """Myhill-Nerode: no state is there for nothing, and some string tells any two apart."""
+    check_trim(dfa)
+    table = dfa.table.astype(int)
     # The table-filling algorithm: pairs that one more byte tells apart, until there are no more.
     apart = dfa.accepting[:, None] != dfa.accepting[None, :]
     while True:
