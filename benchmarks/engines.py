@@ -96,7 +96,7 @@ class Automaton(Engine):
 
     @property
     def mask_walks(self) -> int:
-        return self._masks.walks
+        return self._masks.made
 
 
 def _constraint(asked: Asked) -> Constraint:

@@ -51,7 +51,8 @@ class TokenMasks:
         self._nbytes = 0
         self._lock = threading.Lock()
         self._is_filling = False  # half of the bytes are taken: it matters which masks were used last
-        self.walks = 0
+        self._walks = 0
+        self.made = 0  # masks so far, those that were forgotten and made again too
 
     @property
     def nbytes(self) -> int:
@@ -68,13 +69,21 @@ class TokenMasks:
     def _looked_up(self, state: int) -> Words:
         with self._lock:
             found = self._found(state)
-            shares = found is None and self.walks == self._walks_alone
-            self.walks += found is None
-        if shares:
-            self._share()
+        if found is not None:
+            return found
+        words = self._without_walk(state)
+        if words is None:
             with self._lock:
-                found = self._found(state)
-        return self._keep(state, self._walked(state)) if found is None else found
+                self._walks += 1
+                shares = self._walks == self._walks_alone
+            if shares:
+                self._share()
+                with self._lock:
+                    found = self._found(state)
+                if found is not None:
+                    return found
+            words = self._walked(state)
+        return self._keep(state, words)
 
     @cached_property
     def _bodies(self) -> StringBodies:
@@ -108,14 +117,17 @@ class TokenMasks:
                 kept[by_state[state]] = words
             self._table = by_state, kept
 
+    def _without_walk(self, state: int) -> Words | None:
+        """The mask, where there is a quicker way than to walk the whole vocabulary."""
+        if not self._all_can_end:
+            return None
+        few = self._walk.few(state)
+        if few is not None:
+            return self._walk.tokens.mask_at(few)
+        inside = self._bodies.tokens(state)
+        return None if inside is None else packed(inside)
+
     def _walked(self, state: int) -> Words:
-        if self._all_can_end:
-            few = self._walk.few(state)
-            if few is not None:
-                return self._walk.tokens.mask_at(few)
-            inside = self._bodies.tokens(state)
-            if inside is not None:
-                return packed(inside)
         nodes, states = self._walk.nodes(state)
         return self._walk.tokens.mask(self._walk.tokens_at(nodes[self._can_end[states]])[0])
 
@@ -125,6 +137,7 @@ class TokenMasks:
             found = self._found(state)
             if found is not None:
                 return found
+            self.made += 1
             words, count = self._by_content.get(content, (words, 0))
             self._by_content[content] = words, count + 1
             self._nbytes += 0 if count else words.nbytes
