@@ -279,6 +279,10 @@ class Compiler:
                 self._warn(constraint, chosen)
             try:
                 compiled = self._backends[chosen.backend].compile(constraint)
+                check_writable(compiled, partial(registry.create, chosen.backend))
+                if budget:
+                    compiled = with_routes(compiled)
+                    compiled.matcher().min_tokens_to_finish()  # found here, and not while a model waits
             except (UnsupportedConstraint, CompileLimitExceeded) as error:
                 if backend != AUTO:
                     raise
@@ -286,10 +290,6 @@ class Compiler:
                 limit = error if isinstance(error, CompileLimitExceeded) else limit
                 refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
             else:
-                check_writable(compiled, partial(registry.create, chosen.backend))
-                if budget:
-                    compiled = with_routes(compiled)
-                    compiled.matcher().min_tokens_to_finish()  # found here, and not while a model waits
                 return Compilation(compiled, chosen)
 
     def _warn(self, constraint: Constraint, chosen: Route) -> None:

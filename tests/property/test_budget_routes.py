@@ -20,13 +20,14 @@ from hf_guided.automaton.frames import network
 from hf_guided.automaton.limits import Clock
 from hf_guided.automaton.pushdown import Pushdown
 from hf_guided.automaton.token_trie import token_trie
-from hf_guided.backends import registry
+from hf_guided.backends import automaton, registry
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.backends.routed import with_routes
 from hf_guided.backends.way_search import WaySearch
 from hf_guided.bitmask import allocate_bitmask, unpack
 from hf_guided.compiler import Compiler
 from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from hf_guided.errors import CompileLimitExceeded
 from hf_guided.schema.network import Positions
 from hf_guided.schema.normalize import Normalizer
 from tests.property.strategies import single_bytes, tiny
@@ -263,6 +264,19 @@ def test_a_compiler_that_is_asked_for_a_budget_gives_engines_that_keep_it(backen
     with_budget = Compiler(tiny()).compile(constraint, backend, budget=True)
     assert (with_budget.backend, with_budget.keeps_budget) == (answered_by, True)
     assert with_budget.matcher().min_tokens_to_finish() is not None
+
+
+def test_an_engine_that_cannot_count_in_time_gives_way_to_the_next(monkeypatch):
+    def give_up(*_):
+        raise CompileLimitExceeded("the tokens to the end were not counted in time")
+
+    monkeypatch.setattr(automaton, "token_budget", give_up)
+    compiler = Compiler(tiny())
+    made = compiler.compile(Regex("[a-c]{3}"), budget=True)
+    assert (made.backend, made.keeps_budget) == ("llguidance", True)
+    assert made.matcher().min_tokens_to_finish() <= 4
+    with pytest.raises(CompileLimitExceeded, match="not counted in time"):
+        compiler.compile(Regex("[a-c]{3}"), "automaton", budget=True)
 
 
 def test_where_no_way_is_found_nothing_is_promised_and_nothing_masked():
