@@ -213,8 +213,7 @@ class Compiler:
         except BaseException as error:  # whatever it is belongs to the callers; the thread goes on
             failure = error
         seconds = time.perf_counter() - began
-        if compilation is not None:
-            self._cache.put(key, compilation)  # before it leaves the flight: no gap in which it would start again
+        upgrade: Future[None] | None = None
         with self._lock:
             self._compile_s += seconds
             if failure is not None:
@@ -223,8 +222,12 @@ class Compiler:
                     self._remember(key, failure)
             # One that is under way already serves too: the first compile may have left the cache meanwhile.
             if compilation is not None and key not in self._upgrades and self._has_second_tier(job, compilation):
-                upgrade: Future[None] = Future()
-                self._upgrades[key] = upgrade
+                # Before the first one is in the cache: who finds that finds that there will be another.
+                upgrade = self._upgrades[key] = Future()
+        if compilation is not None:
+            self._cache.put(key, compilation)  # before it leaves the flight: no gap in which it would start again
+        with self._lock:
+            if compilation is not None and upgrade is not None:
                 self._second_pool.submit(partial(self._upgrade, job, compilation.route, upgrade))
             del self._in_flight[key]  # from here on nobody joins, so the list of waiters is complete
         for waiter in job.waiters:
@@ -245,7 +248,7 @@ class Compiler:
                 key, backend, _ = job.key
                 for budget in (False, True):
                     self._cache.put((key, backend, budget), Compilation(*found))
-        except Exception as error:
+        except BaseException as error:  # whatever it is, somebody may wait for the end of it
             done.set_exception(error)
             warnings.warn(
                 f"the native engine failed on {job.constraint}, {first.backend} goes on serving; please report this: "
@@ -276,6 +279,10 @@ class Compiler:
                 self._warn(constraint, chosen)
             try:
                 compiled = self._backends[chosen.backend].compile(constraint)
+                check_writable(compiled, partial(registry.create, chosen.backend))
+                if budget:
+                    compiled = with_routes(compiled)
+                    compiled.matcher().min_tokens_to_finish()  # found here, and not while a model waits
             except (UnsupportedConstraint, CompileLimitExceeded) as error:
                 if backend != AUTO:
                     raise
@@ -283,10 +290,6 @@ class Compiler:
                 limit = error if isinstance(error, CompileLimitExceeded) else limit
                 refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
             else:
-                check_writable(compiled, partial(registry.create, chosen.backend))
-                if budget:
-                    compiled = with_routes(compiled)
-                    compiled.matcher().min_tokens_to_finish()  # found here, and not while a model waits
                 return Compilation(compiled, chosen)
 
     def _warn(self, constraint: Constraint, chosen: Route) -> None:

@@ -37,6 +37,7 @@ _MAX_PLACES = 64  # of one text; those that need most are forgotten first
 _MAX_ITEMS = 1024  # parts of one walk over the vocabulary
 _EXACT = 256  # states of one part whose needs are counted one by one
 _MAX_BYTES = 8 * 2**20  # of the walks kept
+_KEPT_FOR = 2048  # bytes of a place and of the objects around it: most walks deep in a text find a few tokens alone
 
 
 class Place:
@@ -79,8 +80,8 @@ class After(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
-        return self.token_ids.nbytes + self.needed.nbytes
+        """Bytes of memory, with the places that it is kept for."""
+        return _KEPT_FOR + self.token_ids.nbytes + self.needed.nbytes
 
 
 class Pushdown:
@@ -98,6 +99,7 @@ class Pushdown:
         self._frames = frames
         self._walks = [TokenWalk(frame.dfa, tokens) for frame in frames]
         self._ways = Ways(frames, vocabulary, single_byte_tokens(self._walks[0]), clock)
+        self._tokens = [np.array(least.tokens) for least in self._ways.of]  # out of its frame, for each state
         self._accepting = [frame.dfa.accepting.tolist() for frame in frames]
         # For each frame the states in which a call may stand: who is called, and the state behind.
         self._calls: list[dict[int, list[tuple[int, int]]]] = []
@@ -222,7 +224,7 @@ class Pushdown:
     def _note(self, needed: NDArray[np.int32], frame: int, below: Place | None, nodes: Ints, states: Ints) -> None:
         """What is needed in these nodes, where it is less than was known."""
         distinct, which = np.unique(states, return_inverse=True)
-        tokens = np.array(self._ways.of[frame].tokens)[distinct] + (0 if below is None else below.needed)
+        tokens = self._tokens[frame][distinct] + (0 if below is None else below.needed)
         for i, state in enumerate(distinct[:_EXACT].tolist()):
             tokens[i] = self.place(frame, state, below).needed
         needed[nodes] = np.minimum(needed[nodes], np.minimum(tokens, NO_WAY)[which.reshape(-1)])

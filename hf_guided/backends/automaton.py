@@ -1,4 +1,4 @@
-"""The native engine: regular expressions, choices and JSON Schema without recursion as one automaton over bytes.
+"""The native engine: regular expressions, choices and JSON Schema of bounded depth as one automaton over bytes.
 
 Everything about the future of an output is known from its state, an integer. So masks are made once per state and
 looked up, rollback forgets integers, and no token is allowed from which the end cannot be reached with this

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -14,16 +15,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hf_guided.automaton import pushdown as pushdown_module
 from hf_guided.automaton.frames import network
 from hf_guided.automaton.limits import Clock
 from hf_guided.automaton.pushdown import Pushdown
 from hf_guided.automaton.token_trie import token_trie
-from hf_guided.backends import registry
+from hf_guided.backends import automaton, registry
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.backends.routed import with_routes
+from hf_guided.backends.way_search import WaySearch
 from hf_guided.bitmask import allocate_bitmask, unpack
 from hf_guided.compiler import Compiler
 from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from hf_guided.errors import CompileLimitExceeded
 from hf_guided.schema.network import Positions
 from hf_guided.schema.normalize import Normalizer
 from tests.property.strategies import single_bytes, tiny
@@ -262,12 +266,66 @@ def test_a_compiler_that_is_asked_for_a_budget_gives_engines_that_keep_it(backen
     assert with_budget.matcher().min_tokens_to_finish() is not None
 
 
+def test_an_engine_that_cannot_count_in_time_gives_way_to_the_next(monkeypatch):
+    def give_up(*_):
+        raise CompileLimitExceeded("the tokens to the end were not counted in time")
+
+    monkeypatch.setattr(automaton, "token_budget", give_up)
+    compiler = Compiler(tiny())
+    made = compiler.compile(Regex("[a-c]{3}"), budget=True)
+    assert (made.backend, made.keeps_budget) == ("llguidance", True)
+    assert made.matcher().min_tokens_to_finish() <= 4
+    with pytest.raises(CompileLimitExceeded, match="not counted in time"):
+        compiler.compile(Regex("[a-c]{3}"), "automaton", budget=True)
+
+
 def test_where_no_way_is_found_nothing_is_promised_and_nothing_masked():
     plain = registry.create("llguidance", tiny()).compile(Grammar("start: /[a-z]{900}/"))
     assert with_routes(plain) is plain
     matcher = plain.matcher()
     assert matcher.min_tokens_to_finish() is None
     assert allowed(matcher, 3) == allowed(matcher)
+
+
+def test_what_is_no_regular_expression_for_us_may_be_one_for_another_engine():
+    """A backend from outside may read patterns that ours do not; a way is searched there."""
+    made = registry.create("llguidance", single_bytes()).compile(Choice(["aa", "bb"]))
+    matcher = with_routes(replace(made, constraint=Regex(r"(a|b)\1"))).matcher()
+    assert matcher.min_tokens_to_finish() == 3
+
+
+def test_a_way_from_the_start_is_searched_once(monkeypatch):
+    searched = []
+    find = WaySearch.find
+
+    def noted(self, engine, steps):
+        searched.append(steps)
+        return find(self, engine, steps)
+
+    monkeypatch.setattr(WaySearch, "find", noted)
+    made = with_routes(registry.create("llguidance", tiny()).compile(Grammar('start: "[" (start | /[0-9]+/) "]"')))
+    matchers = [made.matcher() for _ in range(3)]
+    assert {one.min_tokens_to_finish() for one in matchers} == {matchers[0].min_tokens_to_finish()}
+    assert len(searched) == 1
+    assert matchers[0].accept_token(matchers[0].compiled.vocabulary.encode_bytes(b"[")[0])
+    assert matchers[1].num_accepted == 0 and made.matcher().min_tokens_to_finish() is not None
+
+
+def test_walks_kept_take_no_more_memory_than_is_told(monkeypatch):
+    """Each finds a handful of tokens, but hangs on a place of its own."""
+    most = 2**18
+    monkeypatch.setattr(pushdown_module, "_MAX_BYTES", most)
+    network = pushdown({"type": "array", "prefixItems": [{"const": 0}] * 900})
+    places = network.read(network.start, b"[")
+    tracemalloc.start()
+    try:
+        for _ in range(900):
+            network.after(places)
+            places = network.read(places, b"0,")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held <= most
 
 
 @pytest.mark.parametrize("known", [["ab"], ["ab", "c"]])

@@ -44,7 +44,7 @@ def test_states_far_from_the_end_share_one_mask():
     assert len({masks.of(state).tobytes() for state in states}) < 30
     assert masks.made < walk.dfa.states / 20  # not one for each
     # What was kept by state before it was known which states share is kept once now.
-    assert sum(count for _, count in masks._by_content.values()) == len(masks._table[1]) < 30
+    assert sum(count for _, count in masks._by_content.values()) == len(masks._table[1]) < 200
     assert masks._nbytes == sum(words.nbytes for words, _ in masks._by_content.values())
     for state in (1, 2, 500, 997, 998, 999, 1000, 1001):
         assert ids(masks.of(state)) == tried(walk, state, tiny())

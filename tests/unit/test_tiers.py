@@ -115,6 +115,53 @@ def test_a_bug_of_ours_is_told_and_harms_nobody() -> None:
         assert done.wait(PATIENCE)
 
 
+def test_who_finds_the_first_engine_finds_that_there_will_be_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = make(Fake("llguidance"), Fake("automaton"))
+    choice, served = hg.Choice(["a"]), list[str]()
+
+    def ask() -> None:
+        compiler.settle(choice)
+        served.append(compiler.compile(choice).backend)
+
+    asking = threading.Thread(target=ask)
+    put = compiler._cache.put
+
+    def put_and_ask(key: Any, compilation: Any) -> None:
+        put(key, compilation)
+        if compilation.compiled.backend == "llguidance":
+            asking.start()
+            asking.join(0.2)  # as far as it comes at this moment
+
+    monkeypatch.setattr(compiler._cache, "put", put_and_ask)
+    compiler.compile(choice)
+    asking.join(PATIENCE)
+    assert served == ["automaton"]
+
+
+class Panic(BaseException):
+    """What bindings of Rust libraries raise."""
+
+
+def test_a_panic_leaves_nobody_waiting() -> None:
+    gate = threading.Event()
+
+    def panic() -> None:
+        void(gate.wait(PATIENCE))
+        raise Panic
+
+    compiler = make(Fake("llguidance"), Fake("automaton", then=panic))
+    choice, told = hg.Choice(["a"]), list[type[BaseException]]()
+    compiler.compile(choice)
+    upgrade = next(iter(compiler._upgrades.values()))
+    upgrade.add_done_callback(lambda done: told.append(type(done.exception())))
+    with pytest.warns(RuntimeWarning, match="please report this: Panic"):
+        gate.set()
+        done = threading.Event()
+        compiler._second_pool.submit(done.set)
+        assert done.wait(PATIENCE), "the thread lives"
+    assert told == [Panic]
+
+
 def test_one_second_compile_at_a_time() -> None:
     gate = threading.Event()
     first, native = Fake("llguidance"), Fake("automaton", then=lambda: void(gate.wait(PATIENCE)))
