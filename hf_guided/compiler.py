@@ -26,6 +26,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -246,8 +247,10 @@ class Compiler:
             found = second_tier(job.constraint, first, self._backends)
             if found is not None:
                 key, backend, _ = job.key
-                for budget in (False, True):
-                    self._cache.put((key, backend, budget), Compilation(*found))
+                self._cache.put((key, backend, False), Compilation(*found))
+                with suppress(CompileLimitExceeded):  # then a budget is left to who asks for one
+                    found[0].matcher().min_tokens_to_finish()
+                    self._cache.put((key, backend, True), Compilation(*found))
         except BaseException as error:  # whatever it is, somebody may wait for the end of it
             done.set_exception(error)
             warnings.warn(

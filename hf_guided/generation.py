@@ -92,9 +92,9 @@ def generate(
     # A bad constraint raises here, before any prompt is run.
     compiled = [None if one is None else guide.compile(one, backend, budget=True) for one in constraints]
     settings.check_against(compiled)
-    for one, begun in zip(compiled, prefixes, strict=True):
-        if settings.get("max_new_tokens") is not None:
-            check_budget(row_after_prefix(one, prefix_bytes(begun), stops), settings.get("max_new_tokens"))
+    if settings.get("max_new_tokens") is not None:
+        for one, begun in dict.fromkeys(zip(compiled, map(prefix_bytes, prefixes), strict=True)):
+            check_budget(row_after_prefix(one, begun, stops), settings.get("max_new_tokens"))
     pad_token_id = settings.get("pad_token_id")
     pad_token_id = stops[0] if pad_token_id is None else pad_token_id
     generate_kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **_default_length(settings))

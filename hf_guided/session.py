@@ -171,8 +171,16 @@ class Session:
             ]
             if self._max_new_tokens is not None:
                 for row in self._prototypes:
-                    check_budget(row, self._max_new_tokens)
+                    self._promise(row, self._max_new_tokens)
             self.stats.wait_ns += time.perf_counter_ns() - start
+
+    def _promise(self, row: Row, max_new_tokens: int) -> None:
+        check_budget(row, max_new_tokens)
+        if row.matcher is not None and row.matcher.min_tokens_to_finish() is None:
+            self._warn_once(
+                f"{row.matcher.compiled.backend} found no way to the end of {row.matcher.compiled.constraint}, so its "
+                f"texts may be cut by max_new_tokens={max_new_tokens}; allow more tokens, or a constraint that ends"
+            )
 
     def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
         assert self._prototypes is not None

@@ -361,8 +361,8 @@ REMOVALS = [
     Removal(
         "tiers: later requests are served by the automaton",
         "compiler.py",
-        "                    self._cache.put((key, backend, budget), Compilation(*found))\n",
-        "                    pass\n",
+        "                self._cache.put((key, backend, False), Compilation(*found))\n",
+        "",
         "tests/unit/test_tiers.py::test_warm_up_leaves_the_engines_that_will_serve",
     ),
 ]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NO_WAY = 1 << 29  # two of them can be added
 _READABLE = b"0123456789abcdefghijklmnopqrstuvwxyz"  # before other bytes, where a way may take any
 _LOOK_AHEAD = 32  # bytes of the longest token tried
-MAX_TEXT = 4096  # bytes of a way that are written out
+MAX_TEXT = 1 << 16  # bytes of a way that are written out
 
 
 class Least:

@@ -118,7 +118,8 @@ def test_an_answer_that_is_cut_is_an_exit_code(tmp_path, capsys):
     file = tmp_path / "endless.gbnf"
     file.write_text("root ::= more\nmore ::= [a-z] more")  # no text ends it
     arguments = ["--grammar", str(file), "--prompt", EXAMPLE.prompt, "--max-new-tokens", "5"]
-    assert run("generate", "--model", "demo", *arguments) == 1
+    with pytest.warns(UserWarning, match="found no way to the end"):
+        assert run("generate", "--model", "demo", *arguments) == 1
     assert "cut after 5 tokens" in capsys.readouterr().err
 
 
