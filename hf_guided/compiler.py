@@ -26,6 +26,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -247,12 +248,13 @@ class Compiler:
                     self._cache.put((key, backend, budget), Compilation(*found))
         except Exception as error:
             done.set_exception(error)
-            warnings.warn(
-                f"the native engine failed on {job.constraint}, {first.backend} goes on serving; please report this: "
-                f"{type(error).__name__}: {error}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            with suppress(RuntimeWarning):  # raised where warnings are errors: it would end the thread, for all to come
+                warnings.warn(
+                    f"the native engine failed on {job.constraint}, {first.backend} goes on serving; please report "
+                    f"this: {type(error).__name__}: {error}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         else:
             done.set_result(None)
         finally:
