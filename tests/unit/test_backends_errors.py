@@ -435,6 +435,6 @@ def test_a_long_enum_is_not_looked_up_in_itself(name, monkeypatch):
         return check(validator, values, instance, parent)
 
     monkeypatch.setitem(checks, "enum", counting)
-    compiled = backend(name, single_bytes()).compile(JsonSchema(schema, whitespace="compact"))
-    assert [compiled.matcher().validate_tokens(text.encode()) for text in ('"7"', '"12"', "7")] == [3, 2, 0]
+    losses = backend(name, single_bytes()).losses(JsonSchema(schema, whitespace="compact"))
+    assert not any(loss.keyword == "enum" for loss in losses)
     assert not looked_up
