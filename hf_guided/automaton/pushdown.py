@@ -37,7 +37,6 @@ _MAX_PLACES = 64  # of one text; those that need most are forgotten first
 _MAX_ITEMS = 1024  # parts of one walk over the vocabulary
 _EXACT = 256  # states of one part whose needs are counted one by one
 _MAX_BYTES = 8 * 2**20  # of the walks kept
-_KEPT_FOR = 2048  # bytes of a place and of the objects around it: most walks deep in a text find a few tokens alone
 
 
 class Place:
@@ -80,8 +79,8 @@ class After(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, with the places that it is kept for."""
-        return _KEPT_FOR + self.token_ids.nbytes + self.needed.nbytes
+        """Bytes of memory."""
+        return self.token_ids.nbytes + self.needed.nbytes
 
 
 class Pushdown:

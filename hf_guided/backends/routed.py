@@ -23,7 +23,7 @@ from ..automaton.pushdown import Places, Pushdown
 from ..automaton.token_trie import token_trie
 from ..constraints import Choice, Constraint, JsonObject, JsonSchema, Regex
 from ..errors import CompileLimitExceeded, UnwritableConstraint
-from ..regex import Node, UnsupportedRegex, alt, parse_fullmatch, text
+from ..regex import Node, alt, parse_fullmatch, text
 from ..schema.lower import NotRegular
 from ..schema.network import Positions
 from ..schema.normalize import Normalizer
@@ -45,23 +45,21 @@ def with_routes(compiled: CompiledConstraint) -> CompiledConstraint:
         return compiled
     vocabulary = compiled.vocabulary
     search = WaySearch(vocabulary, token_trie(vocabulary))
+
+    def searched() -> SearchedEngine:
+        return SearchedEngine(search, compiled.new_engine())
+
     routes = _routes(compiled)
     if routes is not None:
         return replace(
             compiled,
-            new_engine=lambda: RoutedEngine(routes, SearchedEngine(search, compiled.new_engine())),
-            nbytes=compiled.nbytes + routes.nbytes + search.nbytes,
+            new_engine=lambda: RoutedEngine(routes, searched()),
+            nbytes=compiled.nbytes + routes.nbytes,
             keeps_budget=True,
         )
-    first = SearchedEngine(search, compiled.new_engine())
-    if first.min_tokens_to_finish() is None:
+    if searched().min_tokens_to_finish() is None:
         return compiled
-    return replace(
-        compiled,
-        new_engine=lambda: first.anew(compiled.new_engine()),
-        nbytes=compiled.nbytes + search.nbytes,
-        keeps_budget=True,
-    )
+    return replace(compiled, new_engine=searched, keeps_budget=True)
 
 
 def _routes(compiled: CompiledConstraint) -> Routes | None:
@@ -75,7 +73,7 @@ def _routes(compiled: CompiledConstraint) -> Routes | None:
         shortest = pushdown.shortest()
         if shortest is None or not leads_to_end(compiled.new_engine(), compiled.vocabulary.encode_bytes(shortest)):
             return None
-    except (NotRegular, UnsupportedRegex, CompileLimitExceeded, UnwritableConstraint):
+    except (NotRegular, CompileLimitExceeded, UnwritableConstraint):
         return None
     return Routes(pushdown, compiled.vocabulary, compiled.backend in _NARROWED)
 

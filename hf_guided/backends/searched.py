@@ -7,7 +7,6 @@ not bounded: nothing is promised then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,21 +37,12 @@ class SearchedEngine(Layer):
         search: shared by all engines of the constraint.
         engine: see ``Layer``.
         taken: see ``Layer``.
-        way: what another engine of the constraint knows of these tokens, or of their beginning.
     """
 
-    def __init__(self, search: WaySearch, engine: Engine, taken: Sequence[int] = (), way: _Way | None = None):
-        super().__init__(engine, taken)
-        self._search, self._way = search, way
-
-    def anew(self, engine: Engine) -> SearchedEngine:
-        """One at the start of the text, where this one stands too: it need not search again.
-
-        Args:
-            engine: at the start of the grammar.
-        """
-        assert not self.taken
-        return SearchedEngine(self._search, engine, way=self._way)
+    def __init__(self, search: WaySearch, engine: Engine, taken: list[int] | None = None):
+        super().__init__(engine, taken or ())
+        self._search = search
+        self._way: _Way | None = None
 
     def rollback(self, num_tokens: int) -> None:
         """See ``Engine.rollback``."""
@@ -62,7 +52,9 @@ class SearchedEngine(Layer):
 
     def fork(self) -> SearchedEngine:
         """See ``Engine.fork``."""
-        return SearchedEngine(self._search, self.engine.fork(), self.taken, self._way)
+        twin = SearchedEngine(self._search, self.engine.fork(), self.taken)
+        twin._way = self._way
+        return twin
 
     def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``."""

@@ -48,11 +48,6 @@ class WaySearch:
         counts = np.diff(tokens.token_start)
         self._cost[tokens.token_ids] = 1 + np.repeat(sums, counts)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held beside the trie."""
-        return self._cost.nbytes
-
     def allowed(self, engine: Engine) -> NDArray[np.int64]:
         """(tokens,) the text tokens that an engine allows, cheapest first."""
         bitmask = allocate_bitmask(1, self._size)
