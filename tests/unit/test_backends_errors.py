@@ -438,3 +438,10 @@ def test_a_long_enum_is_not_looked_up_in_itself(name, monkeypatch):
     losses = backend(name, single_bytes()).losses(JsonSchema(schema, whitespace="compact"))
     assert not any(loss.keyword == "enum" for loss in losses)
     assert not looked_up
+
+
+@pytest.mark.skipif("lm_format_enforcer" not in BACKENDS, reason="lm-format-enforcer is not installed")
+@pytest.mark.parametrize("pattern", ["(?=a)b", '(?:a"){2}', "(?=a).*(?!b)"])
+def test_a_pattern_without_plain_words_is_named_and_no_error_of_the_library(pattern):
+    losses = backend("lm_format_enforcer", single_bytes()).losses(JsonSchema({"type": "string", "pattern": pattern}))
+    assert ("", "pattern") in [(loss.pointer, loss.keyword) for loss in losses]
