@@ -253,12 +253,13 @@ class Compiler:
                     self._cache.put((key, backend, True), Compilation(*found))
         except BaseException as error:  # whatever it is, somebody may wait for the end of it
             done.set_exception(error)
-            warnings.warn(
-                f"the native engine failed on {job.constraint}, {first.backend} goes on serving; please report this: "
-                f"{type(error).__name__}: {error}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            with suppress(RuntimeWarning):  # raised where warnings are errors: it would end the thread, for all to come
+                warnings.warn(
+                    f"the native engine failed on {job.constraint}, {first.backend} goes on serving; please report "
+                    f"this: {type(error).__name__}: {error}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         else:
             done.set_result(None)
         finally:

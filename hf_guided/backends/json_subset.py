@@ -129,7 +129,9 @@ class JsonSubset:
         values = [here["const"]] if "const" in here else here["enum"]
         # References inside the other keywords lead from the root, so the root stays around them.
         kind = validator_for(self._root, default=Draft202012Validator)
-        checker = kind(self._root).evolve(schema=here)
+        # The values of an enum are in it: to look each of them up there takes the square of their number.
+        beside = here if "const" in here else {keyword: value for keyword, value in here.items() if keyword != "enum"}
+        checker = kind(self._root).evolve(schema=beside)
         fitting = [value for value in values if checker.is_valid(value)]
         if not fitting:
             return self.nothing(pointer, "const" if "const" in here else "enum")

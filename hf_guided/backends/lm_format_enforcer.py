@@ -24,6 +24,7 @@ from torch import Tensor
 from ..constraints import Choice, Constraint, JsonSchema, Regex
 from ..errors import BackendError, CompileLimitExceeded, Loss
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
+from ..schema.pointers import drop
 from ..schema.prepare import prepare
 from .adapter import Adapter, Build
 from .base import Engine
@@ -54,6 +55,7 @@ class LMFormatEnforcerBackend(Adapter):
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         prepared, losses = prepare(constraint, alphabet=UNESCAPED)
+        drop(prepared, losses)  # patterns that are not in plain words, which the library could not even parse
         subset = Subset(prepared, self._starts_with_space, self._alphabet)
         schema = subset.reduce()
         if constraint.whitespace == "compact":

@@ -53,7 +53,9 @@ def multiples_rule(clause: NumberClause) -> str | None:
         return None
     schema = {"type": "integer", "multipleOf": factor, "minimum": low, "maximum": high}
     multiple = f"%json {json.dumps({key: value for key, value in schema.items() if value is not None})}"
-    return f'{multiple} ".0"?' if clause.point_zero or not clause.integral else multiple
+    if not clause.integral:
+        return rf"{multiple} /\.0+/?"  # as many zeros as other numbers may have, and as the automaton takes
+    return f'{multiple} ".0"?' if clause.point_zero else multiple
 
 
 def language_of(clause: Clause) -> Node | None:

@@ -104,3 +104,18 @@ def sample() -> Iterator[Any]:
 def test_real_schemas() -> None:
     compared = [compare(schema, Random(i), "compact", 60) for i, schema in enumerate(islice(sample(), 0, None, 6))]
     assert compared.count(True) >= len(compared) / 2
+
+
+@pytest.mark.parametrize("whole", ["number", "integer"])
+@pytest.mark.parametrize("text", ["12", "12.0", "12.000", "-12.00", "0.00", "13", "12.01", "12."])
+def test_multiples_end_in_the_same_zeros(whole: str, text: str) -> None:
+    """What one engine wrote, the other reads back: as `json` judges for numbers, without a bound on the zeros."""
+    constraint = JsonSchema({"type": whole, "multipleOf": 3})
+    read = []
+    for backend in BACKENDS:
+        matcher = backend.compile(constraint).matcher()
+        read.append(all(map(matcher.accept_token, text.encode())) and matcher.is_completed())
+    assert read[0] == read[1]
+    if whole == "number":
+        is_json = text[-1] != "."
+        assert read[0] == (is_json and json.loads(text) % 3 == 0)

@@ -420,3 +420,28 @@ def test_a_limit_in_the_middle_of_a_row():
 def _takes_text(compiled, text: str) -> bool:
     matcher = compiled.matcher()
     return all(map(matcher.accept_token, tiny().encode_bytes(text.encode()))) and matcher.is_completed()
+
+
+@pytest.mark.parametrize("name", sorted(set(BACKENDS) & {"xgrammar", "lm_format_enforcer"}))
+def test_a_long_enum_is_not_looked_up_in_itself(name, monkeypatch):
+    """Which of so many values fit takes as many checks, not their square, which took minutes."""
+    schema = {"enum": [*range(40), *map(str, range(40))], "type": "string", "maxLength": 1}
+    checks = jsonschema.Draft202012Validator.VALIDATORS
+    check, looked_up = checks["enum"], []
+
+    def counting(validator, values, instance, parent):
+        if len(values) == len(schema["enum"]):  # and not that of a metaschema
+            looked_up.append(instance)
+        return check(validator, values, instance, parent)
+
+    monkeypatch.setitem(checks, "enum", counting)
+    losses = backend(name, single_bytes()).losses(JsonSchema(schema, whitespace="compact"))
+    assert not any(loss.keyword == "enum" for loss in losses)
+    assert not looked_up
+
+
+@pytest.mark.skipif("lm_format_enforcer" not in BACKENDS, reason="lm-format-enforcer is not installed")
+@pytest.mark.parametrize("pattern", ["(?=a)b", '(?:a"){2}', "(?=a).*(?!b)"])
+def test_a_pattern_without_plain_words_is_named_and_no_error_of_the_library(pattern):
+    losses = backend("lm_format_enforcer", single_bytes()).losses(JsonSchema({"type": "string", "pattern": pattern}))
+    assert ("", "pattern") in [(loss.pointer, loss.keyword) for loss in losses]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -160,6 +161,19 @@ def test_a_panic_leaves_nobody_waiting() -> None:
         compiler._second_pool.submit(done.set)
         assert done.wait(PATIENCE), "the thread lives"
     assert told == [Panic]
+
+
+def test_a_bug_of_ours_ends_no_thread_where_warnings_are_errors() -> None:
+    native = Fake("automaton", then=fail(ZeroDivisionError("bug")))
+    compiler = make(Fake("llguidance"), native)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for text in "ab":
+            compiler.compile(hg.Choice([text]))
+            done = threading.Event()
+            compiler._second_pool.submit(done.set)
+            assert done.wait(PATIENCE), "nobody would end a warm_up any more"
+    assert native.count == 2
 
 
 def test_one_second_compile_at_a_time() -> None:
