@@ -97,17 +97,19 @@ class Guide:
         """
         return self.submit(constraint, backend, budget=budget).result()
 
-    def warm_up(self, constraints: Sequence[Any], backend: str = "auto") -> None:
+    def warm_up(self, constraints: Any, backend: str = "auto") -> None:
         """Compile ahead, and wait until the engines stand that will serve: the first request then finds them.
 
         Args:
-            constraints: constraints, or plain forms of them.
+            constraints: a constraint, or a list of them, in any form that ``logits_processor`` takes: a list of
+                strings is one Choice.
             backend: "auto", or the name of a backend.
 
         Raises:
             ConstraintError, BackendError: as ``compile``, for the first one that cannot be had.
         """
-        asked = [_required(one) for one in constraints]
+        given = coerce_batch(constraints)
+        asked = [one for one in (given if isinstance(given, list) else [given]) if one is not None]
         for one in asked:
             self._compiler.submit(one, backend)
         for one in asked:

@@ -100,6 +100,8 @@ class Session:
                 f"at least one, got {list(self._stop_token_ids)}; pass what generate() is given as eos_token_id"
             )
         self._stop_words = vocabulary.bitmask_of(self._stop_token_ids)  # (words,) int32
+        if max_new_tokens is not None and (type(max_new_tokens) is not int or max_new_tokens < 1):
+            raise ValueError(f"max_new_tokens: expected an int of 1 or more, or None, got {max_new_tokens!r}")
         self._max_new_tokens = max_new_tokens
         self._raise_on_violation = on_violation == "raise"
         self._tracker = RowTracker(self._new_rows, self._violated)

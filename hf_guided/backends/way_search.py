@@ -8,6 +8,7 @@ be missed, and one found need not be the shortest; but its every token was accep
 from __future__ import annotations
 
 import heapq
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +28,8 @@ _STEP = 0.02  # what going on costs in any case
 _NEXT_BEST = 0.5  # what it costs to take the second where the first would do, and the third ...
 _BRANCHES = 12
 _ALIKE = 4  # of one cost
+_SECONDS = 0.5  # of one search
+_FORCED = 4096  # bytes that are taken at once where there is no choice; also the longest text that is shortened
 
 
 class WaySearch:
@@ -73,8 +76,8 @@ class WaySearch:
         if engine.is_completed():
             return []
         queue: list[tuple[float, int, Engine, list[int]]] = [(0.0, 0, engine, [])]
-        made = 0
-        while queue and steps:
+        made, end = 0, time.monotonic() + _SECONDS
+        while queue and steps and time.monotonic() < end:
             steps -= 1
             cost, _, here, way = heapq.heappop(queue)
             try:
@@ -104,7 +107,7 @@ class WaySearch:
         """The engine behind what it leaves no choice about."""
         ahead, taken = engine.fork(), []
         try:
-            tokens = self._vocabulary.encode_bytes(ahead.jump_forward_bytes())
+            tokens = self._vocabulary.encode_bytes(ahead.jump_forward_bytes()[:_FORCED])
         except UnwritableConstraint:
             return ahead, []
         for token_id in tokens:
@@ -115,7 +118,8 @@ class WaySearch:
 
     def _shortened(self, engine: Engine, way: list[int]) -> list[int]:
         """The same text in longer tokens, if the engine takes them."""
-        shorter = self._vocabulary.encode_bytes(self._vocabulary.decode_bytes(way))
+        text = self._vocabulary.decode_bytes(way)
+        shorter = self._vocabulary.encode_bytes(text) if len(text) <= _FORCED else way
         return shorter if len(shorter) < len(way) and leads_to_end(engine, shorter) else way
 
 

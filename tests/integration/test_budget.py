@@ -129,6 +129,12 @@ def test_too_few_tokens_are_an_error_that_says_how_many_are_enough() -> None:
         model.generate(**tokenizer("x", return_tensors="pt"), max_new_tokens=3, logits_processor=[processor])
 
 
+@pytest.mark.parametrize("budget", ["20", 2.5, True, 0])
+def test_a_budget_that_is_no_number(budget: Any) -> None:
+    with pytest.raises(ValueError, match="max_new_tokens: expected an int of 1 or more, or None, got"):
+        stage()[2].logits_processor(["yes"], max_new_tokens=budget)
+
+
 def test_a_maximal_length_is_a_budget_too() -> None:
     model, tokenizer, guide = stage()
     prompt = "a b c"

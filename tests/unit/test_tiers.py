@@ -196,5 +196,7 @@ def test_warm_up_leaves_the_engines_that_will_serve() -> None:
     assert guide.compile(regular).backend == "automaton"
     assert guide.compile(["yes", "no"]).backend == "automaton"
     assert guide.compile(recursive).backend == "llguidance"
+    guide.warm_up(["left", "right"])  # a list of strings is one choice, as everywhere
+    assert guide.compile(hg.Choice(["left", "right"])).backend == "automaton"
     with pytest.raises(hg.InvalidConstraint):
         guide.warm_up([regular, hg.Regex("(")])
