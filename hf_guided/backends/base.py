@@ -159,9 +159,10 @@ class _Tokens:
     def __init__(self, vocabulary: Vocabulary, stop_token_ids: tuple[int, ...]):
         self.vocabulary = vocabulary
         self.stop_token_ids = stop_token_ids
-        self.stop_words = vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
-        self.text_words = vocabulary.text_words & ~self.stop_words
-        self.stops_are_text = bool((vocabulary.text_words & self.stop_words).any())
+        stops = vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
+        self.stop_words = [(place, stops[place]) for place in stops.nonzero()[0].tolist()]  # those that are not 0
+        self.text_words = vocabulary.text_words & ~stops
+        self.stops_are_text = bool((vocabulary.text_words & stops).any())
 
 
 class Matcher:
@@ -288,7 +289,8 @@ class Matcher:
             words[:covered] &= tokens.text_words
             words[covered:] = 0
         if self.is_completed():
-            words[:covered] |= tokens.stop_words
+            for place, word in tokens.stop_words:
+                words[place] |= word
         return True
 
     def min_tokens_to_finish(self) -> int | None:
