@@ -178,7 +178,7 @@ class Session:
 
     def _promise(self, row: Row, max_new_tokens: int) -> None:
         check_budget(row, max_new_tokens)
-        if row.matcher is not None and row.matcher.min_tokens_to_finish() is None:
+        if row.state is RowState.OPEN and row.matcher is not None and row.matcher.min_tokens_to_finish() is None:
             self._warn_once(
                 f"{row.matcher.compiled.backend} found no way to the end of {row.matcher.compiled.constraint}, so its "
                 f"texts may be cut by max_new_tokens={max_new_tokens}; allow more tokens, or a constraint that ends"
