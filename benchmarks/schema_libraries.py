@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 import hf_guided as hg
 from hf_guided.bitmask import allocate_bitmask
 from hf_guided.compiler import Compiler
+from hf_guided.options import CompilerOptions
 from hf_guided.vocabulary import Vocabulary
 
 Reason = tuple[str, str, str]  # pointer, keyword, words; the first two may be ""
@@ -76,7 +77,8 @@ class HFGuided(SchemaLibrary):
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
-        self._compiler = Compiler(vocabulary)
+        # Or the engine for later requests of one schema would be built while the next one is timed.
+        self._compiler = Compiler(vocabulary, CompilerOptions(tiering=False))
 
     def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
         constraint = hg.JsonSchema(schema, whitespace="flexible", extra="allow", registry=registry)
