@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from .backends import registry
 from .backends.base import Backend, CompiledConstraint
-from .backends.routed import with_routes
 from .compile_cache import CompileCache
 from .constraints import Constraint
 from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
@@ -285,6 +284,8 @@ class Compiler:
                 compiled = self._backends[chosen.backend].compile(constraint)
                 check_writable(compiled, partial(registry.create, chosen.backend))
                 if budget:
+                    from .backends.routed import with_routes  # all of schema/ and automaton/: only where it is needed
+
                     compiled = with_routes(compiled)
                     compiled.matcher().min_tokens_to_finish()  # found here, and not while a model waits
             except (UnsupportedConstraint, CompileLimitExceeded) as error:
