@@ -84,7 +84,10 @@ def _pattern(node: Node) -> str:
         return "|".join(map(_pattern, node.branches))
     if isinstance(node, Repeat):
         body = _pattern(node.body)
-        return f"{body if isinstance(node.body, Chars) else f'(?:{body})'}{_times(node.low, node.high)}"
+        if isinstance(node.body, Chars):
+            return f"{body}{_times(node.low, node.high)}"
+        # xgrammar reads (x[0-9]+)? in a schema's pattern as if the x alone could be left out.
+        return f"(?:{body}){'{0,1}' if (node.low, node.high) == (0, 1) else _times(node.low, node.high)}"
     assert isinstance(node, Empty)
     return ""
 
