@@ -20,7 +20,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine_constraints import Asked
-from benchmarks.schema_libraries import LLGuidanceWalk, MatcherWalk, Refused, Walk, llguidance_tokenizer
+from benchmarks.schema_libraries import (
+    LLGuidanceWalk,
+    MatcherWalk,
+    Refused,
+    Walk,
+    llguidance_tokenizer,
+    xgrammar_compilers,
+)
 from hf_guided.backends.automaton import AutomatonBackend, AutomatonEngine
 from hf_guided.bitmask import allocate_bitmask
 from hf_guided.constraints import Choice, Constraint, JsonSchema, Regex
@@ -149,14 +156,7 @@ class XGrammar(Engine):
 
         super().__init__(vocabulary)
         self._lib = xgrammar
-        info = xgrammar.TokenizerInfo(
-            [vocabulary.decode_bytes([i]) for i in range(vocabulary.padded_size)],  # without bytes: never allowed
-            xgrammar.VocabType.RAW,
-            vocab_size=vocabulary.padded_size,
-            stop_token_ids=[vocabulary.stop_token_ids[0]],
-        )
-        # As in bench_schemas.py: its cache is on by default, and fails at some that it can compile without.
-        self._compilers = [xgrammar.GrammarCompiler(info, cache_enabled=enabled) for enabled in (True, False)]
+        self._compilers = xgrammar_compilers(vocabulary)
 
     def compile(self, asked: Asked) -> None:
         for compiler in self._compilers:

@@ -192,6 +192,19 @@ class LLGuidanceLenient(LLGuidance):
     overrides = {"lenient": True}
 
 
+def xgrammar_compilers(vocabulary: Vocabulary) -> list[Any]:
+    """xgrammar's compiler for a vocabulary as it comes, and without its cache, which fails at some grammars."""
+    import xgrammar
+
+    info = xgrammar.TokenizerInfo(
+        [vocabulary.decode_bytes([i]) for i in range(vocabulary.padded_size)],  # without bytes: never allowed
+        xgrammar.VocabType.RAW,
+        vocab_size=vocabulary.padded_size,
+        stop_token_ids=[vocabulary.stop_token_ids[0]],
+    )
+    return [xgrammar.GrammarCompiler(info, cache_enabled=enabled) for enabled in (True, False)]
+
+
 class XGrammar(SchemaLibrary):
     name = package = "xgrammar"
 
@@ -200,14 +213,8 @@ class XGrammar(SchemaLibrary):
 
         super().__init__(vocabulary)
         self._lib = xgrammar
-        info = xgrammar.TokenizerInfo(
-            [vocabulary.decode_bytes([i]) for i in range(vocabulary.padded_size)],  # without bytes: never allowed
-            xgrammar.VocabType.RAW,
-            vocab_size=vocabulary.padded_size,
-            stop_token_ids=[vocabulary.stop_token_ids[0]],
-        )
         # Its cache also shares parts between grammars: that is its way, and no schema comes twice.
-        self._compilers = [xgrammar.GrammarCompiler(info, cache_enabled=enabled) for enabled in (True, False)]
+        self._compilers = xgrammar_compilers(vocabulary)
 
     def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
         del registry  # it takes none

@@ -86,8 +86,8 @@ def _portable(error: BaseException) -> BaseException:
     """The error, if another process can read its pickle."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(repr(error))
+    except Exception as unreadable:
+        return RuntimeError(f"{error!r} (told in words, because its pickle fails: {unreadable!r})")
     return error if isinstance(error, Exception) else RuntimeError(repr(error))
 
 
