@@ -3,8 +3,8 @@ r"""xgrammar: fast masks for grammars, structural tags, regular expressions, and
 What it gets wrong and what is done here about it:
 
 - most JSON Schema keywords are ignored in silence: only those of ``_Subset`` reach it;
-- it writes patterns into JSON strings as they are, and bounded strings may hold raw control characters: patterns and
-  lengths are narrowed to characters that need no escape;
+- it misreads some patterns, writes them into JSON strings as they are, and bounded strings may hold raw control
+  characters: patterns and lengths are narrowed to characters that need no escape, and go in as rules of a grammar;
 - ``[^a]`` takes surrogates, and ``[...]{2,5}`` overlong bytes: every text goes through the UTF-8 guard.
 """
 
@@ -21,16 +21,16 @@ from torch import Tensor
 from ..bitmask import words
 from ..constraints import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
-from ..keywords import COUNTS
 from ..options import usable_cores
-from ..regex import CharSet, UnsupportedRegex, chars, literal, parse_fullmatch, to_pattern
+from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.prepare import prepare
-from ..schema.walk import leaves
 from . import utf8
 from .adapter import Adapter, Build
 from .base import Engine
-from .json_subset import JsonSubset, Schema
+from .json_subset import Schema
 from .structural_tag import reduce_schemas
+from .xgrammar_json import UNESCAPED, XGrammarSubset
+from .xgrammar_patterns import Patterns
 
 if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 MAX_WHITESPACE = 42
 # It compiles into this directly; nesting takes it minutes and tens of gigabytes, and it has no limit of its own.
 MAX_NESTING = 100
-_INT64 = 2**63 - 1
-_MAX_COUNT = 10**15
-_UNESCAPED = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))
 
 
 class XGrammarBackend(Adapter):
@@ -67,7 +64,8 @@ class XGrammarBackend(Adapter):
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=min(2, usable_cores()), cache_enabled=False)
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
-        schema, losses = self._reduced(constraint)
+        patterns = Patterns()
+        schema, losses = self._reduced(constraint, patterns)
         text = json.dumps(schema)
         if text.count("{") > MAX_NESTING and _depth(schema) > MAX_NESTING:
             raise CompileLimitExceeded(f"the JSON Schema nests deeper than {MAX_NESTING}, xgrammar would take minutes")
@@ -75,12 +73,20 @@ class XGrammarBackend(Adapter):
             options: dict[str, Any] = {"any_whitespace": False}
         else:
             options = {"any_whitespace": True, "max_whitespace_cnt": MAX_WHITESPACE}
-        return self._built(self._compiler.compile_json_schema, text, strict_mode=False, **options), losses
+        printed = self._lib.Grammar.from_json_schema
+        return self._built(self._with_rules(printed, patterns), text, strict_mode=False, **options), losses
 
-    def _reduced(self, constraint: JsonSchema) -> tuple[Schema, Sequence[Loss]]:
-        prepared, losses = prepare(constraint, alphabet=_UNESCAPED)
-        subset = _Subset(prepared)
+    def _reduced(self, constraint: JsonSchema, patterns: Patterns) -> tuple[Schema, Sequence[Loss]]:
+        prepared, losses = prepare(constraint, alphabet=UNESCAPED)
+        subset = XGrammarSubset(prepared, patterns)
         return subset.reduce(), [*losses, *subset.losses]
+
+    def _with_rules(self, read: Callable[..., Any], patterns: Patterns) -> Callable[..., Any]:
+        def compile(text: str, **options: Any) -> Any:
+            grammar = read(text, **options)
+            return self._compiler.compile_grammar(patterns.into(str(grammar)) if patterns else grammar)
+
+        return compile
 
     def _text(self, constraint: Constraint) -> Build:
         compiler = self._compiler
@@ -93,11 +99,11 @@ class XGrammarBackend(Adapter):
             pattern = "|".join(f"(?:{literal(text)})" for text in constraint.options if text)
             return self._built(compiler.compile_regex, f"(?:{pattern}){'?' if '' in constraint.options else ''}")
         if isinstance(constraint, StructuralTag):
-            tag = constraint.tag
-            lost = reduce_schemas(tag, lambda schema: self._reduced(JsonSchema(schema)))
+            tag, patterns = constraint.tag, Patterns()
+            lost = reduce_schemas(tag, lambda schema: self._reduced(JsonSchema(schema), patterns))
             if lost:
                 raise UnsupportedConstraint("xgrammar does not enforce all of the schemas in this tag", lost)
-            return self._built(compiler.compile_structural_tag, json.dumps(tag))
+            return self._built(self._with_rules(self._lib.Grammar.from_structural_tag, patterns), json.dumps(tag))
         if isinstance(constraint, Grammar) and constraint.syntax == "gbnf":
             return self._built(compiler.compile_grammar, constraint.text)
         if isinstance(constraint, Grammar):
@@ -164,84 +170,6 @@ class _Engine:
         except UnicodeDecodeError as error:
             # Forced bytes may begin or end inside a character; the binding wants a str, and its error holds them.
             return bytes(error.object)
-
-
-class _Subset(JsonSubset):
-    engine = "xgrammar"
-    enforced = {
-        "string": frozenset({"minLength", "maxLength", "pattern"}),
-        "integer": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
-        "number": frozenset(),
-        "boolean": frozenset(),
-        "null": frozenset(),
-        "array": frozenset({"items", "minItems", "maxItems"}),
-        "object": frozenset({"properties", "required", "additionalProperties"}),
-    }
-
-    def writes(self, value: Any) -> bool:
-        """See ``JsonSubset.writes``."""
-        return all(not isinstance(leaf, int) or abs(leaf) <= _INT64 for leaf in leaves(value))
-
-    def of_type(self, kind: str, schema: Schema, pointer: str) -> Schema:
-        for keyword in sorted(COUNTS & schema.keys()):
-            if schema[keyword] > _MAX_COUNT:
-                self.lose(pointer, keyword, f"counts to {_MAX_COUNT} only")
-                del schema[keyword]
-        if kind == "string":
-            return self._string(schema, pointer)
-        if kind == "array":
-            reduced = {"type": "array", **schema}
-            if "items" in schema:
-                reduced["items"] = self.inner(schema["items"], pointer, "items")
-            return reduced
-        if kind == "object":
-            return self._object(schema, pointer)
-        if kind == "integer":
-            for keyword, bound in list(schema.items()):
-                if abs(bound) > _INT64:
-                    self.lose(pointer, keyword, "takes bounds of 64 bits only")
-                    del schema[keyword]
-                elif int(bound) != bound:
-                    self.lose(pointer, keyword, "takes whole numbers only as bounds of integers")
-                    del schema[keyword]
-                else:
-                    schema[keyword] = int(bound)
-        return {"type": kind, **schema}
-
-    def _string(self, schema: Schema, pointer: str) -> Schema:
-        low, high = schema.get("minLength", 0), schema.get("maxLength")
-        if "pattern" in schema:
-            for keyword in {"minLength", "maxLength"} & schema.keys():
-                self.lose(pointer, keyword, "ignores it beside pattern")
-            return {"type": "string", "pattern": schema["pattern"]}
-        if low or high is not None:
-            if high is not None and low > high:
-                return self.nothing(pointer, "minLength")
-            bounds = f"{{{int(low)},{'' if high is None else int(high)}}}"
-            return {"type": "string", "pattern": f"^{_UNESCAPED_PLAIN}{bounds}$"}
-        return {"type": "string"}
-
-    def _object(self, schema: Schema, pointer: str) -> Schema:
-        properties = schema.get("properties", {})
-        extra = schema.get("additionalProperties", True)
-        reduced: Schema = {"type": "object"}
-        if properties and extra is not False:
-            self.lose(pointer, "additionalProperties", "may repeat a declared name as an additional one")
-        if properties or extra is False:
-            reduced["properties"] = {
-                name: self.inner(value, pointer, "properties", name) for name, value in properties.items()
-            }
-        if undeclared := [name for name in schema.get("required", ()) if name not in properties]:
-            self.lose(pointer, "required", f"does not enforce names that are not declared: {', '.join(undeclared)}")
-        reduced["required"] = [name for name in schema.get("required", ()) if name in properties]
-        if extra is False or extra is True:
-            reduced["additionalProperties"] = extra
-        else:
-            reduced["additionalProperties"] = self.inner(extra, pointer, "additionalProperties")
-        return reduced
-
-
-_UNESCAPED_PLAIN = to_pattern(chars(_UNESCAPED))
 
 
 def _depth(value: Any) -> int:

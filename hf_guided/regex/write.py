@@ -50,7 +50,7 @@ def _lark(node: Node) -> str:
     if isinstance(node, Alt):
         return f"({' | '.join(map(_lark, _gathered(node)))})"
     if isinstance(node, Repeat):
-        return f"({_lark(node.body)}){_times(node.low, node.high)}"
+        return f"({_lark(node.body)}){times(node.low, node.high)}"
     if isinstance(node, And):
         # One part at least must be no complement: that of bytes would take what is no UTF-8.
         whole = [ANYTHING] if all(isinstance(part, Not) for part in node.parts) else []
@@ -85,9 +85,8 @@ def _pattern(node: Node) -> str:
     if isinstance(node, Repeat):
         body = _pattern(node.body)
         if isinstance(node.body, Chars):
-            return f"{body}{_times(node.low, node.high)}"
-        # xgrammar reads (x[0-9]+)? in a schema's pattern as if the x alone could be left out.
-        return f"(?:{body}){'{0,1}' if (node.low, node.high) == (0, 1) else _times(node.low, node.high)}"
+            return f"{body}{times(node.low, node.high)}"
+        return f"(?:{body}){times(node.low, node.high)}"
     assert isinstance(node, Empty)
     return ""
 
@@ -104,7 +103,8 @@ def _character(code: int) -> str:
     return character if code < 128 and character.isalnum() else f"\\u{{{code:x}}}"
 
 
-def _times(low: int, high: int | None) -> str:
+def times(low: int, high: int | None) -> str:
+    """How often, as patterns and grammars write it; None is no bound."""
     if high is None:
         return {0: "*", 1: "+"}.get(low, f"{{{low},}}")
     if (low, high) == (0, 1):

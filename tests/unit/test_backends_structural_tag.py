@@ -52,6 +52,17 @@ def test_schema_of_an_argument_is_enforced(compiler: Compiler, value: str, allow
     assert (matcher.validate_tokens(list(text)) == len(text)) is allowed
 
 
+@pytest.mark.parametrize(
+    ("value", "allowed"), [('"5"', True), ('"5x"', True), ('"5xx"', False), ('"2024-02-29"', False)]
+)
+def test_alternatives_that_begin_alike_are_told_apart(compiler: Compiler, value: str, allowed: bool) -> None:
+    other = {"type": "string", "format": "date"}
+    argument = {"anyOf": [{"type": "array", "items": other}, {"type": "string", "pattern": "^(?:[0-5]|[0-5]x?)$"}]}
+    matcher = compiler.compile(tool_calls(argument)).matcher()
+    text = f'<tool_call>\n{{"name": "f", "arguments": {{"a": {value}}}}}\n</tool_call>'.encode()
+    assert (matcher.validate_tokens(list(text)) == len(text)) is allowed
+
+
 @pytest.mark.parametrize(("asked", "most"), [({}, TOOL_WHITESPACE), ({"max_whitespace_cnt": 3}, 3)])
 def test_white_space_in_a_tag_is_bounded(compiler: Compiler, asked: dict[str, int], most: int) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"]}
