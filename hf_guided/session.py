@@ -7,26 +7,23 @@ is left. Compiling is waited for at the first call, so that it overlaps the pref
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from .apply import apply_bitmask
 from .backends.base import CompiledConstraint
-from .bitmask import allocate_bitmask, unpack
-from .errors import BatchSizeError, BudgetTooSmall, EmptyIntersection, InvalidConstraint, StopTokenError, TokenRejected
+from .bitmask import allocate_bitmask
+from .errors import BatchSizeError, BudgetTooSmall, InvalidConstraint, StopTokenError, TokenRejected
+from .masks import MaskFiller, Masks
 from .row import Row, RowState
 from .tracker import RowTracker
 from .vocabulary import Vocabulary
 
 OnViolation = Literal["close", "raise"]
-_SHOWN_TOKENS = 8  # how many allowed tokens an error lists
 
 
 @dataclass(frozen=True)
@@ -99,16 +96,14 @@ class Session:
                 f"expected stop_token_ids inside the model's logits, which have {vocabulary.padded_size} columns, and "
                 f"at least one, got {list(self._stop_token_ids)}; pass what generate() is given as eos_token_id"
             )
-        self._stop_words = vocabulary.bitmask_of(self._stop_token_ids)  # (words,) int32
         if max_new_tokens is not None and (type(max_new_tokens) is not int or max_new_tokens < 1):
             raise ValueError(f"max_new_tokens: expected an int of 1 or more, or None, got {max_new_tokens!r}")
         self._max_new_tokens = max_new_tokens
         self._raise_on_violation = on_violation == "raise"
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._prototypes: list[Row] | None = None
-        self._bitmask = allocate_bitmask(0, vocabulary.padded_size)
+        self._filler = MaskFiller(vocabulary, self._stop_token_ids)
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
-        self._warned: set[str] = set()
 
     def reset(self) -> None:
         """Begin anew: the next call is a new prompt whatever its tokens are."""
@@ -131,30 +126,59 @@ class Session:
             EmptyIntersection: what the constraint allows, other processors have forbidden.
         """
         if scores.shape[-1] != self.vocabulary.padded_size:
-            self._warn_foreign_width(scores.shape[-1])
+            self._filler.warn_once(
+                f"scores with {scores.shape[-1]} columns pass through unmasked: the Guide was built for "
+                f"{self.vocabulary.padded_size}. Right for an assistant model with another tokenizer; "
+                "otherwise build the Guide with this model"
+            )
             return scores
         if input_ids.ndim != 2 or scores.ndim != 2 or len(input_ids) != len(scores):
             raise BatchSizeError(
                 "expected input_ids (rows, length) and scores (rows, vocab) with as many rows, "
                 f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
             )
-        self.stats.calls += 1
         self._prepare()
         start = time.perf_counter_ns()
         self._ids = input_ids.cpu().numpy()
         rows = self._tracker.update(self._ids)
-        tracked = time.perf_counter_ns()
-        left = None
-        if self._max_new_tokens is not None:
-            left = self._max_new_tokens - (input_ids.shape[1] - self._tracker.prompt_length)
-        governed = self._fill(rows, left)
-        filled = time.perf_counter_ns()
-        masked, alive = apply_bitmask(scores, self._bitmask[: len(rows)], governed)
-        self._look_after(masked, rows, [i for i, ok in zip(governed, alive, strict=True) if not ok])
-        self.stats.masked_rows += len(governed)
-        self.stats.track_ns += tracked - start
-        self.stats.fill_ns += filled - tracked
-        self.stats.apply_ns += time.perf_counter_ns() - filled
+        self.stats.track_ns += time.perf_counter_ns() - start
+        left = self.tokens_left(input_ids.shape[1] - self._tracker.prompt_length)
+        return self.apply(scores, self.fill(rows, [left] * len(rows)))
+
+    # -- for loops that keep their rows themselves ---------------------------------------------------------------
+
+    def begin(self, num_rows: int) -> list[Row]:
+        """Rows at the start of their constraints, behind the prefixes.
+
+        Raises:
+            BatchSizeError, BudgetTooSmall: as ``mask``.
+        """
+        self._prepare()
+        return self._new_rows(num_rows)[0]
+
+    def tokens_left(self, generated: int) -> int | None:
+        """What is left of a row's budget behind so many tokens of output; None if there is none."""
+        return None if self._max_new_tokens is None else self._max_new_tokens - generated
+
+    def fill(
+        self,
+        rows: Sequence[Row],
+        tokens_left: Sequence[int | None],
+        drafts: Sequence[Sequence[int]] | None = None,
+    ) -> Masks:
+        """What may come next; see ``MaskFiller.fill``."""
+        start = time.perf_counter_ns()
+        masks = self._filler.fill(rows, tokens_left, drafts)
+        self.stats.fill_ns += time.perf_counter_ns() - start
+        return masks
+
+    def apply(self, scores: Tensor, masks: Masks) -> Tensor:
+        """Masked scores, one line for each of ``masks``; see ``MaskFiller.apply``."""
+        start = time.perf_counter_ns()
+        masked = self._filler.apply(scores, masks)
+        self.stats.calls += 1
+        self.stats.masked_rows += len(masks.governed)
+        self.stats.apply_ns += time.perf_counter_ns() - start
         return masked
 
     # -- rows ----------------------------------------------------------------------------------------------------
@@ -179,7 +203,7 @@ class Session:
     def _promise(self, row: Row, max_new_tokens: int) -> None:
         check_budget(row, max_new_tokens)
         if row.state is RowState.OPEN and row.matcher is not None and row.matcher.min_tokens_to_finish() is None:
-            self._warn_once(
+            self._filler.warn_once(
                 f"{row.matcher.compiled.backend} found no way to the end of {row.matcher.compiled.constraint}, so its "
                 f"texts may be cut by max_new_tokens={max_new_tokens}; allow more tokens, or a constraint that ends"
             )
@@ -205,87 +229,12 @@ class Session:
         row.matcher.fill_next_token_bitmask(bitmask)
         raise TokenRejected(
             f"row {index} left its constraint at output position {position}: after {so_far.decode(errors='replace')!r} "
-            f"came {self.vocabulary.token_text(token_id)} ({token_id}), allowed were {self._shown(bitmask)}; find what "
-            'forces this token, or use on_violation="close" to end such rows',
+            f"came {self.vocabulary.token_text(token_id)} ({token_id}), allowed were {self._filler.shown(bitmask)}; "
+            'find what forces this token, or use on_violation="close" to end such rows',
             row=index,
             position=position,
             token_id=token_id,
         )
-
-    # -- masks ---------------------------------------------------------------------------------------------------
-
-    def _fill(self, rows: list[Row], tokens_left: int | None) -> list[int]:
-        """Fill a bitmask row for every row that is not free; returns which."""
-        if len(self._bitmask) < len(rows):
-            self._bitmask = allocate_bitmask(len(rows), self.vocabulary.padded_size)
-        governed = []
-        for i, row in enumerate(rows):
-            if row.matcher is None:
-                continue
-            governed.append(i)
-            was_open = row.state is RowState.OPEN
-            if row.fill(self._bitmask, i, tokens_left):
-                continue
-            if was_open or row.limit:
-                why = str(row.limit or "no token of this vocabulary continues its text")
-                self._warn_once(
-                    f"row {i} reached a dead end of its {row.matcher.compiled.backend} grammar: {why}; it ends here",
-                    cause=why,
-                )
-            words = self._bitmask[i].numpy()
-            words[:] = self._stop_words
-            if row.state is RowState.STOPPED and row.tail:
-                self._offer_other_stops(rows, row, words)
-        return governed
-
-    def _offer_other_stops(self, rows: list[Row], row: Row, words: np.ndarray) -> None:
-        """generate() went on behind a stop token, so that one does not end it: offer those not tried yet.
-
-        A padded row looks the same and comes to no harm. A lone row has no padding: once it has tried twice in vain,
-        nothing will end it.
-        """
-        others = set(self._stop_token_ids) - set(row.tail)
-        if others:
-            words[:] = self.vocabulary.bitmask_of(others)
-        elif len(rows) == 1 and len(row.tail) > 1:
-            raise StopTokenError(
-                f"row 0 has ended with stop token(s) {sorted(self._stop_token_ids)}, but generate() goes on: its "
-                "eos_token_id knows none of them; set model.generation_config.eos_token_id, or pass generate()'s "
-                "eos_token_id to logits_processor(stop_token_ids=...) too"
-            )
-
-    def _look_after(self, masked: Tensor, rows: list[Row], empty: list[int]) -> None:
-        """Rows in which no allowed token has a score: an error, unless the row is over and only has to end."""
-        for i in empty:
-            if rows[i].state is RowState.OPEN:
-                raise EmptyIntersection(
-                    f"row {i}: of the tokens its constraint allows here ({self._shown(self._bitmask[i : i + 1])}) none "
-                    "has a finite score. Either the model's logits are NaN, or another processor has forbidden them "
-                    "all (min_new_tokens, bad_words_ids, suppress_tokens, forced_*_token_id): remove one of the two",
-                    row=i,
-                )
-            masked[i, list(self._stop_token_ids)] = 0.0  # softmax of a row of -inf would be NaN for the whole batch
-
-    # -- messages ------------------------------------------------------------------------------------------------
-
-    def _shown(self, bitmask: Tensor) -> str:
-        allowed = torch.nonzero(unpack(bitmask, self.vocabulary.padded_size)[0]).flatten().tolist()
-        names = ", ".join(self.vocabulary.token_text(token_id) for token_id in allowed[:_SHOWN_TOKENS])
-        more = len(allowed) - _SHOWN_TOKENS
-        return f"{names} and {more} more" if more > 0 else names or "none"
-
-    def _warn_foreign_width(self, width: int) -> None:
-        self._warn_once(
-            f"scores with {width} columns pass through unmasked: the Guide was built for "
-            f"{self.vocabulary.padded_size}. Right for an assistant model with another tokenizer; "
-            "otherwise build the Guide with this model"
-        )
-
-    def _warn_once(self, message: str, cause: str = "") -> None:
-        """Warn, once for each cause; without one the message is its own."""
-        if (cause or message) not in self._warned:
-            self._warned.add(cause or message)
-            warnings.warn(message, stacklevel=3)
 
 
 def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_token_ids: Sequence[int] | None) -> Row:

@@ -52,8 +52,8 @@ REMOVALS = [
     Removal(
         "greedy and sampling: the mask itself",
         "session.py",
-        "        return masked\n\n    # -- rows",
-        "        return scores\n\n    # -- rows",
+        "        return self.apply(scores, self.fill(rows, [left] * len(rows)))\n",
+        "        self.apply(scores, self.fill(rows, [left] * len(rows)))\n        return scores\n",
         mode("sampling"),
     ),
     Removal(
@@ -122,13 +122,13 @@ REMOVALS = [
     Removal(
         "assistant with another tokenizer: foreign widths pass",
         "session.py",
-        "            self._warn_foreign_width(scores.shape[-1])\n            return scores\n",
-        "            self._warn_foreign_width(scores.shape[-1])\n",
+        "            )\n            return scores\n",
+        "            )\n",
         f"{SEAM}::test_foreign_width_passes_with_one_warning",
     ),
     Removal(
         "assistant with another tokenizer: one warning",
-        "session.py",
+        "masks.py",
         "        if (cause or message) not in self._warned:\n",
         "        if message:\n",
         f"{SEAM}::test_foreign_width_passes_with_one_warning",
@@ -255,9 +255,9 @@ REMOVALS = [
     ),
     Removal(
         "a stop token that generate() does not stop at is followed by the others",
-        "session.py",
-        "            if row.state is RowState.STOPPED and row.tail:\n",
-        "            if False:\n",
+        "masks.py",
+        "        if row.state is RowState.STOPPED and row.tail:\n",
+        "        if False:\n",
         mode("stops_without_the_tokenizers"),
     ),
     Removal(
@@ -269,9 +269,9 @@ REMOVALS = [
     ),
     Removal(
         "a forced token closes its row alone",
-        "session.py",
-        "            words[:] = self._stop_words\n",
-        "            words[:] = -1\n",
+        "masks.py",
+        "        words[:] = self._stop_words\n",
+        "        words[:] = -1\n",
         f"{BAD}::test_forced_token_closes_that_row_alone",
     ),
     Removal(
@@ -283,15 +283,15 @@ REMOVALS = [
     ),
     Removal(
         "an empty intersection is an error",
-        "session.py",
-        "            if rows[i].state is RowState.OPEN:\n",
+        "masks.py",
+        "            if line not in masks.over:\n",
         "            if False:\n",
         f"{BAD}::test_other_processors_leave_nothing",
     ),
     Removal(
         "a closed row that may not stop is no NaN",
-        "session.py",
-        "            masked[i, list(self._stop_token_ids)] = 0.0",
+        "masks.py",
+        "            masked[line, list(self._stop_token_ids)] = 0.0",
         "            pass",
         f"{BAD}::test_a_closed_row_that_may_not_end_yet_spoils_nobody[sampling]",
     ),
@@ -333,8 +333,8 @@ REMOVALS = [
     Removal(
         "budget: what was generated is taken from it",
         "session.py",
-        "self._max_new_tokens - (input_ids.shape[1] - self._tracker.prompt_length)",
-        "self._max_new_tokens",
+        "else self._max_new_tokens - generated",
+        "else self._max_new_tokens",
         f"{BUDGET}::test_every_output_closes_in_time[sampling-1.0-never_ends]",
     ),
     Removal(

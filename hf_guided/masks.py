@@ -1,0 +1,168 @@
+"""From rows to masked scores: fill a line of the bitmask for each position, write -inf, look at what is left.
+
+A *line* is one position of one row: its next token, or, behind drafted tokens, one further on. Lines of a row are
+neighbours, in order; where nothing is drafted there is one line a row.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .apply import apply_bitmask
+from .bitmask import allocate_bitmask, unpack
+from .errors import EmptyIntersection, StopTokenError
+from .row import Row, RowState
+from .vocabulary import Vocabulary
+
+_SHOWN_TOKENS = 8  # how many allowed tokens an error lists
+
+
+@dataclass(frozen=True)
+class Masks:
+    """What one step allows.
+
+    Args:
+        bitmask: (at least as many lines, words) int32 on CPU.
+        rows: for each line, which row it is of.
+        governed: the lines that have to be masked; those of free rows are not among them.
+        over: the governed lines at which the row has ended: they hold stop tokens only.
+    """
+
+    bitmask: Tensor
+    rows: tuple[int, ...]
+    governed: tuple[int, ...]
+    over: frozenset[int]
+
+
+class MaskFiller:
+    """Fills bitmasks and applies them, for rows that end with the same tokens.
+
+    Args:
+        vocabulary: whose tokens the rows' constraints were compiled for.
+        stop_token_ids: tokens that end a row; all inside the logits, one at least.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, stop_token_ids: Sequence[int]):
+        self._vocabulary = vocabulary
+        self._stop_token_ids = tuple(stop_token_ids)
+        self._stop_words = vocabulary.bitmask_of(self._stop_token_ids)  # (words,) int32
+        self._bitmask = allocate_bitmask(0, vocabulary.padded_size)
+        self._warned: set[str] = set()
+
+    def fill(
+        self,
+        rows: Sequence[Row],
+        tokens_left: Sequence[int | None],
+        drafts: Sequence[Sequence[int]] | None = None,
+    ) -> Masks:
+        """Say for every row which tokens may come next, and behind each token drafted for it.
+
+        Args:
+            rows: left as they are, but that open ones with no way on are closed.
+            tokens_left: what is left of each row's budget, None where it has none.
+            drafts: for each row tokens that its grammar takes; None drafts nothing.
+
+        Returns:
+            The masks; valid until the next call.
+        """
+        if drafts is None:
+            drafts = [()] * len(rows)
+        lines = len(rows) + sum(map(len, drafts))
+        if len(self._bitmask) < lines:
+            self._bitmask = allocate_bitmask(lines, self._vocabulary.padded_size)
+        of_row: list[int] = []
+        governed: list[int] = []
+        over: list[int] = []
+        for i, (row, left, draft) in enumerate(zip(rows, tokens_left, drafts, strict=True)):
+            for drafted in range(len(draft) + 1):
+                line = len(of_row)
+                of_row.append(i)
+                if drafted:
+                    row.advance(draft[drafted - 1])
+                if row.matcher is None:
+                    continue
+                governed.append(line)
+                if not self._fill_line(row, line, None if left is None else left - drafted, rows):
+                    over.append(line)
+            row.rewind(len(draft))
+        return Masks(self._bitmask[:lines], tuple(of_row), tuple(governed), frozenset(over))
+
+    def apply(self, scores: Tensor, masks: Masks) -> Tensor:
+        """A copy of the scores with -inf for every token that is not allowed.
+
+        Args:
+            scores: (lines, vocab) floating point, any device; never written.
+            masks: of as many lines.
+
+        Raises:
+            EmptyIntersection: what a row's constraint allows, other processors have forbidden.
+        """
+        masked, alive = apply_bitmask(scores, masks.bitmask, masks.governed)
+        for line, ok in zip(masks.governed, alive, strict=True):
+            if ok:
+                continue
+            if line not in masks.over:
+                raise EmptyIntersection(
+                    f"row {masks.rows[line]}: of the tokens its constraint allows here "
+                    f"({self.shown(masks.bitmask[line : line + 1])}) none has a finite score. Either the model's "
+                    "logits are NaN, or another processor has forbidden them all (min_new_tokens, bad_words_ids, "
+                    "suppress_tokens, forced_*_token_id): remove one of the two",
+                    row=masks.rows[line],
+                )
+            # The row only has to end; and softmax of a line of -inf would be NaN for the whole batch.
+            masked[line, list(self._stop_token_ids)] = 0.0
+        return masked
+
+    def shown(self, bitmask: Tensor) -> str:
+        """The first few tokens that a bitmask (1, words) allows, for a message."""
+        allowed = torch.nonzero(unpack(bitmask, self._vocabulary.padded_size)[0]).flatten().tolist()
+        names = ", ".join(self._vocabulary.token_text(token_id) for token_id in allowed[:_SHOWN_TOKENS])
+        more = len(allowed) - _SHOWN_TOKENS
+        return f"{names} and {more} more" if more > 0 else names or "none"
+
+    def warn_once(self, message: str, cause: str = "") -> None:
+        """Warn, once for each cause; without one the message is its own."""
+        if (cause or message) not in self._warned:
+            self._warned.add(cause or message)
+            warnings.warn(message, stacklevel=4)
+
+    def _fill_line(self, row: Row, line: int, left: int | None, rows: Sequence[Row]) -> bool:
+        """Whether the row is open; a row that has ended may take stop tokens only."""
+        assert row.matcher is not None
+        was_open = row.state is RowState.OPEN
+        if row.fill(self._bitmask, line, left):
+            return True
+        if was_open or row.limit:
+            why = str(row.limit or "no token of this vocabulary continues its text")
+            self.warn_once(
+                f"row {rows.index(row)} reached a dead end of its {row.matcher.compiled.backend} grammar: {why}; "
+                "it ends here",
+                cause=why,
+            )
+        words = self._bitmask[line].numpy()
+        words[:] = self._stop_words
+        if row.state is RowState.STOPPED and row.tail:
+            self._offer_other_stops(row, words, alone=len(rows) == 1)
+        return False
+
+    def _offer_other_stops(self, row: Row, words: np.ndarray, *, alone: bool) -> None:
+        """generate() went on behind a stop token, so that one does not end it: offer those not tried yet.
+
+        A padded row looks the same and comes to no harm. A lone row has no padding: once it has tried twice in vain,
+        nothing will end it.
+        """
+        others = set(self._stop_token_ids) - set(row.tail)
+        if others:
+            words[:] = self._vocabulary.bitmask_of(others)
+        elif alone and len(row.tail) > 1:
+            raise StopTokenError(
+                f"row 0 has ended with stop token(s) {sorted(self._stop_token_ids)}, but generate() goes on: its "
+                "eos_token_id knows none of them; set model.generation_config.eos_token_id, or pass generate()'s "
+                "eos_token_id to logits_processor(stop_token_ids=...) too"
+            )
