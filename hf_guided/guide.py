@@ -14,6 +14,7 @@ from .compiler import Compiler, CompilerStats
 from .constraints import Constraint
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError
 from .hf.compat import generation_eos_token_ids, logits_width
+from .hf.decoder import DecoderOptions, GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions
 from .result import GuidedResult, read_output
@@ -155,6 +156,41 @@ class Guide:
                 on_violation=on_violation,
                 max_new_tokens=max_new_tokens,
             )
+        )
+
+    def decoder(
+        self,
+        constraint: Any,
+        *,
+        jump_forward: bool = True,
+        retokenize: bool = False,
+        streamer: Any = None,
+        stop_strings: Sequence[str] = (),
+        **session_arguments: Any,
+    ) -> GuidedDecoder:
+        """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
+
+        What generate() does not hand to such a method is an argument here.
+
+        Args:
+            constraint: as for ``logits_processor``.
+            jump_forward: append text that the grammar leaves no choice about without a forward pass, in the tokenizer's
+                own tokenization.
+            retokenize: with that, replace the sampled token in front of forced text where the tokenizer would have
+                joined the two.
+            streamer: a transformers streamer, for one row. ``generate(streamer=...)`` never reaches a decoding method.
+            stop_strings: texts that end a row.
+            **session_arguments: ``backend``, ``prefix``, ``stop_token_ids``, ``on_violation``, ``max_new_tokens``, as
+                for ``logits_processor``.
+
+        Raises:
+            InvalidConstraint, StopTokenError: as ``logits_processor``.
+        """
+        return GuidedDecoder(
+            self.session(constraint, **session_arguments),
+            DecoderOptions(jump_forward=jump_forward, retokenize=retokenize),
+            streamer=streamer,
+            stop_strings=stop_strings,
         )
 
     def session(

@@ -50,6 +50,12 @@ class SessionStats:
         track_ns: finding rows and advancing matchers.
         fill_ns: filling bitmasks.
         apply_ns: writing -inf.
+        tokens: tokens of output, stop tokens included; this and what follows only where the loop is ours.
+        forwards: forward passes of the model, the prompts' included.
+        row_forwards: the same, counted for each row that was still running.
+        forced_tokens: tokens that needed no choice, and so no forward pass of their own.
+        drafted_tokens: tokens that were drafted.
+        accepted_tokens: those of them that the model confirmed.
     """
 
     calls: int = 0
@@ -58,6 +64,12 @@ class SessionStats:
     track_ns: int = 0
     fill_ns: int = 0
     apply_ns: int = 0
+    tokens: int = 0
+    forwards: int = 0
+    row_forwards: int = 0
+    forced_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class Session:
@@ -89,12 +101,12 @@ class Session:
         self.stats = SessionStats()
         self._requests = tuple(requests)
         self._per_prompt = per_prompt
-        self._stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
-        outside = [token_id for token_id in self._stop_token_ids if not 0 <= token_id < vocabulary.padded_size]
-        if outside or not self._stop_token_ids:
+        self.stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
+        outside = [token_id for token_id in self.stop_token_ids if not 0 <= token_id < vocabulary.padded_size]
+        if outside or not self.stop_token_ids:
             raise StopTokenError(
                 f"expected stop_token_ids inside the model's logits, which have {vocabulary.padded_size} columns, and "
-                f"at least one, got {list(self._stop_token_ids)}; pass what generate() is given as eos_token_id"
+                f"at least one, got {list(self.stop_token_ids)}; pass what generate() is given as eos_token_id"
             )
         if max_new_tokens is not None and (type(max_new_tokens) is not int or max_new_tokens < 1):
             raise ValueError(f"max_new_tokens: expected an int of 1 or more, or None, got {max_new_tokens!r}")
@@ -102,7 +114,7 @@ class Session:
         self._raise_on_violation = on_violation == "raise"
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._prototypes: list[Row] | None = None
-        self._filler = MaskFiller(vocabulary, self._stop_token_ids)
+        self._filler = MaskFiller(vocabulary, self.stop_token_ids)
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
 
     def reset(self) -> None:
@@ -191,7 +203,7 @@ class Session:
                 row_after_prefix(
                     None if request.compiled is None else request.compiled.result(),
                     request.prefix,
-                    self._stop_token_ids,
+                    self.stop_token_ids,
                 )
                 for request in self._requests
             ]

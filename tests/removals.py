@@ -242,8 +242,8 @@ REMOVALS = [
     Removal(
         "eos_token_id per call",
         "session.py",
-        "self._stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)",
-        "self._stop_token_ids = vocabulary.stop_token_ids",
+        "self.stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)",
+        "self.stop_token_ids = vocabulary.stop_token_ids",
         mode("stops_given_per_call"),
     ),
     Removal(

@@ -1,0 +1,84 @@
+"""What a tokenizer would write next: the tokens of some text behind a text that has its tokens already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from .vocabulary import Vocabulary
+
+# So many tokens before it decide how the tokenizer cuts a text: its rules look at words, not at pages.
+_CONTEXT = 8
+_REMEMBERED = 4096
+
+
+class Continuation:
+    """Tokenizes text in the context of the tokens before it. The same few texts come again and again: remembered.
+
+    Args:
+        vocabulary: whose tokenizer writes.
+    """
+
+    def __init__(self, vocabulary: Vocabulary):
+        self._vocabulary = vocabulary
+        self._remembered = lru_cache(_REMEMBERED)(self._found)
+
+    def __call__(self, before: Sequence[int], data: bytes) -> list[int]:
+        """Tokens that join to exactly ``data``.
+
+        Where the tokenizer ends a token between the two texts, the tokens are those that it writes for the whole;
+        where it would join them in one token, those that it writes for ``data`` alone.
+
+        Args:
+            before: token ids in front; special tokens among them count for nothing.
+            data: UTF-8, except that it may begin inside a character; not empty.
+
+        Raises:
+            UnwritableConstraint: no tokens of the vocabulary join to these bytes.
+        """
+        return list(self._remembered(self._context(before), data))
+
+    def rewritten(self, before: Sequence[int], last: int, data: bytes) -> list[int] | None:
+        """The tokens of ``last`` and ``data`` together, where the tokenizer would not have written ``last``; else None.
+
+        Args:
+            before: token ids in front of ``last``.
+            last: a text token.
+            data: as above.
+        """
+        piece = self._vocabulary.decode_bytes([last])
+        whole = self._cut(self._context(before), piece + data)
+        return None if whole is None or whole[0] == last else whole
+
+    def _context(self, before: Sequence[int]) -> bytes:
+        return self._vocabulary.decode_bytes(before[-_CONTEXT:])
+
+    def _found(self, context: bytes, data: bytes) -> tuple[int, ...]:
+        found = self._cut(context, data)
+        if found is None:
+            found = self._cut(b"", data)
+        return tuple(self._vocabulary.encode_bytes(data) if found is None else found)
+
+    def _cut(self, context: bytes, data: bytes) -> list[int] | None:
+        """The tokenizer's tokens of ``context + data`` that are of ``data``; None if there is no such cut."""
+        context = context[_inside_a_character(context) :]
+        try:
+            text = (context + data).decode()
+        except UnicodeDecodeError:
+            return None
+        # Special tokens that the text only looks like are not text, so they fail below.
+        token_ids = self._vocabulary.tokenizer(text, add_special_tokens=False)["input_ids"]
+        missing = len(data)
+        for place in range(len(token_ids) - 1, -1, -1):
+            missing -= len(self._vocabulary.decode_bytes([token_ids[place]]))
+            if missing == 0:
+                cut: list[int] = list(token_ids[place:])
+                return cut if self._vocabulary.decode_bytes(cut) == data else None
+            if missing < 0:
+                return None
+        return None
+
+
+def _inside_a_character(data: bytes) -> int:
+    """How many bytes at the beginning continue a character that began before."""
+    return next((i for i, byte in enumerate(data) if byte & 0xC0 != 0x80), len(data))

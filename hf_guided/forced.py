@@ -1,0 +1,121 @@
+"""Text that the grammar leaves no choice about, as tokens: it needs no forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .bitmask import allocate_bitmask
+from .continuation import Continuation
+from .row import Row, RowState
+from .vocabulary import Vocabulary
+
+
+class Forced(NamedTuple):
+    """What has to come next.
+
+    Args:
+        taken_back: how many of the last tokens give way first (0, or 1 where the seam was tokenized anew).
+        token_ids: in order; the row has taken them already.
+    """
+
+    taken_back: int
+    token_ids: list[int]
+
+
+class ForcedText:
+    """Finds forced text, in the tokenizer's own tokenization, and moves rows over it.
+
+    Args:
+        vocabulary: whose tokenizer writes.
+        continuation: tokenizes behind other tokens.
+        stop_token_ids: tokens that end a row; the first is the one that is written.
+        retokenize: whether the token in front of forced text may be replaced, where the tokenizer would have joined the
+            two otherwise.
+        may_stop: whether a row ends by itself where nothing but a stop token may come.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        continuation: Continuation,
+        stop_token_ids: Sequence[int],
+        *,
+        retokenize: bool,
+        may_stop: bool,
+    ):
+        self._continuation = continuation
+        self._retokenize = retokenize
+        self._may_stop = may_stop
+        self._stop = stop_token_ids[0]
+        self._bitmask = allocate_bitmask(1, vocabulary.padded_size)
+        self._no_stops = ~vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
+
+    def advance(self, row: Row, before: Sequence[int], tokens_left: int | None, *, loose: bool) -> Forced:
+        """Move the row over whatever is forced here.
+
+        Args:
+            row: open, or nothing is forced.
+            before: all of the row's token ids so far.
+            tokens_left: what is left of its budget.
+            loose: whether the last of them was generated and is in no cache yet, so that it may be replaced.
+        """
+        if row.matcher is None or row.state is not RowState.OPEN:
+            return Forced(0, [])
+        data = _whole_characters(row.matcher.jump_forward_bytes())
+        forced = self._written(row, before, data, tokens_left, loose=loose) if data else Forced(0, [])
+        # Text that is forced but could not be taken has to be sampled: then the row is not at its end either.
+        if self._may_stop and bool(data) == bool(forced.token_ids) and self._must_stop(row):
+            row.advance(self._stop)
+            forced.token_ids.append(self._stop)
+        return forced
+
+    def _written(self, row: Row, before: Sequence[int], data: bytes, tokens_left: int | None, *, loose: bool) -> Forced:
+        if loose and self._retokenize:
+            rewritten = self._continuation.rewritten(before[:-1], before[-1], data)
+            if rewritten is not None:
+                row.rewind(1)
+                if len(taken := self._taken(row, rewritten, None if tokens_left is None else tokens_left + 1)) == len(
+                    rewritten
+                ):
+                    return Forced(1, taken)
+                row.rewind(len(taken))
+                row.advance(before[-1])
+        return Forced(0, self._taken(row, self._continuation(before, data), tokens_left))
+
+    def _taken(self, row: Row, token_ids: Sequence[int], tokens_left: int | None) -> list[int]:
+        """Advance by as many of the tokens as the row takes and its budget allows."""
+        assert row.matcher is not None
+        least = None if tokens_left is None else row.matcher.min_tokens_to_finish()
+        bound = tokens_left is not None and least is not None and least <= tokens_left
+        taken: list[int] = []
+        for token_id in token_ids:
+            if not row.takes([token_id]):
+                break
+            row.advance(token_id)
+            taken.append(token_id)
+            # The tokenizer's tokens may be more than the fewest that would do.
+            if bound and (row.matcher.min_tokens_to_finish() or 0) > (tokens_left or 0) - len(taken):
+                row.rewind(1)
+                taken.pop()
+                break
+        return taken
+
+    def _must_stop(self, row: Row) -> bool:
+        """Whether nothing but a stop token may come."""
+        if row.matcher is None or row.state is not RowState.OPEN or not row.matcher.is_completed():
+            return False
+        row.matcher.fill_next_token_bitmask(self._bitmask)
+        return not (self._bitmask[0].numpy() & self._no_stops).any()
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """Without the beginning of a character at the end: the tokenizer writes whole ones."""
+    for back in range(1, min(4, len(data)) + 1):
+        lead = data[-back]
+        if lead >= 0xC0:
+            length = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+            return data if length <= back else data[:-back]
+        if lead < 0x80:
+            break
+    return data

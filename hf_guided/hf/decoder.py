@@ -1,0 +1,184 @@
+"""The fast loop: ``model.generate(custom_generate=guide.decoder(c))``.
+
+Rows keep their own token ids: text that the grammar leaves no choice about is appended without a forward pass, and
+enters the cache together with the next sampled token. What generate() may ask for and this loop does not do (beams,
+scores, logits, attentions, hidden states) runs through transformers' own loop with the same session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList, StopStringCriteria
+from transformers.generation.configuration_utils import GenerationMode
+from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
+from transformers.utils import ModelOutput
+
+from ..continuation import Continuation
+from ..errors import UnsupportedConstraint
+from ..forced import ForcedText
+from ..session import Session, SessionStats
+from .decode_loop import DecodeLoop
+from .logits_processor import GuidedLogitsProcessor
+from .sampling import Scoring, before_warpers
+from .slots import Slots
+from .stopping import RowStops
+
+
+@dataclass(frozen=True)
+class DecoderOptions:
+    """How the loop runs; what it writes is in the constraint's language in any case.
+
+    Args:
+        jump_forward: append text that the grammar leaves no choice about without a forward pass, in the tokenizer's own
+            tokenization.
+        retokenize: with that, tokenize the seam anew: the sampled token in front of forced text may be replaced, where
+            the tokenizer would have joined the two otherwise.
+    """
+
+    jump_forward: bool = True
+    retokenize: bool = False
+
+
+class GuidedDecoder:
+    """A decoding method for ``generate(custom_generate=...)``. Made by ``Guide.decoder``.
+
+    Serves one generate() call after another, not two at the same time.
+
+    Args:
+        session: the constraints.
+        options: how to run.
+        streamer: gets the prompt's and each new token, as generate(streamer=...) would; for one row only.
+        stop_strings: texts that end a row, as generate(stop_strings=...) would.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        options: DecoderOptions,
+        *,
+        streamer: Any = None,
+        stop_strings: Sequence[str] = (),
+    ):
+        self._session = session
+        self._options = options
+        self._streamer = streamer
+        self._stop_strings = list(stop_strings)
+        self._continuation = Continuation(session.vocabulary)
+
+    @property
+    def stats(self) -> SessionStats:
+        """What this decoder has done so far."""
+        return self._session.stats
+
+    def __call__(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        **model_kwargs: Any,
+    ) -> Any:
+        """One call of generate(), which passes all of this.
+
+        Args:
+            model: the model.
+            input_ids: (rows, length) int64, padded left.
+            logits_processor: generate()'s and the caller's.
+            stopping_criteria: likewise.
+            generation_config: complete.
+            **model_kwargs: for the model.
+
+        Returns:
+            What generate() returns: (rows, length + longest output) int64, padded right, or a ModelOutput with it.
+        """
+        criteria = StoppingCriteriaList(stopping_criteria)
+        if self._stop_strings:
+            criteria.append(StopStringCriteria(self._session.vocabulary.tokenizer, self._stop_strings))
+        if self._streamer is not None:
+            self._streamer.put(input_ids.cpu())
+        try:
+            theirs = _transformers_own(model, generation_config)
+            if theirs is not None:
+                processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))
+                if generation_config.num_beams == 1:
+                    model_kwargs["streamer"] = self._streamer
+                return theirs(input_ids, processors, criteria, generation_config, **model_kwargs)
+            with model._optimize_model_for_decode():
+                slots = Slots(model, input_ids, generation_config, model_kwargs)
+                stops = RowStops(criteria, input_ids.device)
+                scoring = Scoring(logits_processor)
+                loop = DecodeLoop(
+                    self._session,
+                    slots,
+                    scoring,
+                    stops,
+                    forced=self._forced_text(scoring, stops),
+                    do_sample=generation_config.do_sample,
+                    streamer=self._streamer,
+                )
+                lines = loop.run(input_ids.tolist())
+        finally:
+            if self._streamer is not None:
+                self._streamer.end()  # an iterator over it would wait for ever
+        return _output(model, generation_config, input_ids, [line.token_ids for line in lines], slots.cache)
+
+    def _forced_text(self, scoring: Scoring, stops: RowStops) -> ForcedText | None:
+        if not self._options.jump_forward:
+            return None
+        return ForcedText(
+            self._session.vocabulary,
+            self._continuation,
+            self._session.stop_token_ids,
+            retokenize=self._options.retokenize,
+            # Others may forbid the stop token as yet (min_new_tokens), or not know it.
+            may_stop=not scoring.alters_choices and self._session.stop_token_ids[0] in stops.eos_token_ids,
+        )
+
+
+def _transformers_own(model: Any, config: GenerationConfig) -> Callable[..., Any] | None:
+    """The method of transformers that serves what the fast loop does not; None where it does.
+
+    Raises:
+        UnsupportedConstraint: neither does.
+    """
+    mode = config.get_generation_mode()
+    if mode in (GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE):
+        beams: Callable[..., Any] = model._beam_search
+        return beams
+    if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
+        raise UnsupportedConstraint(
+            f"the decoder cannot serve the generation mode {mode.value}; "
+            "use logits_processor=[guide.logits_processor(c)]"
+        )
+    wanted = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+    if config.return_dict_in_generate and any(getattr(config, name) for name in wanted):
+        plain: Callable[..., Any] = model._sample
+        return plain
+    return None
+
+
+def _with_mask(processors: LogitsProcessorList, mask: GuidedLogitsProcessor) -> LogitsProcessorList:
+    """The mask where generate() puts a caller's processors: in front of the warpers."""
+    place = before_warpers(processors)
+    return LogitsProcessorList([*processors[:place], mask, *processors[place:]])
+
+
+def _output(
+    model: Any, config: GenerationConfig, input_ids: Tensor, rows: Sequence[Sequence[int]], cache: Any
+) -> Tensor | ModelOutput:
+    """What generate() returns; rows are padded on the right."""
+    pad = config._pad_token_tensor
+    longest = max(map(len, rows))
+    sequences = torch.full((len(rows), longest), 0 if pad is None else int(pad), device=input_ids.device)
+    for i, ids in enumerate(rows):
+        sequences[i, : len(ids)] = torch.tensor(ids)
+    if not config.return_dict_in_generate:
+        return sequences
+    kind = GenerateEncoderDecoderOutput if model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
+    return kind(sequences=sequences, past_key_values=cache)

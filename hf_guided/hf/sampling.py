@@ -1,0 +1,79 @@
+"""From logits to a token: generate()'s processors around the masks, for rows of different lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import generation
+
+_WARPERS = tuple(getattr(generation, name) for name in dir(generation) if name.endswith("LogitsWarper"))
+
+
+def before_warpers(processors: Sequence[Any]) -> int:
+    """Where generate() puts processors given by its caller: behind its own, in front of the warpers."""
+    return next((i for i, one in enumerate(processors) if isinstance(one, _WARPERS)), len(processors))
+
+
+class Scoring:
+    """Processes the scores of one step.
+
+    The masks stand where those of a caller stand: in front of the warpers (temperature, top-k ...).
+
+    Args:
+        processors: of this generate() call, in order.
+    """
+
+    def __init__(self, processors: Sequence[Any]):
+        first = before_warpers(processors)
+        self._before = list(processors[:first])
+        self._after = list(processors[first:])
+
+    @property
+    def alters_choices(self) -> bool:
+        """Whether something beside the masks may forbid tokens for good."""
+        return bool(self._before)
+
+    def __call__(self, ids: Sequence[Sequence[int]], scores: Tensor, mask: Callable[[Tensor], Tensor]) -> Tensor:
+        """Processed scores.
+
+        Args:
+            ids: for each line the token ids in front of it.
+            scores: (lines, vocab) float32.
+            mask: writes the masks.
+
+        Returns:
+            (lines, vocab) float32.
+        """
+        return _processed(self._after, ids, mask(_processed(self._before, ids, scores)))
+
+
+def choose(scores: Tensor, *, do_sample: bool) -> list[int]:
+    """A token for each line of processed scores (lines, vocab), as generate() chooses it."""
+    if do_sample:
+        chosen = torch.multinomial(torch.nn.functional.softmax(scores, dim=-1), num_samples=1).squeeze(1)
+    else:
+        chosen = torch.argmax(scores, dim=-1)
+    tokens: list[int] = chosen.tolist()
+    return tokens
+
+
+def _processed(processors: Sequence[Any], ids: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
+    if not processors:
+        return scores
+    if all(isinstance(one, _WARPERS) for one in processors):
+        groups = {0: list(range(len(ids)))}  # they look at no token
+    else:
+        groups = {}
+        for line, before in enumerate(ids):
+            groups.setdefault(len(before), []).append(line)
+    processed = torch.empty_like(scores)
+    for length, lines in groups.items():
+        same_length = torch.tensor([ids[line][:length] for line in lines], device=scores.device, dtype=torch.long)
+        some = scores[lines]
+        for processor in processors:
+            some = processor(same_length, some)
+        processed[lines] = some
+    return processed

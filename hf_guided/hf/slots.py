@@ -1,0 +1,147 @@
+"""The model's cache as slots: a block of tokens in, logits out, for rows that need not have the same number of tokens.
+
+One forward pass writes one block of slots for all rows. A row with fewer tokens than the block leaves *holes*: slots
+with a zero in the attention mask, which no later token looks at; positions are given explicitly and count tokens, not
+slots. With full attention over a growing cache that is exact. Sliding windows and biases count slots, and static caches
+have none to spare, so such models get no holes:
+
+- ``holes``: any number of tokens for each row.
+- ``wide``: the same number for all, more than one: a lone row without holes.
+- else one token for each row.
+
+Tokens stand at the end of the block, so that its last column holds each row's last token.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+
+
+class Slots:
+    """Runs the model for one generate() call.
+
+    Args:
+        model: a transformers model that can generate.
+        input_ids: (rows, length) int64, the prompts, padded left; of an encoder-decoder the decoder's start.
+        generation_config: of this call, as generate() hands it to a decoding method.
+        model_kwargs: of this call, likewise.
+    """
+
+    def __init__(
+        self, model: Any, input_ids: Tensor, generation_config: GenerationConfig, model_kwargs: dict[str, Any]
+    ):
+        self._model = model
+        self._ids = input_ids
+        self._kwargs = model_kwargs
+        self._config = generation_config
+        pad = generation_config._pad_token_tensor
+        self._pad = 0 if pad is None else int(pad)
+        self._outputs: Any = None
+        self._forward: Callable[..., Any] = model
+        self._mask: Tensor | None = None  # (rows, slots) of those with holes
+        self._positions: Tensor | None = None  # (rows, slots), likewise
+        self.holes = self.wide = False
+
+    @property
+    def cache(self) -> Any:
+        """The model's cache as it is now."""
+        return self._outputs.get("past_key_values")
+
+    def prefill(self) -> Tensor:
+        """Run the prompts.
+
+        Returns:
+            (rows, vocab) float32 logits behind them, on the device of ``input_ids``.
+        """
+        model, kwargs = self._model, self._kwargs
+        if model._valid_auto_compile_criteria(kwargs, self._config):
+            self._forward = model.get_compiled_call(self._config.compile_config)
+        self._outputs = model._prefill(self._ids, self._config, kwargs)
+        cache = self.cache
+        if _takes_holes(model, cache, kwargs.get("position_ids")):
+            self.holes = True
+            self._positions = kwargs["position_ids"]
+            self._mask = kwargs.get("attention_mask")
+            if self._mask is None:
+                self._mask = torch.ones_like(self._positions)
+        self.wide = len(self._ids) == 1 and not (isinstance(cache, Cache) and cache.is_compileable)
+        return self._last(1)[:, 0]
+
+    def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
+        """Run the next tokens of every row.
+
+        Args:
+            blocks: for each row its tokens, none for a row that is over; at most one without ``holes`` or ``wide``.
+            keep: how many of the last columns' logits are wanted.
+
+        Returns:
+            (rows, keep, vocab) float32 logits behind the tokens; what belongs to no token is meaningless.
+        """
+        width = max(map(len, blocks))
+        assert width == 1 or self.holes or (self.wide and len(blocks) == 1)
+        tokens = torch.full((len(blocks), width), self._pad)
+        real = torch.zeros(len(blocks), width, dtype=torch.long)
+        for i, block in enumerate(blocks):
+            if block:
+                tokens[i, width - len(block) :] = torch.tensor(block)
+                real[i, width - len(block) :] = 1
+        self._ids = torch.cat([self._ids, tokens.to(self._ids.device)], dim=1)
+        kwargs = self._kwargs = self._model._update_model_kwargs_for_generation(
+            self._outputs,
+            self._kwargs,
+            is_encoder_decoder=self._model.config.is_encoder_decoder,
+            num_new_tokens=width,
+        )
+        if self._mask is not None and self._positions is not None:
+            real = real.to(self._mask)
+            seen = self._mask.sum(-1, keepdim=True)
+            self._mask = torch.cat([self._mask, real], dim=1)
+            positions = (seen + real.cumsum(-1) - 1).clamp(min=0)
+            self._positions = torch.cat([self._positions, positions.to(self._positions)], dim=1)
+            kwargs["attention_mask"], kwargs["position_ids"] = self._mask, self._positions
+        if "logits_to_keep" in kwargs:
+            kwargs["logits_to_keep"] = keep
+        inputs = self._model.prepare_inputs_for_generation(
+            self._ids, next_sequence_length=width if kwargs["use_cache"] else None, **kwargs
+        )
+        self._outputs = self._forward(**inputs, return_dict=True)
+        return self._last(keep)
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Take tokens back that were run in the last block; only with ``holes``.
+
+        Args:
+            numbers: for each row how many of its last; rows that are over count as they like.
+        """
+        assert self._mask is not None and self._positions is not None
+        most, least = max(numbers), min(numbers)
+        width = self._mask.shape[1]
+        for i, number in enumerate(numbers):
+            if most and number:
+                self._mask[i, width - number :] = 0
+        if least:
+            self.cache.crop(-least)
+            self._ids, self._mask = self._ids[:, :-least], self._mask[:, :-least]
+            self._positions = self._positions[:, :-least]
+
+    def _last(self, keep: int) -> Tensor:
+        logits: Tensor = self._outputs.logits[:, -keep:]
+        return logits.to(copy=True, dtype=torch.float32, device=self._ids.device)
+
+
+def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
+    """Whether every layer looks at all slots, by the attention mask and by explicit positions alone."""
+    return (
+        type(cache) is DynamicCache
+        and all(type(layer) is DynamicLayer for layer in cache.layers)
+        and position_ids is not None
+        and position_ids.ndim == 2
+        and "position_ids" in inspect.signature(model.forward).parameters
+    )
