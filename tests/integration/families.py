@@ -1,0 +1,79 @@
+"""Tiny random models of other families than Llama: how they count positions decides what a decode loop may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from tests.integration import models
+
+WINDOW = 8  # shorter than nearly every output
+
+
+def _decoder(config_class: type, model_class: type, **arguments: Any) -> Callable[[PreTrainedTokenizerBase], Any]:
+    def build(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+        config = config_class(
+            vocab_size=len(tokenizer) + models.PADDING,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.eos_token_id,
+            tie_word_embeddings=False,
+            **arguments,
+        )
+        torch.manual_seed(0)
+        model = model_class(config).eval()
+        torch.nn.init.normal_(model.lm_head.weight, std=0.3)
+        model.generation_config.eos_token_id = model.generation_config.pad_token_id = tokenizer.eos_token_id
+        return model
+
+    return build
+
+
+_ROTARY: dict[str, Any] = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": models.CONTEXT,
+    "initializer_range": 1.0,
+}
+
+FAMILIES: dict[str, Callable[[PreTrainedTokenizerBase], Any]] = {
+    "llama": models.llama,
+    "qwen2": _decoder(Qwen2Config, Qwen2ForCausalLM, **_ROTARY),
+    "gpt2": _decoder(
+        GPT2Config, GPT2LMHeadModel, n_embd=16, n_layer=2, n_head=2, n_positions=models.CONTEXT, initializer_range=0.5
+    ),
+    "mistral": _decoder(MistralConfig, MistralForCausalLM, sliding_window=WINDOW, head_dim=8, **_ROTARY),
+    "gemma3": _decoder(
+        Gemma3TextConfig,
+        Gemma3ForCausalLM,
+        sliding_window=WINDOW,
+        head_dim=8,
+        layer_types=["sliding_attention", "full_attention"],
+        **_ROTARY,
+    ),
+    "bloom": _decoder(BloomConfig, BloomForCausalLM, hidden_size=16, n_layer=2, n_head=2, initializer_range=0.5),
+    "t5": models.t5,
+}
+"""Each takes a tokenizer and gives a model in float32."""
+
+TAKE_HOLES = frozenset({"llama", "qwen2", "gpt2"})
+"""Those in which rows of different lengths can share a forward pass."""
