@@ -82,6 +82,7 @@ class DecodeLoop:
         self._do_sample = do_sample
         self._streamer = streamer
         self._lines: list[Line] = []
+        self._one_each = False  # whether every row gets one token in each forward pass, forced or not
 
     def run(self, prompts: Sequence[Sequence[int]]) -> list[Line]:
         """Generate until all rows are over.
@@ -94,13 +95,14 @@ class DecodeLoop:
         self._lines = [
             Line(row, list(ids), len(ids), streamed=len(ids)) for row, ids in zip(rows, prompts, strict=True)
         ]
+        self._one_each = not self._slots.wide and (not self._slots.holes or self._scoring.wants_batch)
         self._count_forward(self._lines)
         for line in self._lines:
             self._jump(line)
         at_choice = [i for i, line in enumerate(self._lines) if not line.over and not line.unfed]
         while True:
             if at_choice:
-                self._choose(at_choice, logits[at_choice])
+                self._choose(at_choice, logits)
             running = [i for i, line in enumerate(self._lines) if not line.over]
             if not running:
                 return self._lines
@@ -116,21 +118,34 @@ class DecodeLoop:
         for i in running:
             line = self._lines[i]
             unfed = line.token_ids[-line.unfed :]
-            blocks[i] = unfed if self._slots.holes or self._slots.wide else unfed[:1]
+            blocks[i] = unfed[:1] if self._one_each else unfed
             line.unfed -= len(blocks[i])
         logits = self._slots.run(blocks)[:, -1]
         self._count_forward([self._lines[i] for i in running])
         return [i for i in running if not self._lines[i].unfed], logits
 
     def _choose(self, at_choice: Sequence[int], logits: Tensor) -> None:
-        lines = [self._lines[i] for i in at_choice]
-        masks = self._session.fill([line.row for line in lines], [self._tokens_left(line) for line in lines])
-        ids = [line.token_ids for line in lines]
-        scores = self._scoring(ids, logits, lambda scores: self._session.apply(scores, masks))
-        for line, token_id in zip(lines, choose(scores, do_sample=self._do_sample), strict=True):
-            line.row.advance(token_id)
-            self._append(line, [token_id])
-            self._jump(line)
+        # Processors that count rows want all of them: those not at a choice are nobody's, and nothing comes of them.
+        places = range(len(self._lines)) if self._scoring.wants_batch else at_choice
+        rows = [self._lines[i].row if i in at_choice else Row(None) for i in places]
+        left = [self._tokens_left(self._lines[i]) for i in places]
+        masks = self._session.fill(rows, left)
+        ids = [self._fed(self._lines[i], as_long_as=self._lines[at_choice[0]]) for i in places]
+        scores = self._scoring(ids, logits[list(places)], lambda scores: self._session.apply(scores, masks))
+        for i, token_id in zip(places, choose(scores, do_sample=self._do_sample), strict=True):
+            if i in at_choice:
+                line = self._lines[i]
+                line.row.advance(token_id)
+                self._append(line, [token_id])
+                self._jump(line)
+
+    def _fed(self, line: Line, as_long_as: Line) -> list[int]:
+        """The tokens that the model has seen of a row; padded, if it is over already."""
+        fed = line.token_ids[: len(line.token_ids) - line.unfed]
+        if not self._scoring.wants_batch:
+            return fed
+        length = len(as_long_as.token_ids)
+        return fed[:length] + [self._slots.pad_token_id] * (length - len(fed))
 
     def _jump(self, line: Line) -> None:
         """Append what the grammar leaves no choice about."""

@@ -123,9 +123,12 @@ class GuidedDecoder:
                     streamer=self._streamer,
                 )
                 lines = loop.run(input_ids.tolist())
-        finally:
+        except BaseException:
             if self._streamer is not None:
                 self._streamer.end()  # an iterator over it would wait for ever
+            raise
+        if self._streamer is not None:
+            self._streamer.end()
         return _output(model, generation_config, input_ids, [line.token_ids for line in lines], slots.cache)
 
     def _forced_text(self, scoring: Scoring, stops: RowStops) -> ForcedText | None:
@@ -137,7 +140,7 @@ class GuidedDecoder:
             self._session.stop_token_ids,
             retokenize=self._options.retokenize,
             # Others may forbid the stop token as yet (min_new_tokens), or not know it.
-            may_stop=not scoring.alters_choices and self._session.stop_token_ids[0] in stops.eos_token_ids,
+            may_stop=not scoring.wants_batch and self._session.stop_token_ids[0] in stops.eos_token_ids,
         )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import generation
 
 _WARPERS = tuple(getattr(generation, name) for name in dir(generation) if name.endswith("LogitsWarper"))
+_BLIND = (*_WARPERS, generation.InfNanRemoveLogitsProcessor, generation.LogitNormalization)  # to the tokens so far
 
 
 def before_warpers(processors: Sequence[Any]) -> int:
@@ -32,9 +33,9 @@ class Scoring:
         self._after = list(processors[first:])
 
     @property
-    def alters_choices(self) -> bool:
-        """Whether something beside the masks may forbid tokens for good."""
-        return bool(self._before)
+    def wants_batch(self) -> bool:
+        """Whether some look at the tokens so far: they may also count rows, and want all, of one length, at once."""
+        return not all(isinstance(one, _BLIND) for one in (*self._before, *self._after))
 
     def __call__(self, ids: Sequence[Sequence[int]], scores: Tensor, mask: Callable[[Tensor], Tensor]) -> Tensor:
         """Processed scores.
@@ -63,8 +64,8 @@ def choose(scores: Tensor, *, do_sample: bool) -> list[int]:
 def _processed(processors: Sequence[Any], ids: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
     if not processors:
         return scores
-    if all(isinstance(one, _WARPERS) for one in processors):
-        groups = {0: list(range(len(ids)))}  # they look at no token
+    if all(isinstance(one, _BLIND) for one in processors):
+        groups = {0: list(range(len(ids)))}
     else:
         groups = {}
         for line, before in enumerate(ids):

@@ -39,14 +39,16 @@ class Slots:
     ):
         self._model = model
         self._ids = input_ids
+        self._device = input_ids.device
         self._kwargs = model_kwargs
         self._config = generation_config
         pad = generation_config._pad_token_tensor
-        self._pad = 0 if pad is None else int(pad)
+        self.pad_token_id = 0 if pad is None else int(pad)
         self._outputs: Any = None
         self._forward: Callable[..., Any] = model
-        self._mask: Tensor | None = None  # (rows, slots) of those with holes
-        self._positions: Tensor | None = None  # (rows, slots), likewise
+        self._mask: Tensor | None = None  # (rows, slots) int64, of those with holes
+        self._counts: list[int] = []  # how many tokens each row has in the cache, likewise
+        self._gaps = False  # whether there is a zero in the mask
         self.holes = self.wide = False
 
     @property
@@ -67,10 +69,11 @@ class Slots:
         cache = self.cache
         if _takes_holes(model, cache, kwargs.get("position_ids")):
             self.holes = True
-            self._positions = kwargs["position_ids"]
-            self._mask = kwargs.get("attention_mask")
-            if self._mask is None:
-                self._mask = torch.ones_like(self._positions)
+            width = kwargs["position_ids"].shape[1]
+            mask = kwargs.get("attention_mask")
+            self._gaps = mask is not None
+            self._mask = torch.ones(len(self._ids), width, dtype=torch.long) if mask is None else mask.cpu()
+            self._counts = self._mask.sum(-1).tolist()
         self.wide = len(self._ids) == 1 and not (isinstance(cache, Cache) and cache.is_compileable)
         return self._last(1)[:, 0]
 
@@ -86,26 +89,32 @@ class Slots:
         """
         width = max(map(len, blocks))
         assert width == 1 or self.holes or (self.wide and len(blocks) == 1)
-        tokens = torch.full((len(blocks), width), self._pad)
-        real = torch.zeros(len(blocks), width, dtype=torch.long)
-        for i, block in enumerate(blocks):
-            if block:
-                tokens[i, width - len(block) :] = torch.tensor(block)
-                real[i, width - len(block) :] = 1
-        self._ids = torch.cat([self._ids, tokens.to(self._ids.device)], dim=1)
+        if self.holes:  # these two are made anew below
+            self._kwargs.pop("attention_mask", None)
+            self._kwargs.pop("position_ids", None)
         kwargs = self._kwargs = self._model._update_model_kwargs_for_generation(
             self._outputs,
             self._kwargs,
             is_encoder_decoder=self._model.config.is_encoder_decoder,
             num_new_tokens=width,
         )
-        if self._mask is not None and self._positions is not None:
-            real = real.to(self._mask)
-            seen = self._mask.sum(-1, keepdim=True)
+        gone = [width - len(block) for block in blocks]
+        tokens = torch.tensor(
+            [[self.pad_token_id] * gap + list(block) for gap, block in zip(gone, blocks, strict=True)]
+        )
+        if self._mask is not None:
+            real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gone])
             self._mask = torch.cat([self._mask, real], dim=1)
-            positions = (seen + real.cumsum(-1) - 1).clamp(min=0)
-            self._positions = torch.cat([self._positions, positions.to(self._positions)], dim=1)
-            kwargs["attention_mask"], kwargs["position_ids"] = self._mask, self._positions
+            self._gaps = self._gaps or any(gone)
+            first = [count - gap for count, gap in zip(self._counts, gone, strict=True)]
+            positions = torch.tensor([[max(start + i, 0) for i in range(width)] for start in first])
+            self._counts = [count + len(block) for count, block in zip(self._counts, blocks, strict=True)]
+            kwargs["position_ids"] = positions.to(self._device)
+            kwargs["attention_mask"] = self._mask.to(self._device) if self._gaps else None
+        if kwargs["use_cache"]:
+            self._ids = tokens.to(self._device)
+        else:
+            self._ids = torch.cat([self._ids, tokens.to(self._device)], dim=1)
         if "logits_to_keep" in kwargs:
             kwargs["logits_to_keep"] = keep
         inputs = self._model.prepare_inputs_for_generation(
@@ -120,20 +129,20 @@ class Slots:
         Args:
             numbers: for each row how many of its last; rows that are over count as they like.
         """
-        assert self._mask is not None and self._positions is not None
-        most, least = max(numbers), min(numbers)
-        width = self._mask.shape[1]
-        for i, number in enumerate(numbers):
-            if most and number:
-                self._mask[i, width - number :] = 0
+        assert self._mask is not None
+        least = min(numbers)
         if least:
             self.cache.crop(-least)
-            self._ids, self._mask = self._ids[:, :-least], self._mask[:, :-least]
-            self._positions = self._positions[:, :-least]
+            self._mask = self._mask[:, : self._mask.shape[1] - least]
+        for i, number in enumerate(numbers):
+            self._counts[i] -= number
+            if number > least:
+                self._mask[i, self._mask.shape[1] - (number - least) :] = 0
+                self._gaps = True
 
     def _last(self, keep: int) -> Tensor:
         logits: Tensor = self._outputs.logits[:, -keep:]
-        return logits.to(copy=True, dtype=torch.float32, device=self._ids.device)
+        return logits.to(copy=True, dtype=torch.float32, device=self._device)
 
 
 def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:

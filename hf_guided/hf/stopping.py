@@ -32,9 +32,9 @@ class RowStops:
 
     def __call__(self, token_ids: Sequence[int]) -> bool:
         """Whether a row ends with its last token, given prompt (padding included) and output so far."""
-        if token_ids[-1] in self.eos_token_ids or len(token_ids) >= self._max_length:
-            return True
-        if not self._others:
-            return False
-        ids = torch.tensor([token_ids], device=self._device)
-        return any(bool(one(ids, None).all()) for one in self._others)
+        over = token_ids[-1] in self.eos_token_ids or len(token_ids) >= self._max_length
+        if self._others:
+            ids = torch.tensor([token_ids], device=self._device)
+            for one in self._others:  # all of them: they may keep count
+                over = bool(one(ids, None).all()) or over
+        return over

@@ -1,0 +1,215 @@
+"""Whatever generate() may be asked for, the fast loop serves it as the plain loop does, or hands it over."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
+from transformers.generation.streamers import BaseStreamer
+
+import hf_guided as hg
+from hf_guided.hf.slots import Slots
+from tests.integration.test_decoder import CONSTRAINTS, SCHEMA, family, inputs, run, texts
+
+RECORD = CONSTRAINTS[0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"repetition_penalty": 1.7},
+        {"min_new_tokens": 6},
+        {"no_repeat_ngram_size": 4},
+        {"max_new_tokens": 9},
+        {"max_length": 20, "max_new_tokens": None},
+        {"use_cache": False},
+        {"prefill_chunk_size": 3},
+        {"cache_implementation": "static"},
+        {"num_return_sequences": 2, "do_sample": True, "top_k": 1},
+        {"stop_strings": ['"alpha'], "with_tokenizer": True},
+    ],
+    ids=lambda arguments: "-".join(arguments),
+)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_plain_loop_s_tokens(rows: int, arguments: dict[str, Any]) -> None:
+    guide = family("llama")[1]
+    constraints = [hg.Regex("[a-z0-9 ]{30,60}"), None, hg.Regex("(?:alphabet|[a-z ]{1,9}[.]){3,60}")][:rows]
+    ours: dict[str, Any] = {}
+    plain = dict(arguments)
+    if plain.pop("with_tokenizer", False):
+        plain["tokenizer"] = guide.tokenizer
+        plain["stop_strings"] = ours["stop_strings"] = ["e", "q"]
+    arguments = {key: value for key, value in arguments.items() if key not in ("stop_strings", "with_tokenizer")}
+    expected = run("llama", rows, logits_processor=[guide.logits_processor(constraints)], **plain)
+    for jump_forward in (False, True):  # nothing is forced in these
+        decoder = guide.decoder(constraints, jump_forward=jump_forward, **ours)
+        assert run("llama", rows, custom_generate=decoder, **arguments) == expected
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "t5"])
+def test_a_dictionary_with_scores_and_all_the_rest(name: str) -> None:
+    model, guide = family(name)
+    asked = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True, "max_new_tokens": 12}
+    plain = model.generate(
+        **inputs(name, 3), **asked, do_sample=False, logits_processor=[guide.logits_processor(CONSTRAINTS[:3])]
+    )
+    ours = model.generate(**inputs(name, 3), **asked, do_sample=False, custom_generate=guide.decoder(CONSTRAINTS[:3]))
+    assert type(ours) is type(plain) and torch.equal(ours.sequences, plain.sequences)
+    assert all(map(torch.equal, ours.scores, plain.scores)) and all(map(torch.equal, ours.logits, plain.logits))
+
+
+@pytest.mark.parametrize("name", ["llama", "t5"])
+def test_a_dictionary_alone_is_the_fast_loop_s(name: str) -> None:
+    model, guide = family(name)
+    decoder = guide.decoder(RECORD)
+    output = model.generate(
+        **inputs(name, 1), do_sample=False, max_new_tokens=48, return_dict_in_generate=True, custom_generate=decoder
+    )
+    assert decoder.stats.forced_tokens > 0
+    assert texts(name, 1, output.sequences) == run(name, 1, custom_generate=guide.decoder(RECORD))
+    assert output.past_key_values.get_seq_length() > 0
+
+
+def test_beams_are_transformers_own() -> None:
+    guide = family("llama")[1]
+    asked = {"num_beams": 3, "early_stopping": True}
+    plain = run("llama", 3, logits_processor=[guide.logits_processor(CONSTRAINTS[:3])], **asked)
+    assert run("llama", 3, custom_generate=guide.decoder(CONSTRAINTS[:3]), **asked) == plain
+
+
+class Recorder(BaseStreamer):
+    def __init__(self) -> None:
+        self.puts: list[list[int]] = []
+        self.ended = 0
+
+    def put(self, value: torch.Tensor) -> None:
+        self.puts.append(value.flatten().tolist())
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+@pytest.mark.parametrize("asked", [{}, {"return_dict_in_generate": True, "output_scores": True}])
+@pytest.mark.parametrize("retokenize", [False, True])
+def test_a_streamer_gets_every_token_once(retokenize: bool, asked: dict[str, Any]) -> None:
+    model, guide = family("llama")
+    streamer = Recorder()
+    output = model.generate(
+        **inputs("llama", 1),
+        **asked,
+        do_sample=False,
+        max_new_tokens=48,
+        custom_generate=guide.decoder(RECORD, streamer=streamer, retokenize=retokenize),
+    )
+    sequences = output if torch.is_tensor(output) else output.sequences
+    assert streamer.puts[0] == inputs("llama", 1)["input_ids"][0].tolist()
+    assert sum(streamer.puts, []) == sequences[0].tolist()
+    assert streamer.ended == 1
+
+
+def test_an_iterator_over_a_streamer_ends_even_with_an_error() -> None:
+    model, guide = family("llama")
+
+    class Broken(StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+            if input_ids.shape[1] > 25:
+                raise RuntimeError("broken on purpose")
+            return torch.zeros(len(input_ids), dtype=torch.bool)
+
+    streamer = TextIteratorStreamer(guide.tokenizer, skip_prompt=True, timeout=60)
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            model.generate(
+                **inputs("llama", 1),
+                max_new_tokens=48,
+                custom_generate=guide.decoder(RECORD, streamer=streamer),
+                stopping_criteria=StoppingCriteriaList([Broken()]),
+            )
+        except RuntimeError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    text = "".join(streamer)
+    thread.join()
+    assert text.startswith('{"name"') and [str(error) for error in caught] == ["broken on purpose"]
+
+
+def test_a_caller_s_criterion_sees_each_row_after_each_token() -> None:
+    model, guide = family("llama")
+    seen: set[tuple[int, ...]] = set()
+
+    class Seen(StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+            seen.update(map(tuple, input_ids.tolist()))
+            return torch.zeros(len(input_ids), dtype=torch.bool)
+
+    given = inputs("llama", 3)
+    output = model.generate(
+        **given,
+        do_sample=False,
+        max_new_tokens=48,
+        custom_generate=guide.decoder(CONSTRAINTS[:3]),
+        stopping_criteria=StoppingCriteriaList([Seen()]),
+    )
+    prompts = given["input_ids"].tolist()
+    expected = {
+        (*prompt, *row[:end])
+        for prompt, row in zip(prompts, texts("llama", 3, output), strict=True)
+        for end in range(1, len(row) + 1)
+    }
+    assert expected <= seen
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "t5"])
+@pytest.mark.parametrize("max_new_tokens", [30, 33, 40])
+def test_a_budget_is_kept_though_text_is_forced(name: str, max_new_tokens: int) -> None:
+    model, guide = family(name)
+    decoder = guide.decoder(RECORD, max_new_tokens=max_new_tokens)
+    torch.manual_seed(1)
+    output = model.generate(
+        **inputs(name, 8), do_sample=True, temperature=2.0, max_new_tokens=max_new_tokens, custom_generate=decoder
+    )
+    for row in texts(name, 8, output):
+        assert row[-1] == guide.tokenizer.eos_token_id and len(row) <= max_new_tokens
+        jsonschema.validate(json.loads(guide.vocabulary.decode_bytes(row)), SCHEMA)
+
+
+def test_one_decoder_serves_many_calls() -> None:
+    guide = family("llama")[1]
+    decoder = guide.decoder(CONSTRAINTS[:3])
+    first = run("llama", 3, custom_generate=decoder)
+    assert run("llama", 3, custom_generate=decoder) == first
+    assert run("llama", 3, custom_generate=decoder, max_new_tokens=5) == [row[:5] for row in first]
+
+
+def test_after_an_error_in_the_middle_the_next_call_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = family("llama")[1]
+    decoder = guide.decoder(CONSTRAINTS[:3])
+    expected = run("llama", 3, custom_generate=decoder)
+    forwards = Slots.run
+    calls = []
+
+    def interrupted(self: Slots, *arguments: Any) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return forwards(self, *arguments)
+
+    monkeypatch.setattr(Slots, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run("llama", 3, custom_generate=decoder)
+    assert run("llama", 3, custom_generate=decoder) == expected
+
+
+def test_modes_that_no_loop_of_ours_serves_are_refused() -> None:
+    guide = family("llama")[1]
+    with pytest.raises(hg.UnsupportedConstraint, match="logits_processor"):
+        run("llama", 1, custom_generate=guide.decoder(RECORD), penalty_alpha=0.6, top_k=4)
