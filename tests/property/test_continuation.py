@@ -1,0 +1,85 @@
+"""Text behind other text gets the tokens that the tokenizer itself writes for the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_guided.continuation import Continuation
+from hf_guided.errors import UnwritableConstraint
+from hf_guided.vocabulary import Vocabulary
+from tests import vocabularies
+
+TOKENIZERS: dict[str, Callable[[], Any]] = {
+    "byte_level": vocabularies.tiny_byte_level,
+    "demo": vocabularies.demo,
+    "tekken": vocabularies.tekken,
+    "sentencepiece": vocabularies.sentencepiece_32k,
+}
+PIECES = ['{"name": "', '", "age": ', "42", "Ada Lovelace", "é", "東京", '"}', "  ", "\n", "don't", "</s>", "😀", "a", " of"]
+TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join)
+
+
+@cache
+def vocabulary(name: str) -> Vocabulary:
+    tokenizer = TOKENIZERS[name]()
+    return Vocabulary.from_tokenizer(tokenizer, padded_size=len(tokenizer), stop_token_ids=[tokenizer.eos_token_id])
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(text=TEXTS, data=st.data())
+def test_the_tokens_of_the_whole(name: str, text: str, data: st.DataObject) -> None:
+    ours = vocabulary(name)
+    whole = ours.tokenizer(text, add_special_tokens=False)["input_ids"]
+    if ours.decode_bytes(whole) != text.encode():
+        return  # a space in front that is not there, a character it cannot write, or text that looks like a special token
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    rest = ours.decode_bytes(whole[cut:])
+    found = Continuation(ours)(whole[:cut], rest)
+    assert ours.decode_bytes(found) == rest
+    if cut:
+        assert found == whole[cut:]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(before=TEXTS, text=TEXTS)
+def test_always_exactly_these_bytes(name: str, before: str, text: str) -> None:
+    ours = vocabulary(name)
+    context = ours.tokenizer(before, add_special_tokens=False)["input_ids"]
+    try:
+        found = Continuation(ours)(context, text.encode())
+    except UnwritableConstraint:
+        assert ours.tokenizer.unk_token_id is not None
+        return
+    assert ours.decode_bytes(found) == text.encode() and all(map(ours.is_text, found))
+
+
+@pytest.mark.parametrize("name", ["byte_level", "tekken"])
+@given(text=st.sampled_from(["é", "東京x", "😀!"]), cut=st.integers(1, 2))
+def test_a_character_that_has_begun_is_finished(name: str, text: str, cut: int) -> None:
+    ours = vocabulary(name)
+    head, rest = text.encode()[:cut], text.encode()[cut:]
+    if rest:
+        assert ours.decode_bytes(Continuation(ours)(ours.encode_bytes(head), rest)) == rest
+
+
+@pytest.mark.parametrize("name", ["byte_level", "demo", "tekken"])
+@given(text=TEXTS, data=st.data())
+def test_rewriting_gives_the_tokenizer_s_own_tokens(name: str, text: str, data: st.DataObject) -> None:
+    """A token that the tokenizer would have written is kept; a shorter one in its place is replaced."""
+    ours = vocabulary(name)
+    whole = ours.tokenizer(text, add_special_tokens=False)["input_ids"]
+    if ours.decode_bytes(whole) != text.encode() or len(whole) < 3:
+        return
+    cut = data.draw(st.integers(1, len(whole) - 2))
+    rest = ours.decode_bytes(whole[cut + 1 :])
+    assert Continuation(ours).rewritten(whole[:cut], whole[cut], rest) is None
+    piece = ours.decode_bytes([whole[cut]])
+    shorter = ours.encode_bytes(piece[:1])
+    if len(piece) > 1 and len(shorter) == 1:
+        assert Continuation(ours).rewritten(whole[:cut], shorter[0], piece[1:] + rest) == whole[cut:]
