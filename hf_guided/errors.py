@@ -16,6 +16,7 @@ HFGuidedError
 ├── GenerationError (RuntimeError)      something went wrong between a mask and a token
 │   ├── BatchSizeError (ValueError)     the number of constraints does not fit the rows
 │   ├── BitmaskShapeError (ValueError)  bitmask and logits do not fit together
+│   ├── UnsupportedModel (ValueError)   a model that the way of decoding asked for cannot serve exactly
 │   ├── TokenRejected                   a row left the grammar from outside (on_violation="raise")
 │   └── EmptyIntersection               grammar and other processors together allow no token
 └── InternalError (RuntimeError)        our bug: please report it
@@ -46,6 +47,7 @@ __all__ = [
     "TokenRejected",
     "TokenizerError",
     "UnsupportedConstraint",
+    "UnsupportedModel",
     "UnsupportedTokenizer",
     "UnwritableConstraint",
     "VocabularySizeError",
@@ -150,6 +152,10 @@ class BatchSizeError(GenerationError, ValueError):
 
 class BitmaskShapeError(GenerationError, ValueError):
     """Bitmask and logits do not fit together."""
+
+
+class UnsupportedModel(GenerationError, ValueError):
+    """A model that the way of decoding asked for cannot serve exactly."""
 
 
 class TokenRejected(GenerationError):

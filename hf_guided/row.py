@@ -75,12 +75,18 @@ class Row:
 
     def takes(self, token_ids: Sequence[int]) -> bool:
         """Whether an open or free row could take all of these tokens; a row that has ended takes none."""
+        return self.state in (RowState.FREE, RowState.OPEN) and self.num_taken(token_ids) == len(token_ids)
+
+    def num_taken(self, token_ids: Sequence[int]) -> int:
+        """How many of these tokens, from the first on, the row could take; none if it has ended."""
         if self.matcher is None:
-            return True
+            return len(token_ids)
+        if self.state is not RowState.OPEN:
+            return 0
         try:
-            return self.state is RowState.OPEN and self.matcher.validate_tokens(token_ids) == len(token_ids)
+            return self.matcher.validate_tokens(token_ids)
         except CompileLimitExceeded:
-            return False
+            return 0
 
     def fill(self, bitmask: Tensor, index: int, tokens_left: int | None = None) -> bool:
         """Write which tokens may come next into ``bitmask[index]``; an open row with none is closed.

@@ -1,0 +1,20 @@
+"""Guesses of what comes next, for the model to judge many at once: see base.py; one source per file."""
+
+from .assistant import AssistantDraft
+from .base import Asked, Draft, DraftSource
+from .grammar import GrammarDraft, compact_twin
+from .length import DraftLength
+from .prompt_lookup import PromptLookup
+from .several import Several
+
+__all__ = [
+    "Asked",
+    "AssistantDraft",
+    "Draft",
+    "DraftLength",
+    "DraftSource",
+    "GrammarDraft",
+    "PromptLookup",
+    "Several",
+    "compact_twin",
+]

@@ -1,0 +1,354 @@
+"""Drafts of an assistant model: what plain masked generation by that model gives, for any rows at any time."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LogitsProcessorList,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+)
+
+import hf_guided as hg
+from hf_guided import demo
+from hf_guided.acceptance import accept_sampling
+from hf_guided.bitmask import allocate_bitmask, unpack
+from hf_guided.drafts import Asked, AssistantDraft, Draft, PromptLookup
+from hf_guided.errors import UnsupportedModel
+from hf_guided.row import Row
+from tests import vocabularies
+from tests.integration import models
+from tests.toy import compiled_set, letters
+from tests.unit.test_acceptance import NEVER_BY_CHANCE, SAMPLES, p_value
+
+CONSTRAINTS: tuple[Any, ...] = (
+    hg.Regex("[a-z]{2,60}(, [0-9]{1,30})?"),
+    None,
+    hg.JsonSchema({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}),
+)
+
+
+def _size() -> dict[str, Any]:
+    tokenizer = vocabularies.demo()
+    return {"vocab_size": len(tokenizer) + models.PADDING, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+
+
+def _qwen2() -> PreTrainedModel:
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
+    return Qwen2ForCausalLM(Qwen2Config(num_hidden_layers=2, initializer_range=0.5, **shape, **_size()))
+
+
+def _gpt2() -> PreTrainedModel:
+    return GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=96, initializer_range=0.5, **_size()))
+
+
+MODELS: dict[str, Callable[[], PreTrainedModel]] = {
+    "llama": lambda: models.llama(vocabularies.demo()),
+    "qwen2": _qwen2,
+    "gpt2": _gpt2,
+    "demo draft": demo.load_draft,
+}
+
+
+@cache
+def assistant(name: str) -> PreTrainedModel:
+    """In double precision, so that no near tie is decided by rounding."""
+    torch.manual_seed(0)
+    model = MODELS[name]().double().eval()
+    model.generation_config.pad_token_id = model.generation_config.eos_token_id = vocabularies.demo().eos_token_id
+    return model
+
+
+@cache
+def guide(name: str) -> hg.Guide:
+    return hg.Guide(vocabularies.demo(), assistant(name))
+
+
+class Conversation:
+    """A row as a decode loop would keep it, with what plain generation says comes next."""
+
+    def __init__(self, name: str, index: int, constraint: Any, prompt: Sequence[int]):
+        self.name, self.index, self.constraint = name, index, constraint
+        self.row = Row(None if constraint is None else guide(name).compile(constraint).matcher())
+        self.ids, self.prompt_length = list(prompt), len(prompt)
+
+    def asked(self, limit: int) -> Asked:
+        stops = guide(self.name).vocabulary.stop_token_ids
+        return Asked(self.index, self.row, self.ids, self.prompt_length, limit, stops)
+
+    def take(self, tokens: Sequence[int]) -> None:
+        for token_id in tokens:
+            assert self.row.advance(token_id)
+        self.ids += tokens
+
+    def plain(self, count: int) -> list[int]:
+        """The assistant's own greedy tokens behind the text so far, alone in its batch, by ``model.generate``."""
+        so_far = guide(self.name).vocabulary.decode_bytes(self.ids[self.prompt_length :]).decode()
+        processor = guide(self.name).logits_processor(self.constraint, prefix=so_far)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of positions behind the model's last one
+            out = assistant(self.name).generate(
+                torch.tensor([self.ids]),
+                attention_mask=torch.ones(1, len(self.ids), dtype=torch.int64),
+                logits_processor=[processor],
+                max_new_tokens=count,
+                do_sample=False,
+            )
+        return out[0, len(self.ids) :].tolist()
+
+    def other_than(self, token_id: int) -> int:
+        """A token of plain letters that the row takes, and is not this one."""
+        vocabulary = guide(self.name).vocabulary
+        letters_ = [vocabulary.encode_bytes(letter)[0] for letter in (b"q", b"{", b'"', b"n", b"a", b"7", b",")]
+        return next(one for one in letters_ if one != token_id and self.row.takes([one]))
+
+
+def conversations(name: str, lengths: Sequence[int]) -> list[Conversation]:
+    text_ids = guide(name).vocabulary.encode_bytes(b"the invoice of 12 march is not paid yet, says anna")
+    return [
+        Conversation(name, i, CONSTRAINTS[i % 3], models.prompts(text_ids, 1, length, seed=i)[0].tolist())
+        for i, length in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize("lengths", [[5], [7, 3, 12]], ids=["batch 1", "batch 3"])
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_drafts_are_plain_masked_generation(name: str, lengths: list[int]):
+    """Through rejections, other tokens than drafted, rows that leave and come back, and limits that differ."""
+    rows = conversations(name, lengths)
+    source = AssistantDraft(assistant(name))
+    drafted = 0
+    for round_ in range(6):
+        now = [row for row in rows if (round_ + row.index) % 4 or round_ == 0 or len(rows) == 1]
+        limits = [6 - (round_ + row.index) % 3 for row in now]
+        drafts = source.propose([row.asked(limit) for row, limit in zip(now, limits, strict=True)])
+        for row, limit, draft in zip(now, limits, drafts, strict=True):
+            assert list(draft.tokens) == row.plain(limit)
+            assert draft.probabilities is None
+            drafted += len(draft.tokens)
+            kept = list(draft.tokens[: (2 * round_ + row.index) % 5])
+            if kept and kept[-1] in guide(name).vocabulary.stop_token_ids:
+                kept.pop()
+            row.take(kept)
+            if round_ % 2:  # the model chose another token than was drafted
+                row.take([row.other_than((*draft.tokens, -1)[len(kept)])])
+    assert drafted > 10 * len(rows)
+
+
+def test_a_new_call_with_other_texts():
+    source = AssistantDraft(assistant("llama"))
+    for lengths in ([6, 9], [4], [9, 6, 5]):
+        rows = conversations("llama", lengths)
+        for row, draft in zip(rows, source.propose([row.asked(4) for row in rows]), strict=True):
+            assert list(draft.tokens) == row.plain(4)
+        if len(lengths) == 1:
+            source.reset()
+
+
+def test_demo_assistant_writes_a_whole_record():
+    """And stops behind its stop token, whatever was asked for."""
+    example = demo.EXAMPLES[0]
+    row = Conversation("demo draft", 0, hg.JsonSchema(example.schema), vocabularies.demo()(example.prompt)["input_ids"])
+    (draft,) = AssistantDraft(assistant("demo draft")).propose([row.asked(300)])
+    assert list(draft.tokens) == row.plain(300)
+    assert draft.tokens[-1] == vocabularies.demo().eos_token_id
+
+
+def test_rows_that_want_nothing_get_nothing():
+    rows = conversations("llama", [5, 6, 7, 8])
+    row = rows[0].row
+    assert row.matcher is not None
+    row.advance(-1)  # leaves its grammar
+    limits = [5, 0, -1, 3]
+    drafts = AssistantDraft(assistant("llama")).propose([one.asked(n) for one, n in zip(rows, limits, strict=True)])
+    assert [len(draft.tokens) for draft in drafts] == [0, 0, 0, 3]
+    assert AssistantDraft(assistant("llama")).propose([]) == []
+
+
+def test_no_position_behind_the_models_last():
+    """GPT-2 has a table of them: one more would be an error."""
+    for length, expected in (92, 5), (95, 2), (96, 1), (97, 0), (120, 0):
+        (row,) = conversations("gpt2", [length])
+        (draft,) = AssistantDraft(assistant("gpt2")).propose([row.asked(5)])
+        assert len(draft.tokens) == expected
+
+
+# -- sampling --------------------------------------------------------------------------------------------------------
+
+
+def masked_scores(row: Row, ids: Sequence[int], name: str) -> Tensor:
+    """(1, vocab) float32: from a forward pass over the whole text, masked by unpacked bits."""
+    with torch.no_grad():
+        scores = assistant(name)(torch.tensor([ids])).logits[:, -1].float()
+    if row.matcher is None:
+        return scores
+    bitmask = allocate_bitmask(1, scores.shape[-1])
+    row.matcher.fill_next_token_bitmask(bitmask)
+    return scores.masked_fill(~unpack(bitmask, scores.shape[-1]), float("-inf"))
+
+
+@pytest.mark.parametrize("warp", [None, LogitsProcessorList([TemperatureLogitsWarper(2.0), TopKLogitsWarper(9)])])
+def test_probabilities_are_the_masked_warped_distribution(warp: LogitsProcessorList | None):
+    rows = conversations("llama", [5, 8, 3])
+    generator = torch.Generator().manual_seed(0)
+    source = AssistantDraft(assistant("llama"), do_sample=True, warp=warp, generator=generator)
+    for _ in range(3):
+        for one, draft in zip(rows, source.propose([row.asked(4) for row in rows]), strict=True):
+            assert draft.probabilities is not None and draft.probabilities.dtype == torch.float32
+            row, ids = one.row.fork(), list(one.ids)
+            for token_id, q in zip(draft.tokens, draft.probabilities, strict=True):
+                scores = masked_scores(row, ids, "llama")
+                scores = scores if warp is None else warp(torch.tensor([ids]), scores)
+                torch.testing.assert_close(q, scores.softmax(-1)[0])
+                assert q[token_id] > 0
+                assert row.advance(token_id)
+                ids.append(token_id)
+            one.take(draft.tokens[:2])
+
+
+@pytest.mark.parametrize("width", [-7, 0, 50])
+def test_logits_of_another_width_than_the_judges(width: int):
+    """Models of a family pad their logits differently; no token is lost with the padding."""
+    narrow = len(vocabularies.demo()) + models.PADDING + width
+    (row,) = conversations("llama", [6])
+    source = AssistantDraft(assistant("llama"), vocab_size=narrow, do_sample=True)
+    (draft,) = source.propose([row.asked(4)])
+    assert draft.probabilities is not None and draft.probabilities.shape == (4, narrow)
+    torch.testing.assert_close(draft.probabilities.sum(-1), torch.ones(4))
+
+
+LETTERS = letters("abc", padded_size=16)
+A, B, C = 2, 3, 4
+
+
+@cache
+def of_letters() -> LlamaForCausalLM:
+    """An assistant with 16 tokens of its own mind."""
+    torch.manual_seed(1)
+    config = LlamaConfig(16, 8, 16, num_hidden_layers=1, num_attention_heads=1, initializer_range=0.7)
+    return LlamaForCausalLM(config).eval()
+
+
+class JudgedText:
+    """Two tokens of a language of letters, judged by a model that is a table: scores by the token before."""
+
+    language = compiled_set(LETTERS, "aa", "ab", "acc", "ba", "bcc", "c", "caa", "cb")
+    prompt = (A, B, A, C, B)
+
+    def __init__(self) -> None:
+        self.table = torch.randn(16, 16, generator=torch.Generator().manual_seed(5)) / 2
+
+    @cache  # noqa: B019 - one object, for one test
+    def line(self, taken: tuple[int, ...]) -> Tensor:
+        """Masked scores behind these tokens of output."""
+        matcher = self.language.matcher()
+        assert all(map(matcher.accept_token, taken))
+        allowed = [matcher.fork().accept_token(token_id) for token_id in range(16)]
+        return self.table[(*self.prompt, *taken)[-1]].masked_fill(~torch.tensor(allowed), float("-inf"))
+
+    def joint(self) -> dict[tuple[int, ...], float]:
+        """The two tokens' distribution, one after the other."""
+        first = self.line(()).softmax(-1).tolist()
+        return {
+            (a, b): first[a] * share
+            for a in range(16)
+            if first[a]
+            for b, share in enumerate(self.line((a,)).softmax(-1).tolist())
+        }
+
+    def two_tokens(self, propose: Callable[[list[Asked]], list[Draft]], rows: int, seed: int) -> Counter[Any]:
+        """What so many rows write with drafts, exactly two steps of text each."""
+        generator = torch.Generator().manual_seed(seed)
+        texts: list[tuple[int, ...]] = [()] * rows
+        while unfinished := [i for i, text in enumerate(texts) if len(text) < 2]:
+            asked = []
+            for i in unfinished:
+                row = Row(self.language.matcher())
+                assert all(map(row.advance, texts[i]))
+                ids = [*self.prompt, *texts[i]]
+                asked.append(Asked(i, row, ids, len(self.prompt), 2 - len(texts[i]), LETTERS.stop_token_ids))
+            drafts = propose(asked)
+            tokens = [draft.tokens for draft in drafts]
+            lines = [
+                self.line((*texts[i], *drafted[:n]))
+                for i, drafted in zip(unfinished, tokens, strict=True)
+                for n in range(len(drafted) + 1)
+            ]
+            given = [draft.probabilities for draft in drafts]
+            accepted = accept_sampling(torch.stack(lines), tokens, given, generator)
+            for i, drafted, taken in zip(unfinished, tokens, accepted, strict=True):
+                texts[i] = (*texts[i], *drafted[: taken.num_drafted], taken.bonus_token)[:2]
+        return Counter(texts)
+
+
+def _sampling_assistant() -> Callable[[list[Asked]], list[Draft]]:
+    generator = torch.Generator().manual_seed(2)
+    return AssistantDraft(of_letters(), do_sample=True, generator=generator).propose
+
+
+def _doubled(asked: list[Asked]) -> list[Draft]:
+    """An assistant that gives other probabilities than it drew from."""
+    drafts = _sampling_assistant()(asked)
+    return [Draft(one.tokens, None if one.probabilities is None else one.probabilities**3) for one in drafts]
+
+
+SOURCES: dict[str, Callable[[], Callable[[list[Asked]], list[Draft]]]] = {
+    "sampling assistant": _sampling_assistant,
+    "greedy assistant": lambda: AssistantDraft(of_letters()).propose,
+    "prompt lookup": lambda: PromptLookup().propose,
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_sampling_with_drafts_leaves_the_distribution_unchanged(name: str):
+    judged = JudgedText()
+    propose = SOURCES[name]()
+    row = Row(judged.language.matcher())
+    (draft,) = propose([Asked(0, row, list(judged.prompt), len(judged.prompt), 2, LETTERS.stop_token_ids)])
+    assert draft.tokens, "a source that proposes nothing proves nothing"
+    assert p_value(judged.two_tokens(propose, SAMPLES, seed=3), judged.joint()) > NEVER_BY_CHANCE
+
+
+def test_wrong_probabilities_are_seen():
+    judged = JudgedText()
+    assert p_value(judged.two_tokens(_doubled, SAMPLES, seed=3), judged.joint()) < NEVER_BY_CHANCE
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+def _mistral() -> PreTrainedModel:
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "num_key_value_heads": 1}
+    return MistralForCausalLM(MistralConfig(vocab_size=50, num_hidden_layers=1, sliding_window=8, **shape))
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (_mistral, "Sliding"),
+        (lambda: models.t5(vocabularies.demo()), "encoder-decoder"),
+        (lambda: BloomForCausalLM(BloomConfig(vocab_size=50, hidden_size=8, n_layer=1, n_head=1)), "position_ids"),
+    ],
+)
+def test_models_that_cannot_be_exact_are_refused(build: Callable[[], PreTrainedModel], reason: str):
+    with pytest.raises(UnsupportedModel, match=reason):
+        AssistantDraft(build())

@@ -1,0 +1,309 @@
+"""Drafts: always legal, and what brute force or ``json.dumps`` says they should be."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.constraints import Constraint, JsonSchema
+from hf_guided.drafts import Asked, Draft, GrammarDraft, PromptLookup, Several, compact_twin
+from hf_guided.drafts.layout import CanonicalLayout
+from hf_guided.row import Row, RowState
+from tests.property import strategies as draw
+from tests.property.strategies import Case
+
+TRIES = 4  # matches that prompt lookup looks at
+ENGINES = ("llguidance", "automaton")
+cases = st.deferred(lambda: st.sampled_from(draw.cases(draw.tiny())))
+law = settings(max_examples=150, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+
+
+def asked_of(row: Row, ids: Sequence[int], prompt_length: int, limit: int) -> Asked:
+    return Asked(0, row, list(ids), prompt_length, limit, draw.tiny().stop_token_ids)
+
+
+def taken_by_hand(row: Row, tokens: Sequence[int]) -> list[int]:
+    """As many of the tokens as a plain matcher accepts one by one, to the first stop token at most."""
+    kept: list[int] = []
+    matcher = None if row.matcher is None else row.matcher.fork()
+    for token_id in tokens:
+        if matcher is not None and (row.state is not RowState.OPEN or not matcher.accept_token(token_id)):
+            break
+        kept.append(token_id)
+        if token_id in draw.tiny().stop_token_ids:
+            break
+    return kept
+
+
+# -- prompt lookup ---------------------------------------------------------------------------------------------------
+
+
+def places_by_hand(ids: Sequence[int], max_ngram: int) -> list[int]:
+    """Where continuations begin, in the order in which they should be tried."""
+    places = []
+    for n in range(max_ngram, 0, -1):
+        for place in range(len(ids) - 1, n - 1, -1):
+            if list(ids[place - n : place]) == list(ids[len(ids) - n :]) and place not in places:
+                places.append(place)
+    return places
+
+
+@law
+@given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 4), st.integers(1, 6), st.integers(-1, 8))
+def test_prompt_lookup_in_a_free_row(ids: list[int], max_ngram: int, num_tokens: int, limit: int):
+    """Token 3 ends a row: what stands behind it in the prompt is another text."""
+    asked = Asked(0, Row(None), ids, len(ids) // 2, limit, [3])
+    (draft,) = PromptLookup(max_ngram, num_tokens).propose([asked])
+    places = places_by_hand(ids, max_ngram)
+    expected = ids[places[0] : places[0] + max(min(num_tokens, limit), 0)] if places else []
+    if 3 in expected:
+        expected = expected[: expected.index(3) + 1]
+    assert (list(draft.tokens), draft.probabilities) == (expected, None)
+
+
+@law
+@given(cases, draw.picks, st.lists(st.tuples(draw.picks, st.integers(0, 3)), max_size=4), st.integers(1, 12))
+def test_prompt_lookup_is_cut_by_the_grammar(
+    case: Case, picks: list[int], others: list[tuple[list[int], int]], limit: int
+):
+    """The prompt holds other texts of the language, and parts of this one."""
+    prompt: list[int] = []
+    for other, start in others:
+        prompt += draw.walk(case.compiled.matcher(), other)[start:]
+    row = Row(case.compiled.matcher())
+    assert row.matcher is not None
+    ids = [*prompt, *draw.walk(row.matcher, picks)]
+    (draft,) = PromptLookup(num_tokens=8).propose([asked_of(row, ids, len(prompt), limit)])
+    by_hand = (taken_by_hand(row, ids[place : place + min(8, limit)]) for place in places_by_hand(ids, 3)[:TRIES])
+    assert list(draft.tokens) == next(filter(None, by_hand), [])
+
+
+# -- layout ----------------------------------------------------------------------------------------------------------
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-99, 99) | st.text('ab é"\\{}[],: \n\t', max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('a é"\\,: ', max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+STYLES: tuple[dict[str, Any], ...] = (
+    {},
+    {"separators": (",", ":")},
+    {"separators": (" , ", " : ")},
+    {"indent": 2},
+    {"indent": "\t", "separators": (",", ":")},
+    {"indent": 0},
+)
+styles = st.sampled_from(STYLES)
+
+
+def dumps(value: Any, **style: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, **style)
+
+
+@law
+@given(values, styles, st.lists(st.integers(1, 5), max_size=20))
+def test_layout_is_that_of_json_dumps_wherever_the_text_breaks(value: Any, style: dict[str, Any], sizes: list[int]):
+    data, canonical = dumps(value, **style).encode(), dumps(value).encode()
+    layout, out = CanonicalLayout(), b""
+    for size in [*sizes, len(data)]:
+        out += layout.feed(data[:size])
+        data = data[size:]
+        assert canonical.startswith(out)
+    assert out == canonical
+
+
+@law
+@given(values)
+def test_canonical_text_is_left_as_it_is_at_every_byte(value: Any):
+    layout = CanonicalLayout()
+    for byte in dumps(value).encode():
+        assert layout.feed(bytes([byte])) == bytes([byte])
+
+
+# -- grammar drafts --------------------------------------------------------------------------------------------------
+
+
+@cache
+def compiled(constraint: Constraint, engine: str) -> CompiledConstraint:
+    return draw.backend(engine, draw.tiny()).compile(constraint)
+
+
+def twin_of(compiled_: CompiledConstraint, engine: str = "llguidance") -> CompiledConstraint | None:
+    twin = compact_twin(compiled_.constraint)
+    return None if twin is None else compiled(twin, engine)
+
+
+def encode(token_ids: Sequence[int], data: bytes) -> list[int]:
+    return draw.tiny().encode_bytes(data)
+
+
+@st.composite
+def documents(draw_: st.DrawFn, depth: int = 2) -> tuple[dict[str, Any], Any]:
+    """A schema and a value of it, with its properties in order."""
+    kinds = ["string", "integer", "boolean", "enum", "const"] + ["object", "object", "array"] * (depth > 0)
+    kind = "object" if depth == 2 else draw_(st.sampled_from(kinds))
+    if kind == "string":
+        return {"type": "string"}, draw_(st.text('ab é"\\{},: \n', max_size=4))
+    if kind == "integer":
+        return {"type": "integer"}, draw_(st.integers(-99, 99))
+    if kind == "boolean":
+        return {"type": "boolean"}, draw_(st.booleans())
+    if kind == "enum":
+        return {"enum": ["red", "reddish", "blue, or: so"]}, draw_(st.sampled_from(["red", "reddish", "blue, or: so"]))
+    if kind == "const":
+        const = draw_(st.sampled_from(["fixed, as: such", 12, None, True]))
+        return {"const": const}, const
+    if kind == "array":
+        schema, first = draw_(documents(depth=0))
+        items = [first] * draw_(st.integers(0, 3))
+        return {"type": "array", "items": schema, "minItems": min(len(items), 1), "maxItems": 3}, items
+    names = draw_(st.lists(st.sampled_from(["a", "name", "é", "x, y: z", "b"]), min_size=1, max_size=4, unique=True))
+    properties, value, required = {}, {}, []
+    for name in names:
+        properties[name], one = draw_(documents(depth=depth - 1))
+        if draw_(st.integers(0, 3)):
+            value[name] = one
+            if draw_(st.integers(0, 3)):
+                required.append(name)
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}, value
+
+
+def without_layout(text: str) -> str:
+    """The text without white space outside of strings; it may end inside one."""
+    return "".join(re.findall(r'"(?:[^"\\]|\\.)*(?:"|\\?$)|[^ \t\n]', text, re.DOTALL))
+
+
+def rests(text: str, canonical: str) -> set[str]:
+    """What may come behind the beginning of a text that says the same as ``canonical``."""
+    if canonical.startswith(text):
+        return {canonical[len(text) :]}
+    said = without_layout(text)
+    end = next(end for end in range(len(canonical) + 1) if without_layout(canonical[:end]) == said)
+    # Behind a separator the space may stand already.
+    return {canonical[end:], canonical[end:].removeprefix(" ")}
+
+
+@settings(law, max_examples=250)
+@given(documents(), styles, st.sampled_from(ENGINES), st.lists(st.integers(1, 4), max_size=30))
+def test_grammar_drafts_are_what_json_dumps_writes_next(
+    document: tuple[dict[str, Any], Any], style: dict[str, Any], engine: str, sizes: list[int]
+):
+    """At every token of a text of any layout, split in different ways; and the row takes them."""
+    schema, value = document
+    text, canonical = dumps(value, **style), dumps(value)
+    flexible = compiled(JsonSchema(schema), "llguidance")
+    source = GrammarDraft(lambda one: twin_of(one, engine), encode)
+    pieces, left = [], text
+    for size in sizes:
+        pieces.append(left[:size])
+        left = left[size:]
+    row, ids, written = Row(flexible.matcher()), [5, 6, 7], b""
+    for token_id in [one for piece in [*pieces, left] for one in encode([], piece.encode())]:
+        assert row.advance(token_id)
+        ids.append(token_id)
+        written += draw.tiny().token_bytes[token_id] or b""
+        (draft,) = source.propose([asked_of(row, ids, 3, 100)])
+        assert taken_by_hand(row, draft.tokens) == list(draft.tokens)
+        drafted = draw.tiny().decode_bytes(draft.tokens)
+        if not _is_utf8(written):
+            continue  # inside a character, where the oracle has nothing to say
+        assert any(rest.encode().startswith(drafted) for rest in rests(written.decode(), canonical))
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+PERSON = JsonSchema(
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "address": {
+                "type": "object",
+                "properties": {"street": {"type": "string"}, "tags": {"type": "array", "items": {"const": "a: b"}}},
+                "required": ["street", "tags"],
+            },
+            "paid": {"type": "boolean"},
+        },
+        "required": ["name", "address", "paid"],
+    }
+)
+BETWEEN_VALUES = [
+    ("", '{"name": "'),
+    ('{"name": "A, b: c"', ', "address": {"street": "'),
+    ('{"name": "A, b: c", "address": {"street": ""', ', "tags": ['),
+    ('{"name": "A, b: c", "address": {"street": "", "tags": []', '}, "paid": '),
+    ('{"name": "A, b: c", "address": {"street": "", "tags": ["', 'a: b"'),
+    ('{"name": "A, b: c", "address": {"street": "", "tags": []}, "paid": t', "rue}"),
+    ('{"name":"A, b: c","address":{"street":""', ', "tags": ['),
+    ('{\n  "name": "A, b: c",\n  "address"', ': {"street": "'),
+    ('{\n  "name": "A, b: c",\n  "address": {\n    "street": "",\n    ', '"tags": ['),
+    ('{\n  "name":', ' "'),
+    ('{"name" ', ': "'),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("text", "expected"), BETWEEN_VALUES)
+def test_all_that_stands_between_two_values_is_drafted(text: str, expected: str, engine: str):
+    row = Row(compiled(PERSON, "llguidance").matcher())
+    ids = encode([], text.encode())
+    assert all(map(row.advance, ids))
+    (draft,) = GrammarDraft(lambda one: twin_of(one, engine), encode).propose([asked_of(row, ids, 0, 100)])
+    assert draw.tiny().decode_bytes(draft.tokens).decode() == expected
+
+
+# -- every source ----------------------------------------------------------------------------------------------------
+
+
+@law
+@given(cases, draw.picks, st.integers(0, 12))
+def test_drafts_are_legal_and_change_nothing(case: Case, picks: list[int], limit: int):
+    row = Row(case.compiled.matcher())
+    assert row.matcher is not None
+    ids = draw.walk(row.matcher, picks)
+    before = draw.view(row.matcher)
+    first = GrammarDraft(twin_of, lambda ids, data: [*encode(ids, data), *draw.tiny().stop_token_ids, 5])
+    for source in first, Several([first, PromptLookup()]):
+        (draft,) = source.propose([asked_of(row, ids, 0, limit)])
+        assert len(draft.tokens) <= limit
+        assert taken_by_hand(row, draft.tokens) == list(draft.tokens)
+    assert draw.view(row.matcher) == before
+
+
+class Listed:
+    """A source that proposes what it was told, and remembers for which rows."""
+
+    def __init__(self, *tokens: Sequence[int]):
+        self.tokens, self.asked = tokens, []
+
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        self.asked.append([one.index for one in asked])
+        return [Draft(self.tokens[one.index]) for one in asked]
+
+    def reset(self) -> None:
+        self.asked.clear()
+
+
+@given(st.lists(st.tuples(*[st.lists(st.integers(0, 9), max_size=2)] * 3), max_size=5))
+def test_several_sources_row_by_row(proposals: list[tuple[list[int], list[int], list[int]]]):
+    sources = [Listed(*(proposal[i] for proposal in proposals)) for i in range(3)]
+    asked = [Asked(i, Row(None), [], 0, 5, []) for i in range(len(proposals))]
+    drafts = Several(sources).propose(asked)
+    assert [draft.tokens for draft in drafts] == [next(filter(None, one), []) for one in proposals]
+    for rank, source in enumerate(sources):
+        empty = [i for i, proposal in enumerate(proposals) if not any(proposal[:rank])]
+        assert source.asked == ([empty] if empty else [])
