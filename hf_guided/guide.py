@@ -12,6 +12,8 @@ from .backends.base import CompiledConstraint
 from .coerce import coerce, coerce_batch
 from .compiler import Compiler, CompilerStats
 from .constraints import Constraint
+from .continuation import Continuation
+from .drafts import AssistantDraft, DraftSource, GrammarDraft, PromptLookup, Several, compact_twin
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError
 from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.decoder import DecoderOptions, GuidedDecoder
@@ -164,6 +166,7 @@ class Guide:
         *,
         jump_forward: bool = True,
         retokenize: bool = False,
+        draft: Any = None,
         streamer: Any = None,
         stop_strings: Sequence[str] = (),
         **session_arguments: Any,
@@ -178,6 +181,11 @@ class Guide:
                 own tokenization.
             retokenize: with that, replace the sampled token in front of forced text where the tokenizer would have
                 joined the two.
+            draft: what proposes tokens for the model to confirm, several of them in one forward pass: "grammar" (where
+                white space is free, what ``json.dumps`` would write), "prompt_lookup" (what followed the same tokens
+                before), a smaller model with the same tokenizer, a ``DraftSource``, or a list of these, the surest
+                first. Greedy output and the distribution of samples stay what they are. Models whose attention is not
+                full in every layer take no drafts.
             streamer: a transformers streamer, for one row. ``generate(streamer=...)`` never reaches a decoding method.
             stop_strings: texts that end a row.
             **session_arguments: ``backend``, ``prefix``, ``stop_token_ids``, ``on_violation``, ``max_new_tokens``, as
@@ -189,6 +197,7 @@ class Guide:
         return GuidedDecoder(
             self.session(constraint, **session_arguments),
             DecoderOptions(jump_forward=jump_forward, retokenize=retokenize),
+            drafts=self._draft_source(draft, session_arguments.get("backend", "auto")),
             streamer=streamer,
             stop_strings=stop_strings,
         )
@@ -229,6 +238,27 @@ class Guide:
             stop_token_ids=stop_token_ids,
             on_violation=on_violation,
             max_new_tokens=max_new_tokens,
+        )
+
+    def _draft_source(self, draft: Any, backend: str) -> DraftSource | None:
+        if draft is None or isinstance(draft, DraftSource):
+            return draft
+        if isinstance(draft, (list, tuple)):
+            return Several([one for one in (self._draft_source(one, backend) for one in draft) if one is not None])
+        if draft == "prompt_lookup":
+            return PromptLookup()
+        if draft == "grammar":
+
+            def twin_of(compiled: CompiledConstraint) -> CompiledConstraint | None:
+                twin = compact_twin(compiled.constraint)
+                return None if twin is None else self.compile(twin, backend)
+
+            return GrammarDraft(twin_of, Continuation(self.vocabulary))
+        if hasattr(draft, "generation_config"):
+            return AssistantDraft(draft, vocab_size=self.vocabulary.padded_size)
+        raise ValueError(
+            'draft: expected "grammar", "prompt_lookup", a model, a DraftSource, or a list of these, '
+            f"got {draft!r} of type {type(draft).__name__}"
         )
 
     def read(

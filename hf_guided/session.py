@@ -168,6 +168,10 @@ class Session:
         self._prepare()
         return self._new_rows(num_rows)[0]
 
+    def prefix_of(self, row: int, num_rows: int) -> bytes:
+        """What of a row's answer its prompt already holds."""
+        return self._requests[row * len(self._requests) // num_rows if self._per_prompt else 0].prefix
+
     def tokens_left(self, generated: int) -> int | None:
         """What is left of a row's budget behind so many tokens of output; None if there is none."""
         return None if self._max_new_tokens is None else self._max_new_tokens - generated

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -59,6 +59,7 @@ class Draft:
     probabilities: Tensor | None = None
 
 
+@runtime_checkable
 class DraftSource(Protocol):
     """Proposes tokens for the rows of a batch; serves one generate() call at a time."""
 

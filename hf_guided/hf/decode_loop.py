@@ -9,17 +9,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..acceptance import accept_greedy, accept_sampling
+from ..drafts import Asked, Draft, DraftLength, DraftSource
 from ..forced import ForcedText
+from ..masks import Masks
 from ..row import Row
 from ..session import Session
-from .sampling import Scoring, choose
+from .sampling import Scoring
 from .slots import Slots
 from .stopping import RowStops
 
@@ -33,6 +36,7 @@ class Line:
         token_ids: prompt, padding included, and output so far.
         prompt_length: how many of them are the prompt.
         unfed: how many of the last are not in the model's cache yet.
+        padding: how many of the prompt are padding.
         over: whether it has ended.
         streamed: how many of the tokens the streamer has.
     """
@@ -41,6 +45,7 @@ class Line:
     token_ids: list[int]
     prompt_length: int
     unfed: int = 0
+    padding: int = 0
     over: bool = False
     streamed: int = 0
 
@@ -48,6 +53,23 @@ class Line:
     def num_generated(self) -> int:
         """Tokens of output so far."""
         return len(self.token_ids) - self.prompt_length
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Rows whose next token is to be chosen, and what may come.
+
+    Args:
+        places: the rows of the batch that are looked at.
+        at: those of them that are at a choice.
+        drafts: for each place.
+        masks: for each place and each token drafted there.
+    """
+
+    places: list[int]
+    at: set[int]
+    drafts: list[Draft]
+    masks: Masks
 
 
 class DecodeLoop:
@@ -59,6 +81,7 @@ class DecodeLoop:
         scoring: the processors.
         stops: when a row ends.
         forced: finds forced text; None samples it like all other text.
+        drafts: a source of drafts; None, and models that cannot take them, draft nothing.
         do_sample: whether to sample, or take the best.
         streamer: gets every token of a single row; or None.
     """
@@ -71,6 +94,7 @@ class DecodeLoop:
         stops: RowStops,
         *,
         forced: ForcedText | None,
+        drafts: DraftSource | None,
         do_sample: bool,
         streamer: Any,
     ):
@@ -79,6 +103,8 @@ class DecodeLoop:
         self._scoring = scoring
         self._stops = stops
         self._forced = forced
+        self._drafts = drafts
+        self._lengths = DraftLength()
         self._do_sample = do_sample
         self._streamer = streamer
         self._lines: list[Line] = []
@@ -90,29 +116,41 @@ class DecodeLoop:
         Args:
             prompts: token ids of each row, padding included.
         """
-        logits = self._slots.prefill()
-        rows = self._session.begin(len(prompts))
-        self._lines = [
-            Line(row, list(ids), len(ids), streamed=len(ids)) for row, ids in zip(rows, prompts, strict=True)
-        ]
-        self._one_each = not self._slots.wide and (not self._slots.holes or self._scoring.wants_batch)
-        self._count_forward(self._lines)
-        for line in self._lines:
-            self._jump(line)
-        at_choice = [i for i, line in enumerate(self._lines) if not line.over and not line.unfed]
+        logits = self._slots.prefill()[:, None]
+        self._begin(prompts)
+        running = self._running()
+        choice = self._prepare([i for i in running if not self._lines[i].unfed], {})
         while True:
-            if at_choice:
-                self._choose(at_choice, logits)
-            running = [i for i, line in enumerate(self._lines) if not line.over]
+            if choice.places:
+                self._choose(choice, logits)
+            running = self._running()
             if not running:
                 return self._lines
-            at_choice, logits = self._forward(running)
+            choice, logits = self._forward(running)
 
-    def _forward(self, running: Sequence[int]) -> tuple[list[int], Tensor]:
-        """Run what is not in the cache yet, or as much of it as the model takes at once.
+    def _begin(self, prompts: Sequence[Sequence[int]]) -> None:
+        slots = self._slots
+        self._one_each = not slots.wide and (not slots.holes or self._scoring.wants_batch)
+        rows = zip(self._session.begin(len(prompts)), prompts, strict=True)
+        self._lines = [Line(row, list(ids), len(ids), streamed=len(ids)) for row, ids in rows]
+        self._count_forward(len(prompts))
+        if not slots.holes or self._one_each:
+            self._drafts = None
+        if self._drafts is not None:
+            self._drafts.reset()
+            for line, count in zip(self._lines, slots.counts, strict=True):
+                line.padding = line.prompt_length - count
+        for line in self._lines:
+            self._jump(line)
+
+    def _running(self) -> list[int]:
+        return [i for i, line in enumerate(self._lines) if not line.over]
+
+    def _forward(self, running: Sequence[int]) -> tuple[_Choice, Tensor]:
+        """Run what is not in the cache yet, or as much of it as the model takes at once, and what is drafted behind.
 
         Returns:
-            The rows that are at a choice then; (rows, vocab) logits.
+            The choice to be made then; (rows, columns, vocab) logits.
         """
         blocks: list[list[int]] = [[] for _ in self._lines]
         for i in running:
@@ -120,32 +158,91 @@ class DecodeLoop:
             unfed = line.token_ids[-line.unfed :]
             blocks[i] = unfed[:1] if self._one_each else unfed
             line.unfed -= len(blocks[i])
-        logits = self._slots.run(blocks)[:, -1]
-        self._count_forward([self._lines[i] for i in running])
-        return [i for i in running if not self._lines[i].unfed], logits
+        at_choice = [i for i in running if not self._lines[i].unfed]
+        drafts = self._drafted(at_choice)
+        for i, draft in drafts.items():
+            blocks[i] = [*blocks[i], *draft.tokens]
+        choice = self._prepare(at_choice, drafts)
+        logits = self._slots.run(blocks, keep=1 + max((len(draft.tokens) for draft in choice.drafts), default=0))
+        self._count_forward(len(running))
+        return choice, logits
 
-    def _choose(self, at_choice: Sequence[int], logits: Tensor) -> None:
+    def _drafted(self, at_choice: Sequence[int]) -> dict[int, Draft]:
+        if self._drafts is None:
+            return {}
+        asked = []
+        for i in at_choice:
+            line, left = self._lines[i], self._tokens_left(self._lines[i])
+            room = self._stops.room(line.token_ids) if left is None else min(left, self._stops.room(line.token_ids))
+            asked.append(
+                Asked(
+                    index=i,
+                    row=line.row,
+                    token_ids=line.token_ids[line.padding :],
+                    prompt_length=line.prompt_length - line.padding,
+                    limit=int(min(self._lengths.wanted(i), room - 1)),
+                    stop_token_ids=self._session.stop_token_ids,
+                    prefix=self._session.prefix_of(i, len(self._lines)),
+                )
+            )
+        return dict(zip(at_choice, self._drafts.propose(asked), strict=True))
+
+    def _prepare(self, at_choice: Sequence[int], drafts: Mapping[int, Draft]) -> _Choice:
         # Processors that count rows want all of them: those not at a choice are nobody's, and nothing comes of them.
-        places = range(len(self._lines)) if self._scoring.wants_batch else at_choice
-        rows = [self._lines[i].row if i in at_choice else Row(None) for i in places]
+        places = list(range(len(self._lines)) if at_choice and self._scoring.wants_batch else at_choice)
+        at = set(at_choice)
+        rows = [self._lines[i].row if i in at else Row(None) for i in places]
+        drafted = [drafts.get(i, Draft()) for i in places]
         left = [self._tokens_left(self._lines[i]) for i in places]
-        masks = self._session.fill(rows, left)
-        ids = [self._fed(self._lines[i], as_long_as=self._lines[at_choice[0]]) for i in places]
-        scores = self._scoring(ids, logits[list(places)], lambda scores: self._session.apply(scores, masks))
-        for i, token_id in zip(places, choose(scores, do_sample=self._do_sample), strict=True):
-            if i in at_choice:
-                line = self._lines[i]
-                line.row.advance(token_id)
-                self._append(line, [token_id])
-                self._jump(line)
+        return _Choice(places, at, drafted, self._session.fill(rows, left, [draft.tokens for draft in drafted]))
 
-    def _fed(self, line: Line, as_long_as: Line) -> list[int]:
-        """The tokens that the model has seen of a row; padded, if it is over already."""
-        fed = line.token_ids[: len(line.token_ids) - line.unfed]
-        if not self._scoring.wants_batch:
-            return fed
-        length = len(as_long_as.token_ids)
-        return fed[:length] + [self._slots.pad_token_id] * (length - len(fed))
+    def _choose(self, choice: _Choice, logits: Tensor) -> None:
+        tokens = [draft.tokens for draft in choice.drafts]
+        last = logits.shape[1] - 1
+        lines = torch.cat([logits[i, last - len(draft) :] for i, draft in zip(choice.places, tokens, strict=True)])
+        length = max(map(self._length_fed, choice.at))
+        ids = []
+        for i, draft in zip(choice.places, tokens, strict=True):
+            fed = self._lines[i].token_ids[: self._length_fed(i)]
+            if self._scoring.wants_batch:  # of one length: rows that wait are no longer than the others, rows that
+                fed = fed[:length] + [self._slots.pad_token_id] * (length - len(fed))  # are over have padding
+            ids += [[*fed, *draft[:j]] for j in range(len(draft) + 1)]
+        scores = self._scoring(ids, lines, lambda scores: self._session.apply(scores, choice.masks))
+        if self._do_sample:
+            accepted = accept_sampling(scores, tokens, [draft.probabilities for draft in choice.drafts])
+        else:
+            accepted = accept_greedy(scores, tokens)
+        if any(tokens):
+            rejected = [len(draft) - kept.num_drafted for draft, kept in zip(tokens, accepted, strict=True)]
+            self._forget(dict(zip(choice.places, rejected, strict=True)))
+        for i, draft, (agreed, bonus) in zip(choice.places, tokens, accepted, strict=True):
+            if i in choice.at:
+                self._session.stats.drafted_tokens += len(draft)
+                self._session.stats.accepted_tokens += agreed
+                self._lengths.observe(i, len(draft), agreed)
+                self._take(self._lines[i], draft[:agreed], bonus)
+
+    def _forget(self, rejected: Mapping[int, int]) -> None:
+        """Take rejected tokens out of the cache; rows that are over have nothing there to keep."""
+        most = max(rejected.values())
+        self._slots.forget([rejected.get(i, most) for i in range(len(self._lines))])
+
+    def _take(self, line: Line, confirmed: Sequence[int], bonus: int) -> None:
+        """Add drafted tokens that the model has seen and confirmed, and the one that it chose behind them."""
+        for token_id in confirmed:
+            line.row.advance(token_id)
+            self._append(line, [token_id])
+            line.unfed -= 1
+            if line.over:
+                break
+        else:
+            line.row.advance(bonus)
+            self._append(line, [bonus])
+        self._jump(line)
+
+    def _length_fed(self, i: int) -> int:
+        """How many tokens of a row the model has seen, drafts aside."""
+        return len(self._lines[i].token_ids) - self._lines[i].unfed
 
     def _jump(self, line: Line) -> None:
         """Append what the grammar leaves no choice about."""
@@ -176,6 +273,6 @@ class DecodeLoop:
     def _tokens_left(self, line: Line) -> int | None:
         return self._session.tokens_left(line.num_generated)
 
-    def _count_forward(self, lines: Sequence[Line]) -> None:
+    def _count_forward(self, rows: int) -> None:
         self._session.stats.forwards += 1
-        self._session.stats.row_forwards += len(lines)
+        self._session.stats.row_forwards += rows

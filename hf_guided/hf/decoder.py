@@ -19,6 +19,7 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEnc
 from transformers.utils import ModelOutput
 
 from ..continuation import Continuation
+from ..drafts import DraftSource
 from ..errors import UnsupportedConstraint
 from ..forced import ForcedText
 from ..session import Session, SessionStats
@@ -52,6 +53,7 @@ class GuidedDecoder:
     Args:
         session: the constraints.
         options: how to run.
+        drafts: proposes tokens for the model to confirm; None drafts nothing.
         streamer: gets the prompt's and each new token, as generate(streamer=...) would; for one row only.
         stop_strings: texts that end a row, as generate(stop_strings=...) would.
     """
@@ -61,11 +63,13 @@ class GuidedDecoder:
         session: Session,
         options: DecoderOptions,
         *,
+        drafts: DraftSource | None = None,
         streamer: Any = None,
         stop_strings: Sequence[str] = (),
     ):
         self._session = session
         self._options = options
+        self._drafts = drafts
         self._streamer = streamer
         self._stop_strings = list(stop_strings)
         self._continuation = Continuation(session.vocabulary)
@@ -119,6 +123,7 @@ class GuidedDecoder:
                     scoring,
                     stops,
                     forced=self._forced_text(scoring, stops),
+                    drafts=self._drafts,
                     do_sample=generation_config.do_sample,
                     streamer=self._streamer,
                 )

@@ -1,4 +1,4 @@
-"""From logits to a token: generate()'s processors around the masks, for rows of different lengths."""
+"""From logits to scores: generate()'s processors around the masks, for rows of different lengths."""
 
 from __future__ import annotations
 
@@ -49,16 +49,6 @@ class Scoring:
             (lines, vocab) float32.
         """
         return _processed(self._after, ids, mask(_processed(self._before, ids, scores)))
-
-
-def choose(scores: Tensor, *, do_sample: bool) -> list[int]:
-    """A token for each line of processed scores (lines, vocab), as generate() chooses it."""
-    if do_sample:
-        chosen = torch.multinomial(torch.nn.functional.softmax(scores, dim=-1), num_samples=1).squeeze(1)
-    else:
-        chosen = torch.argmax(scores, dim=-1)
-    tokens: list[int] = chosen.tolist()
-    return tokens
 
 
 def _processed(processors: Sequence[Any], ids: Sequence[Sequence[int]], scores: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class Slots:
         self._outputs: Any = None
         self._forward: Callable[..., Any] = model
         self._mask: Tensor | None = None  # (rows, slots) int64, of those with holes
-        self._counts: list[int] = []  # how many tokens each row has in the cache, likewise
+        self.counts: list[int] = []  # how many tokens each row has in the cache, likewise
         self._gaps = False  # whether there is a zero in the mask
         self.holes = self.wide = False
 
@@ -73,7 +73,7 @@ class Slots:
             mask = kwargs.get("attention_mask")
             self._gaps = mask is not None
             self._mask = torch.ones(len(self._ids), width, dtype=torch.long) if mask is None else mask.cpu()
-            self._counts = self._mask.sum(-1).tolist()
+            self.counts = self._mask.sum(-1).tolist()
         self.wide = len(self._ids) == 1 and not (isinstance(cache, Cache) and cache.is_compileable)
         return self._last(1)[:, 0]
 
@@ -106,9 +106,9 @@ class Slots:
             real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gone])
             self._mask = torch.cat([self._mask, real], dim=1)
             self._gaps = self._gaps or any(gone)
-            first = [count - gap for count, gap in zip(self._counts, gone, strict=True)]
+            first = [count - gap for count, gap in zip(self.counts, gone, strict=True)]
             positions = torch.tensor([[max(start + i, 0) for i in range(width)] for start in first])
-            self._counts = [count + len(block) for count, block in zip(self._counts, blocks, strict=True)]
+            self.counts = [count + len(block) for count, block in zip(self.counts, blocks, strict=True)]
             kwargs["position_ids"] = positions.to(self._device)
             kwargs["attention_mask"] = self._mask.to(self._device) if self._gaps else None
         if kwargs["use_cache"]:
@@ -135,7 +135,7 @@ class Slots:
             self.cache.crop(-least)
             self._mask = self._mask[:, : self._mask.shape[1] - least]
         for i, number in enumerate(numbers):
-            self._counts[i] -= number
+            self.counts[i] -= number
             if number > least:
                 self._mask[i, self._mask.shape[1] - (number - least) :] = 0
                 self._gaps = True

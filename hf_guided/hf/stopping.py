@@ -30,6 +30,10 @@ class RowStops:
             else:
                 self._others.append(one)
 
+    def room(self, token_ids: Sequence[int]) -> float:
+        """How many tokens more the greatest length allows; infinity if there is none."""
+        return self._max_length - len(token_ids)
+
     def __call__(self, token_ids: Sequence[int]) -> bool:
         """Whether a row ends with its last token, given prompt (padding included) and output so far."""
         over = token_ids[-1] in self.eos_token_ids or len(token_ids) >= self._max_length

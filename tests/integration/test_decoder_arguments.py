@@ -197,11 +197,11 @@ def test_after_an_error_in_the_middle_the_next_call_works(monkeypatch: pytest.Mo
     forwards = Slots.run
     calls = []
 
-    def interrupted(self: Slots, *arguments: Any) -> torch.Tensor:
+    def interrupted(self: Slots, *arguments: Any, **more: Any) -> torch.Tensor:
         calls.append(1)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return forwards(self, *arguments)
+        return forwards(self, *arguments, **more)
 
     monkeypatch.setattr(Slots, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -21,7 +21,22 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
     "tekken": vocabularies.tekken,
     "sentencepiece": vocabularies.sentencepiece_32k,
 }
-PIECES = ['{"name": "', '", "age": ', "42", "Ada Lovelace", "é", "東京", '"}', "  ", "\n", "don't", "</s>", "😀", "a", " of"]
+PIECES = [
+    '{"name": "',
+    '", "age": ',
+    "42",
+    "Ada Lovelace",
+    "é",
+    "東京",
+    '"}',
+    "  ",
+    "\n",
+    "don't",
+    "</s>",
+    "😀",
+    "a",
+    " of",
+]
 TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join)
 
 
@@ -37,7 +52,7 @@ def test_the_tokens_of_the_whole(name: str, text: str, data: st.DataObject) -> N
     ours = vocabulary(name)
     whole = ours.tokenizer(text, add_special_tokens=False)["input_ids"]
     if ours.decode_bytes(whole) != text.encode():
-        return  # a space in front that is not there, a character it cannot write, or text that looks like a special token
+        return  # it puts a space in front, cannot write a character, or takes the text for a special token
     cut = data.draw(st.integers(0, len(whole) - 1))
     rest = ours.decode_bytes(whole[cut:])
     found = Continuation(ours)(whole[:cut], rest)
