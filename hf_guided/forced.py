@@ -70,6 +70,30 @@ class ForcedText:
             forced.token_ids.append(self._stop)
         return forced
 
+    def stretches(
+        self, row: Row, before: Sequence[int], draft: Sequence[int], tokens_left: int | None
+    ) -> list[list[int]]:
+        """A draft as it will be written if it is right: each drafted token with the forced text behind it.
+
+        Args:
+            row: open or free; comes back as it was.
+            before: all of the row's token ids so far.
+            draft: tokens that it takes; cut where it goes another way than forced text does.
+            tokens_left: what is left of its budget.
+        """
+        stretches: list[list[int]] = []
+        written = list(before)
+        place = 0
+        while place < len(draft) and row.advance(draft[place]):
+            left = None if tokens_left is None else tokens_left - (len(written) - len(before)) - 1
+            stretch = [draft[place], *self.advance(row, [*written, draft[place]], left, loose=False).token_ids]
+            stretches.append(stretch)
+            written += stretch
+            agrees = list(draft[place : place + len(stretch)]) == stretch
+            place = place + len(stretch) if agrees else len(draft)
+        row.rewind(len(written) - len(before))
+        return stretches
+
     def _written(self, row: Row, before: Sequence[int], data: bytes, tokens_left: int | None, *, loose: bool) -> Forced:
         if loose and self._retokenize:
             rewritten = self._continuation.rewritten(before[:-1], before[-1], data)

@@ -1,7 +1,7 @@
 """From rows to masked scores: fill a line of the bitmask for each position, write -inf, look at what is left.
 
-A *line* is one position of one row: its next token, or, behind drafted tokens, one further on. Lines of a row are
-neighbours, in order; where nothing is drafted there is one line a row.
+A *line* is one position of one row: its next token, or, behind a stretch of drafted tokens, one further on. Lines of a
+row are neighbours, in order; where nothing is drafted there is one line a row.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class MaskFiller:
         self,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        drafts: Sequence[Sequence[int]] | None = None,
+        drafts: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> Masks:
-        """Say for every row which tokens may come next, and behind each token drafted for it.
+        """Say for every row which tokens may come next, and behind each stretch of tokens drafted for it.
 
         Args:
             rows: left as they are, but that open ones with no way on are closed.
             tokens_left: what is left of each row's budget, None where it has none.
-            drafts: for each row tokens that its grammar takes; None drafts nothing.
+            drafts: for each row stretches of tokens that its grammar takes; None drafts nothing.
 
         Returns:
             The masks; valid until the next call.
@@ -80,17 +80,19 @@ class MaskFiller:
         governed: list[int] = []
         over: list[int] = []
         for i, (row, left, draft) in enumerate(zip(rows, tokens_left, drafts, strict=True)):
-            for drafted in range(len(draft) + 1):
+            drafted = 0
+            for stretch in ((), *draft):
+                for token_id in stretch:
+                    row.advance(token_id)
+                drafted += len(stretch)
                 line = len(of_row)
                 of_row.append(i)
-                if drafted:
-                    row.advance(draft[drafted - 1])
                 if row.matcher is None:
                     continue
                 governed.append(line)
                 if not self._fill_line(row, line, None if left is None else left - drafted, rows):
                     over.append(line)
-            row.rewind(len(draft))
+            row.rewind(drafted)
         return Masks(self._bitmask[:lines], tuple(of_row), tuple(governed), frozenset(over))
 
     def apply(self, scores: Tensor, masks: Masks) -> Tensor:

@@ -180,7 +180,7 @@ class Session:
         self,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        drafts: Sequence[Sequence[int]] | None = None,
+        drafts: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> Masks:
         """What may come next; see ``MaskFiller.fill``."""
         start = time.perf_counter_ns()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import Any
 
 import torch
@@ -56,19 +57,47 @@ class Line:
 
 
 @dataclass(frozen=True)
+class _Guess:
+    """A draft as it will be written: stretches of a drafted token and the forced text behind it.
+
+    Args:
+        stretches: what the model confirms or rejects is the first token of each.
+        probabilities: of those first tokens, as in ``Draft``.
+    """
+
+    stretches: Sequence[Sequence[int]] = ()
+    probabilities: Tensor | None = None
+
+    @property
+    def firsts(self) -> list[int]:
+        """The tokens to be confirmed."""
+        return [stretch[0] for stretch in self.stretches]
+
+    @property
+    def ends(self) -> list[int]:
+        """How many tokens there are up to each place where one is to be chosen."""
+        return list(accumulate(map(len, self.stretches), initial=0))
+
+    @property
+    def tokens(self) -> list[int]:
+        """All of it."""
+        return list(chain(*self.stretches))
+
+
+@dataclass(frozen=True)
 class _Choice:
     """Rows whose next token is to be chosen, and what may come.
 
     Args:
         places: the rows of the batch that are looked at.
         at: those of them that are at a choice.
-        drafts: for each place.
-        masks: for each place and each token drafted there.
+        guesses: for each place.
+        masks: for each place, and behind each stretch guessed there.
     """
 
     places: list[int]
     at: set[int]
-    drafts: list[Draft]
+    guesses: list[_Guess]
     masks: Masks
 
 
@@ -159,15 +188,15 @@ class DecodeLoop:
             blocks[i] = unfed[:1] if self._one_each else unfed
             line.unfed -= len(blocks[i])
         at_choice = [i for i in running if not self._lines[i].unfed]
-        drafts = self._drafted(at_choice)
-        for i, draft in drafts.items():
-            blocks[i] = [*blocks[i], *draft.tokens]
-        choice = self._prepare(at_choice, drafts)
-        logits = self._slots.run(blocks, keep=1 + max((len(draft.tokens) for draft in choice.drafts), default=0))
+        guesses = self._guesses(at_choice)
+        for i, guess in guesses.items():
+            blocks[i] = [*blocks[i], *guess.tokens]
+        choice = self._prepare(at_choice, guesses)
+        logits = self._slots.run(blocks, keep=1 + max((guess.ends[-1] for guess in choice.guesses), default=0))
         self._count_forward(len(running))
         return choice, logits
 
-    def _drafted(self, at_choice: Sequence[int]) -> dict[int, Draft]:
+    def _guesses(self, at_choice: Sequence[int]) -> dict[int, _Guess]:
         if self._drafts is None:
             return {}
         asked = []
@@ -185,51 +214,63 @@ class DecodeLoop:
                     prefix=self._session.prefix_of(i, len(self._lines)),
                 )
             )
-        return dict(zip(at_choice, self._drafts.propose(asked), strict=True))
+        drafts = self._drafts.propose(asked)
+        return {i: self._guess(self._lines[i], draft) for i, draft in zip(at_choice, drafts, strict=True)}
 
-    def _prepare(self, at_choice: Sequence[int], drafts: Mapping[int, Draft]) -> _Choice:
+    def _guess(self, line: Line, draft: Draft) -> _Guess:
+        stretches: list[list[int]] = [[token_id] for token_id in draft.tokens]
+        if self._forced is not None:
+            stretches = self._forced.stretches(line.row, line.token_ids, draft.tokens, self._tokens_left(line))
+        q = draft.probabilities
+        if q is not None:
+            places = list(accumulate(map(len, stretches), initial=0))[:-1]  # all but the last agree with the draft
+            q = q[places]
+        return _Guess(stretches, q)
+
+    def _prepare(self, at_choice: Sequence[int], guesses: Mapping[int, _Guess]) -> _Choice:
         # Processors that count rows want all of them: those not at a choice are nobody's, and nothing comes of them.
         places = list(range(len(self._lines)) if at_choice and self._scoring.wants_batch else at_choice)
         at = set(at_choice)
         rows = [self._lines[i].row if i in at else Row(None) for i in places]
-        drafted = [drafts.get(i, Draft()) for i in places]
+        guessed = [guesses.get(i, _Guess()) for i in places]
         left = [self._tokens_left(self._lines[i]) for i in places]
-        return _Choice(places, at, drafted, self._session.fill(rows, left, [draft.tokens for draft in drafted]))
+        return _Choice(places, at, guessed, self._session.fill(rows, left, [guess.stretches for guess in guessed]))
 
     def _choose(self, choice: _Choice, logits: Tensor) -> None:
-        tokens = [draft.tokens for draft in choice.drafts]
-        last = logits.shape[1] - 1
-        lines = torch.cat([logits[i, last - len(draft) :] for i, draft in zip(choice.places, tokens, strict=True)])
-        length = max(map(self._length_fed, choice.at))
-        ids = []
-        for i, draft in zip(choice.places, tokens, strict=True):
+        columns, length = logits.shape[1], max(map(self._length_fed, choice.at))
+        lines, ids = [], []
+        for i, guess in zip(choice.places, choice.guesses, strict=True):
             fed = self._lines[i].token_ids[: self._length_fed(i)]
             if self._scoring.wants_batch:  # of one length: rows that wait are no longer than the others, rows that
                 fed = fed[:length] + [self._slots.pad_token_id] * (length - len(fed))  # are over have padding
-            ids += [[*fed, *draft[:j]] for j in range(len(draft) + 1)]
-        scores = self._scoring(ids, lines, lambda scores: self._session.apply(scores, choice.masks))
+            ends, tokens = guess.ends, guess.tokens
+            lines.append(logits[i, [columns - 1 - ends[-1] + end for end in ends]])
+            ids += [[*fed, *tokens[:end]] for end in ends]
+        scores = self._scoring(ids, torch.cat(lines), lambda scores: self._session.apply(scores, choice.masks))
+        firsts = [guess.firsts for guess in choice.guesses]
         if self._do_sample:
-            accepted = accept_sampling(scores, tokens, [draft.probabilities for draft in choice.drafts])
+            accepted = accept_sampling(scores, firsts, [guess.probabilities for guess in choice.guesses])
         else:
-            accepted = accept_greedy(scores, tokens)
-        if any(tokens):
-            rejected = [len(draft) - kept.num_drafted for draft, kept in zip(tokens, accepted, strict=True)]
-            self._forget(dict(zip(choice.places, rejected, strict=True)))
-        for i, draft, (agreed, bonus) in zip(choice.places, tokens, accepted, strict=True):
+            accepted = accept_greedy(scores, firsts)
+        if any(firsts):
+            # Rejected tokens leave the cache; rows that are over have nothing there to keep.
+            rejected = {
+                i: guess.ends[-1] - guess.ends[kept.num_drafted]
+                for i, guess, kept in zip(choice.places, choice.guesses, accepted, strict=True)
+            }
+            most = max(rejected.values())
+            self._slots.forget([rejected.get(i, most) for i in range(len(self._lines))])
+        for i, guess, (agreed, bonus) in zip(choice.places, choice.guesses, accepted, strict=True):
             if i in choice.at:
-                self._session.stats.drafted_tokens += len(draft)
-                self._session.stats.accepted_tokens += agreed
-                self._lengths.observe(i, len(draft), agreed)
-                self._take(self._lines[i], draft[:agreed], bonus)
+                self._lengths.observe(i, len(guess.stretches), agreed)
+                self._take(self._lines[i], guess, agreed, bonus)
 
-    def _forget(self, rejected: Mapping[int, int]) -> None:
-        """Take rejected tokens out of the cache; rows that are over have nothing there to keep."""
-        most = max(rejected.values())
-        self._slots.forget([rejected.get(i, most) for i in range(len(self._lines))])
-
-    def _take(self, line: Line, confirmed: Sequence[int], bonus: int) -> None:
-        """Add drafted tokens that the model has seen and confirmed, and the one that it chose behind them."""
-        for token_id in confirmed:
+    def _take(self, line: Line, guess: _Guess, agreed: int, bonus: int) -> None:
+        """Add the stretches that the model has seen and confirmed, and the token that it chose behind them."""
+        stats = self._session.stats
+        stats.drafted_tokens += len(guess.stretches)
+        stats.accepted_tokens += agreed
+        for token_id in guess.tokens[: guess.ends[agreed]]:
             line.row.advance(token_id)
             self._append(line, [token_id])
             line.unfed -= 1
@@ -238,6 +279,7 @@ class DecodeLoop:
         else:
             line.row.advance(bonus)
             self._append(line, [bonus])
+        stats.forced_tokens += guess.ends[agreed] - agreed
         self._jump(line)
 
     def _length_fed(self, i: int) -> int:

@@ -1,0 +1,172 @@
+"""Drafts change how many forward passes a text takes, not the text, and not how samples are distributed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+import hf_guided as hg
+from hf_guided import acceptance
+from hf_guided.drafts import Asked, Draft, Several
+from tests.chi_square import NEVER_BY_CHANCE, p_value
+from tests.integration import models
+from tests.integration.families import FAMILIES, TAKE_HOLES
+from tests.integration.test_decoder import BATCHES, CONSTRAINTS, family, inputs, run
+
+
+class Oracle:
+    """Drafts what the row is known to become, spoilt at every fifth place: some are right, some are wrong."""
+
+    def __init__(self, texts: Sequence[Sequence[int]]):
+        self._texts = texts
+
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        drafts = []
+        for one in asked:
+            done = len(one.token_ids) - one.prompt_length
+            text = self._texts[one.index][done : done + one.limit]
+            drafts.append(Draft(one.legal([t if (done + i) % 5 else t + 1 for i, t in enumerate(text)])))
+        return drafts
+
+    def reset(self) -> None:
+        pass
+
+
+@cache
+def assistant(name: str) -> Any:
+    """Another random model; the same one for Llama's family, so that its drafts are right."""
+    tokenizer = family(name)[1].tokenizer
+    return models.llama(tokenizer, seed=0 if name == "llama" else 5).double()
+
+
+@pytest.mark.parametrize("source", ["prompt_lookup", "grammar", "assistant", "oracle", "several"])
+@pytest.mark.parametrize("rows", BATCHES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_greedy_text_is_the_same(name: str, rows: int, source: str) -> None:
+    guide = family(name)[1]
+    constraints = [CONSTRAINTS[i] for i in BATCHES[rows]]
+    for jump_forward in (False, True):
+        expected = run(name, rows, custom_generate=guide.decoder(constraints, jump_forward=jump_forward))
+        draft = {
+            "assistant": lambda: assistant(name),
+            "oracle": lambda expected=expected: Oracle(expected),
+            "several": lambda expected=expected: ["grammar", "prompt_lookup", Several([Oracle(expected)])],
+        }.get(source, lambda: source)()
+        decoder = guide.decoder(constraints, jump_forward=jump_forward, draft=draft)
+        assert run(name, rows, custom_generate=decoder) == expected
+        if name not in TAKE_HOLES:
+            assert decoder.stats.drafted_tokens == 0
+        elif source == "oracle":
+            assert 0 < decoder.stats.accepted_tokens < decoder.stats.drafted_tokens
+            sampled = sum(map(len, expected)) - decoder.stats.forced_tokens
+            assert decoder.stats.row_forwards <= sampled - decoder.stats.accepted_tokens + 2 * rows
+        elif source == "assistant" and name == "llama":
+            assert decoder.stats.accepted_tokens > 0
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_a_budget_is_kept_with_drafts(rows: int) -> None:
+    guide = family("llama")[1]
+    asked = {"max_new_tokens": 32}
+    expected = run("llama", rows, custom_generate=guide.decoder(CONSTRAINTS[0], **asked), **asked)
+    decoder = guide.decoder(CONSTRAINTS[0], draft=Oracle(expected), **asked)
+    assert run("llama", rows, custom_generate=decoder, **asked) == expected
+    assert all(row[-1] == guide.tokenizer.eos_token_id for row in expected)
+    assert decoder.stats.accepted_tokens > 0
+
+
+def test_processors_that_look_back_see_drafts_too() -> None:
+    guide = family("llama")[1]
+    asked = {"repetition_penalty": 1.6, "no_repeat_ngram_size": 5}
+    constraint = hg.Regex("[a-z ]{20,60}")
+    expected = run("llama", 1, custom_generate=guide.decoder(constraint), **asked)
+    decoder = guide.decoder(constraint, draft=Oracle(expected))
+    assert run("llama", 1, custom_generate=decoder, **asked) == expected
+    assert decoder.stats.accepted_tokens > 0
+
+
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+LETTERS = "XQJ"  # no token has two of them
+TEMPERATURE = 0.7
+SAMPLES = 20_000
+ROWS = 2_000
+
+
+def letter_ids() -> list[int]:
+    return family("llama")[1].vocabulary.encode_bytes(LETTERS.encode())
+
+
+def exact() -> dict[tuple[int, ...], float]:
+    """The probability of each text, from the logits of the model run on each prefix."""
+    model, _ = family("llama")
+    prompt = inputs("llama", 1)["input_ids"]
+    found: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(3):
+        longer = {}
+        for ids, probability in found.items():
+            logits = model(torch.cat([prompt, torch.tensor([ids], dtype=torch.long)], dim=1)).logits[0, -1].float()
+            step = (logits[letter_ids()] / TEMPERATURE).softmax(-1).tolist()
+            longer.update({(*ids, letter): probability * p for letter, p in zip(letter_ids(), step, strict=True)})
+        found = longer
+    return found
+
+
+class TwoLetters:
+    """Certain of the second letter, and then of the third, whatever came."""
+
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        return [Draft(one.legal(letter_ids()[1:])) for one in asked]
+
+    def reset(self) -> None:
+        pass
+
+
+def samples(draft: Any) -> tuple[Counter[tuple[int, ...]], hg.SessionStats]:
+    model, guide = family("llama")
+    decoder = guide.decoder(hg.Regex(f"[{LETTERS}]{{3}}"), draft=draft)
+    given = {key: value.expand(ROWS, -1) for key, value in inputs("llama", 1).items()}
+    start = given["input_ids"].shape[1]
+    seen: Counter[tuple[int, ...]] = Counter()
+    torch.manual_seed(11)
+    for _ in range(SAMPLES // ROWS):
+        output = model.generate(
+            **given, do_sample=True, temperature=TEMPERATURE, top_k=0, max_new_tokens=5, custom_generate=decoder
+        )
+        seen.update(tuple(row[:3]) for row in output[:, start:].tolist())
+    return seen, decoder.stats
+
+
+SOURCES: dict[str, Any] = {
+    "none": lambda: None,
+    "certain": TwoLetters,
+    "prompt_lookup": lambda: "prompt_lookup",
+    "assistant": lambda: models.llama(family("llama")[1].tokenizer, seed=5),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_samples_are_distributed_as_without_drafts(source: str) -> None:
+    seen, stats = samples(SOURCES[source]())
+    assert sum(seen.values()) == SAMPLES
+    assert (stats.accepted_tokens > 0) == (source != "none")
+    assert p_value(seen, exact()) > NEVER_BY_CHANCE
+
+
+@pytest.mark.parametrize("source", ["certain", "assistant"])
+def test_a_wrong_rule_of_acceptance_shows(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second trial is let through."""
+    right = acceptance._num_agreed
+
+    def generous(p: torch.Tensor, starts: Any, drafts: Any, probabilities: Any, generator: Any) -> list[int]:
+        once, twice = (right(p, starts, drafts, probabilities, generator) for _ in range(2))
+        return [max(pair) for pair in zip(once, twice, strict=True)]
+
+    monkeypatch.setattr(acceptance, "_num_agreed", generous)
+    seen, _ = samples(SOURCES[source]())
+    assert p_value(seen, exact()) < NEVER_BY_CHANCE
