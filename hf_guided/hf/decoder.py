@@ -24,6 +24,7 @@ from ..errors import UnsupportedConstraint
 from ..forced import ForcedText
 from ..session import Session, SessionStats
 from .decode_loop import DecodeLoop
+from .guesses import Guesser
 from .logits_processor import GuidedLogitsProcessor
 from .sampling import Scoring, before_warpers
 from .slots import Slots
@@ -117,13 +118,17 @@ class GuidedDecoder:
                 slots = Slots(model, input_ids, generation_config, model_kwargs)
                 stops = RowStops(criteria, input_ids.device)
                 scoring = Scoring(logits_processor)
+                forced = self._forced_text(scoring, stops)
+                guesser = None
+                if self._drafts is not None:
+                    guesser = Guesser(self._drafts, self._session, stops, forced)
                 loop = DecodeLoop(
                     self._session,
                     slots,
                     scoring,
                     stops,
-                    forced=self._forced_text(scoring, stops),
-                    drafts=self._drafts,
+                    forced=forced,
+                    guesser=guesser,
                     do_sample=generation_config.do_sample,
                     streamer=self._streamer,
                 )

@@ -1,0 +1,96 @@
+"""From a draft to a guess: what the loop will have written if the draft is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+
+from torch import Tensor
+
+from ..drafts import Asked, Draft, DraftLength, DraftSource
+from ..forced import ForcedText
+from ..session import Session
+from .line import Line
+from .stopping import RowStops
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A draft as it will be written: stretches of a drafted token and the forced text behind it.
+
+    Args:
+        stretches: what the model confirms or rejects is the first token of each.
+        probabilities: of those first tokens, as in ``Draft``.
+    """
+
+    stretches: Sequence[Sequence[int]] = ()
+    probabilities: Tensor | None = None
+
+    @property
+    def firsts(self) -> list[int]:
+        """The tokens to be confirmed."""
+        return [stretch[0] for stretch in self.stretches]
+
+    @property
+    def ends(self) -> list[int]:
+        """How many tokens there are up to each place where one is to be chosen."""
+        return list(accumulate(map(len, self.stretches), initial=0))
+
+    @property
+    def tokens(self) -> list[int]:
+        """All of it."""
+        return list(chain(*self.stretches))
+
+
+class Guesser:
+    """Asks a source of drafts, for as many tokens as each row is worth.
+
+    Args:
+        source: of drafts; told now that a new generate() call begins.
+        session: the constraints.
+        stops: when a row ends.
+        forced: finds forced text, as the loop does; None if it does not.
+    """
+
+    def __init__(self, source: DraftSource, session: Session, stops: RowStops, forced: ForcedText | None):
+        source.reset()
+        self._source = source
+        self._session = session
+        self._stops = stops
+        self._forced = forced
+        self._lengths = DraftLength()
+
+    def guesses(self, lines: Sequence[Line], at_choice: Sequence[int]) -> dict[int, Guess]:
+        """A guess for every row that is at a choice, by its number; an empty one where nothing comes to mind."""
+        drafts = self._source.propose([self._asked(lines, i) for i in at_choice])
+        return {i: self._guess(lines[i], draft) for i, draft in zip(at_choice, drafts, strict=True)}
+
+    def observe(self, index: int, guess: Guess, agreed: int) -> None:
+        """Tell how many of a row's stretches were confirmed."""
+        self._lengths.observe(index, len(guess.stretches), agreed)
+
+    def _asked(self, lines: Sequence[Line], i: int) -> Asked:
+        line, left = lines[i], self._session.tokens_left(lines[i].num_generated)
+        room = self._stops.room(line.token_ids)
+        if left is not None:
+            room = min(room, left)
+        return Asked(
+            index=i,
+            row=line.row,
+            token_ids=line.token_ids[line.padding :],
+            prompt_length=line.prompt_length - line.padding,
+            limit=int(min(self._lengths.wanted(i), room - 1)),
+            stop_token_ids=self._session.stop_token_ids,
+            prefix=self._session.prefix_of(i, len(lines)),
+        )
+
+    def _guess(self, line: Line, draft: Draft) -> Guess:
+        stretches: list[list[int]] = [[token_id] for token_id in draft.tokens]
+        if self._forced is not None:
+            left = self._session.tokens_left(line.num_generated)
+            stretches = self._forced.stretches(line.row, line.token_ids, draft.tokens, left)
+        q = draft.probabilities
+        if q is not None:
+            q = q[list(accumulate(map(len, stretches), initial=0))[:-1]]  # all but the last agree with the draft
+        return Guess(stretches, q)
