@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -38,12 +38,18 @@ from hf_guided.row import Row
 from tests import vocabularies
 from tests.integration import models
 from tests.toy import compiled_set, letters
-from tests.unit.test_acceptance import NEVER_BY_CHANCE, SAMPLES, p_value
+from tests.unit.test_acceptance import NEVER_BY_CHANCE, p_value
 
 CONSTRAINTS: tuple[Any, ...] = (
     hg.Regex("[a-z]{2,60}(, [0-9]{1,30})?"),
     None,
-    hg.JsonSchema({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}),
+    hg.JsonSchema(
+        {
+            "type": "object",
+            "properties": {"name": {"type": "string", "pattern": "^[a-z ]{1,40}$"}},
+            "required": ["name"],
+        }
+    ),
 )
 
 
@@ -102,24 +108,22 @@ class Conversation:
 
     def plain(self, count: int) -> list[int]:
         """The assistant's own greedy tokens behind the text so far, alone in its batch, by ``model.generate``."""
-        so_far = guide(self.name).vocabulary.decode_bytes(self.ids[self.prompt_length :]).decode()
+        output = guide(self.name).vocabulary.decode_bytes(self.ids[self.prompt_length :])
+        so_far = None if self.constraint is None else output.decode()
         processor = guide(self.name).logits_processor(self.constraint, prefix=so_far)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of positions behind the model's last one
-            out = assistant(self.name).generate(
-                torch.tensor([self.ids]),
-                attention_mask=torch.ones(1, len(self.ids), dtype=torch.int64),
-                logits_processor=[processor],
-                max_new_tokens=count,
-                do_sample=False,
-            )
+        out = assistant(self.name).generate(
+            torch.tensor([self.ids]),
+            attention_mask=torch.ones(1, len(self.ids), dtype=torch.int64),
+            logits_processor=[processor],
+            max_new_tokens=count,
+            do_sample=False,
+        )
         return out[0, len(self.ids) :].tolist()
 
-    def other_than(self, token_id: int) -> int:
-        """A token of plain letters that the row takes, and is not this one."""
-        vocabulary = guide(self.name).vocabulary
-        letters_ = [vocabulary.encode_bytes(letter)[0] for letter in (b"q", b"{", b'"', b"n", b"a", b"7", b",")]
-        return next(one for one in letters_ if one != token_id and self.row.takes([one]))
+    def take_another_than(self, token_id: int) -> None:
+        """Take some token of text that is not this one, if the row may go on with any."""
+        text = filter(guide(self.name).vocabulary.is_text, reversed(range(len(vocabularies.demo()))))
+        self.take(list(islice((one for one in text if one != token_id and self.row.takes([one])), 1)))
 
 
 def conversations(name: str, lengths: Sequence[int]) -> list[Conversation]:
@@ -150,7 +154,8 @@ def test_greedy_drafts_are_plain_masked_generation(name: str, lengths: list[int]
                 kept.pop()
             row.take(kept)
             if round_ % 2:  # the model chose another token than was drafted
-                row.take([row.other_than((*draft.tokens, -1)[len(kept)])])
+                row.take_another_than((*draft.tokens, -1)[len(kept)])
+                row.take_another_than(-1)  # and more came from elsewhere
     assert drafted > 10 * len(rows)
 
 
@@ -164,12 +169,14 @@ def test_a_new_call_with_other_texts():
             source.reset()
 
 
-def test_demo_assistant_writes_a_whole_record():
+@pytest.mark.parametrize("guided", [True, False])
+def test_demo_assistant_writes_a_whole_record(guided: bool):
     """And stops behind its stop token, whatever was asked for."""
     example = demo.EXAMPLES[0]
-    row = Conversation("demo draft", 0, hg.JsonSchema(example.schema), vocabularies.demo()(example.prompt)["input_ids"])
-    (draft,) = AssistantDraft(assistant("demo draft")).propose([row.asked(300)])
-    assert list(draft.tokens) == row.plain(300)
+    constraint = hg.JsonSchema(example.schema) if guided else None
+    row = Conversation("demo draft", 0, constraint, vocabularies.demo()(example.prompt)["input_ids"])
+    (draft,) = AssistantDraft(assistant("demo draft")).propose([row.asked(150)])
+    assert list(draft.tokens) == row.plain(150)
     assert draft.tokens[-1] == vocabularies.demo().eos_token_id
 
 
@@ -244,7 +251,7 @@ A, B, C = 2, 3, 4
 def of_letters() -> LlamaForCausalLM:
     """An assistant with 16 tokens of its own mind."""
     torch.manual_seed(1)
-    config = LlamaConfig(16, 8, 16, num_hidden_layers=1, num_attention_heads=1, initializer_range=0.7)
+    config = LlamaConfig(vocab_size=16, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1)
     return LlamaForCausalLM(config).eval()
 
 
@@ -305,7 +312,7 @@ def _sampling_assistant() -> Callable[[list[Asked]], list[Draft]]:
     return AssistantDraft(of_letters(), do_sample=True, generator=generator).propose
 
 
-def _doubled(asked: list[Asked]) -> list[Draft]:
+def _cubed(asked: list[Asked]) -> list[Draft]:
     """An assistant that gives other probabilities than it drew from."""
     drafts = _sampling_assistant()(asked)
     return [Draft(one.tokens, None if one.probabilities is None else one.probabilities**3) for one in drafts]
@@ -325,12 +332,12 @@ def test_sampling_with_drafts_leaves_the_distribution_unchanged(name: str):
     row = Row(judged.language.matcher())
     (draft,) = propose([Asked(0, row, list(judged.prompt), len(judged.prompt), 2, LETTERS.stop_token_ids)])
     assert draft.tokens, "a source that proposes nothing proves nothing"
-    assert p_value(judged.two_tokens(propose, SAMPLES, seed=3), judged.joint()) > NEVER_BY_CHANCE
+    assert p_value(judged.two_tokens(propose, 20_000, seed=3), judged.joint()) > NEVER_BY_CHANCE
 
 
 def test_wrong_probabilities_are_seen():
     judged = JudgedText()
-    assert p_value(judged.two_tokens(_doubled, SAMPLES, seed=3), judged.joint()) < NEVER_BY_CHANCE
+    assert p_value(judged.two_tokens(_cubed, 8_000, seed=3), judged.joint()) < NEVER_BY_CHANCE
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------
