@@ -12,9 +12,9 @@ from torch import Tensor
 
 from hf_guided import acceptance
 from hf_guided.acceptance import Accepted, accept_greedy, accept_sampling
+from tests.chi_square import NEVER_BY_CHANCE, p_value, tail_of_chi_square
 
 SAMPLES = 24_000
-NEVER_BY_CHANCE = 1e-6
 
 P = {
     "level": [0.25, 0.25, 0.25, 0.25],
@@ -28,24 +28,6 @@ Q = {
     "where p has none": [0.5, 0.1, 0.4, 0.0],
     "disjoint": [0.5, 0.0, 0.5, 0.0],
 }
-
-
-def tail_of_chi_square(x: float, freedom: int) -> float:
-    """The probability of x or more: the regularized upper incomplete gamma function."""
-    return float(torch.special.gammaincc(torch.tensor(freedom / 2.0).double(), torch.tensor(x / 2.0).double()))
-
-
-def p_value(seen: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], float]) -> float:
-    """How likely counts so far from the expected are, or farther; 0 if something came that cannot."""
-    total = sum(seen.values())
-    possible = {outcome: total * share for outcome, share in expected.items() if share > 0}
-    if set(seen) - set(possible):
-        return 0.0
-    assert min(possible.values()) >= 5, "too few samples for chi-square"
-    if len(possible) == 1:
-        return 1.0
-    statistic = sum((seen[outcome] - count) ** 2 / count for outcome, count in possible.items())
-    return tail_of_chi_square(statistic, len(possible) - 1)
 
 
 def scores_of(p: Sequence[float]) -> Tensor:

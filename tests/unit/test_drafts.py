@@ -12,7 +12,7 @@ from hf_guided.constraints import Choice, Constraint, JsonObject, JsonSchema, Re
 from hf_guided.drafts import Asked, DraftLength, GrammarDraft, PromptLookup, Several, compact_twin
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.row import Row
-from tests.toy import SetEngine, compiled_set, letters
+from tests.toy import ForcingSetEngine, compiled_set, letters
 
 STOP, A, B, C = 1, 2, 3, 4
 VOCABULARY = letters("abc")
@@ -124,21 +124,8 @@ def test_no_twin_where_no_layout_is_open(constraint: Constraint):
 # -- grammar drafts --------------------------------------------------------------------------------------------------
 
 
-class Forcing(SetEngine):
-    """As its base, and knows what all texts that it may still be have in common."""
-
-    def jump_forward_bytes(self) -> bytes:
-        left = [word[len(self.text) :] for word in self.language if word.startswith(self.text)]
-        shortest = min(left)
-        return shortest[: next(n for n in range(len(shortest), -1, -1) if all(one[:n] == shortest[:n] for one in left))]
-
-    def fork(self) -> Forcing:
-        return Forcing(self.vocabulary, self.language, self.taken)
-
-
 def forcing(*options: str) -> CompiledConstraint:
-    language = frozenset(option.encode() for option in options)
-    return CompiledConstraint(Choice(list(options)), "toy", VOCABULARY, lambda: Forcing(VOCABULARY, language), 0)
+    return compiled_set(VOCABULARY, *options, engine=ForcingSetEngine)
 
 
 def proposed(source: GrammarDraft, ids: Sequence[int], row: Row | None = None, index: int = 0) -> list[int]:
@@ -223,7 +210,7 @@ def test_engine_of_the_twin_that_gives_up_is_let_go(method: str, monkeypatch: py
         raise CompileLimitExceeded("too big")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Forcing, method, give_up)
+        broken.setattr(ForcingSetEngine, method, give_up)
         assert proposed(source, [A], row) == []
     assert proposed(source, [A], row) == [], "it has not seen all of the text"
     source.reset()
