@@ -96,13 +96,27 @@ class SetEngine:
         return b""
 
 
-def compiled_set(vocabulary: Vocabulary, *options: str) -> CompiledConstraint:
+class ForcingSetEngine(SetEngine):
+    """As its base, and knows what all the texts that it may still become have in common."""
+
+    def jump_forward_bytes(self) -> bytes:
+        rests = [word[len(self.text) :] for word in self.language if word.startswith(self.text)]
+        shortest = min(rests, key=len)
+        while not all(rest.startswith(shortest) for rest in rests):
+            shortest = shortest[:-1]
+        return shortest
+
+    def fork(self) -> ForcingSetEngine:
+        return ForcingSetEngine(self.vocabulary, self.language, self.taken)
+
+
+def compiled_set(vocabulary: Vocabulary, *options: str, engine: type[SetEngine] = SetEngine) -> CompiledConstraint:
     """A finite language over ``letters()``."""
     language = frozenset(option.encode() for option in options)
     return CompiledConstraint(
         constraint=Choice(list(options)),
         backend="toy",
         vocabulary=vocabulary,
-        new_engine=lambda: SetEngine(vocabulary, language),
+        new_engine=lambda: engine(vocabulary, language),
         nbytes=words(vocabulary.padded_size) * 4,
     )

@@ -1,9 +1,9 @@
-"""Drafts from the grammar: where white space is up to the model, what ``json.dumps`` would write next.
+"""Drafts from the grammar: where white space is up to the model, what must come but for white space.
 
 A flexible grammar forces hardly anything, because white space may stand between any two tokens of JSON. The same
 schema with compact white space forces all that stands between two values. So each row has a *twin*, a matcher of the
 compact grammar: it takes the row's text in the layout of ``json.dumps``, whatever layout the model chose, and what it
-forces next is drafted.
+forces next is drafted, with white space where the model has put it so far.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..constraints import Constraint, JsonObject, JsonSchema
 from ..errors import CompileLimitExceeded, UnwritableConstraint
 from ..row import Row, RowState
 from .base import Asked, Draft
-from .layout import CanonicalLayout
+from .layout import Layout
 
 Tokenize: TypeAlias = Callable[[Sequence[int], bytes], list[int]]
 TwinOf: TypeAlias = Callable[[CompiledConstraint], "CompiledConstraint | None"]
@@ -95,10 +95,10 @@ class _Follower:
 
     def __init__(self, twin: CompiledConstraint, prefix: bytes):
         self._twin = twin
-        self._layout = CanonicalLayout()
+        self._layout = Layout()
         self._output: list[int] = []  # what it has followed
         self._matcher: Matcher | None = twin.matcher()
-        self._take(self._layout.feed(prefix))
+        self._take(self._layout.take(prefix))
 
     def stands_before(self, twin: CompiledConstraint, output: Sequence[int]) -> bool:
         """Whether it is of this twin, and got no farther than this output, on the same way."""
@@ -108,14 +108,14 @@ class _Follower:
         """Go on to the end of this output."""
         new = output[len(self._output) :]
         self._output.extend(new)
-        self._take(self._layout.feed(self._twin.vocabulary.decode_bytes(new)))
+        self._take(self._layout.take(self._twin.vocabulary.decode_bytes(new)))
 
     def forced(self) -> bytes:
-        """What must come next in the compact layout; nothing when lost."""
+        """What must come next in the compact layout, in the row's own; nothing when lost."""
         if self._matcher is None:
             return b""
         try:
-            return self._matcher.jump_forward_bytes()
+            return self._layout.write(self._matcher.jump_forward_bytes())
         except CompileLimitExceeded:
             self._matcher = None
             return b""

@@ -1,45 +1,146 @@
-"""JSON text brought into the layout of ``json.dumps`` while it is being written."""
+"""The white space of a JSON text that is being written: taken out, so that a compact grammar can follow, and put back.
+
+White space inside strings is text. All other stands in a gap between two marks: brackets, commas, colons and values.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 _SPACE = b" \t\n\r"
-_QUOTE, _BACKSLASH = ord('"'), ord("\\")
-_SEPARATORS = b",:"
+_QUOTE, _BACKSLASH, _COMMA, _COLON = b'"\\,:'
+_OPENING, _CLOSING = b"{[", b"}]"
+_SEPARATORS = (_COMMA, _COLON)
 
 
-class CanonicalLayout:
-    """Takes the beginning of a JSON text piece by piece, and gives it back with white space as ``json.dumps`` has it.
+@dataclass
+class _Strings:
+    """Whether the text is inside a string."""
 
-    White space inside strings is text and stays. The space behind a comma or a colon is written when something comes
-    behind them, white space or not: until then the text may still turn out to be canonical as it is.
+    inside: bool = False
+    escaped: bool = False
+
+    def take(self, byte: int) -> bool:
+        """Go on by a byte; whether it belongs to a string, its opening quote not counted."""
+        if not self.inside:
+            self.inside = byte == _QUOTE
+            return False
+        if self.escaped:
+            self.escaped = False
+        elif byte == _BACKSLASH:
+            self.escaped = True
+        elif byte == _QUOTE:
+            self.inside = False
+        return True
+
+
+@dataclass
+class _Gaps:
+    """How wide the gaps are: at first as ``json.dumps`` has them, then as they were last seen.
+
+    Args:
+        before: by the mark behind the gap.
+        after: by the mark before it.
+        indent: for the members of objects and arrays, by opening bracket: the indentation of one level, if each
+            member stands on a line of its own.
     """
 
-    __slots__ = ("_escaped", "_in_string", "_owes_space")
+    before: dict[int, bytes] = field(default_factory=dict)
+    after: dict[int, bytes] = field(default_factory=lambda: dict.fromkeys(_SEPARATORS, b" "))
+    indent: dict[int, bytes] = field(default_factory=dict)
+
+    def learn(self, last: int, space: bytes, mark: int, brackets: list[int]) -> None:
+        """This white space was seen between two marks, inside these brackets."""
+        if mark in _SEPARATORS:
+            self.before[mark] = space
+        elif last == _COLON:
+            self.after[last] = space
+        elif brackets and (last == _COMMA or (last in _OPENING and mark not in _CLOSING)):
+            if space.startswith(b"\n"):
+                self.indent[brackets[-1]] = space[1 : 1 + len(space[1:]) // len(brackets)]
+            else:
+                self.indent.pop(brackets[-1], None)
+                self.after[last] = space
+
+    def between(self, last: int, mark: int | None, brackets: list[int]) -> bytes:
+        """What should stand between two marks; None is a mark that is not known yet."""
+        if last == _COLON:
+            return self.after[last]
+        if mark is None:
+            return self._inner(brackets, last) if last == _COMMA else b""
+        if mark in _SEPARATORS:
+            return self.before.get(mark, b"")
+        if mark in _CLOSING:
+            return b"" if last in _OPENING else self._inner(brackets, None)
+        return self._inner(brackets, last) if last == _COMMA or last in _OPENING else b""
+
+    def _inner(self, brackets: list[int], last: int | None) -> bytes:
+        """Before a member, behind ``last``, or behind the last of them."""
+        indent = self.indent.get(brackets[-1])
+        if indent is not None:
+            return b"\n" + indent * (len(brackets) - (last is None))
+        return self.after.get(brackets[-1] if last is None else last, b"")
+
+
+class Layout:
+    """Takes a JSON text piece by piece, gives it back as ``json.dumps`` would lay it out, and learns its own layout."""
 
     def __init__(self) -> None:
-        self._in_string = False
-        self._escaped = False
-        self._owes_space = False
+        self._strings = _Strings()
+        self._brackets: list[int] = []  # open ones
+        self._last = 0  # the last mark, or byte of a value
+        self._space = b""  # behind it
+        self._gaps = _Gaps()
 
-    def feed(self, data: bytes) -> bytes:
-        """The next bytes of the text, laid out; they may break anywhere, inside a character too."""
+    def take(self, data: bytes) -> bytes:
+        """The next bytes of the text, laid out; they may break anywhere, inside a character too.
+
+        The space behind a comma or a colon is given when something comes behind them, white space or not: until then
+        the text may still turn out to be as ``json.dumps`` writes it.
+        """
         out = bytearray()
         for byte in data:
-            if self._in_string:
+            if self._strings.take(byte):
                 out.append(byte)
-                if self._escaped:
-                    self._escaped = False
-                elif byte == _BACKSLASH:
-                    self._escaped = True
-                elif byte == _QUOTE:
-                    self._in_string = False
+                self._last, self._space = byte if not self._strings.inside else 0, b""
                 continue
-            if self._owes_space:
+            if self._last in _SEPARATORS and not self._space:
                 out += b" "
-                self._owes_space = False
             if byte in _SPACE:
+                self._space += bytes([byte])
                 continue
             out.append(byte)
-            self._in_string = byte == _QUOTE
-            self._owes_space = byte in _SEPARATORS
+            self._gaps.learn(self._last, self._space, byte, self._brackets)
+            _step(self._brackets, byte)
+            self._last, self._space = byte, b""
         return bytes(out)
+
+    def write(self, data: bytes) -> bytes:
+        """What ``json.dumps`` would write next, in this text's own layout."""
+        out = bytearray()
+        strings = _Strings(self._strings.inside, self._strings.escaped)
+        brackets, last = list(self._brackets), self._last
+        begun: bytes | None = self._space  # what stands already of the gap behind ``last``; None: all of it
+        for byte in data:
+            if strings.take(byte):
+                out.append(byte)
+                last = byte if not strings.inside else 0
+                continue
+            mark = None if byte in _SPACE else byte
+            if begun is not None:
+                gap = self._gaps.between(last, mark, brackets)
+                out += gap[len(begun) :] if gap.startswith(begun) else b""
+            if mark is None:
+                begun = None
+            else:
+                _step(brackets, byte)
+                out.append(byte)
+                last, begun = byte, b""
+        return bytes(out)
+
+
+def _step(brackets: list[int], byte: int) -> None:
+    if byte in _OPENING:
+        brackets.append(byte)
+    elif byte in _CLOSING and brackets:
+        brackets.pop()

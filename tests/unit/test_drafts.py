@@ -1,0 +1,224 @@
+"""Drafts: how long they are, what they are cut by, and what happens where an engine gives up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.constraints import Choice, Constraint, JsonObject, JsonSchema, Regex
+from hf_guided.drafts import Asked, DraftLength, GrammarDraft, PromptLookup, Several, compact_twin
+from hf_guided.errors import CompileLimitExceeded
+from hf_guided.row import Row
+from tests.toy import ForcingSetEngine, compiled_set, letters
+
+STOP, A, B, C = 1, 2, 3, 4
+VOCABULARY = letters("abc")
+LANGUAGE = compiled_set(VOCABULARY, "ab", "abb", "cab")
+
+
+def asked(row: Row, ids: Sequence[int] = (), limit: int = 9) -> Asked:
+    return Asked(0, row, ids, 0, limit, VOCABULARY.stop_token_ids)
+
+
+# -- cut -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "limit", "expected"),
+    [
+        ([A, B, B, STOP], 9, [A, B, B, STOP]),
+        ([A, B, STOP, STOP], 9, [A, B, STOP]),
+        ([A, B, C, B], 9, [A, B]),
+        ([A, STOP, B], 9, [A]),
+        ([B], 9, []),
+        ([A, B, B], 2, [A, B]),
+        ([A, B, B], 0, []),
+        ([A, B, B], -1, []),
+        ([], 9, []),
+    ],
+)
+def test_cut_by_the_limit_the_end_and_the_grammar(tokens: list[int], limit: int, expected: list[int]):
+    row = Row(LANGUAGE.matcher())
+    assert asked(row, limit=limit).legal(tokens) == expected
+    assert row.advance(A), "the row has not moved"
+
+
+def test_free_row_is_cut_behind_a_stop_token():
+    assert asked(Row(None)).legal([C, C, STOP, C]) == [C, C, STOP]
+
+
+@pytest.mark.parametrize("end", [[A, B, STOP], [A, A]], ids=["stopped", "closed"])
+def test_row_that_has_ended_takes_nothing(end: list[int]):
+    row = Row(LANGUAGE.matcher())
+    for token_id in end:
+        row.advance(token_id)
+    assert asked(row).legal([B, STOP]) == []
+    assert not PromptLookup().propose([asked(row, [STOP, A, STOP, A, STOP])])[0].tokens
+
+
+# -- length ----------------------------------------------------------------------------------------------------------
+
+
+def test_length_grows_after_whole_drafts_and_shrinks_after_rejections():
+    length = DraftLength(start=4, least=1, most=12)
+    seen = []
+    for drafted, accepted in [(4, 4), (8, 8), (12, 12), (12, 3), (7, 0), (3, 0), (1, 0), (1, 1), (2, 2), (3, 3)]:
+        length.observe(7, drafted, accepted)
+        seen.append(length.wanted(7))
+    assert seen == [8, 12, 12, 7, 3, 1, 1, 2, 4, 4]
+    assert length.wanted(8) == 4, "every row on its own"
+    length.reset()
+    assert length.wanted(7) == 4
+
+
+def test_nothing_drafted_says_nothing():
+    length = DraftLength()
+    length.observe(0, 0, 0)
+    assert length.wanted(0) == DraftLength().wanted(0)
+
+
+@pytest.mark.parametrize("bounds", [(5, 6, 9), (5, 1, 4), (1, 0, 4)])
+def test_length_has_sensible_bounds(bounds: tuple[int, int, int]):
+    with pytest.raises(ValueError, match="1 <= least <= start <= most"):
+        DraftLength(*bounds)
+
+
+@pytest.mark.parametrize("name", ["max_ngram", "num_tokens"])
+def test_prompt_lookup_needs_sizes_of_one_or_more(name: str):
+    with pytest.raises(ValueError, match=f"{name}: expected an int of 1 or more, got 0"):
+        PromptLookup(**{name: 0})
+
+
+# -- twins -----------------------------------------------------------------------------------------------------------
+
+
+def test_twin_differs_in_white_space_alone():
+    schema = {"$ref": "https://x.test/a"}
+    options: dict[str, Any] = {
+        "extra": "allow",
+        "max_depth": 3,
+        "registry": {"https://x.test/a": {"type": "object"}},
+        "on_unsupported": "warn",
+    }
+    assert compact_twin(JsonSchema(schema, **options)) == JsonSchema(schema, whitespace="compact", **options)
+    assert compact_twin(JsonObject()) == JsonObject(whitespace="compact")
+
+
+def test_twin_of_a_type_is_of_that_type():
+    """A type is stricter about 1.0 than its schema is, so its grammar is another one."""
+    twin = compact_twin(JsonSchema(list[int]))
+    assert twin is not None and twin.key == JsonSchema(list[int], whitespace="compact").key
+    assert twin.key != JsonSchema({"type": "array", "items": {"type": "integer"}}, whitespace="compact").key
+
+
+@pytest.mark.parametrize(
+    "constraint", [Regex("a"), Choice(["a", "b"]), JsonObject("compact"), JsonSchema(True, whitespace="compact")]
+)
+def test_no_twin_where_no_layout_is_open(constraint: Constraint):
+    assert compact_twin(constraint) is None
+
+
+# -- grammar drafts --------------------------------------------------------------------------------------------------
+
+
+def forcing(*options: str) -> CompiledConstraint:
+    return compiled_set(VOCABULARY, *options, engine=ForcingSetEngine)
+
+
+def proposed(source: GrammarDraft, ids: Sequence[int], row: Row | None = None, index: int = 0) -> list[int]:
+    """What is drafted behind these tokens of output; there is no prompt."""
+    if row is None:
+        row = Row(LANGUAGE.matcher())
+        assert all(map(row.advance, ids))
+    (draft,) = source.propose([Asked(index, row, ids, 0, 9, VOCABULARY.stop_token_ids)])
+    return list(draft.tokens)
+
+
+def encode(token_ids: Sequence[int], data: bytes) -> list[int]:
+    return [*VOCABULARY.encode_bytes(data[:1]), *VOCABULARY.encode_bytes(data[1:])]
+
+
+AB, BB = VOCABULARY.encode_bytes(b"ab")[0], VOCABULARY.encode_bytes(b"bb")[0]
+
+
+def test_what_the_twin_forces_is_tokenized_behind_the_row():
+    seen = []
+
+    def tokenize(token_ids: Sequence[int], data: bytes) -> list[int]:
+        seen.append((list(token_ids), data))
+        return encode(token_ids, data)
+
+    source = GrammarDraft(lambda compiled: forcing("abb", "cab"), tokenize)
+    assert proposed(source, []) == []
+    assert proposed(source, [A]) == [B, B]
+    assert proposed(source, [C]) == [A, B]
+    assert seen == [([A], b"bb"), ([C], b"ab")]
+
+
+def test_a_prefix_in_the_prompt_counts_for_the_twin():
+    row = Row(LANGUAGE.matcher())
+    assert row.advance(C)
+    source = GrammarDraft(lambda compiled: forcing("abb", "cab"), encode)
+    (draft,) = source.propose([Asked(0, row, [B, C], 2, 9, VOCABULARY.stop_token_ids, prefix=b"c")])
+    assert list(draft.tokens) == [A, B]
+
+
+def test_draft_is_cut_where_the_row_disagrees_with_its_twin():
+    assert proposed(GrammarDraft(lambda compiled: forcing("aba"), encode), [A]) == [B]
+
+
+def test_a_twin_that_refuses_the_text_proposes_nothing_until_another_text():
+    source = GrammarDraft(lambda compiled: forcing("abb"), encode)
+    assert proposed(source, [C]) == []
+    assert proposed(source, [C, A]) == []
+    assert proposed(source, [A]) == [B, B]
+
+
+def test_every_row_has_a_twin_of_its_own():
+    source = GrammarDraft(lambda compiled: forcing("abb", "cab"), encode)
+    assert [proposed(source, [A], index=0), proposed(source, [C], index=1)] == [[B, B], [A, B]]
+    assert [proposed(source, [A, B], index=0), proposed(source, [C, A], index=1)] == [[B], [B]]
+
+
+def test_a_text_that_went_back_is_followed_too():
+    source = GrammarDraft(lambda compiled: forcing("abb", "cab"), encode)
+    assert [proposed(source, ids) for ids in ([A, B], [A], [C, AB], [A, BB])] == [[B], [B, B], [], []]
+
+
+def test_twin_is_asked_for_until_it_is_there_and_then_no_more():
+    answers = iter([None, None, forcing("abb")])
+    source = GrammarDraft(lambda compiled: next(answers), encode)
+    assert [proposed(source, [A]) for _ in range(4)] == [[], [], [B, B], [B, B]]
+
+
+def test_nothing_where_there_is_no_grammar_or_no_twin():
+    nothing = GrammarDraft(lambda compiled: None, encode)
+    assert proposed(nothing, [A]) == []
+    assert proposed(GrammarDraft(lambda compiled: forcing("abb"), encode), [A], Row(None)) == []
+
+
+@pytest.mark.parametrize("method", ["accept", "jump_forward_bytes"])
+def test_engine_of_the_twin_that_gives_up_is_let_go(method: str, monkeypatch: pytest.MonkeyPatch):
+    source = GrammarDraft(lambda compiled: forcing("abb"), encode)
+    row = Row(LANGUAGE.matcher())
+    assert row.advance(A)
+
+    def give_up(*args: object) -> None:
+        raise CompileLimitExceeded("too big")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ForcingSetEngine, method, give_up)
+        assert proposed(source, [A], row) == []
+    assert proposed(source, [A], row) == [], "it has not seen all of the text"
+    source.reset()
+    assert proposed(source, [A], row) == [B, B]
+
+
+def test_several_pass_the_reset_on():
+    source = GrammarDraft(lambda compiled: forcing("abb"), encode)
+    assert proposed(source, [C]) == []
+    Several([PromptLookup(), source]).reset()
+    assert proposed(source, [A]) == [B, B]
