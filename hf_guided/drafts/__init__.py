@@ -1,7 +1,7 @@
 """Guesses of what comes next, for the model to judge many at once: see base.py; one source per file."""
 
 from .assistant import AssistantDraft
-from .base import Asked, Draft, DraftSource
+from .base import Asked, Draft, DraftSource, Warp
 from .grammar import GrammarDraft, compact_twin
 from .length import DraftLength
 from .prompt_lookup import PromptLookup
@@ -16,5 +16,6 @@ __all__ = [
     "GrammarDraft",
     "PromptLookup",
     "Several",
+    "Warp",
     "compact_twin",
 ]

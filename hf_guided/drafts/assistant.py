@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,9 +22,7 @@ from ..apply import apply_bitmask
 from ..bitmask import allocate_bitmask
 from ..errors import UnsupportedModel
 from ..row import Row, RowState
-from .base import Asked, Draft
-
-Warp: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+from .base import Asked, Draft, Warp
 
 
 class AssistantDraft:
@@ -33,12 +31,10 @@ class AssistantDraft:
     Args:
         assistant_model: a decoder of transformers with the same tokenizer, and full attention in every layer.
         vocab_size: columns of the logits of the model that judges; None means as many as the assistant's.
-        do_sample: sample, and give the probabilities; otherwise the most likely token is drafted, as a certain one.
-        warp: with ``do_sample``, changes masked scores before they are sampled from: called with (1, length) int64 and
-            (1, vocab) float32, as transformers' logits processors are. Best the warpers of the model that judges.
         generator: of random numbers, on the assistant's device; None means torch's own.
 
-    ``do_sample``, ``warp`` and ``generator`` may be set anew between generate() calls.
+    Where the text is sampled (``reset`` says so) it samples too, and gives the probabilities; otherwise it drafts the
+    most likely token, as a certain one.
 
     Raises:
         UnsupportedModel: an encoder-decoder, or a model that cannot take rows of different lengths exactly.
@@ -49,11 +45,10 @@ class AssistantDraft:
         assistant_model: Any,
         *,
         vocab_size: int | None = None,
-        do_sample: bool = False,
-        warp: Warp | None = None,
         generator: torch.Generator | None = None,
     ):
-        self.do_sample, self.warp, self.generator = do_sample, warp, generator
+        self._generator = generator
+        self._warp: Warp | None = None
         self._decoder = _Decoder(assistant_model)
         self._vocab_size = vocab_size
         self._past: dict[int, _Past] = {}
@@ -67,9 +62,10 @@ class AssistantDraft:
                 self._draft(walking)
         return [walk.draft() for walk in walks]
 
-    def reset(self) -> None:
+    def reset(self, warp: Warp | None = None) -> None:
         """See ``DraftSource.reset``."""
         self._past.clear()
+        self._warp = warp
 
     def _draft(self, walks: Sequence[_Walk]) -> None:
         batch = _Batch(self._decoder, [self._past.pop(walk.index, _NOTHING).up_to(walk.token_ids) for walk in walks])
@@ -103,18 +99,13 @@ class AssistantDraft:
         if not places:
             return
         scores = scores[places]
-        if not self.do_sample:
+        if self._warp is None:
             for i, token_id in zip(places, scores.argmax(-1).tolist(), strict=True):
                 walks[i].take(token_id, None)
             return
-        if self.warp is not None:
-            warped = [
-                self.warp(torch.tensor([walks[i].token_ids], device=scores.device), scores[line : line + 1])
-                for line, i in enumerate(places)
-            ]
-            scores = torch.cat(warped)
+        scores = self._warp([walks[i].token_ids for i in places], scores)
         q = scores.softmax(-1)  # (places, vocab)
-        sampled = torch.multinomial(q, 1, generator=self.generator).flatten().tolist()
+        sampled = torch.multinomial(q, 1, generator=self._generator).flatten().tolist()
         for line, (i, token_id) in enumerate(zip(places, sampled, strict=True)):
             walks[i].take(token_id, q[line])
 

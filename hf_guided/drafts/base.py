@@ -7,13 +7,16 @@ tokens, and nothing stands behind a stop token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
 from ..row import Row
+
+# Token ids in front of each line, and scores (lines, vocab) float32: new scores (temperature, top-k ...).
+Warp: TypeAlias = Callable[[Sequence[Sequence[int]], Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,10 @@ class DraftSource(Protocol):
         """
         ...
 
-    def reset(self) -> None:
-        """A new generate() call begins: row numbers now mean other rows."""
+    def reset(self, warp: Warp | None = None) -> None:
+        """A new generate() call begins: row numbers now mean other rows.
+
+        Args:
+            warp: how masked scores are changed before tokens are sampled from them; None where the best are taken.
+        """
         ...

@@ -15,7 +15,7 @@ from ..backends.base import CompiledConstraint, Matcher
 from ..constraints import Constraint, JsonObject, JsonSchema
 from ..errors import CompileLimitExceeded, UnwritableConstraint
 from ..row import Row, RowState
-from .base import Asked, Draft
+from .base import Asked, Draft, Warp
 from .layout import Layout
 
 Tokenize: TypeAlias = Callable[[Sequence[int], bytes], list[int]]
@@ -56,7 +56,7 @@ class GrammarDraft:
         """See ``DraftSource.propose``."""
         return [self._propose(one) for one in asked]
 
-    def reset(self) -> None:
+    def reset(self, warp: Warp | None = None) -> None:
         """See ``DraftSource.reset``."""
         self._twins.clear()
         self._followers.clear()

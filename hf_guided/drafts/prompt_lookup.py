@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Asked, Draft
+from .base import Asked, Draft, Warp
 
 _TRIES = 4  # matches looked at, where the grammar refuses what came behind them
 
@@ -33,7 +33,7 @@ class PromptLookup:
         """See ``DraftSource.propose``."""
         return [self._propose(one) for one in asked]
 
-    def reset(self) -> None:
+    def reset(self, warp: Warp | None = None) -> None:
         """Nothing is kept."""
 
     def _propose(self, asked: Asked) -> Draft:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .base import Asked, Draft, DraftSource
+from .base import Asked, Draft, DraftSource, Warp
 
 
 class Several:
@@ -28,7 +28,7 @@ class Several:
                 drafts[i] = draft
         return drafts
 
-    def reset(self) -> None:
+    def reset(self, warp: Warp | None = None) -> None:
         """See ``DraftSource.reset``."""
         for source in self._sources:
-            source.reset()
+            source.reset(warp)

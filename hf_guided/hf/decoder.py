@@ -121,7 +121,13 @@ class GuidedDecoder:
                 forced = self._forced_text(scoring, stops)
                 guesser = None
                 if self._drafts is not None:
-                    guesser = Guesser(self._drafts, self._session, stops, forced)
+                    guesser = Guesser(
+                        self._drafts,
+                        self._session,
+                        stops,
+                        forced,
+                        scoring.warp if generation_config.do_sample else None,
+                    )
                 loop = DecodeLoop(
                     self._session,
                     slots,

@@ -8,7 +8,7 @@ from itertools import accumulate, chain
 
 from torch import Tensor
 
-from ..drafts import Asked, Draft, DraftLength, DraftSource
+from ..drafts import Asked, Draft, DraftLength, DraftSource, Warp
 from ..forced import ForcedText
 from ..session import Session
 from .line import Line
@@ -51,10 +51,18 @@ class Guesser:
         session: the constraints.
         stops: when a row ends.
         forced: finds forced text, as the loop does; None if it does not.
+        warp: how scores are changed before tokens are sampled; None where the best are taken.
     """
 
-    def __init__(self, source: DraftSource, session: Session, stops: RowStops, forced: ForcedText | None):
-        source.reset()
+    def __init__(
+        self,
+        source: DraftSource,
+        session: Session,
+        stops: RowStops,
+        forced: ForcedText | None,
+        warp: Warp | None,
+    ):
+        source.reset(warp)
         self._source = source
         self._session = session
         self._stops = stops

@@ -48,7 +48,11 @@ class Scoring:
         Returns:
             (lines, vocab) float32.
         """
-        return _processed(self._after, ids, mask(_processed(self._before, ids, scores)))
+        return self.warp(ids, mask(_processed(self._before, ids, scores)))
+
+    def warp(self, ids: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
+        """Only what comes behind the masks; arguments and result as above."""
+        return _processed(self._after, ids, scores)
 
 
 def _processed(processors: Sequence[Any], ids: Sequence[Sequence[int]], scores: Tensor) -> Tensor:

@@ -211,7 +211,8 @@ def masked_scores(row: Row, ids: Sequence[int], name: str) -> Tensor:
 def test_probabilities_are_the_masked_warped_distribution(warp: LogitsProcessorList | None):
     rows = conversations("llama", [5, 8, 3])
     generator = torch.Generator().manual_seed(0)
-    source = AssistantDraft(assistant("llama"), do_sample=True, warp=warp, generator=generator)
+    source = AssistantDraft(assistant("llama"), generator=generator)
+    source.reset(lambda ids, scores: scores if warp is None else warp(torch.zeros(len(ids), 0), scores))
     for _ in range(3):
         for one, draft in zip(rows, source.propose([row.asked(4) for row in rows]), strict=True):
             assert draft.probabilities is not None and draft.probabilities.dtype == torch.float32
@@ -231,7 +232,8 @@ def test_logits_of_another_width_than_the_judges(width: int):
     """Models of a family pad their logits differently; no token is lost with the padding."""
     narrow = len(vocabularies.demo()) + models.PADDING + width
     (row,) = conversations("llama", [6])
-    source = AssistantDraft(assistant("llama"), vocab_size=narrow, do_sample=True)
+    source = AssistantDraft(assistant("llama"), vocab_size=narrow)
+    source.reset(lambda ids, scores: scores)
     (draft,) = source.propose([row.asked(4)])
     assert draft.probabilities is not None and draft.probabilities.shape == (4, narrow)
     torch.testing.assert_close(draft.probabilities.sum(-1), torch.ones(4))

@@ -33,7 +33,7 @@ class Oracle:
             drafts.append(Draft(one.legal([t if (done + i) % 5 else t + 1 for i, t in enumerate(text)])))
         return drafts
 
-    def reset(self) -> None:
+    def reset(self, warp: Any = None) -> None:
         pass
 
 
@@ -123,7 +123,7 @@ class TwoLetters:
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:
         return [Draft(one.legal(letter_ids()[1:])) for one in asked]
 
-    def reset(self) -> None:
+    def reset(self, warp: Any = None) -> None:
         pass
 
 

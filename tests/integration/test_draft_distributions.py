@@ -84,7 +84,9 @@ class JudgedText:
 
 def _sampling_assistant() -> Callable[[list[Asked]], list[Draft]]:
     generator = torch.Generator().manual_seed(2)
-    return AssistantDraft(of_letters(), do_sample=True, generator=generator).propose
+    source = AssistantDraft(of_letters(), generator=generator)
+    source.reset(lambda ids, scores: scores)
+    return source.propose
 
 
 def _cubed(asked: list[Asked]) -> list[Draft]:
