@@ -49,11 +49,13 @@ class TokenTrie:
 
     def mask_at(self, nodes: Iterable[int]) -> NDArray[np.int32]:
         """(words,) int32, read-only: a mask of the tokens that end in a few nodes."""
-        words = np.zeros(self.size // 32, np.uint32)
+        starts, token_ids = self.token_start.data, self.token_ids.data
+        found = np.zeros(self.size // 32, np.int32)
+        words = found.view(np.uint32).data
         for node in nodes:
-            for token_id in self.token_ids[self.token_start[node] : self.token_start[node + 1]].tolist():
+            for place in range(starts[node], starts[node + 1]):
+                token_id = token_ids[place]
                 words[token_id >> 5] |= 1 << (token_id & 31)
-        found = words.view(np.int32)
         found.flags.writeable = False
         return found
 
@@ -118,12 +120,19 @@ def token_trie(vocabulary: Vocabulary) -> TokenTrie:
     with _lock:
         found = _tries.get(vocabulary)
         if found is None:
-            found = _tries[vocabulary] = _built(vocabulary)
+            texts = ((data, token_id) for token_id, data in enumerate(vocabulary.token_bytes) if data)
+            found = _tries[vocabulary] = trie_of(texts, 32 * len(vocabulary.text_words))
         return found
 
 
-def _built(vocabulary: Vocabulary) -> TokenTrie:
-    pairs = sorted((data, token_id) for token_id, data in enumerate(vocabulary.token_bytes) if data)
+def trie_of(texts: Iterable[tuple[bytes, int]], size: int) -> TokenTrie:
+    """The trie of some tokens.
+
+    Args:
+        texts: the bytes and the id of each.
+        size: width of a mask in bits, a multiple of 32.
+    """
+    pairs = sorted(texts)
     trie = build_trie([data for data, _ in pairs])
     order = np.argsort(trie.node_of, kind="stable")
     token_ids = np.fromiter((token_id for _, token_id in pairs), np.int64, len(pairs))[order]
@@ -134,5 +143,4 @@ def _built(vocabulary: Vocabulary) -> TokenTrie:
     for above, level in pairwise(levels):
         parent[level] -= above.start
     ends = tuple(level.start + np.flatnonzero(has_token[level]) for level in levels)
-    size = 32 * len(vocabulary.text_words)
     return TokenTrie(trie, token_ids, token_start, size, has_token, parent, ends)
