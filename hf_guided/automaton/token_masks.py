@@ -106,10 +106,12 @@ class TokenMasks:
             return self._put(state, known or _Mask(content, self._walk.tokens.mask_at(nodes)))
 
     def _walked(self, state: int) -> Words:
-        found = list(self._walk.levels(state))
+        if self._all_can_end:
+            found = [nodes for nodes, _ in self._walk.rows(state)]
+        else:
+            found = [nodes[self._can_end[states]] for nodes, states in self._walk.levels(state)]
         self._alike.add(state, len(found))
-        nodes = np.concatenate([np.empty(0, np.int64), *(nodes[self._can_end[states]] for nodes, states in found)])
-        return self._walk.tokens.mask(self._walk.tokens_at(nodes)[0])
+        return self._walk.tokens.mask_of(np.concatenate([np.empty(0, np.int64), *found]))
 
     def _keep(self, state: int, content: bytes) -> Words:
         with self._lock:

@@ -47,6 +47,25 @@ class TokenTrie:
         bits[tokens] = True
         return packed(bits)
 
+    def mask_of(self, nodes: NDArray[np.int64]) -> NDArray[np.int32]:
+        """(words,) int32, read-only: a mask of the tokens that end in these nodes, in each of which some do."""
+        first, others, like = self._by_node
+        bits = np.zeros(self.size, np.bool_)
+        bits[first.take(nodes)] = True
+        bits[others] = bits[like]
+        return packed(bits)
+
+    @cached_property
+    def _by_node(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """(nodes,) a token that ends in each, the few others that end in some, and for each of those the former."""
+        starts = self.token_start[:-1][self.has_token]
+        first = np.zeros(len(self.has_token), np.int64)
+        first[self.has_token] = self.token_ids[starts]
+        others = np.ones(len(self.token_ids), np.bool_)
+        others[starts] = False
+        node_of = np.repeat(np.arange(len(self.has_token)), np.diff(self.token_start))
+        return first, self.token_ids[others], first[node_of[others]]
+
     def mask_at(self, nodes: Iterable[int]) -> NDArray[np.int32]:
         """(words,) int32, read-only: a mask of the tokens that end in a few nodes."""
         starts, token_ids = self.token_start.data, self.token_ids.data

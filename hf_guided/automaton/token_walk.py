@@ -122,6 +122,11 @@ class TokenWalk:
 
     def levels(self, state: int) -> Iterator[tuple[Ints, States]]:
         """As ``nodes``, one level of the trie after another, those too in which no token ends but longer ones live."""
+        for nodes, rows in self.rows(state):
+            yield nodes, rows // self._classes
+
+    def rows(self, state: int) -> Iterator[tuple[Ints, States]]:
+        """As ``levels``, but where the rows of the states begin, which takes no division of every one."""
         trie, tokens = self.tokens.trie, self.tokens
         # The level above: its living nodes and their states; or, while they are many, the states of all its nodes.
         live, rows = np.zeros(1, np.int64), np.array([state * self._classes])
@@ -157,7 +162,7 @@ class TokenWalk:
                 nodes, found = nodes.take(ends), found.take(ends)
             if not alive:
                 return
-            yield nodes, found // self._classes
+            yield nodes, found
 
     def descend(self, nodes: Ints, states: Ints) -> Iterator[tuple[Ints, Ints]]:
         """All living nodes below some nodes of the trie, whatever their depths, and the states there.

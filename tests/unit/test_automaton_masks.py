@@ -41,8 +41,8 @@ def ids(words) -> list[int]:
 def test_states_far_from_the_end_share_one_mask(monkeypatch):
     masks, walk = masks_of(r"[^\n]{1,1000}", tiny())
     walked = []
-    levels = walk.levels
-    monkeypatch.setattr(walk, "levels", lambda state: walked.append(state) or levels(state))
+    rows = walk.rows
+    monkeypatch.setattr(walk, "rows", lambda state: walked.append(state) or rows(state))
     states = range(1, walk.dfa.states)
     assert len({masks.of(state).tobytes() for state in states}) < 30
     assert 8 <= len(walked) < walk.dfa.states / 20  # not one for each
