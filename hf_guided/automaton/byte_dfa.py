@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .limits import Clock
 from .refine import refine
 
-_ROUNDS = 8  # of making one state of those with the same row; if some are left then, there are many
+_FEW_TWINS = 8  # states with the same row as another; where there are more, whole parts may be there twice
 _PAIRS_AT_ONCE = 1 << 18  # entries of a product's table made between two looks at the clock
 
 # (bytes of the first, bytes of the second) -> (of the result); on the flags "accepts" of two states
@@ -129,12 +129,14 @@ def finished(
     if not start:
         return NOTHING
     if not minimal:
-        for _ in range(_ROUNDS):
+        for _ in range(_FEW_TWINS):
             clock.check()
             same_as = _same_as(table, accepting)
             kept = np.flatnonzero(same_as == np.arange(len(table)))
             if len(kept) == len(table):
                 return _made(table, byte_class, accepting, start)
+            if len(table) - len(kept) > _FEW_TWINS:
+                break
             number = np.searchsorted(kept, same_as)
             table, accepting, start = number[table[kept]], accepting[kept], int(number[start])
     labels = np.where(accepting, 2, 1)

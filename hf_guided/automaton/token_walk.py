@@ -85,19 +85,23 @@ class TokenWalk:
             low, high = child[node], child[node + 1]
             moves = self._moves_from(row) if high - low > _ALL_CHILDREN else None
             if moves is not None:
-                places = [(letters.find(byte, low, high), behind) for byte, behind in moves]
-                below = [place for place in places if place[0] >= 0]
+                for byte, behind in moves:
+                    at = letters.find(byte, low, high)
+                    if at >= 0:
+                        if has_token[at]:
+                            found.append(at)
+                        if child[at] != child[at + 1]:
+                            todo.append((at, behind))
             elif high - low <= _FEW_CHILDREN:
-                places = [(at, rows[row + class_of[letters[at]]]) for at in range(low, high)]
-                below = [place for place in places if place[1]]
+                for at in range(low, high):
+                    behind = rows[row + class_of[letters[at]]]
+                    if behind:
+                        if has_token[at]:
+                            found.append(at)
+                        if child[at] != child[at + 1]:
+                            todo.append((at, behind))
             else:
                 return None
-            for place in below:
-                at = place[0]
-                if has_token[at]:
-                    found.append(at)
-                if child[at] != child[at + 1]:
-                    todo.append(place)
             room -= 1
             if len(todo) > room:
                 return None
