@@ -122,7 +122,7 @@ class Language:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held, all masks included."""
+        """Bytes of memory held, all masks included but those of budgets, which few ask for."""
         return self.walk.dfa.nbytes + self.walk.nbytes + self.masks.nbytes + 24 * self.walk.dfa.states
 
     def after(self, state: int, token_id: int) -> int:

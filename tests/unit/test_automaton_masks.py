@@ -17,6 +17,7 @@ from hf_guided.automaton.token_masks import TokenMasks
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.routed import with_routes
 from hf_guided.constraints import Choice, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
 from hf_guided.regex import parse_fullmatch
@@ -154,6 +155,17 @@ def test_counting_tokens_without_time_is_safe_but_not_exact():
                 assert needed - 1 == budget.needed[walk.nodes(state)[1]].min() or budget is hurried
                 assert needed - 1 in budget.needed[walk.nodes(state)[1]]
     assert exact.needed[0] == NEVER
+
+
+def test_masks_that_heed_budgets_are_counted_where_a_budget_is_asked_for():
+    compiled = AutomatonBackend(tiny()).compile(Regex("[a-z]{200}"))
+    told = with_routes(compiled).nbytes - compiled.nbytes
+    matcher = compiled.matcher()
+    masks = matcher._engine._language.budget[1]
+    while not matcher.is_completed():
+        matcher._engine.mask(matcher._engine.min_tokens_to_finish())
+        matcher._engine.accept(allowed(matcher)[0])
+    assert 0 < masks._kept.stats().nbytes <= masks._kept.max_bytes <= told
 
 
 def test_a_row_that_minds_its_budget_always_ends():
