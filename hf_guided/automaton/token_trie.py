@@ -106,22 +106,6 @@ class TokenTrie:
         """``has_token``, for one look at a time."""
         return self.has_token.tobytes()
 
-    def longest_of(self, used: NDArray[np.bool_]) -> int:
-        """How long the beginnings of tokens can get that are made of some bytes alone.
-
-        Args:
-            used: (256,) which bytes.
-        """
-        trie = self.trie
-        fits = used[trie.byte]
-        fits[0] = True
-        for depth in range(1, len(trie.levels) - 1):
-            level = slice(trie.levels[depth], trie.levels[depth + 1])
-            fits[level] &= fits[trie.parent[level]]
-            if not fits[level].any():
-                return depth - 1
-        return len(trie.levels) - 2
-
 
 def packed(bits: NDArray[np.bool_]) -> NDArray[np.int32]:
     """(words,) int32, read-only: a mask of the tokens (size,) that are True."""

@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
+from hf_guided.automaton.alike import Alike
 from hf_guided.automaton.budget import NEVER, token_budget
 from hf_guided.automaton.limits import Clock, Limits
 from hf_guided.automaton.nfa import regex_dfa
@@ -57,6 +58,74 @@ def test_every_mask_of_every_state_is_what_trying_gives(pattern):
     masks, walk = masks_of(pattern, tiny())
     for state in range(1, walk.dfa.states):
         assert ids(masks.of(state)) == tried(walk, state, tiny())
+
+
+def quoted() -> Vocabulary:
+    """Bytes, and what stands in, around and across the ends of JSON strings."""
+    texts = ["ab", "abc", "abcdefgh", "a b c", "é", "日本", "😀", '"', '",', '", "', '"]', 'a"', 'ab",', 'abc"]', "\\n"]
+    texts += ["\\u00e9", "\\ud83d\\ude00", "x\\", '\\"', 'a\\"b"', "a\n", "a\nb", '"\n', '", "x', 'x"]', "xx", "a" * 40]
+    return Vocabulary(
+        token_bytes=(*(bytes([byte]) for byte in range(256)), *(text.encode() for text in texts), None),
+        stop_token_ids=(256 + len(texts),),
+        padded_size=257 + len(texts),
+        tokenizer=toy.all_bytes().tokenizer,
+    )
+
+
+IN_STRINGS = [
+    JsonSchema({"type": "string"}),
+    JsonSchema({"type": "string", "maxLength": 6}),
+    JsonSchema({"type": "string", "minLength": 3}),
+    JsonSchema({"type": "string", "minLength": 2, "maxLength": 45}),
+    JsonSchema({"type": "string", "pattern": "^a..b"}),
+    JsonSchema({"type": "string", "pattern": "b$"}),
+    JsonSchema(
+        {
+            "type": "array",
+            "prefixItems": [{"type": "string", "maxLength": 3}, {"const": "x"}],
+            "items": False,
+            "minItems": 2,
+        }
+    ),
+    Regex(r"a[^\n]*"),  # to the end of the line quotes are letters like others
+    Regex(r"[^a]*a\n?"),
+    Regex(r'([^"\\\x00-\x1f\x7f-\xff]|\\["\\/bfnrt])*(",? )?'),
+]
+
+
+@pytest.mark.parametrize("constraint", IN_STRINGS, ids=str)
+def test_masks_in_strings_are_what_trying_gives(constraint):
+    vocabulary = quoted()
+    language = AutomatonBackend(vocabulary).compile(constraint).new_engine()._language
+    for state in range(1, language.walk.dfa.states):
+        assert ids(language.masks.of(state)) == tried(language.walk, state, vocabulary)
+
+
+def test_strings_are_known_without_a_walk(monkeypatch):
+    """Those of any length, those whose end is far and those whose end is near."""
+    for constraint in IN_STRINGS[:4]:
+        language = AutomatonBackend(quoted()).compile(constraint).new_engine()._language
+        monkeypatch.setattr(language.walk, "rows", None)
+        inside = language.walk.dfa.advance(language.walk.dfa.start, b'"ab')
+        assert language.masks.of(inside).any()
+
+
+@pytest.mark.parametrize("pattern", ["[a-z]{1,40}x?", "(ab|cd|e{3,9}f){1,3}", "([ab]{2,30}|c)-"])
+def test_states_that_are_found_alike_have_the_same_tokens(pattern):
+    """Against trying; what is walked is as long as the longest beginning of a token that lives."""
+    _, walk = masks_of(pattern, tiny())
+    states = range(1, walk.dfa.states)
+    expected = {state: tried(walk, state, tiny()) for state in states}
+    beginnings = {data[:n] for data in tiny().token_bytes if data for n in range(1, len(data) + 1)}
+    found = 0
+    for one in states:
+        alike = Alike(walk.dfa, np.arange(walk.dfa.states) > 0)
+        alike.add(one, max((len(data) for data in beginnings if walk.dfa.advance(one, data)), default=0))
+        for other in states:
+            if alike.find(other) == one:
+                found += other != one
+                assert expected[one] == expected[other]
+    assert found
 
 
 def test_old_masks_are_forgotten_and_found_again():
