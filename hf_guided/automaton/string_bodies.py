@@ -46,7 +46,7 @@ class _Body:
     inside: tuple[NDArray[np.int32], ...]
     inner: tuple[Ints, ...]
     exits: TokenTrie
-    before: Ints
+    before: NDArray[np.uint8]
 
     @property
     def most(self) -> int:
@@ -96,7 +96,7 @@ def _walked(dfa: ByteDfa, tokens: TokenTrie) -> _Body:
     whole = np.where(state == dfa.start, np.minimum(taken, most + 1), most + 1)
     inner = _by_number(whole, most + 1)
     leaving = np.flatnonzero(exit_of[node_of])
-    before = np.zeros(tokens.size, np.int64)
+    before = np.zeros(tokens.size, np.uint8)
     before[tokens.token_ids[leaving]] = np.minimum(taken[trie.parent[exit_of[node_of[leaving]]]], most + 1)
     ends = [_spelled(trie.parent, trie.byte, int(node), int(exit_of[node])) for node in node_of[leaving]]
     exits = trie_of(zip(ends, tokens.token_ids[leaving].tolist(), strict=True), tokens.size)
