@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from .backends import registry
 from .backends.base import Backend, CompiledConstraint
-from .compile_cache import CompileCache
+from .byte_cache import ByteCache
 from .constraints import Constraint
 from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .options import CompilerOptions
@@ -249,7 +249,7 @@ class Compiler:
                 self._cache.put((key, backend, False), Compilation(*found))
                 with suppress(CompileLimitExceeded):  # then a budget is left to who asks for one
                     found[0].matcher().min_tokens_to_finish()
-                    self._cache.put((key, backend, True), Compilation(*found))
+                    self._cache.put((key, backend, True), Compilation(*found))  # its masks are counted twice already
         except BaseException as error:  # whatever it is, somebody may wait for the end of it
             done.set_exception(error)
             with suppress(RuntimeWarning):  # raised where warnings are errors: it would end the thread, for all to come
@@ -301,7 +301,9 @@ class Compiler:
         with self._lock:
             if constraint.key in self._warned:
                 return
-            self._warned.add(constraint.key)
+            self._warned[constraint.key] = None
+            while len(self._warned) > self.options.max_failures:
+                self._warned.popitem(last=False)
         lost = "\n  ".join(map(str, chosen.losses))
         warnings.warn(f"{chosen.backend} does not enforce all of the schema:\n  {lost}", stacklevel=2)
 
@@ -315,10 +317,10 @@ class Compiler:
         """At birth, and in the child of a fork."""
         self._lock = threading.Lock()
         self._backends = _OnDemand(self._vocabulary) if self._given is None else self._given
-        self._cache: CompileCache[Compilation] = CompileCache(self.options.cache_bytes)
+        self._cache: ByteCache[Compilation] = ByteCache(self.options.cache_bytes)
         self._failures: OrderedDict[Key, Exception] = OrderedDict()
         self._in_flight: dict[Key, _Job] = {}
-        self._warned: set[str] = set()
+        self._warned: OrderedDict[str, None] = OrderedDict()  # as many at most as failures are remembered
         self._counts = dict.fromkeys(("hits", "joined", "misses", "replays", "failures"), 0)
         self._compile_s = 0.0
         self._upgrades: dict[Key, Future[None]] = {}

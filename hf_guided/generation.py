@@ -64,6 +64,7 @@ def generate(
     Raises:
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
         BudgetTooSmall: no text of a constraint closes within ``max_new_tokens``; also before anything is generated.
+        ValueError: ``max_new_tokens`` is no number of tokens.
         BatchSizeError: the number of constraints or prefixes is not the number of prompts.
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.
@@ -88,13 +89,13 @@ def generate(
             "logits_processor(prefix=...) and give model.generate decoder_input_ids that end with the prefix"
         )
     settings = GenerationSettings(model, generate_kwargs)
-    stops = settings.stop_token_ids()
+    stops, most = settings.stop_token_ids(), settings.given_max_new_tokens
     # A bad constraint raises here, before any prompt is run.
     compiled = [None if one is None else guide.compile(one, backend, budget=True) for one in constraints]
     settings.check_against(compiled)
-    if settings.get("max_new_tokens") is not None:
+    if most is not None:
         for one, begun in dict.fromkeys(zip(compiled, map(prefix_bytes, prefixes), strict=True)):
-            check_budget(row_after_prefix(one, begun, stops), settings.get("max_new_tokens"))
+            check_budget(row_after_prefix(one, begun, stops), most)
     pad_token_id = settings.get("pad_token_id")
     pad_token_id = stops[0] if pad_token_id is None else pad_token_id
     generate_kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **_default_length(settings))

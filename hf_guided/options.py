@@ -22,7 +22,8 @@ class CompilerOptions:
     Args:
         workers: threads that compile; by default half the cores, rounded up.
         cache_bytes: bound on the compiled constraints that are kept.
-        max_failures: how many failures are remembered, to be raised again at once.
+        max_failures: how many failures are remembered, to be raised again at once, and how many warnings, to be given
+            once.
         timeout_s: how long a caller waits for one compile; None waits for ever.
         tiering: whether "auto" builds the native engine in the background for what another engine answered at once.
     """

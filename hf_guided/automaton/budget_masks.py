@@ -7,18 +7,17 @@ of a list.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..byte_cache import ByteCache
 from .budget import NEVER, TokenBudget
 from .token_masks import TokenMasks, Words
 from .token_walk import TokenWalk
 
-MAX_BYTES = 8 * 2**20  # of one constraint; a dozen states in which every token of 131k is allowed
+BUDGET_BYTES = 8 * 2**20  # of one constraint; a dozen states in which every token of 131k is allowed
 
 
 class _Ordered(NamedTuple):
@@ -40,12 +39,10 @@ class BudgetMasks:
         max_bytes: bound on the ordered tokens kept.
     """
 
-    def __init__(self, walk: TokenWalk, masks: TokenMasks, budget: TokenBudget, max_bytes: int = MAX_BYTES):
-        self._walk, self._masks, self._needed, self._max_bytes = walk, masks, budget.needed, max_bytes
+    def __init__(self, walk: TokenWalk, masks: TokenMasks, budget: TokenBudget, max_bytes: int = BUDGET_BYTES):
+        self._walk, self._masks, self._needed = walk, masks, budget.needed
         self._worst = int(budget.needed[budget.needed < NEVER].max(initial=0))
-        self._kept: OrderedDict[int, _Ordered] = OrderedDict()  # by state
-        self._nbytes = 0
-        self._lock = threading.Lock()
+        self._kept: ByteCache[_Ordered] = ByteCache(max_bytes)  # by state
 
     def of(self, state: int, tokens_left: int) -> Words:
         """(words,) int32, read-only: tokens behind which the text can be finished in ``tokens_left - 1`` more.
@@ -59,20 +56,13 @@ class BudgetMasks:
         return self._walk.tokens.mask(ordered.token_ids[:fitting])
 
     def _ordered(self, state: int) -> _Ordered:
-        with self._lock:
-            found = self._kept.get(state)
-            if found is not None:
-                self._kept.move_to_end(state)
-                return found
+        found = self._kept.get(state)
+        if found is not None:
+            return found
         nodes, states = self._walk.nodes(state)
         order = np.argsort(self._needed[states], kind="stable")
         order = order[self._needed[states[order]] < NEVER]
         token_ids, counts = self._walk.tokens_at(nodes[order])
         found = _Ordered(token_ids.astype(np.int32), np.repeat(self._needed[states[order]], counts).astype(np.int32))
-        with self._lock:
-            if state not in self._kept:
-                self._kept[state] = found
-                self._nbytes += found.nbytes
-            while self._nbytes > self._max_bytes:
-                self._nbytes -= self._kept.popitem(last=False)[1].nbytes
+        self._kept.put(state, found)
         return found

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from .limits import Clock
 from .refine import refine
 
+_FEW_TWINS = 8  # states with the same row as another; where there are more, whole parts may be there twice
 _PAIRS_AT_ONCE = 1 << 18  # entries of a product's table made between two looks at the clock
 
 # (bytes of the first, bytes of the second) -> (of the result); on the flags "accepts" of two states
@@ -127,8 +128,17 @@ def finished(
     """
     if not start:
         return NOTHING
-    if not minimal and not _has_twins(table, accepting):
-        return _made(table, byte_class, accepting, start)
+    if not minimal:
+        for _ in range(_FEW_TWINS):
+            clock.check()
+            same_as = _same_as(table, accepting)
+            kept = np.flatnonzero(same_as == np.arange(len(table)))
+            if len(kept) == len(table):
+                return _made(table, byte_class, accepting, start)
+            if len(table) - len(kept) > _FEW_TWINS:
+                break
+            number = np.searchsorted(kept, same_as)
+            table, accepting, start = number[table[kept]], accepting[kept], int(number[start])
     labels = np.where(accepting, 2, 1)
     labels[0] = 0
     labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
@@ -156,11 +166,20 @@ def _made(table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.b
     )
 
 
-def _has_twins(table: NDArray[Any], accepting: NDArray[np.bool_]) -> bool:
-    """Whether two states have the same row, and end or do not end alike; it may say so when they do not."""
+def _same_as(table: NDArray[Any], accepting: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """(states,) the first state that has the same row, and ends or does not end alike.
+
+    By a random hash, and then compared: those that collide stay what they are.
+    """
     factors = np.random.default_rng(0).integers(0, 1 << 64, table.shape[1] + 1, np.uint64)
     hashes = table.astype(np.uint64) @ factors[:-1] + accepting * factors[-1]
-    return len(np.unique(hashes)) < len(hashes)
+    _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
+    same_as: NDArray[np.int64] = first[which.reshape(-1)]
+    twins = np.flatnonzero(same_as != np.arange(len(table)))
+    others = same_as[twins]
+    equal = (table[twins] == table[others]).all(1) & (accepting[twins] == accepting[others])
+    same_as[twins] = np.where(equal, others, twins)
+    return same_as
 
 
 def _without_twins(table: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:

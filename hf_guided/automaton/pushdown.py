@@ -11,7 +11,6 @@ along the way to a place that needs n - 1, so it is a number that can be kept.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +19,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from ..byte_cache import ByteCache
 from .frames import Frame
 from .least import MAX_TEXT, NO_WAY, Ways
 from .limits import Clock
@@ -110,8 +110,7 @@ class Pushdown:
                     calls.setdefault(state, []).append((callee, int(behind[state])))
             self._calls.append(calls)
         self._places: WeakValueDictionary[tuple[int, int, int], Place] = WeakValueDictionary()
-        self._kept: OrderedDict[Places, After] = OrderedDict()
-        self._nbytes = 0
+        self._kept: ByteCache[After] = ByteCache(_MAX_BYTES)
         self._lock = threading.Lock()
         self.start: Places = (self.place(0, frames[0].dfa.start, None),)
 
@@ -190,18 +189,10 @@ class Pushdown:
 
     def after(self, places: Places) -> After:
         """All tokens that fit, with what is needed behind each: one walk of the vocabulary, kept for next time."""
-        with self._lock:
-            found = self._kept.get(places)
-            if found is not None:
-                self._kept.move_to_end(places)
-                return found
-        found = self._walked(places)
-        with self._lock:
-            if places not in self._kept:
-                self._kept[places] = found
-                self._nbytes += found.nbytes
-            while self._nbytes > _MAX_BYTES:
-                self._nbytes -= self._kept.popitem(last=False)[1].nbytes
+        found = self._kept.get(places)
+        if found is None:
+            found = self._walked(places)
+            self._kept.put(places, found)
         return found
 
     def _walked(self, places: Places) -> After:

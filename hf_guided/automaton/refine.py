@@ -18,15 +18,13 @@ _CHUNK = 1 << 20  # entries of the table looked at between two looks at the cloc
 _FEW = 16  # so few states are split faster one by one
 
 
-def refine(table: NDArray[Any], labels: Ints, clock: Clock, rounds: int | None = None) -> Ints:
+def refine(table: NDArray[Any], labels: Ints, clock: Clock) -> Ints:
     """The coarsest labels, finer than the given ones, by which states with one label lead to states with one label.
 
     Args:
         table: (states, classes), where each class of bytes leads; state 0 leads to itself.
         labels: (states,) int64, numbered from 0 without gaps; no other state has that of state 0.
         clock: asked in every round.
-        rounds: stop after so many; states then share a label if all words of at most so many bytes lead to states
-            of the same given label. None means until nothing changes.
 
     Returns:
         (states,) int64, numbered from 0 without gaps.
@@ -37,8 +35,7 @@ def refine(table: NDArray[Any], labels: Ints, clock: Clock, rounds: int | None =
     sizes = np.zeros(len(table) + blocks + 1, np.int64)
     sizes[:blocks] = np.bincount(labels, minlength=blocks)
     dirty = np.arange(len(table))
-    done = 0
-    while len(dirty) and (rounds is None or done < rounds):
+    while len(dirty):
         clock.check()
         if len(dirty) <= _FEW:
             changed = _split_few(table, labels, sizes, dirty.tolist(), blocks)
@@ -46,7 +43,6 @@ def refine(table: NDArray[Any], labels: Ints, clock: Clock, rounds: int | None =
             changed = _split(table, labels, sizes, dirty, blocks, clock)
         blocks += int(np.count_nonzero(sizes[blocks : blocks + len(changed)]))
         dirty = before.of(changed)
-        done += 1
     return labels
 
 

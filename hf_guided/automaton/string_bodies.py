@@ -1,9 +1,9 @@
 """Masks inside JSON strings, where nearly every token may come: found once per vocabulary, not once per state.
 
-What any string lets pass is walked through the vocabulary once: for each node of the trie how many characters it takes,
-and where it leaves the string. A state of another automaton is *like a string for n characters* if each of the next n
-may be any character, and all spellings of it lead to one and the same state. Of such a state only the tokens that leave
-the string, or are longer than n characters, have to be walked.
+What any string lets pass is walked through the vocabulary once: for each token how many characters it takes, and what
+of it stands behind the string. A state of another automaton is *like a string for n characters* if each of the next n
+may be any character, and all spellings of it lead to one and the same state. Of such a state only those tokens are
+walked that are longer than n characters, and of those that leave the string what stands behind it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,10 +21,10 @@ from ..regex import ANYTHING, json_spelling, json_spellings
 from .byte_dfa import ByteDfa
 from .limits import Clock
 from .nfa import regex_dfa
-from .token_trie import TokenTrie
+from .token_trie import TokenTrie, packed, trie_of
 from .token_walk import Ints, TokenWalk
 
-MOST = 12  # characters that are looked ahead at; tokens that have more are walked from there
+_MOST = 128  # characters that are looked ahead at; tokens that have more are walked from there
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,16 +33,24 @@ class _Body:
 
     Args:
         dfa: any number of characters; its start is where each of them ends.
-        tokens: what can be typed after 0, 1 ... ``MOST`` characters' room: (MOST + 1, size) bool; last, without an end.
-        inner: the nodes at which ``MOST`` characters, or fewer, end; by their number.
-        exits: by a byte that is in no string the nodes it leads to from inside, and the characters in front of it,
-            ascending.
+        first: a move to each of its other states, and to ``dfa.states`` for the end of a character: from where, by
+            which byte, to which; those they begin at come before.
+        inside: masks of what can be typed into room for 0, 1 ... ``most`` characters; last, into any room.
+        inner: the nodes at which 0, 1 ... ``most`` characters end.
+        exits: the ends of tokens from the byte on that leaves the string.
+        before: (size,) the characters in front of that, ``most + 1`` where there are more; for other tokens nothing.
     """
 
     dfa: ByteDfa
-    tokens: NDArray[np.bool_]
+    first: tuple[tuple[int, int, int], ...]
+    inside: tuple[NDArray[np.int32], ...]
     inner: tuple[Ints, ...]
-    exits: dict[int, tuple[Ints, Ints]]
+    exits: TokenTrie
+    before: NDArray[np.uint8]
+
+    @property
+    def most(self) -> int:
+        return len(self.inner) - 1
 
 
 @lru_cache(maxsize=1)
@@ -54,7 +63,8 @@ _bodies: WeakKeyDictionary[TokenTrie, tuple[_Body, ...]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def _bodies_of(tokens: TokenTrie) -> tuple[_Body, ...]:
+def bodies_of(tokens: TokenTrie) -> tuple[_Body, ...]:
+    """What strings let pass of a vocabulary; the same at every call, and the first one takes as long as many masks."""
     with _lock:
         found = _bodies.get(tokens)
         if found is None:
@@ -66,25 +76,60 @@ def _walked(dfa: ByteDfa, tokens: TokenTrie) -> _Body:
     trie = tokens.trie
     state = np.zeros(len(trie.byte), np.int64)  # 0 where the node is in no string
     taken = np.zeros(len(trie.byte), np.int64)  # characters that are complete
+    exit_of = np.zeros(len(trie.byte), np.int64)  # the node at which the string was left
     state[0] = dfa.start
-    for depth in range(1, len(trie.levels) - 1):
-        level = slice(trie.levels[depth], trie.levels[depth + 1])
-        parent = trie.parent[level]
+    for low, high in pairwise(trie.levels[1:]):
+        level, parent = slice(low, high), trie.parent[low:high]
         state[level] = dfa.table[state[parent], dfa.byte_class[trie.byte[level]]]
         taken[level] = taken[parent] + (state[level] == dfa.start)
-    needs = np.where(state == 0, len(trie.byte), taken + (state != dfa.start))  # characters' room
-    ends = np.repeat(needs, np.diff(tokens.token_start))  # of each token
-    room = np.zeros((MOST + 2, tokens.size), np.bool_)
-    for characters in range(MOST + 2):
-        fits = ends <= characters if characters <= MOST else ends < len(trie.byte)
-        room[characters, tokens.token_ids[fits]] = True
-    whole = state == dfa.start
-    inner = tuple(np.flatnonzero(whole & (taken == characters)) for characters in range(MOST + 1))
-    left = np.flatnonzero((state == 0) & whole[trie.parent])
-    left = left[np.argsort(taken[trie.parent[left]], kind="stable")]
-    byte, before = trie.byte[left], taken[trie.parent[left]]
-    exits = {int(one): (left[byte == one], before[byte == one]) for one in np.unique(byte)}
-    return _Body(dfa, room, inner, exits)
+        leaves = (state[level] == 0) & (state[parent] == dfa.start)
+        exit_of[level] = np.where(leaves, np.arange(low, high), exit_of[parent])
+    inside = state != 0
+    needs = taken + (state != dfa.start)  # characters' room
+    most = min(_MOST, int(needs[inside].max()))
+    node_of = np.repeat(np.arange(len(trie.byte)), np.diff(tokens.token_start))  # of each token
+    within = np.where(inside, np.minimum(needs, most + 1), most + 2)[node_of]
+    masks, bits = [], np.zeros(tokens.size, np.bool_)
+    for some in _by_number(within, most + 2):
+        bits[tokens.token_ids[some]] = True
+        masks.append(packed(bits))
+    whole = np.where(state == dfa.start, np.minimum(taken, most + 1), most + 1)
+    inner = _by_number(whole, most + 1)
+    leaving = np.flatnonzero(exit_of[node_of])
+    before = np.zeros(tokens.size, np.uint8)
+    before[tokens.token_ids[leaving]] = np.minimum(taken[trie.parent[exit_of[node_of[leaving]]]], most + 1)
+    ends = [_spelled(trie.parent, trie.byte, int(node), int(exit_of[node])) for node in node_of[leaving]]
+    exits = trie_of(zip(ends, tokens.token_ids[leaving].tolist(), strict=True), tokens.size)
+    return _Body(dfa, _first_moves(dfa), tuple(masks), inner, exits, before)
+
+
+def _first_moves(dfa: ByteDfa) -> tuple[tuple[int, int, int], ...]:
+    targets = dfa.table[:, dfa.byte_class].astype(np.int64)  # (states, bytes)
+    targets[targets == dfa.start] = dfa.states
+    found, todo = {}, [dfa.start]
+    for source in todo:
+        for target, byte in zip(*np.unique(targets[source], return_index=True), strict=True):
+            if target and target not in found:
+                found[target] = source, int(byte), int(target)
+                if target != dfa.states:
+                    todo.append(int(target))
+    return tuple(found.values())
+
+
+def _by_number(numbers: Ints, count: int) -> tuple[Ints, ...]:
+    """Where 0, 1 ... stand, as many as are asked for."""
+    order = np.argsort(numbers, kind="stable")
+    bounds = np.searchsorted(numbers[order], np.arange(count + 1))
+    return tuple(order[low:high] for low, high in pairwise(bounds.tolist()))
+
+
+def _spelled(parent: Ints, byte: NDArray[np.uint8], node: int, first: int) -> bytes:
+    """The bytes from one node of a trie down to another."""
+    found = bytearray()
+    while node >= first:  # nodes further down have higher numbers
+        found.append(byte[node])
+        node = int(parent[node])
+    return bytes(found[::-1])
 
 
 class StringBodies:
@@ -95,106 +140,124 @@ class StringBodies:
     """
 
     def __init__(self, walk: TokenWalk):
-        self._walk, self._dfa = walk, walk.dfa
-        self._bodies = _bodies_of(walk.tokens)
-        self._ways = [_ways(body.dfa, self._dfa) for body in self._bodies]
-        self._next: dict[tuple[int, int], int] = {}
+        self._walk = walk
+        self._bodies: dict[int, _BodyIn] = {}
 
-    def tokens(self, state: int) -> NDArray[np.bool_] | None:
-        """(size,) the tokens that may come in this state; None where it is not like a string."""
-        for number, body in enumerate(self._bodies):
-            chain = [state]
-            while len(chain) <= MOST and (after := self._after(number, chain[-1])):
-                chain.append(after)
-                if after == state:
-                    return self._allowed(body, np.full(1, state), endless=True)
+    def mask(self, state: int) -> NDArray[np.int32] | None:
+        """(words,) int32: the tokens that may come in this state; None where it is not like a string."""
+        for number, one in enumerate(bodies_of(self._walk.tokens)):
+            body = self._bodies.get(number)
+            if body is None:
+                body = self._bodies[number] = _BodyIn(one, self._walk)
+            chain = body.chain(state)
             if len(chain) > 1:
-                return self._allowed(body, np.array(chain), endless=False)
+                return body.mask(chain)
         return None
 
-    def _allowed(self, body: _Body, chain: Ints, *, endless: bool) -> NDArray[np.bool_]:
-        """What is typed inside, and what is walked from where it goes on.
 
-        Args:
-            body: how the strings are written.
-            chain: the states after 0, 1 ... characters; one for any number if it is endless.
-            endless: whether there is no last character.
-        """
-        characters = len(chain) - 1
-        allowed: NDArray[np.bool_] = body.tokens[-1 if endless else characters].copy()
-        nodes, states = [], []
-        left = self._dfa.table[chain][:, self._dfa.byte_class[list(body.exits)]]  # (chain, exits)
-        for byte, behind in zip(body.exits, left.T.astype(np.int64), strict=True):
-            if not behind.any():
-                continue
-            places, before = body.exits[byte]
-            if not endless:
-                count = int(np.searchsorted(before, characters))  # from where the chain ends all is walked, below
-                places, behind = places[:count], behind[before[:count]]
-            there = np.broadcast_to(behind, len(places))
-            nodes.append(places[there != 0])
-            states.append(there[there != 0])
-        for some in nodes:
-            self._mark(allowed, some)
-        if not endless:
-            nodes.append(body.inner[characters])
-            states.append(np.full(len(body.inner[characters]), chain[-1]))
-        if nodes:
-            for below, _ in self._walk.descend(np.concatenate(nodes), np.concatenate(states)):
-                self._mark(allowed, below)
-        return allowed
+class _BodyIn:
+    """A way to write strings in one automaton.
 
-    def _mark(self, allowed: NDArray[np.bool_], nodes: Ints) -> None:
-        allowed[self._walk.tokens_at(nodes)[0]] = True
-
-    def _after(self, number: int, state: int) -> int:
-        """The state behind any one character; 0 if there is no such state."""
-        known = self._next.get((number, state))
-        if known is None:
-            known = self._next[number, state] = self._followed(number, state)
-        return known
-
-    def _followed(self, number: int, state: int) -> int:
-        start, ways = self._bodies[number].dfa.start, self._ways[number]
-        image = {start: state}
-        end = 0
-        todo = [start]
-        while todo:
-            here = todo.pop()
-            row = self._dfa.table[image[here]]
-            dead, live = ways[here]
-            if here != start and row[dead].any():
-                return 0
-            for target, classes in live:
-                reached = row[classes]
-                first = int(reached[0])
-                if not first or (reached != first).any():
-                    return 0
-                known = end if target == start else image.get(target, 0)
-                if not known:
-                    if target == start:
-                        end = first
-                    else:
-                        image[target] = first
-                        todo.append(target)
-                elif known != first:
-                    return 0
-        return end
-
-
-_Ways = dict[int, "tuple[Ints, list[tuple[int, Ints]]]"]
-
-
-def _ways(body: ByteDfa, dfa: ByteDfa) -> _Ways:
-    """For each state of the body the other automaton's classes of bytes that are in no string, and those to each state.
-
-    A class of the other's may hold bytes that the body tells apart: then it stands with each of them.
+    Args:
+        body: how they are written.
+        walk: the automaton and the vocabulary.
     """
-    pairs = np.unique(body.byte_class.astype(np.int64) * 256 + dfa.byte_class)
-    ours, theirs = pairs // 256, pairs % 256
-    found: _Ways = {}
-    for state in range(1, body.states):
-        targets = body.table[state, ours]
-        live = [(int(target), theirs[targets == target]) for target in np.unique(targets[targets != 0])]
-        found[state] = theirs[targets == 0], live
-    return found
+
+    def __init__(self, body: _Body, walk: TokenWalk):
+        self._body, self._walk, self._table = body, walk, walk.dfa.table
+        self._ends = walk.over(body.exits)
+        start, states = body.dfa.start, body.dfa.states
+        # A class of the other's may hold bytes that the body tells apart: then it stands with each of them.
+        both = np.unique(body.dfa.byte_class.astype(np.int64) * 256 + walk.dfa.byte_class)
+        classes = both % 256
+        targets = body.dfa.table[:, both // 256].astype(np.int64)  # (body's states, classes)
+        self._exits = np.unique(classes[targets[start] == 0])
+        self._enters = np.unique(classes[targets[start] != 0])
+        # Where the body's states stand in the automaton: 0 dead, last the state behind the character.
+        targets[targets == start] = states
+        self._sources, places = np.nonzero(targets)
+        self._classes, self._targets = classes[places], targets[self._sources, places]
+        self._first = [(source, int(walk.dfa.byte_class[byte]), target) for source, byte, target in body.first]
+        self._inner = np.array([one for one in range(1, states) if one != start])
+        live, dead = np.zeros((2, states, walk.dfa.table.shape[1]), np.bool_)
+        live[self._sources, self._classes] = True
+        sources, places = np.nonzero(targets == 0)
+        dead[sources, classes[places]] = True
+        self._live = live[self._inner].sum(1)
+        # What is live inside a character for one byte of a class and dead for another is like no string.
+        self._never = bool((live & dead)[self._inner].any())
+        self._after: dict[int, int] = {}  # the state behind any one character; 0 if there is no such state
+
+    def chain(self, state: int) -> list[int]:
+        """The states after 0, 1 ... any characters, at most ``most``; the last one twice where it goes on for ever."""
+        after = self._after
+        if state not in after:
+            if not self._table[state, self._enters].all():
+                after[state] = 0
+                return [state]
+            self._follow([state])
+        unknown, here = [], state
+        for _ in range(self._body.most):
+            there = after.get(here)
+            if there is None:
+                unknown.append(here)
+                there = self._stand(here)[-1]
+            if there in (0, here):
+                break
+            here = there
+        if unknown:
+            self._follow(unknown)
+        chain = [state]
+        while len(chain) <= self._body.most and (there := after.get(chain[-1], 0)):
+            chain.append(there)
+            if there == chain[-2]:
+                break
+        return chain
+
+    def _stand(self, state: int) -> list[int]:
+        """Where each of the body's states would stand in the automaton."""
+        stand = [0] * (self._body.dfa.states + 1)
+        stand[self._body.dfa.start] = state
+        for source, letter, target in self._first:
+            stand[target] = self._walk.moved(stand[source], letter)
+        return stand
+
+    def _follow(self, states: list[int]) -> None:
+        """Find out which states are like a string, and what is behind the next character."""
+        stands = np.array([self._stand(state) for state in states])  # (states, body's states + 1)
+        likes = (stands[:, self._targets] != 0).all(1) & (not self._never)
+        likes &= (self._table[stands[:, self._sources], self._classes] == stands[:, self._targets]).all(1)
+        likes &= (np.count_nonzero(self._table[stands[:, self._inner]], axis=2) == self._live).all(1)
+        self._after.update(zip(states, np.where(likes, stands[:, -1], 0).tolist(), strict=True))
+
+    def mask(self, chain: list[int]) -> NDArray[np.int32]:
+        """(words,) int32: what is typed inside, what leaves the string, and what is walked from where it goes on."""
+        body, last = self._body, chain[-1]
+        endless = last == chain[-2]
+        characters = len(chain) - 1
+        words: NDArray[np.int32] = body.inside[-1 if endless else characters].copy()
+        exits = self._table[chain][:, self._exits]  # (chain, classes)
+        walks_on = not endless and bool(self._table[last, self._enters].any())
+        # Positions from which the string is left in the same way.
+        alike: dict[bytes, list[int]] = {}
+        for position in np.flatnonzero(exits.any(1)).tolist()[: characters if walks_on else None]:
+            alike.setdefault(exits[position].tobytes(), []).append(position)
+        for positions in alike.values():
+            there = np.zeros(body.most + 2, np.bool_)
+            there[positions] = True
+            if endless and positions[-1] == characters:
+                there[characters:] = True
+            few = self._ends.few(chain[positions[0]])
+            nodes = self._ends.nodes(chain[positions[0]])[0] if few is None else np.array(few, np.int64)
+            tokens = self._ends.tokens_at(nodes)[0]
+            _set(words, tokens[there[body.before[tokens]]])
+        if walks_on:
+            nodes = body.inner[characters]
+            for below, _ in self._walk.descend(nodes, np.full(len(nodes), last)):
+                _set(words, self._walk.tokens_at(below)[0])
+        return words
+
+
+def _set(words: NDArray[np.int32], tokens: Ints) -> None:
+    bits = np.left_shift(np.uint32(1), (tokens & 31).astype(np.uint32))
+    np.bitwise_or.at(words.view(np.uint32), tokens >> 5, bits)

@@ -47,13 +47,34 @@ class TokenTrie:
         bits[tokens] = True
         return packed(bits)
 
+    def mask_of(self, nodes: NDArray[np.int64]) -> NDArray[np.int32]:
+        """(words,) int32, read-only: a mask of the tokens that end in these nodes, in each of which some do."""
+        first, others, like = self._by_node
+        bits = np.zeros(self.size, np.bool_)
+        bits[first.take(nodes)] = True
+        bits[others] = bits[like]
+        return packed(bits)
+
+    @cached_property
+    def _by_node(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """(nodes,) a token that ends in each, the few others that end in some, and for each of those the former."""
+        starts = self.token_start[:-1][self.has_token]
+        first = np.zeros(len(self.has_token), np.int64)
+        first[self.has_token] = self.token_ids[starts]
+        others = np.ones(len(self.token_ids), np.bool_)
+        others[starts] = False
+        node_of = np.repeat(np.arange(len(self.has_token)), np.diff(self.token_start))
+        return first, self.token_ids[others], first[node_of[others]]
+
     def mask_at(self, nodes: Iterable[int]) -> NDArray[np.int32]:
         """(words,) int32, read-only: a mask of the tokens that end in a few nodes."""
-        words = np.zeros(self.size // 32, np.uint32)
+        starts, token_ids = self.token_start.data, self.token_ids.data
+        found = np.zeros(self.size // 32, np.int32)
+        words = found.view(np.uint32).data
         for node in nodes:
-            for token_id in self.token_ids[self.token_start[node] : self.token_start[node + 1]].tolist():
+            for place in range(starts[node], starts[node + 1]):
+                token_id = token_ids[place]
                 words[token_id >> 5] |= 1 << (token_id & 31)
-        found = words.view(np.int32)
         found.flags.writeable = False
         return found
 
@@ -85,22 +106,6 @@ class TokenTrie:
         """``has_token``, for one look at a time."""
         return self.has_token.tobytes()
 
-    def longest_of(self, used: NDArray[np.bool_]) -> int:
-        """How long the beginnings of tokens can get that are made of some bytes alone.
-
-        Args:
-            used: (256,) which bytes.
-        """
-        trie = self.trie
-        fits = used[trie.byte]
-        fits[0] = True
-        for depth in range(1, len(trie.levels) - 1):
-            level = slice(trie.levels[depth], trie.levels[depth + 1])
-            fits[level] &= fits[trie.parent[level]]
-            if not fits[level].any():
-                return depth - 1
-        return len(trie.levels) - 2
-
 
 def packed(bits: NDArray[np.bool_]) -> NDArray[np.int32]:
     """(words,) int32, read-only: a mask of the tokens (size,) that are True."""
@@ -118,12 +123,19 @@ def token_trie(vocabulary: Vocabulary) -> TokenTrie:
     with _lock:
         found = _tries.get(vocabulary)
         if found is None:
-            found = _tries[vocabulary] = _built(vocabulary)
+            texts = ((data, token_id) for token_id, data in enumerate(vocabulary.token_bytes) if data)
+            found = _tries[vocabulary] = trie_of(texts, 32 * len(vocabulary.text_words))
         return found
 
 
-def _built(vocabulary: Vocabulary) -> TokenTrie:
-    pairs = sorted((data, token_id) for token_id, data in enumerate(vocabulary.token_bytes) if data)
+def trie_of(texts: Iterable[tuple[bytes, int]], size: int) -> TokenTrie:
+    """The trie of some tokens.
+
+    Args:
+        texts: the bytes and the id of each.
+        size: width of a mask in bits, a multiple of 32.
+    """
+    pairs = sorted(texts)
     trie = build_trie([data for data, _ in pairs])
     order = np.argsort(trie.node_of, kind="stable")
     token_ids = np.fromiter((token_id for _, token_id in pairs), np.int64, len(pairs))[order]
@@ -134,5 +146,4 @@ def _built(vocabulary: Vocabulary) -> TokenTrie:
     for above, level in pairwise(levels):
         parent[level] -= above.start
     ends = tuple(level.start + np.flatnonzero(has_token[level]) for level in levels)
-    size = 32 * len(vocabulary.text_words)
     return TokenTrie(trie, token_ids, token_start, size, has_token, parent, ends)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
+from copy import copy
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,10 @@ from .token_trie import TokenTrie
 
 Ints = NDArray[np.int64]
 States = NDArray[np.int32]
-_FEW_NODES = 250  # looked at one by one; more are faster in arrays
+_FEW_NODES = 150  # looked at one by one; more are faster in arrays
 _FEW_MOVES = 40
 _FEW_CHILDREN = 150
+_ALL_CHILDREN = 6  # so few are looked at all, more are looked up by the bytes that go on
 _SPARSE = 6  # a level of which less than 1 in so many nodes has a living parent is looked up node by node
 
 
@@ -39,12 +41,22 @@ class TokenWalk:
         for byte, letter in enumerate(self._letters):
             self._bytes_of[letter].append(byte)
         self._moves: dict[int, list[tuple[int, int]] | None] = {}
-        self._class_of: NDArray[np.uint8] = dfa.byte_class.astype(np.uint8)[tokens.trie.byte]
+
+    def over(self, tokens: TokenTrie) -> TokenWalk:
+        """The same automaton with another vocabulary."""
+        other = copy(self)
+        other.tokens = tokens
+        other.__dict__.pop("_class_of", None)
+        return other
+
+    @cached_property
+    def _class_of(self) -> NDArray[np.uint8]:
+        return self.dfa.byte_class.astype(np.uint8)[self.tokens.trie.byte]
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held beside the automaton and the trie."""
-        return int(self._next.nbytes + self._class_of.nbytes)
+        return int(self._next.nbytes) + len(self.tokens.trie.byte)
 
     def advance(self, state: int, data: bytes) -> int:
         """The state after these bytes; 0 if they do not fit."""
@@ -53,39 +65,55 @@ class TokenWalk:
             row = self._rows[row + letter]
         return row // self._classes
 
+    def moved(self, state: int, letter: int) -> int:
+        """The state behind one class of bytes."""
+        return self._rows[state * self._classes + letter] // self._classes
+
     def few(self, state: int) -> list[int] | None:
         """The nodes in which tokens end that do not die on the way, found one by one; None where they may be many.
 
         Most states of a JSON text allow a handful of tokens: then this takes microseconds, and a walk of the levels a
         hundred.
         """
-        tokens = self.tokens
+        tokens, rows, class_of = self.tokens, self._rows, self._letters
         child, letters, has_token = tokens.children, tokens.letters, tokens.ends
         found: list[int] = []
         todo = [(0, state * self._classes)]
-        for _ in range(_FEW_NODES):
-            if not todo:
-                return found
+        room = _FEW_NODES  # for nodes that are still to be looked at
+        while todo:
             node, row = todo.pop()
             low, high = child[node], child[node + 1]
-            moves = self._moves_from(row)
+            moves = self._moves_from(row) if high - low > _ALL_CHILDREN else None
             if moves is not None:
-                places = [(bisect_left(letters, byte, low, high), byte, behind) for byte, behind in moves]
-                below = [(at, behind) for at, byte, behind in places if at < high and letters[at] == byte]
+                for byte, behind in moves:
+                    at = letters.find(byte, low, high)
+                    if at >= 0:
+                        if has_token[at]:
+                            found.append(at)
+                        if child[at] != child[at + 1]:
+                            todo.append((at, behind))
             elif high - low <= _FEW_CHILDREN:
-                behinds = [(at, self._rows[row + self._letters[letters[at]]]) for at in range(low, high)]
-                below = [(at, behind) for at, behind in behinds if behind]
+                for at in range(low, high):
+                    behind = rows[row + class_of[letters[at]]]
+                    if behind:
+                        if has_token[at]:
+                            found.append(at)
+                        if child[at] != child[at + 1]:
+                            todo.append((at, behind))
             else:
                 return None
-            todo += below
-            found += [at for at, _ in below if has_token[at]]
-        return None
+            room -= 1
+            if len(todo) > room:
+                return None
+        return found
 
     def _moves_from(self, row: int) -> list[tuple[int, int]] | None:
         """Each byte that goes on from here and the row it leads to; None if they are many."""
         if row not in self._moves:
-            live = [(letter, behind) for letter, behind in enumerate(self._rows[row : row + self._classes]) if behind]
-            moves = [(byte, behind) for letter, behind in live[:_FEW_MOVES] for byte in self._bytes_of[letter]]
+            live = self._next[row : row + self._classes].nonzero()[0].tolist()
+            moves = [
+                (byte, self._rows[row + letter]) for letter in live[:_FEW_MOVES] for byte in self._bytes_of[letter]
+            ]
             self._moves[row] = moves if max(len(live), len(moves)) <= _FEW_MOVES else None
         return self._moves[row]
 
@@ -97,7 +125,12 @@ class TokenWalk:
         return nodes, states
 
     def levels(self, state: int) -> Iterator[tuple[Ints, States]]:
-        """As ``nodes``, one level of the trie after another."""
+        """As ``nodes``, one level of the trie after another, those too in which no token ends but longer ones live."""
+        for nodes, rows in self.rows(state):
+            yield nodes, rows // self._classes
+
+    def rows(self, state: int) -> Iterator[tuple[Ints, States]]:
+        """As ``levels``, but where the rows of the states begin, which takes no division of every one."""
         trie, tokens = self.tokens.trie, self.tokens
         # The level above: its living nodes and their states; or, while they are many, the states of all its nodes.
         live, rows = np.zeros(1, np.int64), np.array([state * self._classes])
@@ -117,8 +150,7 @@ class TokenWalk:
                 live, rows = below.take(kept), moved.take(kept)
                 alive = len(live)
                 ends = np.flatnonzero(tokens.has_token.take(live))
-                if len(ends):
-                    yield live.take(ends), rows.take(ends) // self._classes
+                nodes, found = live.take(ends), rows.take(ends)
             else:
                 if not dense:
                     every = np.zeros(low - above, np.int64)
@@ -131,10 +163,10 @@ class TokenWalk:
                 nodes = tokens.ends_in_level[depth]
                 found = rows.take(nodes - low)
                 ends = np.flatnonzero(found)
-                if len(ends):
-                    yield nodes.take(ends), found.take(ends) // self._classes
+                nodes, found = nodes.take(ends), found.take(ends)
             if not alive:
                 return
+            yield nodes, found
 
     def descend(self, nodes: Ints, states: Ints) -> Iterator[tuple[Ints, Ints]]:
         """All living nodes below some nodes of the trie, whatever their depths, and the states there.

@@ -21,6 +21,7 @@ from ..automaton.byte_dfa import ByteDfa
 from ..automaton.limits import Clock, Limits
 from ..automaton.nfa import NfaBuilder, regex_dfa
 from ..automaton.reach import reach
+from ..automaton.string_bodies import bodies_of
 from ..automaton.token_masks import TokenMasks
 from ..automaton.token_trie import token_trie
 from ..automaton.token_walk import TokenWalk
@@ -55,6 +56,7 @@ class AutomatonBackend(Adapter):
         super().__init__(vocabulary)
         self._limits = Limits() if limits is None else limits
         self._tokens = token_trie(vocabulary)
+        bodies_of(self._tokens)  # now, so that no first mask has to wait for it
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
@@ -111,7 +113,7 @@ class Language:
         self.walk, self.token_bytes = walk, vocabulary.token_bytes
         self._reach = reach(walk, clock)
         self.can_end = self._reach.can_end.tolist()
-        self.masks = TokenMasks(walk, self._reach.can_end, clock.limits)
+        self.masks = TokenMasks(walk, self._reach.can_end)
         self.accepting = walk.dfa.accepting.tolist()
         self.forced = walk.dfa.forced.tolist()
         self._limits = clock.limits
@@ -120,7 +122,7 @@ class Language:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held, all masks included."""
+        """Bytes of memory held, all masks included but those of budgets, which few ask for."""
         return self.walk.dfa.nbytes + self.walk.nbytes + self.masks.nbytes + 24 * self.walk.dfa.states
 
     def after(self, state: int, token_id: int) -> int:

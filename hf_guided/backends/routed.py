@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
+from ..automaton.budget_masks import BUDGET_BYTES
 from ..automaton.frames import Frame, FrameBuilder, network
 from ..automaton.limits import Clock
 from ..automaton.pushdown import Places, Pushdown
@@ -40,9 +41,9 @@ _NARROWED = frozenset({"lm_format_enforcer"})
 
 
 def with_routes(compiled: CompiledConstraint) -> CompiledConstraint:
-    """The same constraint with engines that keep budgets; as it is if they do, or if no way to the end was found."""
+    """The same constraint with engines that keep budgets and memory for it; as it is if no way to the end was found."""
     if compiled.keeps_budget:
-        return compiled
+        return replace(compiled, nbytes=compiled.nbytes + BUDGET_BYTES)
     vocabulary = compiled.vocabulary
     search = WaySearch(vocabulary, token_trie(vocabulary))
     routes = _routes(compiled)

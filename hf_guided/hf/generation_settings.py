@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from ..backends.base import CompiledConstraint
@@ -58,10 +59,24 @@ class GenerationSettings:
         Args:
             input_length: tokens of the longest prompt of a decoder, 1 for an encoder-decoder's start.
         """
-        given = self.get("max_new_tokens")
+        given = self.given_max_new_tokens
         if given is None and (longest := self.get("max_length")) is not None:
             given = longest - input_length
         return None if given is None else int(given)
+
+    @property
+    def given_max_new_tokens(self) -> int | None:
+        """``max_new_tokens`` alone.
+
+        Raises:
+            ValueError: it is no number of tokens.
+        """
+        given = self.get("max_new_tokens")
+        if given is None:
+            return None
+        if isinstance(given, bool) or not isinstance(given, Integral) or given < 1:
+            raise ValueError(f"max_new_tokens: expected an int of 1 or more, or None, got {given!r}")
+        return int(given)
 
     def stop_token_ids(self) -> tuple[int, ...]:
         """What ends a row.

@@ -133,6 +133,9 @@ def test_too_few_tokens_are_an_error_that_says_how_many_are_enough() -> None:
 def test_a_budget_that_is_no_number(budget: Any) -> None:
     with pytest.raises(ValueError, match="max_new_tokens: expected an int of 1 or more, or None, got"):
         stage()[2].logits_processor(["yes"], max_new_tokens=budget)
+    model, tokenizer, guide = stage()
+    with pytest.raises(ValueError, match="max_new_tokens: expected an int of 1 or more, or None, got"):
+        hg.generate(model, tokenizer, "a", ["yes"], guide=guide, max_new_tokens=budget)
 
 
 def test_a_maximal_length_is_a_budget_too() -> None:

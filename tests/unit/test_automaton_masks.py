@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
+from hf_guided.automaton.alike import Alike
 from hf_guided.automaton.budget import NEVER, token_budget
 from hf_guided.automaton.limits import Clock, Limits
 from hf_guided.automaton.nfa import regex_dfa
@@ -17,6 +18,7 @@ from hf_guided.automaton.token_masks import TokenMasks
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.routed import with_routes
 from hf_guided.constraints import Choice, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
 from hf_guided.regex import parse_fullmatch
@@ -27,7 +29,7 @@ from tests.property.strategies import allowed, single_bytes, tiny
 
 def masks_of(pattern: str, vocabulary: Vocabulary, **kwargs) -> tuple[TokenMasks, TokenWalk]:
     walk = TokenWalk(regex_dfa(parse_fullmatch(pattern), Clock()), token_trie(vocabulary))
-    return TokenMasks(walk, reach(walk, Clock()).can_end, Limits(), **kwargs), walk
+    return TokenMasks(walk, reach(walk, Clock()).can_end, **kwargs), walk
 
 
 def tried(walk: TokenWalk, state: int, vocabulary: Vocabulary) -> list[int]:
@@ -38,14 +40,15 @@ def ids(words) -> list[int]:
     return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).tolist()
 
 
-def test_states_far_from_the_end_share_one_mask():
+def test_states_far_from_the_end_share_one_mask(monkeypatch):
     masks, walk = masks_of(r"[^\n]{1,1000}", tiny())
+    walked = []
+    rows = walk.rows
+    monkeypatch.setattr(walk, "rows", lambda state: walked.append(state) or rows(state))
     states = range(1, walk.dfa.states)
     assert len({masks.of(state).tobytes() for state in states}) < 30
-    assert masks.made < walk.dfa.states / 20  # not one for each
-    # What was kept by state before it was known which states share is kept once now.
-    assert sum(count for _, count in masks._by_content.values()) == len(masks._table[1]) < 200
-    assert masks._nbytes == sum(words.nbytes for words, _ in masks._by_content.values())
+    assert 8 <= len(walked) < walk.dfa.states / 20  # not one for each
+    assert masks._nbytes == sum(mask.words.nbytes for mask in masks._by_content.values())
     for state in (1, 2, 500, 997, 998, 999, 1000, 1001):
         assert ids(masks.of(state)) == tried(walk, state, tiny())
 
@@ -55,6 +58,74 @@ def test_every_mask_of_every_state_is_what_trying_gives(pattern):
     masks, walk = masks_of(pattern, tiny())
     for state in range(1, walk.dfa.states):
         assert ids(masks.of(state)) == tried(walk, state, tiny())
+
+
+def quoted() -> Vocabulary:
+    """Bytes, and what stands in, around and across the ends of JSON strings."""
+    texts = ["ab", "abc", "abcdefgh", "a b c", "é", "日本", "😀", '"', '",', '", "', '"]', 'a"', 'ab",', 'abc"]', "\\n"]
+    texts += ["\\u00e9", "\\ud83d\\ude00", "x\\", '\\"', 'a\\"b"', "a\n", "a\nb", '"\n', '", "x', 'x"]', "xx", "a" * 40]
+    return Vocabulary(
+        token_bytes=(*(bytes([byte]) for byte in range(256)), *(text.encode() for text in texts), None),
+        stop_token_ids=(256 + len(texts),),
+        padded_size=257 + len(texts),
+        tokenizer=toy.all_bytes().tokenizer,
+    )
+
+
+IN_STRINGS = [
+    JsonSchema({"type": "string"}),
+    JsonSchema({"type": "string", "maxLength": 6}),
+    JsonSchema({"type": "string", "minLength": 3}),
+    JsonSchema({"type": "string", "minLength": 2, "maxLength": 45}),
+    JsonSchema({"type": "string", "pattern": "^a..b"}),
+    JsonSchema({"type": "string", "pattern": "b$"}),
+    JsonSchema(
+        {
+            "type": "array",
+            "prefixItems": [{"type": "string", "maxLength": 3}, {"const": "x"}],
+            "items": False,
+            "minItems": 2,
+        }
+    ),
+    Regex(r"a[^\n]*"),  # to the end of the line quotes are letters like others
+    Regex(r"[^a]*a\n?"),
+    Regex(r'([^"\\\x00-\x1f\x7f-\xff]|\\["\\/bfnrt])*(",? )?'),
+]
+
+
+@pytest.mark.parametrize("constraint", IN_STRINGS, ids=str)
+def test_masks_in_strings_are_what_trying_gives(constraint):
+    vocabulary = quoted()
+    language = AutomatonBackend(vocabulary).compile(constraint).new_engine()._language
+    for state in range(1, language.walk.dfa.states):
+        assert ids(language.masks.of(state)) == tried(language.walk, state, vocabulary)
+
+
+def test_strings_are_known_without_a_walk(monkeypatch):
+    """Those of any length, those whose end is far and those whose end is near."""
+    for constraint in IN_STRINGS[:4]:
+        language = AutomatonBackend(quoted()).compile(constraint).new_engine()._language
+        monkeypatch.setattr(language.walk, "rows", None)
+        inside = language.walk.dfa.advance(language.walk.dfa.start, b'"ab')
+        assert language.masks.of(inside).any()
+
+
+@pytest.mark.parametrize("pattern", ["[a-z]{1,40}x?", "(ab|cd|e{3,9}f){1,3}", "([ab]{2,30}|c)-"])
+def test_states_that_are_found_alike_have_the_same_tokens(pattern):
+    """Against trying; what is walked is as long as the longest beginning of a token that lives."""
+    _, walk = masks_of(pattern, tiny())
+    states = range(1, walk.dfa.states)
+    expected = {state: tried(walk, state, tiny()) for state in states}
+    beginnings = {data[:n] for data in tiny().token_bytes if data for n in range(1, len(data) + 1)}
+    found = 0
+    for one in states:
+        alike = Alike(walk.dfa, np.arange(walk.dfa.states) > 0)
+        alike.add(one, max((len(data) for data in beginnings if walk.dfa.advance(one, data)), default=0))
+        for other in states:
+            if alike.find(other) == one:
+                found += other != one
+                assert expected[one] == expected[other]
+    assert found
 
 
 def test_old_masks_are_forgotten_and_found_again():
@@ -69,7 +140,7 @@ def test_old_masks_are_forgotten_and_found_again():
     assert masks.made == 2 * len(first) - (masks.of(walk.dfa.states - 1) is None)
     assert all((a == b).all() for a, b in zip(first, again, strict=True))
     assert masks._nbytes <= 3 * size
-    assert len(masks._table[1]) == len(masks._by_content) == 3
+    assert len(masks._kept) == len(masks._by_content) == 3
 
 
 def test_equal_masks_are_stored_once():
@@ -153,6 +224,17 @@ def test_counting_tokens_without_time_is_safe_but_not_exact():
                 assert needed - 1 == budget.needed[walk.nodes(state)[1]].min() or budget is hurried
                 assert needed - 1 in budget.needed[walk.nodes(state)[1]]
     assert exact.needed[0] == NEVER
+
+
+def test_masks_that_heed_budgets_are_counted_where_a_budget_is_asked_for():
+    compiled = AutomatonBackend(tiny()).compile(Regex("[a-z]{200}"))
+    told = with_routes(compiled).nbytes - compiled.nbytes
+    matcher = compiled.matcher()
+    masks = matcher._engine._language.budget[1]
+    while not matcher.is_completed():
+        matcher._engine.mask(matcher._engine.min_tokens_to_finish())
+        matcher._engine.accept(allowed(matcher)[0])
+    assert 0 < masks._kept.stats().nbytes <= masks._kept.max_bytes <= told
 
 
 def test_a_row_that_minds_its_budget_always_ends():

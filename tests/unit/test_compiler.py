@@ -294,6 +294,17 @@ def test_losses_are_errors_or_warnings_as_asked() -> None:
     assert not compiler.audit(warn).ok
 
 
+def test_warnings_are_remembered_for_the_last_constraints_alone() -> None:
+    compiler = make(Fake("llguidance", lost=[LOSS, LOSS]), Fake("xgrammar", lost=[LOSS]), max_failures=2)
+    some = [JsonSchema({"maxItems": most}, on_unsupported="warn") for most in range(3)]
+    for one in some:
+        with pytest.warns(UserWarning, match="xgrammar does not enforce"):
+            compiler.compile(one)
+    assert len(compiler._warned) == 2
+    for one in some[1:]:
+        compiler.compile(one)  # a second warning would be an error here
+
+
 def test_tool_calls_reach_the_backend_as_a_structural_tag() -> None:
     fake = Fake("xgrammar")
     compiler = make(fake)

@@ -40,7 +40,7 @@ class CacheStats:
     nbytes: int = 0
 
 
-class CompileCache(Generic[Value]):
+class ByteCache(Generic[Value]):
     """A bounded cache.
 
     Args:

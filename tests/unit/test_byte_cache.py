@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hf_guided.compile_cache import CacheStats, CompileCache
+from hf_guided.byte_cache import ByteCache, CacheStats
 from hf_guided.options import CompilerOptions
 
 
@@ -16,7 +16,7 @@ class Item:
 
 
 def test_the_least_recently_used_goes_first() -> None:
-    cache: CompileCache[Item] = CompileCache(30)
+    cache: ByteCache[Item] = ByteCache(30)
     for name in "abc":
         cache.put(name, Item(10))
     assert cache.get("a") == Item(10)
@@ -27,7 +27,7 @@ def test_the_least_recently_used_goes_first() -> None:
 
 
 def test_one_large_value_makes_room_for_itself() -> None:
-    cache: CompileCache[Item] = CompileCache(30)
+    cache: ByteCache[Item] = ByteCache(30)
     for name in "abc":
         cache.put(name, Item(10))
     cache.put("d", Item(25))
@@ -35,7 +35,7 @@ def test_one_large_value_makes_room_for_itself() -> None:
 
 
 def test_a_value_larger_than_the_cache_is_not_kept_and_drops_nobody_else() -> None:
-    cache: CompileCache[Item] = CompileCache(30)
+    cache: ByteCache[Item] = ByteCache(30)
     cache.put("a", Item(30))
     cache.put("b", Item(31))
     assert cache.get("a") == Item(30)
@@ -44,14 +44,14 @@ def test_a_value_larger_than_the_cache_is_not_kept_and_drops_nobody_else() -> No
 
 
 def test_a_key_put_again_counts_once() -> None:
-    cache: CompileCache[Item] = CompileCache(30)
+    cache: ByteCache[Item] = ByteCache(30)
     cache.put("a", Item(10))
     cache.put("a", Item(20))
     assert (cache.get("a"), cache.stats().nbytes, cache.stats().evictions) == (Item(20), 20, 0)
 
 
 def test_the_bound_holds_with_many_threads() -> None:
-    cache: CompileCache[Item] = CompileCache(100)
+    cache: ByteCache[Item] = ByteCache(100)
     over: list[int] = []
 
     def work(seed: int) -> None:
