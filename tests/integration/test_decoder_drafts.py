@@ -143,7 +143,6 @@ def samples(draft: Any) -> tuple[Counter[tuple[int, ...]], hg.SessionStats]:
 
 
 SOURCES: dict[str, Any] = {
-    "none": lambda: None,
     "certain": TwoLetters,
     "prompt_lookup": lambda: "prompt_lookup",
     "assistant": lambda: models.llama(family("llama")[1].tokenizer, seed=5),
@@ -154,12 +153,11 @@ SOURCES: dict[str, Any] = {
 def test_samples_are_distributed_as_without_drafts(source: str) -> None:
     seen, stats = samples(SOURCES[source]())
     assert sum(seen.values()) == SAMPLES
-    assert (stats.accepted_tokens > 0) == (source != "none")
+    assert 0 < stats.accepted_tokens < stats.drafted_tokens
     assert p_value(seen, exact()) > NEVER_BY_CHANCE
 
 
-@pytest.mark.parametrize("source", ["certain", "assistant"])
-def test_a_wrong_rule_of_acceptance_shows(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_rule_of_acceptance_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second trial is let through."""
     right = acceptance._num_agreed
 
@@ -168,5 +166,5 @@ def test_a_wrong_rule_of_acceptance_shows(source: str, monkeypatch: pytest.Monke
         return [max(pair) for pair in zip(once, twice, strict=True)]
 
     monkeypatch.setattr(acceptance, "_num_agreed", generous)
-    seen, _ = samples(SOURCES[source]())
+    seen, _ = samples(TwoLetters())
     assert p_value(seen, exact()) < NEVER_BY_CHANCE
