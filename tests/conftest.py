@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
 from transformers import PreTrainedTokenizerBase
 
 from tests import vocabularies
+from tests.kernel_harness import Harness, build
 
 # Hypothesis takes a busy machine, or its own first look at Unicode, for a slow test. The same examples in every run, so
 # that a change is judged by what it changed; `--hypothesis-profile=hunt` looks for new ones.
@@ -28,3 +31,11 @@ def sentencepiece() -> PreTrainedTokenizerBase:
 @pytest.fixture(scope="session")
 def demo() -> PreTrainedTokenizerBase:
     return vocabularies.demo()
+
+
+@pytest.fixture(scope="session")
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
+    """The kernels as plain C++."""
+    found = Harness(build(tmp_path_factory.mktemp("harness")))
+    yield found
+    found.close()

@@ -39,7 +39,8 @@ def classes_with(dfa: ByteDfa, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def single_byte_tokens(walk: TokenWalk) -> NDArray[np.bool_]:
     """(256,) the bytes that are tokens."""
     single = np.zeros(256, np.bool_)
-    single[walk.tokens.trie.byte[walk.tokens.ends_in_level[1]]] = True
+    for ends in walk.tokens.ends_in_level[1:2]:  # no such level where no token is text
+        single[walk.tokens.trie.byte[ends]] = True
     return single
 
 

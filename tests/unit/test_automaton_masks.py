@@ -277,3 +277,11 @@ def test_limits_belong_to_the_backend():
 def test_an_intersection_of_nothing_is_refused():
     with pytest.raises(UnsupportedConstraint, match="matches nothing"):
         AutomatonBackend(tiny()).compile(Regex("(?=a*b)(?!.*b)[ab]{3}"))
+
+
+def test_a_vocabulary_without_text_writes_the_empty_text_alone():
+    vocabulary = Vocabulary((None,), (0,), 1, toy.LetterTokenizer(["</s>"]))
+    backend = AutomatonBackend(vocabulary)
+    with pytest.raises(UnwritableConstraint, match="no text of"):
+        backend.compile(Regex("a"))
+    assert allowed(backend.compile(Regex("a?")).matcher()) == [0]

@@ -1,0 +1,44 @@
+"""The device lane in torch against the host lane's matchers: states, masks and what is written, bit for bit."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hf_guided.device.reference import step_
+from tests import lanes
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 2**32))
+def test_both_lanes_agree(seed):
+    random = Random(seed)
+    batch = lanes.random_batch(random)
+    assume(batch is not None)
+    lanes.run(random, batch, step_, 6)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 64, 257])
+def test_many_rows(rows):
+    random = Random(rows)
+    vocabulary = lanes.random_vocabulary(random, 500, padding=12)
+    languages = [lanes.random_language(random, vocabulary, 12) for _ in range(2)]
+    batch = lanes.Batch.of(vocabulary, languages, rows, 40)
+    for row in range(rows):
+        if row % 5:
+            lanes.begin_anew(random, batch, row)
+    lanes.run(random, batch, step_, 3)
+
+
+@pytest.mark.parametrize("width", [*range(32_001, 32_033), 262_208])
+def test_large_vocabularies(width):
+    random = Random(width)
+    vocabulary = lanes.random_vocabulary(random, width - 17, padding=17, stops=2)
+    language = lanes.random_language(random, vocabulary, 20)
+    batch = lanes.Batch.of(vocabulary, [language], 3, 8, wide=width % 2 == 0)
+    for row in range(2):
+        lanes.begin_anew(random, batch, row)
+    lanes.run(random, batch, step_, 2)
