@@ -28,8 +28,6 @@
 // alone: who loses the claim knows where the mask will be without being told. Nothing is thrown out on the device, since
 // no block could know that another does not need it; a state whose slot is taken uses its row's scratch slot.
 
-#pragma once
-
 #define GB_THREADS 256
 #define GB_SHARED_WORDS (GB_THREADS / 32)
 

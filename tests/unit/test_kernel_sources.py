@@ -1,0 +1,128 @@
+"""The kernel project: its layout, and that its sources compile without a GPU, with whatever compilers are there.
+
+NVRTC comes with the extra ``cuda`` and the NVIDIA wheels that it names; nvcc with a CUDA toolkit.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.kernel_harness import HEADER, ROOT
+
+PROJECT = ROOT / "kernels" / "guided_bitmask"
+KERNELS = {"gb_advance", "gb_build", "gb_pick"} | {
+    f"gb_{what}_{dtype}" for what in ("apply", "sample") for dtype in ("f32", "f16", "bf16")
+}
+TORCH = Path(torch.__file__).parent / "include"
+NVCC = shutil.which("nvcc")
+needs_nvcc = pytest.mark.skipif(NVCC is None, reason="needs nvcc, of a CUDA toolkit")
+
+
+def build_toml() -> dict[str, Any]:
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
+    return tomllib.loads((PROJECT / "build.toml").read_text())
+
+
+def test_layout_of_kernel_builder() -> None:
+    description = build_toml()
+    general = description["general"]
+    assert general["edition"] == 5
+    assert re.fullmatch("[a-z][-a-z0-9]*[a-z0-9]", general["name"])
+    assert isinstance(general["version"], int)
+    assert general["license"] == "Apache-2.0"
+    assert general["backends"] == ["cuda"]
+    assert (PROJECT / "torch-ext" / general["name"].replace("-", "_") / "__init__.py").exists()
+    assert (PROJECT / "flake.nix").exists()
+    assert (PROJECT / "CARD.md").exists()
+    listed = [*description["torch"]["src"], *(one for part in description["kernel"].values() for one in part["src"])]
+    there = [path for path in PROJECT.rglob("*") if path.suffix in (".cu", ".cuh", ".cpp", ".h")]
+    assert sorted(listed) == sorted(str(path.relative_to(PROJECT)) for path in there)
+
+
+def test_the_device_source_includes_nothing() -> None:
+    source = HEADER.read_text()
+    assert "#include" not in source
+    assert set(re.findall(r"^GB_KERNEL (\w+)\(", source, re.MULTILINE)) == {"gb_advance", "gb_build", "gb_pick"}
+
+
+def entry_points(ptx: str) -> set[str]:
+    return set(re.findall(r"\.entry (\w+)\(", ptx))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_nvrtc_compiles_the_device_source(arch: str) -> None:
+    try:
+        from cuda.core import Program, ProgramOptions
+        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+    except ImportError as error:
+        pytest.skip(f"needs cuda-core, of the extra cuda: {error}")
+    try:
+        load_nvidia_dynamic_lib("nvrtc")
+    except DynamicLibNotFoundError as error:
+        pytest.skip(f"needs NVRTC, which CUDA builds of torch bring along: {error}")
+    cubin = Program(HEADER.read_text(), "c++", ProgramOptions(std="c++17", arch=arch)).compile("cubin")
+    code = bytes(cubin.code)
+    assert code.startswith(b"\x7fELF")
+    assert {name.decode() for name in re.findall(rb"\0\.text\.(\w+)\0", code)} == KERNELS
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_nvcc_compiles_the_device_source(arch: str, tmp_path: Path) -> None:
+    ptx = tmp_path / "kernels.ptx"
+    command = [str(NVCC), "-x", "cu", f"-arch={arch}", "-Werror", "all-warnings", "-ptx", str(HEADER), "-o", str(ptx)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert entry_points(ptx.read_text()) == KERNELS
+
+
+@needs_nvcc
+def test_nvcc_compiles_the_torch_side(tmp_path: Path) -> None:
+    source = PROJECT / "guided_bitmask_cuda" / "guided_bitmask.cu"
+    includes = [f"-I{TORCH}", f"-I{TORCH / 'torch' / 'csrc' / 'api' / 'include'}"]
+    # A torch without CUDA has its headers but for the one that its build would write.
+    macros = ["-DC10_USING_CUSTOM_GENERATED_MACROS", "-DCUDA_KERNEL"]
+    command = [str(NVCC), "-std=c++20", "-arch=sm_90", *macros, *includes, "-c", str(source), "-o", str(tmp_path / "o")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert str(PROJECT) not in done.stderr  # no warning about a line of ours
+
+
+def test_the_binding_declares_what_is_written(tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    assert compiler
+    # kernel-builder writes this file.
+    (tmp_path / "registration.h").write_text(
+        "#define TORCH_LIBRARY_EXPAND(NAME, MODULE) TORCH_LIBRARY(NAME, MODULE)\n#define REGISTER_EXTENSION(NAME)\n"
+    )
+    macros = ["-DCUDA_KERNEL", "-DTORCH_EXTENSION_NAME=guided_bitmask"]
+    includes = [f"-I{tmp_path}", f"-I{TORCH}", f"-I{TORCH / 'torch' / 'csrc' / 'api' / 'include'}"]
+    binding = PROJECT / "torch-ext" / "torch_binding.cpp"
+    command = [compiler, "-std=c++20", "-fsyntax-only", *macros, *includes, str(binding)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    text = binding.read_text().replace('"\n      "', "")
+    for schema in re.findall(r'ops\.def\(\s*"([^"]+)"', text):
+        parsed = torch._C.parse_schema(schema)
+        written = {
+            argument.name for argument in parsed.arguments if argument.alias_info and argument.alias_info.is_write
+        }
+        assert written == WRITTEN[parsed.name], parsed.name
+        assert not parsed.returns
+
+
+WRITTEN = {
+    "apply_bitmask_": {"logits", "alive"},
+    "automaton_step_": {
+        *("logits", "shadow", "history", "known", "claims", "masks", "state_of", "slot_of", "work", "work_count"),
+        "alive",
+    },
+    "masked_sample_": {"next_tokens", "best"},
+}
