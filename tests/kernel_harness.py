@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hf_guided.device.lane import Lane
+from hf_guided.device.lane import DESCRIPTOR_WORDS, Lane
+from hf_guided.device.launches import Launch, apply_launch, sample_launches, step_launches
 
 ROOT = Path(__file__).parents[1]
 HEADER = ROOT / "kernels" / "guided_bitmask" / "guided_bitmask_cuda" / "guided_bitmask.cuh"
@@ -25,8 +26,6 @@ FLAGS = (
     "-Wno-maybe-uninitialized",  # g++ cannot know that thread 0 is among the threads
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
 )
-SUFFIX = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
-THREADS = 256
 
 
 class HarnessFailure(Exception):
@@ -62,25 +61,16 @@ class Harness:
     def close(self) -> None:
         self._process.communicate()
 
-    def launch(
-        self,
-        kernel: str,
-        grid: tuple[int, int],
-        arguments: Sequence[Tensor | int | None],
-        *,
-        seed: int,
-        descriptors: tuple[Tensor, Sequence[Sequence[Tensor | None]]] | None = None,
-    ) -> None:
+    def run(self, launch: Launch, *, seed: int = 0, blocks: int | None = None, tables: Sequence[Tensor] = ()) -> None:
         """Run one kernel; tensors come back as it left them.
 
         Args:
-            kernel: its name.
-            grid: blocks in x and y; with none nothing is launched.
-            arguments: tensors on the CPU (what else is in their storage travels too), numbers, None.
+            launch: what to run; of its tensors, which lie on the CPU, all else that is in their storage travels too.
             seed: of the order of blocks and threads.
-            descriptors: a tensor among the arguments, and for each line the tensors whose addresses its first words
-                are.
+            blocks: in x, instead of the launch's own.
+            tables: tensors whose addresses are in the descriptors among the arguments.
         """
+        grid = launch.grid if blocks is None else (blocks, launch.grid[1])
         if not all(grid):
             return
         sent: dict[int, tuple[int, Tensor]] = {}
@@ -94,23 +84,22 @@ class Harness:
                 )
             return sent[storage.data_ptr()][0], tensor.storage_offset() * tensor.element_size()
 
-        call = b"L" + bytes([len(kernel)]) + kernel.encode()
-        call += struct.pack("<QQQI", *grid, seed, len(arguments))
-        for argument in arguments:
+        call = b"L" + bytes([len(launch.kernel)]) + launch.kernel.encode()
+        call += struct.pack("<QQQI", *grid, seed, len(launch.arguments))
+        for argument in launch.arguments:
             if isinstance(argument, Tensor):
                 call += b"p" + struct.pack("<IQ", *place(argument))
             else:
                 call += b"0" if argument is None else b"i" + struct.pack("<q", argument)
         back = list(sent.values())
-        if descriptors is not None:
-            words, tables = descriptors
-            number, _ = place(words)
-            back = [one for one in back if one[0] != number]  # the harness's addresses mean nothing here
-            for line, pointers in enumerate(tables):
-                for column, table in enumerate(pointers):
-                    if table is not None:
-                        offset = 8 * (line * words.shape[1] + column)
-                        self._send(b"P" + struct.pack("<IQIQ", number, offset, *place(table)))
+        at_address = {table.data_ptr(): table for table in tables}
+        for descriptors in launch.arguments if tables else ():
+            if isinstance(descriptors, Tensor) and descriptors.shape[1:] == (DESCRIPTOR_WORDS,):
+                number, _ = place(descriptors)
+                back = [one for one in back if one[0] != number]  # the harness's own addresses mean nothing here
+                for word, address in enumerate(descriptors.flatten().tolist()):
+                    if address in at_address:
+                        self._send(b"P" + struct.pack("<IQIQ", number, 8 * word, *place(at_address[address])))
         self._send(call)
         for number, tensor in back:
             self._send(b"D" + struct.pack("<I", number))
@@ -144,48 +133,23 @@ class Harness:
         masks: Tensor,
         row_slots: Tensor | None = None,
         alive: Tensor | None = None,
-        work_count: Tensor | None = None,
         *,
-        blocks: int = 3,
+        blocks: int | None = None,
         seed: int = 0,
     ) -> None:
-        """As ``apply_slots_``."""
-        rows, vocab = logits.shape
-        arguments = [logits, logits.stride(0), vocab, masks, masks.stride(0), masks.shape[1]]
-        self.launch(
-            f"gb_apply_{SUFFIX[logits.dtype]}",
-            (blocks, rows),
-            [*arguments, row_slots, alive, work_count],
-            seed=seed,
-        )
+        """As ``reference.apply_slots_``."""
+        self.run(apply_launch(logits, masks, row_slots, alive), blocks=blocks, seed=seed)
 
-    def step_(self, lane: Lane, logits: Tensor, alive: Tensor | None = None, *, blocks: int = 3, seed: int = 0) -> None:
+    def step_(
+        self, lane: Lane, logits: Tensor, alive: Tensor | None = None, *, blocks: int | None = None, seed: int = 0
+    ) -> None:
         """As ``reference.step_``."""
-        tables = [(one.table, one.byte_class, one.flags, one.needed) for one in lane.languages]
-        vocabulary = lane.vocabulary
-        bytes_of = [vocabulary.token_bytes, vocabulary.token_start, vocabulary.token_length]
-        tokens = [*bytes_of, len(vocabulary.token_start), vocabulary.stops, len(vocabulary.stops)]
-        self.launch(
-            "gb_advance",
-            (1, lane.rows),
-            [
-                *(lane.tokens, lane.tokens.stride(0), lane.length, lane.capacity),
-                *(lane.shadow, lane.history, lane.known, lane.language_of, lane.start, lane.limit),
-                *(lane.descriptors, *tokens, lane.claims, len(lane.claims)),
-                *(lane.state_of, lane.slot_of, lane.work, lane.work_count),
-            ],
-            seed=seed,
-            descriptors=(lane.descriptors, tables),
-        )
-        masks = [lane.masks, lane.masks.stride(0), lane.masks.shape[1]]
-        self.launch(
-            "gb_build",
-            (blocks, 1),
-            [lane.work, lane.work_count, lane.descriptors, *tokens, *masks],
-            seed=seed + 1,
-            descriptors=(lane.descriptors, tables),
-        )
-        self.apply_(logits, lane.masks, lane.slot_of, alive, lane.work_count, blocks=blocks, seed=seed + 2)
+        advance, *others = step_launches(logits, *lane.buffers, alive, processors=2)
+        tables = tables_of(lane)
+        self.run(advance, seed=seed, tables=tables)
+        for launch in others:
+            seed += 1
+            self.run(launch, blocks=blocks, seed=seed, tables=tables)
 
     def masked_sample(
         self,
@@ -200,18 +164,17 @@ class Harness:
         order: int = 0,
     ) -> Tensor:
         """As ``sampling.masked_sample``."""
-        rows, vocab = logits.shape
-        best = torch.full((rows, parts), -1)  # to be overwritten
-        found = torch.full((rows,), -7)
-        arguments = [logits, logits.stride(0), vocab, masks, masks.stride(0), masks.shape[1], row_slots]
-        self.launch(
-            f"gb_sample_{SUFFIX[logits.dtype]}",
-            (parts, rows),
-            [*arguments, temperature, seed, position, best],
-            seed=order,
-        )
-        self.launch("gb_pick", (1, rows), [best, parts, found], seed=order + 1)
+        best = torch.full((len(logits), parts), -1)  # to be overwritten, as the tokens
+        found = torch.full((len(logits),), -7)
+        for launch in sample_launches(found, best, logits, masks, row_slots, temperature, seed, position):
+            self.run(launch, seed=order)
         return found
+
+
+def tables_of(lane: Lane) -> list[Tensor]:
+    """What the addresses in a lane's descriptors belong to."""
+    found = [(one.table, one.byte_class, one.flags, one.needed) for one in lane.languages]
+    return [table for tables in found for table in tables if table is not None]
 
 
 def _bytes(storage: torch.UntypedStorage) -> Tensor:

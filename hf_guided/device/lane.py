@@ -118,6 +118,17 @@ class Lane:
         )
 
     @property
+    def buffers(self) -> tuple[Tensor, ...]:
+        """What the step's kernels take, in their order, from ``tokens`` to ``work_count``."""
+        vocabulary = self.vocabulary
+        return (
+            *(self.tokens, self.length, self.shadow, self.history, self.known),
+            *(self.language_of, self.start, self.limit, self.descriptors),
+            *(vocabulary.token_bytes, vocabulary.token_start, vocabulary.token_length, vocabulary.stops),
+            *(self.claims, self.masks, self.state_of, self.slot_of, self.work, self.work_count),
+        )
+
+    @property
     def rows(self) -> int:
         """How many."""
         return len(self.length)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hf_guided.bitmask import pack
 from hf_guided.device.lane import FORBID_ALL, LEAVE_ALONE
+from hf_guided.device.launches import Launch
 from hf_guided.device.sampling import exponential, masked_sample, philox
 from tests import lanes
 from tests.chi_square import NEVER_BY_CHANCE, p_value
@@ -54,7 +55,7 @@ def test_philox_gives_the_known_answers(harness: Harness, counter: str, key: str
     found = philox(tuple(parts[:4]), tuple(parts[4:]))  # type: ignore[arg-type]
     assert [int(word) for word in found] == numbers(expected)
     out = torch.zeros(4, dtype=torch.int32)
-    harness.launch("philox", (1, 1), [as_words(numbers(counter) + numbers(key)), out], seed=0)
+    harness.run(Launch("philox", (1, 1), (as_words(numbers(counter) + numbers(key)), out)))
     assert unsigned(out) == numbers(expected)
 
 
@@ -71,7 +72,7 @@ def test_exponentials_are_right_to_their_last_bits_and_never_0_or_infinite(harne
     in_torch = exponential(torch.tensor([high for high, _ in pairs]), torch.tensor([low for _, low in pairs])).numpy()
     in_kernel = torch.zeros(len(pairs))
     words = as_words([word for pair in pairs for word in pair])
-    harness.launch("exponential", (len(pairs), 1), [words, in_kernel], seed=0)
+    harness.run(Launch("exponential", (len(pairs), 1), (words, in_kernel)))
     for found in (in_torch, in_kernel.numpy()):
         assert (found > 0).all()
         assert np.isfinite(found).all()
@@ -84,7 +85,7 @@ def test_exponentials_are_right_to_their_last_bits_and_never_0_or_infinite(harne
 def test_half_precision_is_read_exactly(harness: Harness) -> None:
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
     found = torch.zeros(2**16)
-    harness.launch("value_of_f16", (2**16, 1), [every, found], seed=0)
+    harness.run(Launch("value_of_f16", (2**16, 1), (every, found)))
     expected = every.view(torch.float16).float()
     assert torch.equal(found.isnan(), expected.isnan())
     kept = ~expected.isnan()
