@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -73,3 +74,33 @@ class CompilerOptions:
                 except ValueError as error:
                     raise ValueError(f"{variable}={text!r}: {error}") from None
         return cls(**values)
+
+
+@dataclass(frozen=True)
+class KernelOptions:
+    """Where CUDA kernels come from.
+
+    Args:
+        hub_repository: of the Hub, loaded with the package ``kernels``; None: nothing is loaded from there.
+        cache_directory: where compiled kernels are kept; None: nowhere.
+    """
+
+    hub_repository: str | None = None
+    cache_directory: Path | None = None
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> KernelOptions:
+        """What the environment says.
+
+        Args:
+            environ: read instead of the process's environment. HF_GUIDED_KERNEL_REPOSITORY and HF_GUIDED_KERNEL_CACHE
+                ("none": keep nothing; by default a folder in XDG_CACHE_HOME, or in ~/.cache) are read; an empty value
+                counts as not set.
+        """
+        environ = os.environ if environ is None else environ
+        named = environ.get("HF_GUIDED_KERNEL_CACHE", "")
+        caches = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return cls(
+            hub_repository=environ.get("HF_GUIDED_KERNEL_REPOSITORY") or None,
+            cache_directory=None if named == "none" else Path(named) if named else caches / "hf_guided" / "kernels",
+        )

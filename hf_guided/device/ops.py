@@ -1,0 +1,71 @@
+"""The kernels as torch operators, so that graphs and ``torch.compile`` know what they write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.library import Library
+
+from .launches import Launch, apply_launch, sample_launches, step_launches
+
+# As in kernels/guided_bitmask/torch-ext/torch_binding.cpp.
+_SCHEMAS = (
+    "apply_bitmask_(Tensor(a!) logits, Tensor bitmask, Tensor? row_slots=None, Tensor(b!)? alive=None) -> ()",
+    "automaton_step_(Tensor(a!) logits, Tensor tokens, Tensor length, Tensor(b!) shadow, Tensor(c!) history, "
+    "Tensor(d!) known, Tensor language_of, Tensor start, Tensor limit, Tensor languages, Tensor token_bytes, "
+    "Tensor token_start, Tensor token_length, Tensor stops, Tensor(e!) claims, Tensor(f!) masks, "
+    "Tensor(g!) state_of, Tensor(h!) slot_of, Tensor(i!) work, Tensor(j!) work_count, Tensor(k!)? alive=None) -> ()",
+    "masked_sample_(Tensor(a!) next_tokens, Tensor(b!) best, Tensor logits, Tensor bitmask, Tensor? row_slots, "
+    "Tensor temperature, Tensor seed, Tensor position) -> ()",
+)
+
+
+def register(
+    namespace: str, device: str, run: Callable[[Launch], None], processors: Callable[[torch.device], int]
+) -> Library:
+    """Define the operators in a namespace of their own.
+
+    Args:
+        namespace: in ``torch.ops``.
+        device: whose tensors they take, "CUDA" or "CPU".
+        run: puts one kernel on the current stream.
+        processors: how many multiprocessors a device has.
+
+    Returns:
+        What keeps them registered as long as it lives.
+    """
+
+    def apply_bitmask_(
+        logits: Tensor, bitmask: Tensor, row_slots: Tensor | None = None, alive: Tensor | None = None
+    ) -> None:
+        run(apply_launch(logits, bitmask, row_slots, alive))
+
+    def automaton_step_(logits: Tensor, *buffers: Tensor) -> None:
+        for launch in step_launches(logits, *buffers, processors=processors(logits.device)):
+            run(launch)
+
+    def masked_sample_(
+        next_tokens: Tensor,
+        best: Tensor,
+        logits: Tensor,
+        bitmask: Tensor,
+        row_slots: Tensor | None,
+        temperature: Tensor,
+        seed: Tensor,
+        position: Tensor,
+    ) -> None:
+        for launch in sample_launches(next_tokens, best, logits, bitmask, row_slots, temperature, seed, position):
+            run(launch)
+
+    library = Library(namespace, "DEF")  # type: ignore[no-untyped-call]
+    for schema, function in zip(_SCHEMAS, (apply_bitmask_, automaton_step_, masked_sample_), strict=True):
+        name = library.define(schema)  # type: ignore[no-untyped-call]
+        library.impl(name, function, device)  # type: ignore[no-untyped-call]
+        torch.library.register_fake(f"{namespace}::{name}", _writes_only, lib=library)
+    return library
+
+
+def _writes_only(*_: object) -> None:
+    """All results are written into arguments."""

@@ -1,0 +1,109 @@
+"""Finds what applies masks on a device, and says why nothing faster was found.
+
+In this order: the kernel from the Hub, if a repository is named (Hub loading is opt-in); the same source compiled by
+NVRTC, where there is an NVIDIA GPU and the extra ``cuda`` is installed; plain torch, which is always there. Which it is
+changes speed only.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .device.kernels import Kernels, OpKernels, TorchKernels, processors_of
+from .options import KernelOptions
+
+_NAMESPACE = "hf_guided"
+_lock = threading.Lock()
+_registered: list[Any] = []  # the operators live as long as the process: torch knows them by name
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found.
+
+    Args:
+        kernels: to be used.
+        why_not: for each way that comes before it, why it was not taken.
+    """
+
+    kernels: Kernels
+    why_not: dict[str, str]
+
+
+class _NotHere(Exception):
+    """A way that cannot be gone; its text is the reason."""
+
+
+def find(options: KernelOptions | None = None, device: torch.device | str = "cuda") -> Found:
+    """The fastest kernels that work on a device.
+
+    Args:
+        options: None reads the environment.
+        device: where the logits are.
+    """
+    options = KernelOptions.from_env() if options is None else options
+    device = torch.device(device)
+    why_not: dict[str, str] = {}
+    for name, way in ("hub", _from_hub), ("nvrtc", _from_nvrtc):
+        try:
+            return Found(way(options, device), why_not)
+        except _NotHere as error:
+            why_not[name] = str(error)
+    return Found(TorchKernels(), why_not)
+
+
+def _needs_cuda(device: torch.device) -> None:
+    if device.type != "cuda":
+        raise _NotHere(f"it is for NVIDIA GPUs, the logits are on {device.type}")
+    if torch.version.cuda is None:
+        raise _NotHere("this torch was built without CUDA")
+    if not torch.cuda.is_available():
+        raise _NotHere("torch sees no NVIDIA GPU")
+
+
+def _from_hub(options: KernelOptions, device: torch.device) -> Kernels:
+    if options.hub_repository is None:
+        raise _NotHere("no repository was named; HF_GUIDED_KERNEL_REPOSITORY names one")
+    _needs_cuda(device)
+    try:
+        from kernels import get_kernel
+    except ImportError as error:
+        raise _NotHere(f"the package kernels is not installed ({error}); pip install kernels") from None
+    try:
+        module = get_kernel(options.hub_repository, version=1)
+    except Exception as error:  # no network, no build for this torch, no trust: the reason is all that matters here
+        raise _NotHere(f"{options.hub_repository} did not load: {type(error).__name__}: {error}") from None
+    return OpKernels("hub", module)
+
+
+def _from_nvrtc(options: KernelOptions, device: torch.device) -> Kernels:
+    _needs_cuda(device)
+    try:
+        import cuda.core  # noqa: F401
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise _NotHere(f"cuda-core is not installed ({error}); pip install 'hf-guided[cuda]'") from None
+    from .device.nvrtc import Launcher
+    from .device.ops import register
+
+    launcher = Launcher(options.cache_directory)
+    try:
+        major = nvrtc.nvrtcVersion()[1]
+        wanted = int(str(torch.version.cuda).split(".")[0])
+        if major != wanted:
+            raise _NotHere(
+                f"NVRTC is of CUDA {major}, torch of CUDA {wanted}; install the NVIDIA wheels of one of them"
+            )
+        launcher.module(torch.cuda.current_device() if device.index is None else device.index)
+    except _NotHere:
+        raise
+    except Exception as error:  # NVRTC missing, a GPU it does not know, a driver too old: torch goes on without it
+        raise _NotHere(f"the kernels did not compile or load: {type(error).__name__}: {error}") from None
+    with _lock:
+        if not _registered:
+            _registered.append(register(_NAMESPACE, "CUDA", launcher, processors_of))
+    return OpKernels("nvrtc", getattr(torch.ops, _NAMESPACE))

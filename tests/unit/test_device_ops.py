@@ -1,0 +1,114 @@
+"""The kernels as torch operators: registered for the CPU here, where the harness runs what would be launched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor
+
+from hf_guided.bitmask import allocate_bitmask, pack
+from hf_guided.device.kernels import OpKernels
+from hf_guided.device.lane import Lane
+from hf_guided.device.launches import Launch, apply_launch
+from hf_guided.device.ops import register
+from hf_guided.device.sampling import masked_sample
+from hf_guided.errors import BitmaskShapeError
+from tests import lanes
+from tests.kernel_harness import Harness, tables_of
+
+NAMESPACE = "hf_guided_on_cpu"
+
+
+class OnCpu:
+    """Runs launches; knows the tables of the lane that they are for."""
+
+    def __init__(self, harness: Harness):
+        self.harness = harness
+        self.tables: list[Tensor] = []
+
+    def __call__(self, launch: Launch) -> None:
+        self.harness.run(launch, seed=len(launch.arguments), tables=self.tables)
+
+
+@pytest.fixture(scope="module")
+def on_cpu(harness: Harness) -> Iterator[OnCpu]:
+    run = OnCpu(harness)
+    library = register(NAMESPACE, "CPU", run, lambda device: 3)
+    yield run
+    library._destroy()
+
+
+@pytest.fixture
+def kernels(on_cpu: OnCpu) -> OpKernels:
+    return OpKernels("harness", getattr(torch.ops, NAMESPACE))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_step_agrees_with_the_host_lane(on_cpu: OnCpu, kernels: OpKernels, seed: int) -> None:
+    def step(lane: Lane, logits: Tensor, alive: Tensor | None) -> None:
+        on_cpu.tables = tables_of(lane)
+        kernels.step_(lane, logits, alive)
+
+    random = Random(seed)
+    batch = lanes.random_batch(random)
+    if batch is not None:
+        lanes.run(random, batch, step, 3)
+
+
+def arguments(rows: int = 3, vocab: int = 70) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    return {
+        "logits": torch.randn(rows, vocab, generator=generator),
+        "bitmask": pack(torch.rand(rows, vocab, generator=generator) < 0.5),
+        "row_slots": torch.tensor([2, -1, 0], dtype=torch.int32),
+        "temperature": torch.tensor([0.0, 1.0, 2.0]),
+        "seed": torch.tensor([1, 2, 3]),
+        "position": torch.tensor([0, 5, 9], dtype=torch.int32),
+    }
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_samples_agree_with_the_reference(kernels: OpKernels) -> None:
+    given = arguments()
+    assert kernels.masked_sample(*given.values()).tolist() == masked_sample(*given.values()).tolist()
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_torch_finds_the_operators_in_order() -> None:
+    given, ops = arguments(), getattr(torch.ops, NAMESPACE)
+    checks = ("test_schema", "test_faketensor")
+    alive = torch.zeros(3, dtype=torch.int32)
+    for case in ((given["row_slots"], alive), (None, None)):
+        torch.library.opcheck(ops.apply_bitmask_, (given["logits"], given["bitmask"], *case), test_utils=checks)
+    written = torch.zeros(3, dtype=torch.int64), torch.zeros(3, 2, dtype=torch.int64)
+    torch.library.opcheck(ops.masked_sample_, (*written, *given.values()), test_utils=checks)
+
+
+@pytest.mark.parametrize(
+    ("logits", "bitmask", "row_slots", "told"),
+    [
+        (torch.zeros(2, 40).double(), allocate_bitmask(2, 40), None, "float64"),
+        (torch.zeros(40), allocate_bitmask(2, 40), None, "logits"),
+        (torch.zeros(2, 80)[:, ::2], allocate_bitmask(2, 40), None, r"strides \(80, 2\)"),
+        (torch.zeros(2, 40), allocate_bitmask(2, 40).long(), None, "int64"),
+        (torch.zeros(2, 40), allocate_bitmask(1, 40), None, "pass row_slots"),
+        (torch.zeros(2, 40), allocate_bitmask(2, 40), torch.zeros(3, dtype=torch.int32), r"row_slots.*\(3,\)"),
+        (torch.zeros(2, 40), allocate_bitmask(2, 40), torch.zeros(2, dtype=torch.int64), "row_slots.*int64"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(
+    logits: Tensor, bitmask: Tensor, row_slots: Tensor | None, told: str
+) -> None:
+    with pytest.raises(BitmaskShapeError, match=told):
+        apply_launch(logits, bitmask, row_slots)
+
+
+def test_nothing_is_launched_for_no_rows(on_cpu: OnCpu, kernels: OpKernels) -> None:
+    empty = torch.zeros(0, 40)
+    kernels.apply_slots_(empty, allocate_bitmask(0, 40))
+    nothing = torch.zeros(0, dtype=torch.int64)
+    found = kernels.masked_sample(empty, allocate_bitmask(0, 40), None, torch.zeros(0), nothing, nothing.int())
+    assert found.shape == (0,)
