@@ -73,7 +73,7 @@ def _after(vocabulary: VocabularyTables, language: LanguageTables, state: int, t
     """The state behind one token."""
     if state <= 0:
         return state
-    if bool((vocabulary.stops == token_id).any()):
+    if token_id in vocabulary.stops.tolist():  # as Python's numbers: int32 would wrap an id that is none of its own
         return STOPPED if int(language.flags[state]) & ACCEPTING else DEAD
     if not 0 <= token_id < len(vocabulary.token_start):
         return DEAD

@@ -1,0 +1,83 @@
+"""Lanes and their tables: layout of a vocabulary, room for masks, ids that are no tokens."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import torch
+
+from hf_guided.bitmask import unpack
+from hf_guided.device.lane import DEAD, STOPPED, Lane
+from hf_guided.device.reference import advance, mask_of
+from hf_guided.device.tables import LanguageTables, VocabularyTables
+from hf_guided.vocabulary import Vocabulary
+from tests import lanes
+from tests.toy import LetterTokenizer
+
+
+def vocabulary_of(*texts: bytes | None, stops: tuple[int, ...], padding: int = 0) -> Vocabulary:
+    names = LetterTokenizer([repr(text) for text in texts])
+    return Vocabulary(texts, stops, len(texts) + padding, names)  # type: ignore[arg-type]
+
+
+def test_each_token_begins_a_word_of_eight_bytes() -> None:
+    vocabulary = vocabulary_of(b"a", None, b"12345678", b"", b"123456789\xff", stops=(1,))
+    tables = VocabularyTables.of(vocabulary)
+    assert tables.token_length.tolist() == [1, 0, 8, 0, 10]
+    assert tables.token_start.tolist() == [0, 1, 1, 2, 2]
+    data = tables.token_bytes.numpy().tobytes()
+    assert data == b"a".ljust(8, b"\0") + b"12345678" + b"123456789\xff".ljust(16, b"\0")
+
+
+def test_a_stop_token_is_no_text_even_if_it_has_bytes() -> None:
+    tables = VocabularyTables.of(vocabulary_of(b"a", b"\n", b"b", stops=(0,), padding=3), [1, 5])
+    assert tables.token_length.tolist() == [1, 0, 1]
+    assert tables.stops.tolist() == [1, 5]
+
+
+@pytest.mark.parametrize("token", [0, -1, 3, 1 << 31, 1 << 32, -(1 << 40), 1 << 62])
+def test_ids_that_are_no_tokens_end_the_row(token: int) -> None:
+    random = Random(1)
+    vocabulary = vocabulary_of(None, b"a", b"b", stops=(0,))
+    language = lanes.random_language(random, vocabulary, 3)
+    assert language is not None
+    batch = lanes.Batch.of(vocabulary, [language], 1, 4)
+    batch.assign(0, 0)
+    batch.write(0, [token])
+    advance(batch.lane)
+    stops = token == 0 and bool(language.accepting[language.walk.dfa.start])
+    assert batch.lane.state_of.item() == (STOPPED if stops else DEAD)
+
+
+@pytest.mark.parametrize("pool_bytes", [0, 40, 100, 1 << 20])
+def test_pools_stay_within_their_bytes_and_do_not_overlap(pool_bytes: int) -> None:
+    random = Random(2)
+    vocabulary = lanes.random_vocabulary(random, 40)
+    found = [lanes.random_language(random, vocabulary, states) for states in (3, 9, 6)]
+    tables = [LanguageTables.of(one) for one in found if one is not None]
+    assert len(tables) == 3
+    lane = Lane.allocate(VocabularyTables.of(vocabulary), tables, 5, 7, pool_bytes=pool_bytes)
+    assert 4 * lane.masks.shape[1] * len(lane.claims) <= pool_bytes
+    taken = [slot for first, count in lane.pools for slot in range(first, first + count)]
+    assert taken == list(range(len(lane.claims)))
+    assert len(lane.masks) == len(lane.claims) + 5
+    if pool_bytes == 1 << 20:
+        assert [count for _, count in lane.pools] == [one.states for one in tables]
+
+
+def test_masks_of_all_states_are_the_host_lanes() -> None:
+    random = Random(4)
+    vocabulary = lanes.random_vocabulary(random, 700, padding=9)
+    language = lanes.random_language(random, vocabulary, 15)
+    assert language is not None
+    tables, tokens = LanguageTables.of(language, budget=True), VocabularyTables.of(vocabulary)
+    needed, masks = language.budget
+    for state in range(1, tables.states):
+        stops = torch.zeros(vocabulary.padded_size, dtype=torch.bool)
+        stops[list(vocabulary.stop_token_ids)] = language.accepting[state]
+        for left in (-1, *range(int(needed.needed[state]), tables.worst + 1)):
+            words = language.masks.of(state) if left < 0 else masks.of(state, left)
+            expected = unpack(torch.tensor(words).unsqueeze(0), vocabulary.padded_size)[0] | stops
+            found = unpack(mask_of(tokens, tables, state, left).unsqueeze(0), vocabulary.padded_size)[0]
+            assert torch.equal(found, expected)

@@ -1,0 +1,42 @@
+"""The wheel has all that runs: the kernels' source too, which lies outside of the package in a checkout."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.kernel_harness import HEADER, ROOT
+
+
+def test_an_installed_wheel_has_the_kernels_source(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="hatchling builds the wheel")
+    build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    site = tmp_path / "site"
+    with zipfile.ZipFile(tmp_path / done.stdout.strip().splitlines()[-1]) as wheel:
+        wheel.extractall(site)
+    look = (
+        "import hf_guided, hashlib; from hf_guided.device.nvrtc import device_source;"
+        "print(hf_guided.__file__, hashlib.sha256(device_source().encode()).hexdigest())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", look],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    where, digest = done.stdout.split()
+    assert Path(where).is_relative_to(site)
+    assert digest == hashlib.sha256(HEADER.read_bytes()).hexdigest()
