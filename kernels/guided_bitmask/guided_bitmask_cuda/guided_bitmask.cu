@@ -126,8 +126,8 @@ void automaton_step_(Tensor &logits, Tensor const &tokens, Tensor const &length,
   const int64_t rows = logits.size(0), capacity = shadow.size(-1), count = token_start.size(0);
   TORCH_CHECK(tokens.device() == logits.device() && tokens.scalar_type() == at::kLong && tokens.dim() == 2 &&
                   tokens.size(0) == rows && tokens.size(1) >= capacity && (capacity < 2 || tokens.stride(1) == 1),
-              "tokens: expected int64 (", rows, ", at least ", capacity, ") on ", logits.device(), " with stride 1, got ",
-              tokens.scalar_type(), " ", tokens.sizes(), " on ", tokens.device(), " with strides ", tokens.strides());
+              "tokens: expected int64 (", rows, ", at least ", capacity, ") on ", logits.device(),
+              " with stride 1, got ", tokens.scalar_type(), " ", tokens.sizes(), " on ", tokens.device(), " with strides ", tokens.strides());
   for (auto const &[tensor, name] :
        {std::pair{&length, "length"}, {&known, "known"}, {&language_of, "language_of"}, {&start, "start"},
         {&limit, "limit"}, {&state_of, "state_of"}, {&slot_of, "slot_of"}}) {
@@ -144,8 +144,8 @@ void automaton_step_(Tensor &logits, Tensor const &tokens, Tensor const &length,
   check(work, "work", at::kInt, {rows, static_cast<int64_t>(sizeof(GbWork) / 4)}, logits);
   check(work_count, "work_count", at::kInt, {1}, logits);
   check_rows(alive, "alive", logits);
-  TORCH_CHECK(masks.size(0) >= claims.size(0) + rows, "masks: expected ", claims.size(0), " slots of the pool and ", rows,
-              " scratch slots, got ", masks.size(0));
+  TORCH_CHECK(masks.size(0) >= claims.size(0) + rows, "masks: expected ", claims.size(0), " slots of the pool and ",
+              rows, " scratch slots, got ", masks.size(0));
   if (!rows) return;
   const c10::cuda::CUDAGuard guard(logits.device());
   const auto stream = c10::cuda::getCurrentCUDAStream();

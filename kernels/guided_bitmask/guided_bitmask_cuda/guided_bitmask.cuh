@@ -3,8 +3,8 @@
 // One source for every way of building it, hence no includes, own type names and -inf as a bit pattern:
 //   - kernel-builder compiles it ahead of time into a torch extension (guided_bitmask.cu);
 //   - NVRTC compiles it at first use, on machines without a CUDA toolkit;
-//   - any C++ compiler takes it as plain C++, where a program calls the kernels block by block. Then the program defines
-//     gb_block_x, gb_block_y, gb_grid_x and gb_thread_at, and the tests choose any order of blocks and threads.
+//   - any C++ compiler takes it as plain C++, where a program calls the kernels block by block. Then the program
+//     defines gb_block_x, gb_block_y, gb_grid_x and gb_thread_at, and the tests choose any order of blocks and threads.
 //
 // Every kernel takes pointers and 64-bit integers only, so that a launcher needs no knowledge of types. Blocks have
 // GB_THREADS threads. What a launch reads and writes is said at each kernel; nothing here waits for the host.
@@ -16,17 +16,17 @@
 // blocks, and all of them need the row's state: if each works it out and stores it in place, a block that runs later
 // finds it advanced already and advances it twice; if one block works it out and raises a flag, the others may read the
 // flag and still see the old state, and waiting for a block that has not been scheduled is a deadlock. The end of a
-// launch is the only barrier that all blocks of a grid share. So blocks of one launch never read what another block of it
-// writes. The exceptions are atomic, and need no order: one claim per state (who comes first builds its mask, the
+// launch is the only barrier that all blocks of a grid share. So blocks of one launch never read what another block of
+// it writes. The exceptions are atomic, and need no order: one claim per state (who comes first builds its mask, the
 // others use it in the launch after that), and the place in the list of what is to be built.
 //
-// State is a history indexed by length, not a current value. A row rolled back is a row with a smaller length; rows that
-// beam search has permuted walk again from where they differ from what they held before, and no row reads another's
-// history, which that row's block may be overwriting.
+// State is a history indexed by length, not a current value. A row rolled back is a row with a smaller length; rows
+// that beam search has permuted walk again from where they differ from what they held before, and no row reads
+// another's history, which that row's block may be overwriting.
 //
 // A mask depends on nothing but the state, so masks are kept in a pool. The slot of a state follows from the state
-// alone: who loses the claim knows where the mask will be without being told. Nothing is thrown out on the device, since
-// no block could know that another does not need it; a state whose slot is taken uses its row's scratch slot.
+// alone: who loses the claim knows where the mask will be without being told. Nothing is thrown out on the device,
+// since no block could know that another does not need it; a state whose slot is taken uses its row's scratch slot.
 
 #define GB_THREADS 256
 #define GB_SHARED_WORDS (GB_THREADS / 32)
@@ -179,7 +179,7 @@ GB_DEVICE void gb_apply(
     Bits* const line = logits + row * row_stride;
     const gb_i32* const mask = masks + (slot < 0 ? 0 : slot) * mask_stride;
     const gb_i64 covered = slot < 0 ? 0 : mask_words;
-    gb_i64 head = (gb_i64)((16 - ((gb_u64)line & 15)) & 15) / (gb_i64)sizeof(Bits);  // before the first 16-byte boundary
+    gb_i64 head = (gb_i64)((16 - ((gb_u64)line & 15)) & 15) / (gb_i64)sizeof(Bits);  // up to a 16-byte boundary
     if (head > vocab) head = vocab;
     const gb_i64 units = slot == GB_LEAVE_ALONE ? 0 : 1 + (vocab - head + quad - 1) / quad;
     GB_EACH_THREAD(t) {
@@ -197,7 +197,8 @@ GB_DEVICE void gb_apply(
             if (!count) continue;
             const gb_u32 allowed = gb_allowed(mask, covered, first, count);
             if (!allowed && unit && count == quad) {
-                const GbQuad all = {Format::NEG_INF_PAIR, Format::NEG_INF_PAIR, Format::NEG_INF_PAIR, Format::NEG_INF_PAIR};
+                const gb_u32 pair = Format::NEG_INF_PAIR;
+                const GbQuad all = {pair, pair, pair, pair};
                 *(GbQuad*)(line + first) = all;
                 continue;
             }
@@ -213,10 +214,10 @@ GB_DEVICE void gb_apply(
     }
 }
 
-#define GB_APPLY(name, Format)                                                                                           \
-    GB_KERNEL name(Format::Bits* logits, gb_i64 row_stride, gb_i64 vocab, const gb_i32* masks, gb_i64 mask_stride,       \
-                   gb_i64 mask_words, const gb_i32* row_slots, gb_i32* alive, gb_i32* work_count) {                      \
-        gb_apply<Format>(logits, row_stride, vocab, masks, mask_stride, mask_words, row_slots, alive, work_count);       \
+#define GB_APPLY(name, Format)                                                                                         \
+    GB_KERNEL name(Format::Bits* logits, gb_i64 row_stride, gb_i64 vocab, const gb_i32* masks, gb_i64 mask_stride,     \
+                   gb_i64 mask_words, const gb_i32* row_slots, gb_i32* alive, gb_i32* work_count) {                    \
+        gb_apply<Format>(logits, row_stride, vocab, masks, mask_stride, mask_words, row_slots, alive, work_count);     \
     }
 GB_APPLY(gb_apply_f32, GbF32)
 GB_APPLY(gb_apply_f16, GbF16)
@@ -249,8 +250,8 @@ GB_DEVICE gb_u32 gb_behind(const GbLanguage& language, const gb_u8* byte_class, 
 
 // The first launch: where each row is now, and which masks have to be made.
 //
-// One block per row. Grid: (1, rows). tokens and length are the caller's and only read; shadow, history and known belong
-// to the row's block. known[row] = 0 makes a row begin anew (another constraint, another prompt).
+// One block per row. Grid: (1, rows). tokens and length are the caller's and only read; shadow, history and known
+// belong to the row's block. known[row] = 0 makes a row begin anew (another constraint, another prompt).
 GB_KERNEL gb_advance(
     const gb_i64* __restrict__ tokens, gb_i64 token_stride,  // (rows, capacity) what each row has generated
     const gb_i32* __restrict__ length,                       // (rows,) how many of them count
@@ -404,9 +405,9 @@ GB_KERNEL gb_build(
 
 // ------------------------------------------------------------------------------------------------------ masked sample
 //
-// Greedy, or a sample of softmax(logits / temperature) over what is allowed: the greatest of logit / temperature + Gumbel
-// noise. The noise of a token depends on the row's seed, its position and the token alone, so a row draws the same in any
-// batch and beside any mask.
+// Greedy, or a sample of softmax(logits / temperature) over what is allowed: the greatest of logit / temperature +
+// Gumbel noise. The noise of a token depends on the row's seed, its position and the token alone, so a row draws the
+// same in any batch and beside any mask.
 
 struct GbRandom {
     gb_u32 word[4];
@@ -429,10 +430,10 @@ GB_DEVICE GbRandom gb_philox(gb_u32 c0, gb_u32 c1, gb_u32 c2, gb_u32 c3, gb_u32 
 
 // A number of the exponential distribution with mean 1 from 64 random bits: -log(1 - u), u = (bits + 1/2) / 2^64.
 //
-// Never 0 and never infinite. One float of u would be exactly 1 for the 128 greatest of 2^32, and Gumbel noise from that
-// infinite: among 131,072 tokens one draw in 250 would be such a token whatever its logit. So u is only used where it is
-// below one half, and 1 - u, which is as easily had, elsewhere. The small exponentials are the great Gumbels, which
-// decide: there u keeps all 64 bits, in the order of magnitude that it has.
+// Never 0 and never infinite. One float of u would be exactly 1 for the 128 greatest of 2^32, and Gumbel noise from
+// that infinite: among 131,072 tokens one draw in 250 would be such a token whatever its logit. So u is only used where
+// it is below one half, and 1 - u, which is as easily had, elsewhere. The small exponentials are the great Gumbels,
+// which decide: there u has all of its 64 bits, as far as a float holds them.
 GB_DEVICE float gb_exponential(gb_u32 high, gb_u32 low) {
     const float unit = 2.3283064365386962890625e-10f;  // 2^-32
     if (high < 0x80000000u) return -GB_LOG1P(-((float)high + ((float)low + 0.5f) * unit) * unit);
@@ -492,12 +493,12 @@ GB_DEVICE void gb_sample(
     }
 }
 
-#define GB_SAMPLE(name, Format)                                                                                          \
-    GB_KERNEL name(const Format::Bits* logits, gb_i64 row_stride, gb_i64 vocab, const gb_i32* masks, gb_i64 mask_stride, \
-                   gb_i64 mask_words, const gb_i32* row_slots, const float* temperature, const gb_i64* seed,             \
-                   const gb_i32* position, gb_u64* best) {                                                               \
-        gb_sample<Format>(logits, row_stride, vocab, masks, mask_stride, mask_words, row_slots, temperature, seed,       \
-                          position, best);                                                                               \
+#define GB_SAMPLE(name, Format)                                                                                        \
+    GB_KERNEL name(const Format::Bits* logits, gb_i64 row_stride, gb_i64 vocab, const gb_i32* masks,                   \
+                   gb_i64 mask_stride, gb_i64 mask_words, const gb_i32* row_slots, const float* temperature,           \
+                   const gb_i64* seed, const gb_i32* position, gb_u64* best) {                                         \
+        gb_sample<Format>(logits, row_stride, vocab, masks, mask_stride, mask_words, row_slots, temperature, seed,     \
+                          position, best);                                                                             \
     }
 GB_SAMPLE(gb_sample_f32, GbF32)
 GB_SAMPLE(gb_sample_f16, GbF16)

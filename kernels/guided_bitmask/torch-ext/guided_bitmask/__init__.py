@@ -20,12 +20,13 @@ def apply_bitmask_(
     """Write -inf over every logit that the bitmask forbids.
 
     Args:
-        logits: (rows, vocab) float32 | float16 | bfloat16, unit stride in the last dimension; columns that the bitmask does
-            not cover are forbidden.
+        logits: (rows, vocab) float32 | float16 | bfloat16, unit stride in the last dimension; columns that the bitmask
+            does not cover are forbidden.
         bitmask: (slots, words) int32.
-        row_slots: (rows,) int32, which line of the bitmask governs each row, LEAVE_ALONE or FORBID_ALL; None: one to one.
-        alive: (rows,) int32, set to 1 for rows that are left alone or hold an allowed logit above -inf; the caller zeroes
-            it before. None: allowed logits are not read.
+        row_slots: (rows,) int32, which line of the bitmask governs each row, LEAVE_ALONE or FORBID_ALL; None: one to
+            one.
+        alive: (rows,) int32, set to 1 for rows that are left alone or hold an allowed logit above -inf; the caller
+            zeroes it before. None: allowed logits are not read.
     """
     ops.apply_bitmask_(logits, bitmask, row_slots, alive)
 
@@ -36,7 +37,8 @@ def automaton_step_(logits: Tensor, *buffers: Tensor, alive: Tensor | None = Non
     Args:
         logits: (rows, vocab), as for ``apply_bitmask_``.
         buffers: tokens, length, shadow, history, known, language_of, start, limit, languages, token_bytes, token_start,
-            token_length, stops, claims, masks, state_of, slot_of, work, work_count, as gb_advance and gb_build take them.
+            token_length, stops, claims, masks, state_of, slot_of, work, work_count, as gb_advance and gb_build take
+            them.
         alive: as for ``apply_bitmask_``.
     """
     ops.automaton_step_(logits, *buffers, alive)
