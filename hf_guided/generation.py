@@ -101,6 +101,7 @@ def generate(
     if settings.needs_tokenizer:
         generate_kwargs["tokenizer"] = tokenizer
     theirs = generate_kwargs.pop("logits_processor", None) or []
+    criteria = generate_kwargs.pop("stopping_criteria", None) or []
     step = 1 if settings.one_at_a_time else batch_size
 
     def run(rows: Sequence[int]) -> list[list[GuidedResult]]:
@@ -116,7 +117,12 @@ def generate(
             on_violation=on_violation,
             max_new_tokens=budget,
         )
-        output = model.generate(**inputs, **generate_kwargs, logits_processor=[*theirs, processor])
+        output = model.generate(
+            **inputs,
+            **generate_kwargs,
+            logits_processor=[*theirs, processor],
+            stopping_criteria=[*criteria, processor.companion],
+        )
         sequences = output if isinstance(output, Tensor) else output.sequences
         copies = len(sequences) // len(rows)
         found: list[list[GuidedResult]] = [[] for _ in rows]

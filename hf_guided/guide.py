@@ -15,7 +15,7 @@ from .constraints import Constraint
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError
 from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.logits_processor import GuidedLogitsProcessor
-from .options import CompilerOptions
+from .options import CompilerOptions, LoopOptions
 from .result import GuidedResult, read_output
 from .schema.audit import Audit
 from .session import OnViolation, Request, Session, SessionStats, prefix_bytes
@@ -124,6 +124,7 @@ class Guide:
         stop_token_ids: Sequence[int] | None = None,
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
+        overlap: bool | None = None,
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
@@ -141,6 +142,9 @@ class Guide:
             max_new_tokens: what generate() is given; every row then closes its text before they are used up, the
                 stop token counted, instead of being cut. Too few from the start raise BudgetTooSmall at the first
                 mask, with the number that is enough.
+            overlap: whether masks may be filled on a thread of their own while the forward pass runs, which takes
+                ``stopping_criteria=[processor.companion]``; None asks the environment (HF_GUIDED_OVERLAP), where the
+                default is yes. The tokens are the same.
 
         Raises:
             InvalidConstraint: a constraint is malformed.
@@ -154,6 +158,7 @@ class Guide:
                 stop_token_ids=stop_token_ids,
                 on_violation=on_violation,
                 max_new_tokens=max_new_tokens,
+                overlap=overlap,
             )
         )
 
@@ -166,6 +171,7 @@ class Guide:
         stop_token_ids: Sequence[int] | None = None,
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
+        overlap: bool | None = None,
     ) -> Session:
         """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
         asked = coerce_batch(constraint)
@@ -193,6 +199,7 @@ class Guide:
             stop_token_ids=stop_token_ids,
             on_violation=on_violation,
             max_new_tokens=max_new_tokens,
+            overlap=LoopOptions.from_env().overlap if overlap is None else overlap,
         )
 
     def read(

@@ -52,8 +52,8 @@ REMOVALS = [
     Removal(
         "greedy and sampling: the mask itself",
         "session.py",
-        "        return self.apply(scores, self.fill(rows, [left] * len(rows)))\n",
-        "        self.apply(scores, self.fill(rows, [left] * len(rows)))\n        return scores\n",
+        "            raise\n        return self.apply(scores, masks)\n",
+        "            raise\n        self.apply(scores, masks)\n        return scores\n",
         mode("sampling"),
     ),
     Removal(
