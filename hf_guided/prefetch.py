@@ -148,7 +148,10 @@ class _Worker:
 def _serve(jobs: queue.SimpleQueue[Pending[Any]]) -> None:
     while True:
         pending = jobs.get()
-        pending.run()
+        try:
+            pending.run()
+        except BaseException:  # told to end; who asks for the result will hear of it
+            return
         del pending  # an idle thread would keep the last session alive
 
 
