@@ -129,11 +129,13 @@ class Pending(Generic[T]):
 def submit(pending: Pending[Any]) -> None:
     """Have the worker do a job."""
     global _worker
+    if sys.is_finalizing():  # a thread started now would never run: whoever wants the result does the job
+        return
     with _lock:
         if _worker is None or not _worker.thread.is_alive():
             try:
                 _worker = _Worker()
-            except RuntimeError:  # the interpreter is going down: whoever wants the result does the job
+            except RuntimeError:  # a little earlier in the interpreter's end, Python itself refuses
                 return
     _worker.jobs.put(pending)
 
