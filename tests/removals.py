@@ -383,11 +383,11 @@ REMOVALS = [
         f"{AHEAD}::test_a_row_at_a_dead_end_stays_there_when_a_step_is_taken_back",
     ),
     Removal(
-        "overlap: a session is not shared with its job",
+        "overlap: reset() forgets what was foreseen",
         "session.py",
         "        self._settle()\n        self._tracker.reset()\n",
         "        self._tracker.reset()\n",
-        f"{AHEAD}::test_reset_waits_and_forgets",
+        f"{AHEAD}::test_reset_forgets_what_was_foreseen",
     ),
     Removal(
         "overlap: a job given up on keeps its slots",
