@@ -147,10 +147,8 @@ def test_waiting_for_a_mask_is_counted_apart() -> None:
     assert begun.wait(PATIENCE)
     compiling = session.stats.wait_ns
     assert session.stats.wait_mask_ns == 0
-    timer = threading.Timer(0, let_go.set)
-    timer.start()
+    say_when_waited_for(pending, let_go)
     pending.result()
-    timer.join()
     assert session.stats.wait_mask_ns > 0 and session.stats.wait_ns == compiling
 
 
