@@ -4,8 +4,8 @@ Always into a fresh tensor: generate() keeps the raw logits for ``output_logits`
 ``output_scores``, and prompt lookup hands the same tensor in again and again.
 
 On CPU most masks are nearly empty (inside a keyword) or nearly full (inside a string), so a row is built from the side
-that has fewer token ids; only what lies between unpacks every bit. Anywhere else the bitmask is copied to the
-device and applied by the reference in bitmask.py.
+that has fewer token ids; only what lies between unpacks every bit. Anywhere else the bitmask is on the device already,
+or is copied there, and is applied by the reference in bitmask.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from .bitmask import ALL_ALLOWED, WORD_BITS, apply_bitmask_reference, check_width
 from .bitmask import words as words_of
+from .transfers import Transfer
 
 # Above this share of mixed words, unpacking all bits beats gathering ids (measured at 131k tokens).
 _GATHER_SHARE = 1 / 8
@@ -29,13 +30,17 @@ Numbers = NDArray[np.signedinteger[Any]]  # one row of scores as integers of the
 _INT_OF_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def apply_bitmask(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple[Tensor, list[bool]]:
+def apply_bitmask(
+    scores: Tensor, bitmask: Tensor, rows: Sequence[int], sent: Transfer | None = None
+) -> tuple[Tensor, list[bool]]:
     """A copy of the scores with -inf wherever the bitmask forbids.
 
     Args:
         scores: (rows, vocab) fp16 | bf16 | fp32 | fp64, any device; read only.
         bitmask: (rows, >= ceil(vocab / 32)) int32 on CPU.
         rows: which rows to mask; the others come back bit for bit as they were.
+        sent: these rows of the bitmask, one below the other, on their way to a device; None if they are on the host
+            alone.
 
     Returns:
         The masked scores, like ``scores``; and for each of ``rows`` whether an allowed token has a score above -inf
@@ -49,13 +54,24 @@ def apply_bitmask(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple
     check_width(bitmask, scores.shape[-1])
     if scores.device.type == "cpu":
         return _apply_on_cpu(scores, bitmask, rows)
-    masked = scores.clone()
     if not rows:
-        return masked, []
-    index = torch.tensor(rows, device=scores.device)
-    governed = apply_bitmask_reference(scores[index], bitmask[list(rows)].to(scores.device))
-    masked[index] = governed
-    return masked, (governed.amax(-1) > _NEG_INF).tolist()
+        return scores.clone(), []
+    if sent is None or sent.tensor.device != scores.device:
+        return _apply_on_device(scores, bitmask[list(rows)].to(scores.device), rows)
+    sent.join()
+    return _apply_on_device(scores, sent.tensor, rows)
+
+
+def _apply_on_device(scores: Tensor, governed: Tensor, rows: Sequence[int]) -> tuple[Tensor, list[bool]]:
+    """As ``apply_bitmask``, given the bitmask of ``rows`` alone, one or more, on the device of the scores."""
+    if len(rows) == len(scores):  # all of them, so nothing has to be picked out and put back
+        masked = part = apply_bitmask_reference(scores, governed)
+    else:
+        # Not waited for: so small a copy from ordinary memory is read before the call returns.
+        index = torch.tensor(rows).to(scores.device, non_blocking=True)
+        part = apply_bitmask_reference(scores[index], governed)
+        masked = scores.index_copy(0, index, part)
+    return masked, (part.amax(-1) > _NEG_INF).tolist()
 
 
 def _apply_on_cpu(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple[Tensor, list[bool]]:

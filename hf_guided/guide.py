@@ -18,7 +18,7 @@ from .errors import BatchSizeError, InvalidConstraint, StopTokenError
 from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.decoder import DecoderOptions, GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
-from .options import CompilerOptions
+from .options import CompilerOptions, LoopOptions, Overlap
 from .result import GuidedResult, read_output
 from .schema.audit import Audit
 from .session import OnViolation, Request, Session, SessionStats, prefix_bytes
@@ -127,6 +127,7 @@ class Guide:
         stop_token_ids: Sequence[int] | None = None,
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
+        overlap: Overlap | None = None,
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
@@ -144,6 +145,10 @@ class Guide:
             max_new_tokens: what generate() is given; every row then closes its text before they are used up, the
                 stop token counted, instead of being cut. Too few from the start raise BudgetTooSmall at the first
                 mask, with the number that is enough.
+            overlap: whether masks are filled on a thread of their own while the forward pass runs, which takes
+                ``stopping_criteria=[processor.companion]``; "auto": while that takes longer than handing them over
+                does; None asks the environment (HF_GUIDED_OVERLAP), where the default is "auto". The tokens are the
+                same.
 
         Raises:
             InvalidConstraint: a constraint is malformed.
@@ -157,6 +162,7 @@ class Guide:
                 stop_token_ids=stop_token_ids,
                 on_violation=on_violation,
                 max_new_tokens=max_new_tokens,
+                overlap=overlap,
             )
         )
 
@@ -211,6 +217,7 @@ class Guide:
         stop_token_ids: Sequence[int] | None = None,
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
+        overlap: Overlap | None = None,
     ) -> Session:
         """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
         asked = coerce_batch(constraint)
@@ -238,6 +245,7 @@ class Guide:
             stop_token_ids=stop_token_ids,
             on_violation=on_violation,
             max_new_tokens=max_new_tokens,
+            overlap=LoopOptions.from_env().overlap if overlap is None else overlap,
         )
 
     def _draft_source(self, draft: Any, backend: str) -> DraftSource | None:

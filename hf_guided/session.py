@@ -2,28 +2,44 @@
 
 Stages of a call: find the rows (tracker), fill a bitmask row for each (matcher), write -inf (apply), and look at what
 is left. Compiling is waited for at the first call, so that it overlaps the prefill.
+
+The first two stages can run while the model computes the scores, on the worker of prefetch.py: begun by ``fill_ahead``
+in loops that keep their rows, by ``foresee`` where somebody is told the next ids before the forward pass. One such job
+is under way at most, and the rows, the tracker and the slots are the job's until it has ended: every other call
+waits for it first. What was foreseen for ids that are not asked for is undone, and nobody hears of its errors and
+warnings. A job that somebody gave up waiting for keeps the tracker and the slots; the session goes on with new ones.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
 
 from .backends.base import CompiledConstraint
 from .bitmask import allocate_bitmask
-from .errors import BatchSizeError, BudgetTooSmall, InvalidConstraint, StopTokenError, TokenRejected
-from .masks import MaskFiller, Masks
+from .errors import (
+    BatchSizeError,
+    BudgetTooSmall,
+    GenerationError,
+    InvalidConstraint,
+    StopTokenError,
+    TokenRejected,
+)
+from .masks import Drafts, MaskFiller, Masks
+from .options import Overlap
+from .prefetch import Pending, submit
 from .row import Row, RowState
-from .tracker import RowTracker
+from .tracker import RowTracker, StepAhead, TokenIds
 from .vocabulary import Vocabulary
 
 OnViolation = Literal["close", "raise"]
+_HAND_OVER_NS = 100_000  # what it costs to give masks to another thread and to have them back
 
 
 @dataclass(frozen=True)
@@ -41,12 +57,14 @@ class Request:
 
 @dataclass
 class SessionStats:
-    """What a session has done so far; times in nanoseconds of the calling thread.
+    """What a session has done so far; times in nanoseconds, of whichever thread did it.
 
     Args:
         calls: calls that masked something or could have.
         masked_rows: rows for which a bitmask was applied.
+        foreseen: calls whose masks had been begun before they were asked for.
         wait_ns: waiting for compilation.
+        wait_mask_ns: waiting for masks that were being filled ahead.
         track_ns: finding rows and advancing matchers.
         fill_ns: filling bitmasks.
         apply_ns: writing -inf.
@@ -60,7 +78,9 @@ class SessionStats:
 
     calls: int = 0
     masked_rows: int = 0
+    foreseen: int = 0
     wait_ns: int = 0
+    wait_mask_ns: int = 0
     track_ns: int = 0
     fill_ns: int = 0
     apply_ns: int = 0
@@ -70,6 +90,31 @@ class SessionStats:
     forced_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+
+
+@dataclass(eq=False)
+class _Foreseen:
+    """Masks being filled for ids that may be asked for.
+
+    Args:
+        input_ids: as they were shown.
+        version: of ``input_ids`` then, if it counts what is written into it.
+        ids: the same on the host, once they have arrived there.
+        step: the tracker's step to them, if they are one.
+    """
+
+    input_ids: Tensor
+    version: int | None
+    ids: TokenIds | None = None
+    step: StepAhead | None = None
+
+    def is_for(self, input_ids: Tensor) -> bool:
+        """Whether these are the ids that were foreseen."""
+        if self.ids is None or self.ids.shape != input_ids.shape:
+            return False
+        if input_ids is self.input_ids and input_ids.device.type != "cpu" and self.version is not None:
+            return input_ids._version == self.version  # brought to the host, they would wait for the forward pass
+        return np.array_equal(self.ids, input_ids.cpu().numpy())
 
 
 class Session:
@@ -83,6 +128,8 @@ class Session:
         on_violation: "close" ends a row that left its grammar, "raise" raises TokenRejected.
         max_new_tokens: every row closes its text within so many tokens, the stop token counted, if its engine keeps
             budgets; None sets no such limit.
+        overlap: whether masks are filled on another thread, ahead of being asked for; "auto": only while they take
+            longer than handing them over does. The result is the same.
     """
 
     def __init__(
@@ -94,6 +141,7 @@ class Session:
         stop_token_ids: Sequence[int] | None = None,
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
+        overlap: Overlap = True,
     ):
         if on_violation not in ("close", "raise"):
             raise ValueError(f"expected on_violation='close' or 'raise', got {on_violation!r}")
@@ -116,9 +164,14 @@ class Session:
         self._prototypes: list[Row] | None = None
         self._filler = MaskFiller(vocabulary, self.stop_token_ids)
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
+        self._overlap = overlap
+        self._last_fill_ns = 0
+        self._ahead: Pending[Any] | None = None  # the job that may be under way
+        self._foreseen: _Foreseen | None = None  # what it is for, if it is ``foresee``'s
 
     def reset(self) -> None:
         """Begin anew: the next call is a new prompt whatever its tokens are."""
+        self._settle()
         self._tracker.reset()
 
     def mask(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -150,12 +203,49 @@ class Session:
                 f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
             )
         self._prepare()
-        start = time.perf_counter_ns()
-        self._ids = input_ids.cpu().numpy()
-        rows = self._tracker.update(self._ids)
-        self.stats.track_ns += time.perf_counter_ns() - start
-        left = self.tokens_left(input_ids.shape[1] - self._tracker.prompt_length)
-        return self.apply(scores, self.fill(rows, [left] * len(rows)))
+        try:
+            masks = self._foreseen_for(input_ids)
+            if masks is None:
+                ids = input_ids.cpu().numpy()
+                masks = self._masks_behind(ids, lambda: self._tracker.update(ids), self._filler)
+        except GenerationError:
+            raise  # found behind a whole step
+        except BaseException:
+            # Somewhere in the middle of one: nothing is known of these rows any more.
+            self._tracker.reset()
+            raise
+        return self.apply(scores, masks)
+
+    def foresee(self, input_ids: Tensor) -> None:
+        """Begin on the masks behind these ids, which are likely to be asked for; returns at once.
+
+        Only a step of all rows in their places is foreseen. What goes wrong is raised by ``mask``, if it is called with
+        these ids.
+
+        Args:
+            input_ids: as ``mask`` takes them; read, and on a GPU not to be written in place before then.
+
+        Streams: the ids are copied to the host behind what is queued on the current stream now, not behind the forward
+            pass that follows.
+        """
+        if not self._pays:
+            return
+        self._settle()
+        if input_ids.ndim != 2 or not self._tracker.expects(*input_ids.shape):
+            return
+        foreseen = _Foreseen(input_ids, None if input_ids.is_inference() else input_ids._version)
+        fetch = self._host_ids(input_ids)
+        filler, tracker = self._filler, self._tracker
+
+        def job() -> Masks | None:
+            foreseen.ids = fetch()
+            foreseen.step = tracker.next_step(foreseen.ids)
+            if foreseen.step is None:
+                return None
+            return self._masks_behind(foreseen.ids, foreseen.step.take, filler)
+
+        self._foreseen = foreseen
+        self._begin_ahead(job)
 
     # -- for loops that keep their rows themselves ---------------------------------------------------------------
 
@@ -165,6 +255,7 @@ class Session:
         Raises:
             BatchSizeError, BudgetTooSmall: as ``mask``.
         """
+        self._settle()
         self._prepare()
         return self._new_rows(num_rows)[0]
 
@@ -180,13 +271,25 @@ class Session:
         self,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        drafts: Sequence[Sequence[Sequence[int]]] | None = None,
+        drafts: Drafts | None = None,
     ) -> Masks:
         """What may come next; see ``MaskFiller.fill``."""
-        start = time.perf_counter_ns()
-        masks = self._filler.fill(rows, tokens_left, drafts)
-        self.stats.fill_ns += time.perf_counter_ns() - start
-        return masks
+        self._settle()
+        return self._fill(self._filler, rows, tokens_left, drafts)
+
+    def fill_ahead(
+        self,
+        rows: Sequence[Row],
+        tokens_left: Sequence[int | None],
+        drafts: Drafts | None = None,
+    ) -> Pending[Masks]:
+        """As ``fill``, on the worker: until ``result()`` has returned the masks, the rows belong to it.
+
+        Without overlap they are filled before this returns.
+        """
+        self._settle()
+        filler = self._filler
+        return self._begin_ahead(lambda: self._fill(filler, rows, tokens_left, drafts))
 
     def apply(self, scores: Tensor, masks: Masks) -> Tensor:
         """Masked scores, one line for each of ``masks``; see ``MaskFiller.apply``."""
@@ -196,6 +299,101 @@ class Session:
         self.stats.masked_rows += len(masks.governed)
         self.stats.apply_ns += time.perf_counter_ns() - start
         return masked
+
+    # -- ahead of being asked for ----------------------------------------------------------------------------------
+
+    def _begin_ahead(self, job: Callable[[], Any]) -> Pending[Any]:
+        # Kept before it is begun: an interruption in between must not leave rows to a job that nobody knows of.
+        self._ahead = pending = Pending(job, self._waited)
+        if self._pays:
+            submit(pending)
+        else:
+            pending.run()
+        return pending
+
+    @property
+    def _pays(self) -> bool:
+        """Whether filling elsewhere saves time: on a GPU it also starts the copy there."""
+        if self._overlap == "auto":
+            return self._last_fill_ns > _HAND_OVER_NS or self._filler.transfers is not None
+        return self._overlap
+
+    def _waited(self, nanoseconds: int) -> None:
+        self.stats.wait_mask_ns += nanoseconds
+
+    def _foreseen_for(self, input_ids: Tensor) -> Masks | None:
+        """The masks that were foreseen, if they were for these ids; otherwise everything is as if none had been."""
+        ahead, foreseen = self._ahead, self._foreseen
+        if ahead is None or foreseen is None:
+            self._settle()
+            return None
+        if not ahead.left:
+            ahead.wait()
+            if foreseen.is_for(input_ids):
+                self._ahead = self._foreseen = None
+                masks: Masks | None = ahead.result()
+                self.stats.foreseen += masks is not None
+                return masks
+        self._settle()
+        return None
+
+    def _settle(self) -> None:
+        """Have the rows, the tracker and the slots back from the worker; what was foreseen is undone."""
+        ahead, foreseen = self._ahead, self._foreseen
+        if ahead is None:
+            return
+        if foreseen is not None:
+            ahead.cancel()
+        try:
+            if not ahead.left:
+                ahead.wait()
+            if not ahead.done():  # it may go on for as long as it likes, with what it has
+                self._tracker = RowTracker(self._new_rows, self._violated)
+                self._filler = self._filler.anew()
+            elif foreseen is not None and foreseen.step is not None:
+                foreseen.step.undo()
+            self._ahead = self._foreseen = None
+        except BaseException:
+            self._tracker.reset()
+            raise
+
+    def _host_ids(self, input_ids: Tensor) -> Callable[[], TokenIds]:
+        """Begin to bring ids to the host; the function waits for them there, on any thread."""
+        transfers = self._filler.transfers
+        if transfers is None or transfers.device != input_ids.device:
+            ids = input_ids.cpu().numpy().copy()  # whoever showed them may write into them
+            return lambda: ids
+        arriving = transfers.to_host(input_ids)
+
+        def arrived() -> TokenIds:
+            arriving.synchronize()
+            return arriving.tensor.numpy()
+
+        return arrived
+
+    # -- filling ---------------------------------------------------------------------------------------------------
+
+    def _masks_behind(self, ids: TokenIds, find_rows: Callable[[], list[Row]], filler: MaskFiller) -> Masks:
+        """Find the rows of ids (rows, length) and fill the masks of what may follow."""
+        start = time.perf_counter_ns()
+        self._ids = ids
+        rows = find_rows()
+        self.stats.track_ns += time.perf_counter_ns() - start
+        left = self.tokens_left(ids.shape[1] - self._tracker.prompt_length)
+        return self._fill(filler, rows, [left] * len(rows), None)
+
+    def _fill(
+        self,
+        filler: MaskFiller,
+        rows: Sequence[Row],
+        tokens_left: Sequence[int | None],
+        drafts: Drafts | None,
+    ) -> Masks:
+        start = time.perf_counter_ns()
+        masks = filler.fill(rows, tokens_left, drafts)
+        self._last_fill_ns = time.perf_counter_ns() - start
+        self.stats.fill_ns += self._last_fill_ns
+        return masks
 
     # -- rows ----------------------------------------------------------------------------------------------------
 

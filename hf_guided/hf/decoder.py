@@ -119,15 +119,8 @@ class GuidedDecoder:
                 stops = RowStops(criteria, input_ids.device)
                 scoring = Scoring(logits_processor)
                 forced = self._forced_text(scoring, stops)
-                guesser = None
-                if self._drafts is not None:
-                    guesser = Guesser(
-                        self._drafts,
-                        self._session,
-                        stops,
-                        forced,
-                        scoring.warp if generation_config.do_sample else None,
-                    )
+                warp = scoring.warp if generation_config.do_sample else None
+                guesser = Guesser(self._drafts, self._session, stops, forced, warp)
                 loop = DecodeLoop(
                     self._session,
                     slots,
