@@ -184,7 +184,8 @@ class Guide:
         Args:
             constraint: as for ``logits_processor``.
             jump_forward: append text that the grammar leaves no choice about without a forward pass, in the tokenizer's
-                own tokenization.
+                own tokenization. It rests while processors run that look at the tokens so far (repetition_penalty,
+                bad_words_ids, min_new_tokens ...): they may forbid what is forced.
             retokenize: with that, replace the sampled token in front of forced text where the tokenizer would have
                 joined the two.
             draft: what proposes tokens for the model to confirm, several of them in one forward pass: "grammar" (where

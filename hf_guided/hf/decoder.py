@@ -37,7 +37,7 @@ class DecoderOptions:
 
     Args:
         jump_forward: append text that the grammar leaves no choice about without a forward pass, in the tokenizer's own
-            tokenization.
+            tokenization; not while processors run that look at the tokens so far (a repetition penalty, bad words ...).
         retokenize: with that, tokenize the seam anew: the sampled token in front of forced text may be replaced, where
             the tokenizer would have joined the two otherwise.
     """
@@ -141,15 +141,14 @@ class GuidedDecoder:
         return _output(model, generation_config, input_ids, [line.token_ids for line in lines], slots.cache)
 
     def _forced_text(self, scoring: Scoring, stops: RowStops) -> ForcedText | None:
-        if not self._options.jump_forward:
-            return None
+        if not self._options.jump_forward or scoring.wants_batch:
+            return None  # who looks at the tokens so far may forbid what the grammar forces, and has to be asked
         return ForcedText(
             self._session.vocabulary,
             self._continuation,
             self._session.stop_token_ids,
             retokenize=self._options.retokenize,
-            # Others may forbid the stop token as yet (min_new_tokens), or not know it.
-            may_stop=not scoring.wants_batch and self._session.stop_token_ids[0] in stops.eos_token_ids,
+            may_stop=self._session.stop_token_ids[0] in stops.eos_token_ids,
         )
 
 

@@ -181,7 +181,7 @@ def test_two_generations_on_two_threads() -> None:
             return torch.zeros(len(input_ids), dtype=torch.bool)
 
     def run(kind: Kind) -> tuple[Tensor, int]:
-        processor = stage().guide.logits_processor(kind.constraint)
+        processor = stage().guide.logits_processor(kind.constraint, overlap=True)
         output = stage().double.generate(
             ids,
             attention_mask=torch.ones_like(ids),
@@ -208,15 +208,23 @@ class Never(StoppingCriteria):  # type: ignore[misc]
         return torch.zeros(len(input_ids), dtype=torch.bool)
 
 
-def test_hg_generate_brings_the_companion() -> None:
+def test_hg_generate_brings_the_companion_to_the_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_GUIDED_OVERLAP", "1")
     theirs = Never()
-    asked = {"guide": stage().guide, "do_sample": False, "max_new_tokens": 30, "stopping_criteria": [theirs]}
+    asked = {
+        "guide": stage().guide,
+        "jump_forward": False,
+        "do_sample": False,
+        "max_new_tokens": 30,
+        "stopping_criteria": [theirs],
+    }
     (result,) = hg.generate(stage().model, stage().tokenizer, "ab", KINDS[0].constraint, **asked)
     assert result.stats is not None and result.stats.foreseen == result.stats.calls - 1 > 0
     assert theirs.calls == result.stats.calls
 
 
 def test_the_pipeline_brings_the_companion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_GUIDED_OVERLAP", "1")
     hg.register()
     pipe = pipeline("guided-generation", model=stage().model, tokenizer=stage().tokenizer)
     processors: list[Any] = []
