@@ -11,6 +11,7 @@ or is copied there, and is applied by the reference in bitmask.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -80,13 +81,19 @@ def _apply_on_cpu(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple
     masked = torch.empty(scores.shape, dtype=scores.dtype)
     as_int = _INT_OF_SIZE[scores.element_size()]
     source, target = scores.detach().view(as_int).numpy(), masked.view(as_int).numpy()  # (rows, vocab)
-    neg_inf = int(scores.new_full((), _NEG_INF).view(as_int))
+    neg_inf = _neg_inf_bits(scores.dtype)
     governed = set(rows)
     for i in range(len(scores)):
         if i not in governed:
             target[i] = source[i]
     kept = [_write_row(source[i], bitmask[i].numpy(), target[i], neg_inf) for i in rows]
-    return masked, [_is_alive(torch.from_numpy(numbers).view(scores.dtype)) for numbers in kept]
+    return masked, [_is_alive(numbers, scores.dtype) for numbers in kept]
+
+
+@cache
+def _neg_inf_bits(dtype: torch.dtype) -> int:
+    """-inf of this type, as the integer of its size that has the same bits."""
+    return int(torch.tensor(_NEG_INF, dtype=dtype).view(_INT_OF_SIZE[dtype.itemsize]))
 
 
 def _write_row(source: Numbers, words: NDArray[np.int32], target: Numbers, neg_inf: int) -> Numbers:
@@ -122,10 +129,12 @@ def _write_row(source: Numbers, words: NDArray[np.int32], target: Numbers, neg_i
     return target
 
 
-def _is_alive(scores: Tensor) -> bool:
+def _is_alive(numbers: Numbers, dtype: torch.dtype) -> bool:
     """Whether any is above -inf; as a rule one is found at once, and only a doubtful row is read to its end."""
-    return bool(scores.numel()) and (
-        scores[:_PROBE].amax().item() > _NEG_INF or (len(scores) > _PROBE and scores.amax().item() > _NEG_INF)
+    # numpy has no bfloat16, and is the faster of the two for one small row.
+    scores = numbers.view(np.float32) if dtype is torch.float32 else torch.from_numpy(numbers).view(dtype)
+    return len(numbers) > 0 and bool(
+        scores[:_PROBE].max() > _NEG_INF or (len(numbers) > _PROBE and scores.max() > _NEG_INF)
     )
 
 

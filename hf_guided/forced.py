@@ -154,9 +154,7 @@ class ForcedText:
         least = None if tokens_left is None else row.matcher.min_tokens_to_finish()
         bound = tokens_left is not None and least is not None and least <= tokens_left
         taken: list[int] = []
-        for token_id in token_ids:
-            if not row.takes([token_id]):
-                break
+        for token_id in token_ids[: row.num_taken(token_ids)]:
             row.advance(token_id)
             taken.append(token_id)
             # The tokenizer's tokens may be more than the fewest that would do.

@@ -61,6 +61,7 @@ class Guide:
             tokenizer, padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
         )
         self._compiler = Compiler(self.vocabulary, options)
+        self._continuation = Continuation(self.vocabulary)
 
     @property
     def tokenizer(self) -> Any:
@@ -204,6 +205,7 @@ class Guide:
         return GuidedDecoder(
             self.session(constraint, **session_arguments),
             DecoderOptions(jump_forward=jump_forward, retokenize=retokenize),
+            self._continuation,
             drafts=self._draft_source(draft, session_arguments.get("backend", "auto")),
             streamer=streamer,
             stop_strings=stop_strings,
@@ -262,7 +264,7 @@ class Guide:
                 twin = compact_twin(compiled.constraint)
                 return None if twin is None else self.compile(twin, backend)
 
-            return GrammarDraft(twin_of, Continuation(self.vocabulary))
+            return GrammarDraft(twin_of, self._continuation)
         if hasattr(draft, "generation_config"):
             return AssistantDraft(draft, vocab_size=self.vocabulary.padded_size)
         raise ValueError(

@@ -74,6 +74,7 @@ class SessionStats:
         forced_tokens: tokens that needed no choice, and so no forward pass of their own.
         drafted_tokens: tokens that were drafted.
         accepted_tokens: those of them that the model confirmed.
+        forward_ns: forward passes; on a GPU until they are queued, not until they are done.
     """
 
     calls: int = 0
@@ -90,6 +91,7 @@ class SessionStats:
     forced_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    forward_ns: int = 0
 
 
 @dataclass(eq=False)

@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +91,7 @@ class DecodeLoop:
         Args:
             prompts: token ids of each row, padding included.
         """
-        logits = self._slots.prefill()[:, None]
+        logits = self._timed(self._slots.prefill)[:, None]
         self._begin(prompts)
         running = self._running()
         choice = self._prepare([i for i in running if not self._lines[i].unfed], {})
@@ -136,7 +137,8 @@ class DecodeLoop:
         for i, guess in guesses.items():
             blocks[i] = [*blocks[i], *guess.tokens]
         choice = self._prepare(at_choice, guesses)
-        logits = self._slots.run(blocks, keep=1 + max((guess.ends[-1] for guess in choice.guesses), default=0))
+        keep = 1 + max((guess.ends[-1] for guess in choice.guesses), default=0)
+        logits = self._timed(lambda: self._slots.run(blocks, keep))
         self._count_forward(len(running))
         return choice, logits
 
@@ -158,9 +160,10 @@ class DecodeLoop:
         columns: list[int] = []
         ids: list[list[int]] = []  # in front of each line
         for i, guess in zip(choice.places, choice.guesses, strict=True):
-            fed = self._lines[i].token_ids[: self._length_fed(i)]
+            fed: list[int] = []  # nobody looks at them
             if self._scoring.wants_batch:  # of one length: rows that wait are no longer than the others, rows that
-                fed = fed[:length] + [self._slots.pad_token_id] * (length - len(fed))  # are over have padding
+                fed = self._lines[i].token_ids[: self._length_fed(i)][:length]  # are over have padding
+                fed += [self._slots.pad_token_id] * (length - len(fed))
             ends, tokens = guess.ends, guess.tokens
             rows += [i] * len(ends)
             columns += [end - ends[-1] - 1 for end in ends]
@@ -234,6 +237,12 @@ class DecodeLoop:
 
     def _tokens_left(self, line: Line) -> int | None:
         return self._session.tokens_left(line.num_generated)
+
+    def _timed(self, forward: Callable[[], Tensor]) -> Tensor:
+        start = time.perf_counter_ns()
+        logits = forward()
+        self._session.stats.forward_ns += time.perf_counter_ns() - start
+        return logits
 
     def _count_forward(self, rows: int) -> None:
         self._session.stats.forwards += 1

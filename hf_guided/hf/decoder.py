@@ -54,6 +54,7 @@ class GuidedDecoder:
     Args:
         session: the constraints.
         options: how to run.
+        continuation: tokenizes forced text; it remembers, so the guide's decoders share one.
         drafts: proposes tokens for the model to confirm; None drafts nothing.
         streamer: gets the prompt's and each new token, as generate(streamer=...) would; for one row only.
         stop_strings: texts that end a row, as generate(stop_strings=...) would.
@@ -63,6 +64,7 @@ class GuidedDecoder:
         self,
         session: Session,
         options: DecoderOptions,
+        continuation: Continuation,
         *,
         drafts: DraftSource | None = None,
         streamer: Any = None,
@@ -73,7 +75,7 @@ class GuidedDecoder:
         self._drafts = drafts
         self._streamer = streamer
         self._stop_strings = list(stop_strings)
-        self._continuation = Continuation(session.vocabulary)
+        self._continuation = continuation
 
     @property
     def stats(self) -> SessionStats:
