@@ -74,9 +74,7 @@ class ForcedText:
             tokens_left: what is left of its budget.
             loose: whether the last of them was generated and is in no cache yet, so that it may be replaced.
         """
-        if row.matcher is None or row.state is not RowState.OPEN:
-            return Forced()
-        data = _whole_characters(row.matcher.jump_forward_bytes())
+        data = _whole_characters(row.jump_forward_bytes())
         forced = self._written(row, before, data, tokens_left, loose=loose) if data else Forced()
         # Text that is forced but could not be taken has to be sampled: then the row is not at its end either.
         if self._may_stop and bool(data) == bool(forced.token_ids) and self._must_stop(row):
@@ -122,14 +120,13 @@ class ForcedText:
 
     def _without_seam(self, row: Row, taken: list[int]) -> tuple[list[int], list[int]]:
         """Parted from the tokens at the end that others may take the place of; the row moves back with those."""
-        assert row.matcher is not None
         data = self._vocabulary.decode_bytes(taken)
         start = len(data)  # of the longest end of the text with which a token begins that may go on behind it
         filled = False
         for length in range(1, min(_SEAM, len(data)) + 1):
             followers = self._continuation.followers(data[-length:])
             if followers and not filled:
-                row.matcher.fill_next_token_bitmask(self._bitmask)
+                row.fill(self._bitmask, 0)
                 filled = True
             if any(map(self._may_follow, followers)):
                 start = len(data) - length
@@ -168,8 +165,7 @@ class ForcedText:
         """Whether nothing but a stop token may come."""
         if row.matcher is None or row.state is not RowState.OPEN or not row.matcher.is_completed():
             return False
-        row.matcher.fill_next_token_bitmask(self._bitmask)
-        return not (self._bitmask[0].numpy() & self._no_stops).any()
+        return row.fill(self._bitmask, 0) and not (self._bitmask[0].numpy() & self._no_stops).any()
 
 
 def _whole_characters(data: bytes) -> bytes:

@@ -122,6 +122,15 @@ class Row:
             self.limit, self._dead_end = error, True
         return not self._dead_end
 
+    def jump_forward_bytes(self) -> bytes:
+        """What the grammar leaves no choice about; nothing for a row that is not open, or whose engine gives up."""
+        if self.matcher is None or self.state is not RowState.OPEN:
+            return b""
+        try:
+            return self.matcher.jump_forward_bytes()
+        except CompileLimitExceeded:
+            return b""  # the next mask will meet it again, and end the row
+
     def rewind(self, num_tokens: int) -> None:
         """Undo the last ``num_tokens`` tokens, whichever state they led to."""
         if self.matcher is None or num_tokens == 0:

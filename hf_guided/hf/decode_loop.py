@@ -24,10 +24,10 @@ from ..masks import Masks
 from ..prefetch import Pending
 from ..row import Row
 from ..session import Session
+from .cache_slots import CacheSlots
 from .guesses import Guess, Guesser
 from .line import Line
 from .sampling import Scoring
-from .slots import Slots
 from .stopping import RowStops
 
 
@@ -65,7 +65,7 @@ class DecodeLoop:
     def __init__(
         self,
         session: Session,
-        slots: Slots,
+        slots: CacheSlots,
         scoring: Scoring,
         stops: RowStops,
         *,

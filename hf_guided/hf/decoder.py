@@ -23,11 +23,11 @@ from ..drafts import DraftSource
 from ..errors import UnsupportedConstraint
 from ..forced import ForcedText
 from ..session import Session, SessionStats
+from .cache_slots import CacheSlots
 from .decode_loop import DecodeLoop
 from .guesses import Guesser
 from .logits_processor import GuidedLogitsProcessor
 from .sampling import Scoring, before_warpers
-from .slots import Slots
 from .stopping import RowStops
 
 
@@ -117,7 +117,7 @@ class GuidedDecoder:
                     model_kwargs["streamer"] = self._streamer
                 return theirs(input_ids, processors, criteria, generation_config, **model_kwargs)
             with model._optimize_model_for_decode():
-                slots = Slots(model, input_ids, generation_config, model_kwargs)
+                slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
                 stops = RowStops(criteria, input_ids.device)
                 scoring = Scoring(logits_processor)
                 forced = self._forced_text(scoring, stops)

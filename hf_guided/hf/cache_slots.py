@@ -24,7 +24,7 @@ from transformers import GenerationConfig
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 
-class Slots:
+class CacheSlots:
     """Runs the model for one generate() call.
 
     Args:
