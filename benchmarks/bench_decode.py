@@ -30,6 +30,7 @@ import hf_guided as hg
 from benchmarks.common import RESULTS, hardware, load_average, markdown_table, write_csv
 from benchmarks.decode_cases import SHAPES, Case, Task, demo_examples, demo_record, is_right, is_valid, random_llama
 from benchmarks.libraries import Constraint, Library, NotSupported, Outlines, XGrammar
+from hf_guided.session import SessionStats
 
 FREE = "free"
 LOOPS: dict[str, dict[str, Any]] = {
@@ -46,7 +47,7 @@ class Taken:
 
     wall_rates: list[float] = field(default_factory=list)
     cpu_rates: list[float] = field(default_factory=list)
-    stats: list[hg.SessionStats] = field(default_factory=list)
+    stats: list[SessionStats] = field(default_factory=list)
     answers: list[tuple[Task, str | None]] = field(default_factory=list)  # of the last round
 
 
@@ -146,7 +147,7 @@ def result_rows(taken: dict[str, Taken], **common: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def per_step(stats: Sequence[hg.SessionStats]) -> dict[str, str]:
+def per_step(stats: Sequence[SessionStats]) -> dict[str, str]:
     """Milliseconds a forward pass, and row-forwards a token; empty where the loop is not ours."""
     names = ("forward_ms", "fill_ms", "apply_ms", "row_forwards_per_token")
     forwards, calls = sum(one.forwards for one in stats), sum(one.calls for one in stats)
