@@ -48,7 +48,7 @@ class Taken:
     wall_rates: list[float] = field(default_factory=list)
     cpu_rates: list[float] = field(default_factory=list)
     stats: list[SessionStats] = field(default_factory=list)
-    answers: list[tuple[Task, str | None]] = field(default_factory=list)  # of the last round
+    answers: list[tuple[Task, bytes | None]] = field(default_factory=list)  # of the last round
 
 
 def sides(case: Case) -> dict[str, Arguments]:

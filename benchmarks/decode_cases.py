@@ -94,14 +94,14 @@ class Case:
         rows = output[:, inputs["input_ids"].shape[1] :].tolist()
         return [row[: row.index(stop) + 1] if stop in row else row for row in rows]
 
-    def text(self, row: Sequence[int]) -> str | None:
-        """The text of a row that has ended."""
+    def text(self, row: Sequence[int]) -> bytes | None:
+        """The text of a row that has ended; of a free one it need not be UTF-8."""
         if not row or row[-1] != self.tokenizer.eos_token_id:
             return None
-        return self.guide.vocabulary.decode_bytes(row[:-1]).decode()
+        return self.guide.vocabulary.decode_bytes(row[:-1])
 
 
-def is_valid(task: Task, text: str | None) -> bool:
+def is_valid(task: Task, text: bytes | None) -> bool:
     """Whether a text is what the schema asks for; nothing of ours decides."""
     try:
         return text is not None and jsonschema.Draft202012Validator(task.schema).is_valid(json.loads(text))
@@ -109,7 +109,7 @@ def is_valid(task: Task, text: str | None) -> bool:
         return False
 
 
-def is_right(task: Task, text: str | None) -> bool:
+def is_right(task: Task, text: bytes | None) -> bool:
     """Whether it is the right answer, too."""
     return is_valid(task, text) and text is not None and json.loads(text) == task.record
 

@@ -246,14 +246,20 @@ class TestDecode:
 
     @pytest.mark.parametrize(
         ("text", "valid", "right"),
-        [('{"a": 1}', True, True), ('{"a": 2}', True, False), ("{}", False, False), ("{", False, False)],
+        [
+            (b'{"a": 1}', True, True),
+            (b'{"a": 2}', True, False),
+            (b"{}", False, False),
+            (b"{", False, False),
+            (b'{"a": "\x91"}', False, False),
+        ],
     )
-    def test_answers_are_judged(self, text: str, valid: bool, right: bool) -> None:
+    def test_answers_are_judged(self, text: bytes, valid: bool, right: bool) -> None:
         assert (is_valid(self.task, text), is_right(self.task, text)) == (valid, right)
         assert not is_valid(self.task, None)
 
     def test_ratios_are_of_medians_to_free(self) -> None:
-        answers = [(self.task, '{"a": 1}'), (self.task, None)]
+        answers = [(self.task, b'{"a": 1}'), (self.task, None)]
         taken = {
             "ours": Taken([300.0, 90.0, 200.0], [400.0, 500.0, 10.0], [], answers),
             FREE: Taken([100.0, 1.0, 900.0], [100.0, 100.0, 1.0], [], answers),
