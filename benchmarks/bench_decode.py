@@ -214,7 +214,7 @@ def _cases(arguments: argparse.Namespace, dtype: torch.dtype) -> Iterator[Case]:
     for shape in arguments.shape:
         yield random_llama(shape, device=arguments.device, dtype=dtype, rows=rows)
     if not arguments.shape:
-        for case in (demo_record(), demo_examples()):
+        for case in (demo_record(160), demo_examples()):
             case.model.to(arguments.device)
             yield case
 

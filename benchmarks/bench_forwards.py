@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, default=RESULTS / "forwards.csv")
     arguments = parser.parse_args()
     rows = []
-    for case in (random_llama("tiny"), demo_record(), demo_examples()):
+    for case in (random_llama("tiny"), demo_record(300), demo_examples()):
         loops = dict(LOOPS)
         if case.name.startswith("demo"):
             loops[ASSISTED] = {"draft": demo.load_draft()}
