@@ -122,7 +122,7 @@ def record_tasks(rows: int = ROWS) -> list[Task]:
 
 
 def demo_record(max_new_tokens: int) -> Case:
-    """The demo model, which has never seen such a record; 160 tokens are enough for a compact one."""
+    """The demo model, which has never seen such a record; nearly all compact ones have fewer than 160 tokens."""
     model, tokenizer = demo.load()
     return Case("demo model, record12", model, tokenizer, record_tasks(), max_new_tokens)
 
