@@ -195,8 +195,8 @@ REMOVALS = [
     Removal(
         "reuse: a prompt that the grammar of an open row refuses is a new one",
         "row.py",
-        "            return self.matcher.validate_tokens(token_ids)\n",
-        "            return len(token_ids)\n",
+        "in (RowState.FREE, RowState.OPEN) and self.num_taken(token_ids) == len(token_ids)",
+        "in (RowState.FREE, RowState.OPEN)",
         f"{MODES}::test_second_prompt_that_extends_an_unfinished_output",
     ),
     Removal(
