@@ -433,10 +433,10 @@ REMOVALS = [
     ),
     Removal(
         "overlap: hg.generate passes the companion",
-        "generation.py",
-        "stopping_criteria=[*criteria, processor.companion],",
-        "stopping_criteria=criteria,",
-        "tests/integration/test_prefetch.py::test_hg_generate_brings_the_companion",
+        "hf/guided_call.py",
+        "        criteria.append(seam.companion)\n",
+        "",
+        "tests/integration/test_prefetch.py::test_hg_generate_brings_the_companion_to_the_plain_loop",
     ),
     Removal(
         "overlap: the pipeline passes the companion",
