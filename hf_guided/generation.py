@@ -16,8 +16,10 @@ from .guide import Guide, guide_for
 from .hf.compat import logits_width
 from .hf.generation_settings import GenerationSettings
 from .hf.guided_call import guided_call
+from .requests import check_budget, prefix_bytes, row_after_prefix
 from .result import GuidedResult
-from .session import OnViolation, SessionStats, check_budget, prefix_bytes, row_after_prefix
+from .session import OnViolation
+from .stats import SessionStats
 from .vocabulary import Vocabulary
 
 # transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.

@@ -19,9 +19,11 @@ from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, LoopOptions, Overlap
+from .requests import Request, prefix_bytes
 from .result import GuidedResult, read_output
 from .schema.audit import Audit
-from .session import OnViolation, Request, Session, SessionStats, prefix_bytes
+from .session import OnViolation, Session
+from .stats import SessionStats
 from .vocabulary import Vocabulary
 
 

@@ -21,7 +21,8 @@ from ..continuation import Continuation
 from ..drafts import DraftSource
 from ..errors import UnsupportedConstraint
 from ..forced import ForcedText
-from ..session import Session, SessionStats
+from ..session import Session
+from ..stats import SessionStats
 from .cache_slots import CacheSlots
 from .decode_loop import DecodeLoop
 from .guesses import Guesser
