@@ -15,9 +15,11 @@ from .errors import BatchSizeError, InvalidConstraint, VocabularySizeError
 from .guide import Guide, guide_for
 from .hf.compat import logits_width
 from .hf.generation_settings import GenerationSettings
-from .hf.guided_call import GuidedCall
+from .hf.guided_call import guided_call
+from .requests import check_budget, prefix_bytes, row_after_prefix
 from .result import GuidedResult
-from .session import OnViolation, SessionStats, check_budget, prefix_bytes, row_after_prefix
+from .session import OnViolation
+from .stats import SessionStats
 from .vocabulary import Vocabulary
 
 # transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
@@ -126,21 +128,20 @@ def generate(
         inputs = _pad([_encode(guide.vocabulary, batch[i], prefixes[i] or "") for i in rows], pad_token_id, model)
         start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
         budget = settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
-        call = GuidedCall(
-            guide,
-            [constraints[i] for i in rows],
-            jump_forward=jump_forward,
-            draft=draft,
-            fast=fast,
-            backend=backend,
-            prefix=[prefixes[i] for i in rows],
-            stop_token_ids=stops,
-            on_violation=on_violation,
-            max_new_tokens=budget,
+        session: dict[str, Any] = {
+            "backend": backend,
+            "prefix": [prefixes[i] for i in rows],
+            "stop_token_ids": stops,
+            "on_violation": on_violation,
+            "max_new_tokens": budget,
+        }
+        governing = [constraints[i] for i in rows]
+        seam = (
+            guide.decoder(governing, draft=draft, **session) if fast else guide.logits_processor(governing, **session)
         )
         began = time.perf_counter()
-        output = call(model, **inputs, **generate_kwargs)
-        report(call.stats, time.perf_counter() - began)
+        output = guided_call(model, seam, **inputs, **generate_kwargs)
+        report(seam.stats, time.perf_counter() - began)
         sequences = output if isinstance(output, Tensor) else output.sequences
         copies = len(sequences) // len(rows)
         found: list[list[GuidedResult]] = [[] for _ in rows]
@@ -155,7 +156,7 @@ def generate(
                     stop_token_ids=stops,
                     pad_token_id=pad_token_id,
                     max_new_tokens=budget,
-                    stats=call.stats,
+                    stats=seam.stats,
                 )
             )
         return found

@@ -16,12 +16,14 @@ from .continuation import Continuation
 from .drafts import AssistantDraft, DraftSource, GrammarDraft, PromptLookup, Several, compact_twin
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError
 from .hf.compat import generation_eos_token_ids, logits_width
-from .hf.decoder import DecoderOptions, GuidedDecoder
+from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, LoopOptions, Overlap
+from .requests import Request, prefix_bytes
 from .result import GuidedResult, read_output
 from .schema.audit import Audit
-from .session import OnViolation, Request, Session, SessionStats, prefix_bytes
+from .session import OnViolation, Session
+from .stats import SessionStats
 from .vocabulary import Vocabulary
 
 
@@ -176,7 +178,12 @@ class Guide:
         draft: Any = None,
         streamer: Any = None,
         stop_strings: Sequence[str] = (),
-        **session_arguments: Any,
+        backend: str = "auto",
+        prefix: str | Sequence[str | None] | None = None,
+        stop_token_ids: Sequence[int] | None = None,
+        on_violation: OnViolation = "close",
+        max_new_tokens: int | None = None,
+        overlap: Overlap | None = None,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
@@ -196,17 +203,33 @@ class Guide:
                 full in every layer take no drafts.
             streamer: a transformers streamer, for one row. ``generate(streamer=...)`` never reaches a decoding method.
             stop_strings: texts that end a row.
-            **session_arguments: ``backend``, ``prefix``, ``stop_token_ids``, ``on_violation``, ``max_new_tokens``, as
-                for ``logits_processor``.
+            backend: as for ``logits_processor``.
+            prefix: likewise.
+            stop_token_ids: likewise.
+            on_violation: likewise.
+            max_new_tokens: likewise.
+            overlap: whether masks are filled on a thread of their own while the forward pass runs; no companion is
+                needed for it. Otherwise as there.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
+            ValueError: ``draft`` is none of the above.
+            UnsupportedModel: a draft model that cannot take rows of different lengths exactly.
         """
         return GuidedDecoder(
-            self.session(constraint, **session_arguments),
-            DecoderOptions(jump_forward=jump_forward, retokenize=retokenize),
+            self.session(
+                constraint,
+                backend=backend,
+                prefix=prefix,
+                stop_token_ids=stop_token_ids,
+                on_violation=on_violation,
+                max_new_tokens=max_new_tokens,
+                overlap=overlap,
+            ),
             self._continuation,
-            drafts=self._draft_source(draft, session_arguments.get("backend", "auto")),
+            jump_forward=jump_forward,
+            retokenize=retokenize,
+            drafts=self._draft_source(draft, backend),
             streamer=streamer,
             stop_strings=stop_strings,
         )

@@ -14,84 +14,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
 
-from .backends.base import CompiledConstraint
 from .bitmask import allocate_bitmask
-from .errors import (
-    BatchSizeError,
-    BudgetTooSmall,
-    GenerationError,
-    InvalidConstraint,
-    StopTokenError,
-    TokenRejected,
-)
+from .errors import BatchSizeError, GenerationError, StopTokenError, TokenRejected
 from .masks import Drafts, MaskFiller, Masks
 from .options import Overlap
 from .prefetch import Pending, submit
-from .row import Row, RowState
+from .requests import Request, Requests
+from .row import Row
+from .stats import SessionStats
 from .tracker import RowTracker, StepAhead, TokenIds
 from .vocabulary import Vocabulary
 
 OnViolation = Literal["close", "raise"]
 _HAND_OVER_NS = 100_000  # what it costs to give masks to another thread and to have them back
-
-
-@dataclass(frozen=True)
-class Request:
-    """What governs one prompt's rows.
-
-    Args:
-        compiled: the constraint, perhaps still compiling; None is a free row.
-        prefix: bytes of the answer that the prompt already holds.
-    """
-
-    compiled: Future[CompiledConstraint] | None = None
-    prefix: bytes = b""
-
-
-@dataclass
-class SessionStats:
-    """What a session has done so far; times in nanoseconds, of whichever thread did it.
-
-    Args:
-        calls: calls that masked something or could have.
-        masked_rows: rows for which a bitmask was applied.
-        foreseen: calls whose masks had been begun before they were asked for.
-        wait_ns: waiting for compilation.
-        wait_mask_ns: waiting for masks that were being filled ahead.
-        track_ns: finding rows and advancing matchers.
-        fill_ns: filling bitmasks.
-        apply_ns: writing -inf.
-        tokens: tokens of output, stop tokens included; this and what follows only where the loop is ours.
-        forwards: forward passes of the model, the prompts' included.
-        row_forwards: the same, counted for each row that was still running.
-        forced_tokens: tokens that needed no choice, and so no forward pass of their own.
-        drafted_tokens: tokens that were drafted.
-        accepted_tokens: those of them that the model confirmed.
-        forward_ns: forward passes; on a GPU until they are queued, not until they are done.
-    """
-
-    calls: int = 0
-    masked_rows: int = 0
-    foreseen: int = 0
-    wait_ns: int = 0
-    wait_mask_ns: int = 0
-    track_ns: int = 0
-    fill_ns: int = 0
-    apply_ns: int = 0
-    tokens: int = 0
-    forwards: int = 0
-    row_forwards: int = 0
-    forced_tokens: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
-    forward_ns: int = 0
 
 
 @dataclass(eq=False)
@@ -149,8 +90,6 @@ class Session:
             raise ValueError(f"expected on_violation='close' or 'raise', got {on_violation!r}")
         self.vocabulary = vocabulary
         self.stats = SessionStats()
-        self._requests = tuple(requests)
-        self._per_prompt = per_prompt
         self.stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
         outside = [token_id for token_id in self.stop_token_ids if not 0 <= token_id < vocabulary.padded_size]
         if outside or not self.stop_token_ids:
@@ -162,8 +101,10 @@ class Session:
             raise ValueError(f"max_new_tokens: expected an int of 1 or more, or None, got {max_new_tokens!r}")
         self._max_new_tokens = max_new_tokens
         self._raise_on_violation = on_violation == "raise"
-        self._tracker = RowTracker(self._new_rows, self._violated)
-        self._prototypes: list[Row] | None = None
+        self._requests = Requests(
+            requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids, max_new_tokens=max_new_tokens
+        )
+        self._tracker = RowTracker(self._requests.new_rows, self._violated)
         self._filler = MaskFiller(vocabulary, self.stop_token_ids)
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
         self._overlap = overlap
@@ -259,11 +200,11 @@ class Session:
         """
         self._settle()
         self._prepare()
-        return self._new_rows(num_rows)[0]
+        return self._requests.new_rows(num_rows)[0]
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:
         """What of a row's answer its prompt already holds."""
-        return self._requests[row * len(self._requests) // num_rows if self._per_prompt else 0].prefix
+        return self._requests.prefix_of(row, num_rows)
 
     def tokens_left(self, generated: int) -> int | None:
         """What is left of a row's budget behind so many tokens of output; None if there is none."""
@@ -350,7 +291,7 @@ class Session:
             if not ahead.left:
                 ahead.wait()
             if not ahead.done():  # it may go on for as long as it likes, with what it has
-                self._tracker = RowTracker(self._new_rows, self._violated)
+                self._tracker = RowTracker(self._requests.new_rows, self._violated)
                 self._filler = self._filler.anew()
             elif foreseen is not None and foreseen.step is not None:
                 foreseen.step.undo()
@@ -400,40 +341,11 @@ class Session:
     # -- rows ----------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Wait for compilation, once, and make each prompt's row take its prefix."""
-        if self._prototypes is None:
+        """Wait for compilation, once."""
+        if not self._requests.ready:
             start = time.perf_counter_ns()
-            self._prototypes = [
-                row_after_prefix(
-                    None if request.compiled is None else request.compiled.result(),
-                    request.prefix,
-                    self.stop_token_ids,
-                )
-                for request in self._requests
-            ]
-            if self._max_new_tokens is not None:
-                for row in self._prototypes:
-                    self._promise(row, self._max_new_tokens)
+            self._requests.prepare(self._filler.warn_once)
             self.stats.wait_ns += time.perf_counter_ns() - start
-
-    def _promise(self, row: Row, max_new_tokens: int) -> None:
-        check_budget(row, max_new_tokens)
-        if row.state is RowState.OPEN and row.matcher is not None and row.matcher.min_tokens_to_finish() is None:
-            self._filler.warn_once(
-                f"{row.matcher.compiled.backend} found no way to the end of {row.matcher.compiled.constraint}, so its "
-                f"texts may be cut by max_new_tokens={max_new_tokens}; allow more tokens, or a constraint that ends"
-            )
-
-    def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
-        assert self._prototypes is not None
-        prompts = len(self._prototypes) if self._per_prompt else 1
-        if num_rows % prompts:
-            raise BatchSizeError(
-                f"expected {prompts} rows or a multiple, because {prompts} constraints were given (one per prompt), "
-                f"got {num_rows} rows; pass one constraint per prompt, or a single one for all"
-            )
-        group_size = max(num_rows // prompts, 1)
-        return [self._prototypes[i // group_size].fork() for i in range(num_rows)], group_size
 
     def _violated(self, index: int, row: Row, token_id: int) -> None:
         if not self._raise_on_violation:
@@ -451,44 +363,3 @@ class Session:
             position=position,
             token_id=token_id,
         )
-
-
-def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_token_ids: Sequence[int] | None) -> Row:
-    """A row that has taken the bytes of ``prefix``; a free row without ``compiled``.
-
-    Raises:
-        InvalidConstraint: the prefix is not the beginning of any text in the language.
-    """
-    if compiled is None:
-        return Row(None)
-    row = Row(compiled.matcher(stop_token_ids))
-    token_ids = compiled.vocabulary.encode_bytes(prefix)
-    for taken, token_id in enumerate(token_ids):
-        if not row.advance(token_id):
-            good = compiled.vocabulary.decode_bytes(token_ids[:taken]).decode(errors="replace")
-            raise InvalidConstraint(
-                f"prefix {prefix.decode(errors='replace')!r} is not the beginning of any text in the constraint: it "
-                f"takes {good!r} and nothing after it; correct the prefix, or the constraint"
-            )
-    return row
-
-
-def check_budget(row: Row, max_new_tokens: int) -> None:
-    """Raise BudgetTooSmall if the row's text cannot be finished in so many tokens."""
-    minimum = None if row.matcher is None else row.matcher.min_tokens_to_finish()
-    if minimum is not None and minimum > max_new_tokens:
-        raise BudgetTooSmall(
-            f"max_new_tokens={max_new_tokens} is too few: the shortest text of this constraint that was found takes "
-            f"{minimum} tokens, the stop token counted; raise max_new_tokens to {minimum} at least, or ask for less",
-            minimum=minimum,
-        )
-
-
-def prefix_bytes(prefix: str | None) -> bytes:
-    """A prefix as bytes, none for None; raises InvalidConstraint where it is no text."""
-    if not isinstance(prefix, (str, type(None))):
-        raise InvalidConstraint(f"prefix: expected a str, got {prefix!r} of type {type(prefix).__name__}")
-    try:
-        return (prefix or "").encode()
-    except UnicodeEncodeError as error:
-        raise InvalidConstraint(f"prefix: expected text that UTF-8 can write: {error}") from None

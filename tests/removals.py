@@ -61,7 +61,7 @@ REMOVALS = [
     ),
     Removal(
         "num_return_sequences: rows of one prompt are neighbours",
-        "session.py",
+        "requests.py",
         "self._prototypes[i // group_size]",
         "self._prototypes[i % prompts]",
         f"{PIPELINE}::test_batches_with_several_sequences",
@@ -208,7 +208,7 @@ REMOVALS = [
     ),
     Removal(
         "prefix: the matcher has taken it",
-        "session.py",
+        "requests.py",
         "    for taken, token_id in enumerate(token_ids):\n",
         "    for taken, token_id in enumerate(token_ids[:0]):\n",
         mode("prefix"),
@@ -328,8 +328,8 @@ REMOVALS = [
     Removal(
         "compiling overlaps: the processor is there at once",
         "session.py",
-        "        self._prototypes: list[Row] | None = None\n",
-        "        self._prototypes: list[Row] | None = None\n        self._prepare()\n",
+        "dtype=np.int64)  # of the call being served, for messages\n",
+        "dtype=np.int64)\n        self._prepare()\n",
         f"{SEAM}::test_processor_is_there_before_its_grammar",
     ),
     Removal(
@@ -341,7 +341,7 @@ REMOVALS = [
     ),
     Removal(
         "budget: too few from the start are an error",
-        "session.py",
+        "requests.py",
         "if minimum is not None and minimum > max_new_tokens:",
         "if False:",
         f"{BUDGET}::test_too_few_tokens_are_an_error_that_says_how_many_are_enough",
@@ -433,10 +433,10 @@ REMOVALS = [
     ),
     Removal(
         "overlap: hg.generate passes the companion",
-        "generation.py",
-        "stopping_criteria=[*criteria, processor.companion],",
-        "stopping_criteria=criteria,",
-        "tests/integration/test_prefetch.py::test_hg_generate_brings_the_companion",
+        "hf/guided_call.py",
+        "        criteria.append(seam.companion)\n",
+        "",
+        "tests/integration/test_prefetch.py::test_hg_generate_brings_the_companion_to_the_plain_loop",
     ),
     Removal(
         "overlap: the pipeline passes the companion",

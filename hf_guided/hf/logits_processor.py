@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from transformers import LogitsProcessor, StoppingCriteria
 
-from ..session import Session, SessionStats
+from ..session import Session
+from ..stats import SessionStats
 
 
 class MaskCompanion(StoppingCriteria):  # type: ignore[misc]  # transformers is untyped here

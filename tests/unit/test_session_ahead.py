@@ -20,8 +20,9 @@ from hf_guided.errors import TokenRejected
 from hf_guided.hf.logits_processor import GuidedLogitsProcessor
 from hf_guided.options import LoopOptions
 from hf_guided.prefetch import Pending, submit
+from hf_guided.requests import Request
 from hf_guided.row import RowState
-from hf_guided.session import Request, Session
+from hf_guided.session import Session
 from tests.late import LateTransfers
 from tests.toy import SetEngine, compiled_set, letters
 
