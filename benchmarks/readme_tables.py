@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import bench_schemas, bench_soundness, bench_suite
+from benchmarks import bench_decode, bench_forwards, bench_schemas, bench_soundness, bench_suite
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES = ("xgrammar.contrib.hf", "outlines", "lm-format-enforcer", "hf-guided")
@@ -65,12 +65,24 @@ def soundness_table(rows: list[Row]) -> str:
     return "\n".join([bench_soundness.table(rows), "", f"{machine(rows[0])}."])
 
 
+def decode_table(rows: list[Row]) -> str:
+    loads = sorted({float(row["load"]) for row in rows})
+    peer = f"outlines {rows[0]['outlines']}; {rows[0]['threads']} torch thread"
+    return "\n".join([bench_decode.table(rows), "", f"{machine(rows[0])}, {peer}; load {loads[0]} to {loads[-1]}."])
+
+
+def forwards_table(rows: list[Row]) -> str:
+    return "\n".join([bench_forwards.table(rows), "", f"{machine(rows[0])}."])
+
+
 TABLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "bench_modes": ("modes", modes_table),
     "bench_processor": ("processor", processor_table),
     "bench_schemas": ("schemas", schemas_table),
     "bench_suite": ("suite", suite_table),
     "bench_soundness": ("soundness", soundness_table),
+    "bench_decode": ("decode", decode_table),
+    "bench_forwards": ("forwards", forwards_table),
 }
 """Of each script: its file in results/, and what writes its table."""
 

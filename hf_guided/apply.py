@@ -4,13 +4,14 @@ Always into a fresh tensor: generate() keeps the raw logits for ``output_logits`
 ``output_scores``, and prompt lookup hands the same tensor in again and again.
 
 On CPU most masks are nearly empty (inside a keyword) or nearly full (inside a string), so a row is built from the side
-that has fewer token ids; only what lies between unpacks every bit. Anywhere else the bitmask is copied to the
-device and applied by the reference in bitmask.py.
+that has fewer token ids; only what lies between unpacks every bit. Anywhere else the bitmask is on the device already,
+or is copied there, and is applied by the reference in bitmask.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from .bitmask import ALL_ALLOWED, WORD_BITS, apply_bitmask_reference, check_width
 from .bitmask import words as words_of
+from .transfers import Transfer
 
 # Above this share of mixed words, unpacking all bits beats gathering ids (measured at 131k tokens).
 _GATHER_SHARE = 1 / 8
@@ -29,13 +31,17 @@ Numbers = NDArray[np.signedinteger[Any]]  # one row of scores as integers of the
 _INT_OF_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def apply_bitmask(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple[Tensor, list[bool]]:
+def apply_bitmask(
+    scores: Tensor, bitmask: Tensor, rows: Sequence[int], sent: Transfer | None = None
+) -> tuple[Tensor, list[bool]]:
     """A copy of the scores with -inf wherever the bitmask forbids.
 
     Args:
         scores: (rows, vocab) fp16 | bf16 | fp32 | fp64, any device; read only.
         bitmask: (rows, >= ceil(vocab / 32)) int32 on CPU.
         rows: which rows to mask; the others come back bit for bit as they were.
+        sent: these rows of the bitmask, one below the other, on their way to a device; None if they are on the host
+            alone.
 
     Returns:
         The masked scores, like ``scores``; and for each of ``rows`` whether an allowed token has a score above -inf
@@ -49,13 +55,24 @@ def apply_bitmask(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple
     check_width(bitmask, scores.shape[-1])
     if scores.device.type == "cpu":
         return _apply_on_cpu(scores, bitmask, rows)
-    masked = scores.clone()
     if not rows:
-        return masked, []
-    index = torch.tensor(rows, device=scores.device)
-    governed = apply_bitmask_reference(scores[index], bitmask[list(rows)].to(scores.device))
-    masked[index] = governed
-    return masked, (governed.amax(-1) > _NEG_INF).tolist()
+        return scores.clone(), []
+    if sent is None or sent.tensor.device != scores.device:
+        return _apply_on_device(scores, bitmask[list(rows)].to(scores.device), rows)
+    sent.join()
+    return _apply_on_device(scores, sent.tensor, rows)
+
+
+def _apply_on_device(scores: Tensor, governed: Tensor, rows: Sequence[int]) -> tuple[Tensor, list[bool]]:
+    """As ``apply_bitmask``, given the bitmask of ``rows`` alone, one or more, on the device of the scores."""
+    if len(rows) == len(scores):  # all of them, so nothing has to be picked out and put back
+        masked = part = apply_bitmask_reference(scores, governed)
+    else:
+        # Not waited for: so small a copy from ordinary memory is read before the call returns.
+        index = torch.tensor(rows).to(scores.device, non_blocking=True)
+        part = apply_bitmask_reference(scores[index], governed)
+        masked = scores.index_copy(0, index, part)
+    return masked, (part.amax(-1) > _NEG_INF).tolist()
 
 
 def _apply_on_cpu(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple[Tensor, list[bool]]:
@@ -64,13 +81,19 @@ def _apply_on_cpu(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple
     masked = torch.empty(scores.shape, dtype=scores.dtype)
     as_int = _INT_OF_SIZE[scores.element_size()]
     source, target = scores.detach().view(as_int).numpy(), masked.view(as_int).numpy()  # (rows, vocab)
-    neg_inf = int(scores.new_full((), _NEG_INF).view(as_int))
+    neg_inf = _neg_inf_bits(scores.dtype)
     governed = set(rows)
     for i in range(len(scores)):
         if i not in governed:
             target[i] = source[i]
     kept = [_write_row(source[i], bitmask[i].numpy(), target[i], neg_inf) for i in rows]
-    return masked, [_is_alive(torch.from_numpy(numbers).view(scores.dtype)) for numbers in kept]
+    return masked, [_is_alive(numbers, scores.dtype) for numbers in kept]
+
+
+@cache
+def _neg_inf_bits(dtype: torch.dtype) -> int:
+    """-inf of this type, as the integer of its size that has the same bits."""
+    return int(torch.tensor(_NEG_INF, dtype=dtype).view(_INT_OF_SIZE[dtype.itemsize]))
 
 
 def _write_row(source: Numbers, words: NDArray[np.int32], target: Numbers, neg_inf: int) -> Numbers:
@@ -106,10 +129,12 @@ def _write_row(source: Numbers, words: NDArray[np.int32], target: Numbers, neg_i
     return target
 
 
-def _is_alive(scores: Tensor) -> bool:
+def _is_alive(numbers: Numbers, dtype: torch.dtype) -> bool:
     """Whether any is above -inf; as a rule one is found at once, and only a doubtful row is read to its end."""
-    return bool(scores.numel()) and (
-        scores[:_PROBE].amax().item() > _NEG_INF or (len(scores) > _PROBE and scores.amax().item() > _NEG_INF)
+    # numpy has no bfloat16, and is the faster of the two for one small row.
+    scores = numbers.view(np.float32) if dtype is torch.float32 else torch.from_numpy(numbers).view(dtype)
+    return len(numbers) > 0 and bool(
+        scores[:_PROBE].max() > _NEG_INF or (len(numbers) > _PROBE and scores.max() > _NEG_INF)
     )
 
 

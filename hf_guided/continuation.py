@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .vocabulary import Vocabulary
 
 # So many tokens before it decide how the tokenizer cuts a text: its rules look at words, not at pages.
 _CONTEXT = 8
 _REMEMBERED = 4096
+_LONGEST = 512  # bytes; no token has so many
 
 
 class Continuation:
@@ -22,6 +27,8 @@ class Continuation:
     def __init__(self, vocabulary: Vocabulary):
         self._vocabulary = vocabulary
         self._remembered = lru_cache(_REMEMBERED)(self._found)
+        self._starting = lru_cache(256)(self._found_starting)
+        self._followers = lru_cache(_REMEMBERED)(self._found_followers)
 
     def __call__(self, before: Sequence[int], data: bytes) -> list[int]:
         """Tokens that join to exactly ``data``.
@@ -49,6 +56,28 @@ class Continuation:
         piece = self._vocabulary.decode_bytes([last])
         whole = self._cut(self._context(before), piece + data)
         return None if whole is None or whole[0] == last else whole
+
+    def followers(self, data: bytes) -> frozenset[int]:
+        """The bytes that come next in text tokens that begin with ``data`` and have more."""
+        return self._followers(data)
+
+    def _found_followers(self, data: bytes) -> frozenset[int]:
+        texts, _ = self._vocabulary.in_order
+        place, end = bisect_right(texts, data), len(texts)
+        found = []
+        while place < end and texts[place].startswith(data):
+            found.append(texts[place][len(data)])
+            place = bisect_left(texts, data + bytes([found[-1]]) + b"\xff" * _LONGEST, lo=place)
+        return frozenset(found)
+
+    def starting(self, byte: int) -> NDArray[np.int32]:
+        """Text tokens that begin with a byte, as a bitmask row: (words,) int32, read-only."""
+        return self._starting(byte)
+
+    def _found_starting(self, byte: int) -> NDArray[np.int32]:
+        texts, ids = self._vocabulary.in_order
+        first, last = bisect_left(texts, bytes([byte])), bisect_left(texts, bytes([byte]) + b"\xff" * _LONGEST)
+        return self._vocabulary.bitmask_of(ids[first:last])
 
     def _context(self, before: Sequence[int]) -> bytes:
         return self._vocabulary.decode_bytes(before[-_CONTEXT:])

@@ -188,3 +188,9 @@ class EmptyIntersection(GenerationError):
 
 class InternalError(HFGuidedError, RuntimeError):
     """A belief of ours did not hold."""
+
+
+def name_row(error: Exception, row: int) -> None:
+    """Note on an engine's error which row of the batch it served; ours say so where it matters."""
+    if not isinstance(error, HFGuidedError) and hasattr(error, "add_note"):  # Python 3.10 has no notes
+        error.add_note(f"while serving row {row} of the batch")

@@ -1,14 +1,24 @@
-"""Text that the grammar leaves no choice about, as tokens: it needs no forward pass."""
+"""Text that the grammar leaves no choice about, as tokens: it needs no forward pass.
+
+Only the bytes are forced. Where forced text ends, the tokenizer might have joined its end with what comes behind it in
+one token, such as ``{"`` for a brace that must and a quote that may come; the model has learned that token, and would
+be lost behind a brace alone. So the last tokens are left to the model if a token that goes on over the end is allowed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .bitmask import allocate_bitmask
+import numpy as np
+from numpy.typing import NDArray
+
+from .bitmask import WORD_BITS, allocate_bitmask
 from .continuation import Continuation
 from .row import Row, RowState
 from .vocabulary import Vocabulary
+
+_SEAM = 24  # bytes at the end of forced text that are looked at
 
 
 class Forced(NamedTuple):
@@ -17,10 +27,12 @@ class Forced(NamedTuple):
     Args:
         taken_back: how many of the last tokens give way first (0, or 1 where the seam was tokenized anew).
         token_ids: in order; the row has taken them already.
+        likely: the tokens behind them that write the rest of what is forced, left to the model: a good draft.
     """
 
-    taken_back: int
-    token_ids: list[int]
+    taken_back: int = 0
+    token_ids: Sequence[int] = ()
+    likely: Sequence[int] = ()
 
 
 class ForcedText:
@@ -44,11 +56,13 @@ class ForcedText:
         retokenize: bool,
         may_stop: bool,
     ):
+        self._vocabulary = vocabulary
         self._continuation = continuation
         self._retokenize = retokenize
         self._may_stop = may_stop
         self._stop = stop_token_ids[0]
         self._bitmask = allocate_bitmask(1, vocabulary.padded_size)
+        self._byte_ids = {byte: vocabulary.encode_bytes(bytes([byte]))[0] for byte in vocabulary.writable_bytes}
         self._no_stops = ~vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
 
     def advance(self, row: Row, before: Sequence[int], tokens_left: int | None, *, loose: bool) -> Forced:
@@ -60,14 +74,12 @@ class ForcedText:
             tokens_left: what is left of its budget.
             loose: whether the last of them was generated and is in no cache yet, so that it may be replaced.
         """
-        if row.matcher is None or row.state is not RowState.OPEN:
-            return Forced(0, [])
-        data = _whole_characters(row.matcher.jump_forward_bytes())
-        forced = self._written(row, before, data, tokens_left, loose=loose) if data else Forced(0, [])
+        data = _whole_characters(row.jump_forward_bytes())
+        forced = self._written(row, before, data, tokens_left, loose=loose) if data else Forced()
         # Text that is forced but could not be taken has to be sampled: then the row is not at its end either.
         if self._may_stop and bool(data) == bool(forced.token_ids) and self._must_stop(row):
             row.advance(self._stop)
-            forced.token_ids.append(self._stop)
+            return forced._replace(token_ids=[*forced.token_ids, self._stop])
         return forced
 
     def stretches(
@@ -99,13 +111,39 @@ class ForcedText:
             rewritten = self._continuation.rewritten(before[:-1], before[-1], data)
             if rewritten is not None:
                 row.rewind(1)
-                if len(taken := self._taken(row, rewritten, None if tokens_left is None else tokens_left + 1)) == len(
-                    rewritten
-                ):
-                    return Forced(1, taken)
-                row.rewind(len(taken))
+                left = None if tokens_left is None else tokens_left + 1
+                taken, likely = self._without_seam(row, self._taken(row, rewritten, left))
+                if taken:
+                    return Forced(1, taken, likely)
                 row.advance(before[-1])
-        return Forced(0, self._taken(row, self._continuation(before, data), tokens_left))
+        return Forced(0, *self._without_seam(row, self._taken(row, self._continuation(before, data), tokens_left)))
+
+    def _without_seam(self, row: Row, taken: list[int]) -> tuple[list[int], list[int]]:
+        """Parted from the tokens at the end that others may take the place of; the row moves back with those."""
+        data = self._vocabulary.decode_bytes(taken)
+        start = len(data)  # of the longest end of the text with which a token begins that may go on behind it
+        filled = False
+        for length in range(1, min(_SEAM, len(data)) + 1):
+            followers = self._continuation.followers(data[-length:])
+            if followers and not filled:
+                row.fill(self._bitmask, 0)
+                filled = True
+            if any(map(self._may_follow, followers)):
+                start = len(data) - length
+        end, kept = len(data), len(taken)
+        while end > start:
+            kept -= 1
+            end -= len(self._vocabulary.decode_bytes([taken[kept]]))
+        row.rewind(len(taken) - kept)
+        return taken[:kept], taken[kept:]
+
+    def _may_follow(self, byte: int) -> bool:
+        """Whether the bitmask allows text that begins with this byte."""
+        words: NDArray[np.int32] = self._bitmask[0].numpy()
+        token_id = self._byte_ids.get(byte)
+        if token_id is not None:
+            return bool(words[token_id // WORD_BITS] >> token_id % WORD_BITS & 1)
+        return bool((words & self._continuation.starting(byte)).any())
 
     def _taken(self, row: Row, token_ids: Sequence[int], tokens_left: int | None) -> list[int]:
         """Advance by as many of the tokens as the row takes and its budget allows."""
@@ -113,9 +151,7 @@ class ForcedText:
         least = None if tokens_left is None else row.matcher.min_tokens_to_finish()
         bound = tokens_left is not None and least is not None and least <= tokens_left
         taken: list[int] = []
-        for token_id in token_ids:
-            if not row.takes([token_id]):
-                break
+        for token_id in token_ids[: row.num_taken(token_ids)]:
             row.advance(token_id)
             taken.append(token_id)
             # The tokenizer's tokens may be more than the fewest that would do.
@@ -129,8 +165,7 @@ class ForcedText:
         """Whether nothing but a stop token may come."""
         if row.matcher is None or row.state is not RowState.OPEN or not row.matcher.is_completed():
             return False
-        row.matcher.fill_next_token_bitmask(self._bitmask)
-        return not (self._bitmask[0].numpy() & self._no_stops).any()
+        return row.fill(self._bitmask, 0) and not (self._bitmask[0].numpy() & self._no_stops).any()
 
 
 def _whole_characters(data: bytes) -> bytes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,8 +15,11 @@ from .errors import BatchSizeError, InvalidConstraint, VocabularySizeError
 from .guide import Guide, guide_for
 from .hf.compat import logits_width
 from .hf.generation_settings import GenerationSettings
+from .hf.guided_call import guided_call
+from .requests import check_budget, prefix_bytes, row_after_prefix
 from .result import GuidedResult
-from .session import OnViolation, check_budget, prefix_bytes, row_after_prefix
+from .session import OnViolation
+from .stats import SessionStats
 from .vocabulary import Vocabulary
 
 # transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
@@ -34,6 +38,9 @@ def generate(
     on_violation: OnViolation = "close",
     batch_size: int = 8,
     retries: int = 0,
+    jump_forward: bool = True,
+    draft: Any = None,
+    stats: bool | Callable[[SessionStats], None] = False,
     progress: bool | None = None,
     **generate_kwargs: Any,
 ) -> list[GuidedResult]:
@@ -53,6 +60,13 @@ def generate(
         batch_size: prompts per ``model.generate`` call; 1 where assisted generation or prompt lookup is asked for.
         retries: how often to generate a finished text anew that could not be turned into a value: what no engine
             enforces (``on_unsupported="validate"``), or a validator of one's own, refused it. Needs sampling to help.
+        jump_forward: append text that the grammar leaves no choice about without running the model, as the tokenizer
+            itself would write it (``Guide.decoder``). Greedy decoding and sampling only; other modes, and what only
+            generate() itself can do (a streamer, stop strings ...), run through transformers' own loop, as everything
+            does with False.
+        draft: what proposes tokens for the model to confirm, see ``Guide.decoder``; None drafts nothing.
+        stats: True shows tokens per second and forward passes per token behind the progress bar; a function is called
+            with the ``SessionStats`` of each ``model.generate`` call when it ends.
         progress: whether to show a progress bar; None shows one on a terminal when there are several batches.
         **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
             generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``) close
@@ -101,7 +115,12 @@ def generate(
     generate_kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **_default_length(settings))
     if settings.needs_tokenizer:
         generate_kwargs["tokenizer"] = tokenizer
-    theirs = generate_kwargs.pop("logits_processor", None) or []
+    fast = jump_forward and settings.takes_decoder
+    if draft is not None and not fast:
+        raise ValueError(
+            "draft: drafts are for greedy decoding and sampling with jump_forward=True, and without generate()'s own "
+            "streamer, stop_strings or assistant_model; leave it out, or use guide.decoder(draft=...)"
+        )
     step = 1 if settings.one_at_a_time else batch_size
 
     def run(rows: Sequence[int]) -> list[list[GuidedResult]]:
@@ -109,15 +128,20 @@ def generate(
         inputs = _pad([_encode(guide.vocabulary, batch[i], prefixes[i] or "") for i in rows], pad_token_id, model)
         start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
         budget = settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
-        processor = guide.logits_processor(
-            [constraints[i] for i in rows],
-            backend=backend,
-            prefix=[prefixes[i] for i in rows],
-            stop_token_ids=stops,
-            on_violation=on_violation,
-            max_new_tokens=budget,
+        session: dict[str, Any] = {
+            "backend": backend,
+            "prefix": [prefixes[i] for i in rows],
+            "stop_token_ids": stops,
+            "on_violation": on_violation,
+            "max_new_tokens": budget,
+        }
+        governing = [constraints[i] for i in rows]
+        seam = (
+            guide.decoder(governing, draft=draft, **session) if fast else guide.logits_processor(governing, **session)
         )
-        output = model.generate(**inputs, **generate_kwargs, logits_processor=[*theirs, processor])
+        began = time.perf_counter()
+        output = guided_call(model, seam, **inputs, **generate_kwargs)
+        report(seam.stats, time.perf_counter() - began)
         sequences = output if isinstance(output, Tensor) else output.sequences
         copies = len(sequences) // len(rows)
         found: list[list[GuidedResult]] = [[] for _ in rows]
@@ -132,13 +156,21 @@ def generate(
                     stop_token_ids=stops,
                     pad_token_id=pad_token_id,
                     max_new_tokens=budget,
-                    stats=processor.stats,
+                    stats=seam.stats,
                 )
             )
         return found
 
+    def report(spent: SessionStats, seconds: float) -> None:
+        if stats is True and spent.forwards:
+            bar.set_postfix_str(
+                f"{spent.tokens / seconds:.0f} tokens/s, {spent.row_forwards / spent.tokens:.2f} forwards/token"
+            )
+        elif callable(stats):
+            stats(spent)
+
     results: list[list[GuidedResult]] = []
-    silent = len(batch) <= step if progress is None else not progress
+    silent = (len(batch) <= step and stats is not True) if progress is None else not progress
     with tqdm(total=len(batch), unit="prompt", disable=silent or (None if progress is None else False)) as bar:
         for first in range(0, len(batch), step):
             rows = range(first, min(first + step, len(batch)))

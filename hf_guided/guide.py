@@ -16,12 +16,14 @@ from .continuation import Continuation
 from .drafts import AssistantDraft, DraftSource, GrammarDraft, PromptLookup, Several, compact_twin
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError
 from .hf.compat import generation_eos_token_ids, logits_width
-from .hf.decoder import DecoderOptions, GuidedDecoder
+from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
-from .options import CompilerOptions
+from .options import CompilerOptions, LoopOptions, Overlap
+from .requests import Request, prefix_bytes
 from .result import GuidedResult, read_output
 from .schema.audit import Audit
-from .session import OnViolation, Request, Session, SessionStats, prefix_bytes
+from .session import OnViolation, Session
+from .stats import SessionStats
 from .vocabulary import Vocabulary
 
 
@@ -61,6 +63,7 @@ class Guide:
             tokenizer, padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
         )
         self._compiler = Compiler(self.vocabulary, options)
+        self._continuation = Continuation(self.vocabulary)
 
     @property
     def tokenizer(self) -> Any:
@@ -127,6 +130,7 @@ class Guide:
         stop_token_ids: Sequence[int] | None = None,
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
+        overlap: Overlap | None = None,
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
@@ -144,6 +148,10 @@ class Guide:
             max_new_tokens: what generate() is given; every row then closes its text before they are used up, the
                 stop token counted, instead of being cut. Too few from the start raise BudgetTooSmall at the first
                 mask, with the number that is enough.
+            overlap: whether masks are filled on a thread of their own while the forward pass runs, which takes
+                ``stopping_criteria=[processor.companion]``; "auto": while that takes longer than handing them over
+                does; None asks the environment (HF_GUIDED_OVERLAP), where the default is "auto". The tokens are the
+                same.
 
         Raises:
             InvalidConstraint: a constraint is malformed.
@@ -157,6 +165,7 @@ class Guide:
                 stop_token_ids=stop_token_ids,
                 on_violation=on_violation,
                 max_new_tokens=max_new_tokens,
+                overlap=overlap,
             )
         )
 
@@ -169,7 +178,12 @@ class Guide:
         draft: Any = None,
         streamer: Any = None,
         stop_strings: Sequence[str] = (),
-        **session_arguments: Any,
+        backend: str = "auto",
+        prefix: str | Sequence[str | None] | None = None,
+        stop_token_ids: Sequence[int] | None = None,
+        on_violation: OnViolation = "close",
+        max_new_tokens: int | None = None,
+        overlap: Overlap | None = None,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
@@ -178,7 +192,8 @@ class Guide:
         Args:
             constraint: as for ``logits_processor``.
             jump_forward: append text that the grammar leaves no choice about without a forward pass, in the tokenizer's
-                own tokenization.
+                own tokenization. It rests while processors run that look at the tokens so far (repetition_penalty,
+                bad_words_ids, min_new_tokens ...): they may forbid what is forced.
             retokenize: with that, replace the sampled token in front of forced text where the tokenizer would have
                 joined the two.
             draft: what proposes tokens for the model to confirm, several of them in one forward pass: "grammar" (where
@@ -188,16 +203,33 @@ class Guide:
                 full in every layer take no drafts.
             streamer: a transformers streamer, for one row. ``generate(streamer=...)`` never reaches a decoding method.
             stop_strings: texts that end a row.
-            **session_arguments: ``backend``, ``prefix``, ``stop_token_ids``, ``on_violation``, ``max_new_tokens``, as
-                for ``logits_processor``.
+            backend: as for ``logits_processor``.
+            prefix: likewise.
+            stop_token_ids: likewise.
+            on_violation: likewise.
+            max_new_tokens: likewise.
+            overlap: whether masks are filled on a thread of their own while the forward pass runs; no companion is
+                needed for it. Otherwise as there.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
+            ValueError: ``draft`` is none of the above.
+            UnsupportedModel: a draft model that cannot take rows of different lengths exactly.
         """
         return GuidedDecoder(
-            self.session(constraint, **session_arguments),
-            DecoderOptions(jump_forward=jump_forward, retokenize=retokenize),
-            drafts=self._draft_source(draft, session_arguments.get("backend", "auto")),
+            self.session(
+                constraint,
+                backend=backend,
+                prefix=prefix,
+                stop_token_ids=stop_token_ids,
+                on_violation=on_violation,
+                max_new_tokens=max_new_tokens,
+                overlap=overlap,
+            ),
+            self._continuation,
+            jump_forward=jump_forward,
+            retokenize=retokenize,
+            drafts=self._draft_source(draft, backend),
             streamer=streamer,
             stop_strings=stop_strings,
         )
@@ -211,6 +243,7 @@ class Guide:
         stop_token_ids: Sequence[int] | None = None,
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
+        overlap: Overlap | None = None,
     ) -> Session:
         """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
         asked = coerce_batch(constraint)
@@ -238,6 +271,7 @@ class Guide:
             stop_token_ids=stop_token_ids,
             on_violation=on_violation,
             max_new_tokens=max_new_tokens,
+            overlap=LoopOptions.from_env().overlap if overlap is None else overlap,
         )
 
     def _draft_source(self, draft: Any, backend: str) -> DraftSource | None:
@@ -253,7 +287,7 @@ class Guide:
                 twin = compact_twin(compiled.constraint)
                 return None if twin is None else self.compile(twin, backend)
 
-            return GrammarDraft(twin_of, Continuation(self.vocabulary))
+            return GrammarDraft(twin_of, self._continuation)
         if hasattr(draft, "generation_config"):
             return AssistantDraft(draft, vocab_size=self.vocabulary.padded_size)
         raise ValueError(

@@ -9,35 +9,46 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .apply import apply_bitmask
-from .bitmask import allocate_bitmask, unpack
-from .errors import EmptyIntersection, StopTokenError
+from .bitmask import unpack
+from .errors import EmptyIntersection, StopTokenError, name_row
+from .mask_slots import MaskSlots
 from .row import Row, RowState
+from .transfers import Transfer, Transfers
 from .vocabulary import Vocabulary
 
 _SHOWN_TOKENS = 8  # how many allowed tokens an error lists
 
 
+# For each row stretches of tokens: a drafted one, and what is forced behind it.
+Drafts: TypeAlias = Sequence[Sequence[Sequence[int]]]
+
+
 @dataclass(frozen=True)
 class Masks:
-    """What one step allows.
+    """What one step allows; handed from the thread that filled it to the one that applies it.
 
     Args:
-        bitmask: (at least as many lines, words) int32 on CPU.
+        bitmask: (lines, words) int32 on CPU; read only, and only until the fill after the next.
         rows: for each line, which row it is of.
         governed: the lines that have to be masked; those of free rows are not among them.
         over: the governed lines at which the row has ended: they hold stop tokens only.
+        warnings: (message, cause) of what the user is told when the masks are applied.
+        sent: the governed lines on their way to the GPU; None where masks stay on the host.
     """
 
     bitmask: Tensor
     rows: tuple[int, ...]
     governed: tuple[int, ...]
     over: frozenset[int]
+    warnings: tuple[tuple[str, str], ...] = ()
+    sent: Transfer | None = None
 
 
 class MaskFiller:
@@ -46,20 +57,32 @@ class MaskFiller:
     Args:
         vocabulary: whose tokens the rows' constraints were compiled for.
         stop_token_ids: tokens that end a row; all inside the logits, one at least.
+        transfers: how masks get to the scores; None finds out where the first masks are applied.
     """
 
-    def __init__(self, vocabulary: Vocabulary, stop_token_ids: Sequence[int]):
+    def __init__(self, vocabulary: Vocabulary, stop_token_ids: Sequence[int], transfers: Transfers | None = None):
         self._vocabulary = vocabulary
         self._stop_token_ids = tuple(stop_token_ids)
         self._stop_words = vocabulary.bitmask_of(self._stop_token_ids)  # (words,) int32
-        self._bitmask = allocate_bitmask(0, vocabulary.padded_size)
+        self._slots = MaskSlots(vocabulary.padded_size, transfers)
         self._warned: set[str] = set()
+
+    @property
+    def transfers(self) -> Transfers | None:
+        """What copies masks to the GPU that scores were last seen on; None if there was none."""
+        return self._slots.transfers
+
+    def anew(self) -> MaskFiller:
+        """One with slots of its own, for when these are lost to a job that will not end; repeats no warning."""
+        twin = MaskFiller(self._vocabulary, self._stop_token_ids, self._slots.transfers)
+        twin._warned = self._warned
+        return twin
 
     def fill(
         self,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        drafts: Sequence[Sequence[Sequence[int]]] | None = None,
+        drafts: Drafts | None = None,
     ) -> Masks:
         """Say for every row which tokens may come next, and behind each stretch of tokens drafted for it.
 
@@ -69,31 +92,42 @@ class MaskFiller:
             drafts: for each row stretches of tokens that its grammar takes; None drafts nothing.
 
         Returns:
-            The masks; valid until the next call.
+            The masks; valid until the call after the next.
+
+        Thread: any, one at a time. Copies to a GPU start before it returns.
         """
         if drafts is None:
             drafts = [()] * len(rows)
         lines = len(rows) + sum(map(len, drafts))
-        if len(self._bitmask) < lines:
-            self._bitmask = allocate_bitmask(lines, self._vocabulary.padded_size)
+        transfers = self._slots.transfers
+        bitmask, first = self._slots.take(lines)
+        warned: list[tuple[str, str]] = []
         of_row: list[int] = []
         governed: list[int] = []
         over: list[int] = []
-        for i, (row, left, draft) in enumerate(zip(rows, tokens_left, drafts, strict=True)):
-            drafted = 0
-            for stretch in ((), *draft):
-                for token_id in stretch:
-                    row.advance(token_id)
-                drafted += len(stretch)
-                line = len(of_row)
-                of_row.append(i)
-                if row.matcher is None:
-                    continue
-                governed.append(line)
-                if not self._fill_line(row, line, None if left is None else left - drafted, rows):
-                    over.append(line)
-            row.rewind(drafted)
-        return Masks(self._bitmask[:lines], tuple(of_row), tuple(governed), frozenset(over))
+        i = 0
+        try:
+            for i, (row, left, draft) in enumerate(zip(rows, tokens_left, drafts, strict=True)):
+                drafted = 0
+                for stretch in ((), *draft):
+                    for token_id in stretch:
+                        row.advance(token_id)
+                    drafted += len(stretch)
+                    line = len(of_row)
+                    of_row.append(i)
+                    if row.matcher is None:
+                        continue
+                    governed.append(line)
+                    if not row.fill(bitmask, first + line, None if left is None else left - drafted):
+                        over.append(line)
+                        self._close(i, rows, bitmask[first + line], warned)
+                row.rewind(drafted)
+        except Exception as error:
+            name_row(error, i)
+            raise
+        sent = self._slots.send(governed, transfers) if transfers is not None and governed else None
+        lines_filled = bitmask[first : first + lines]
+        return Masks(lines_filled, tuple(of_row), tuple(governed), frozenset(over), tuple(warned), sent)
 
     def apply(self, scores: Tensor, masks: Masks) -> Tensor:
         """A copy of the scores with -inf for every token that is not allowed.
@@ -105,7 +139,10 @@ class MaskFiller:
         Raises:
             EmptyIntersection: what a row's constraint allows, other processors have forbidden.
         """
-        masked, alive = apply_bitmask(scores, masks.bitmask, masks.governed)
+        for message, cause in masks.warnings:
+            self.warn_once(message, cause)
+        self._slots.serve(scores.device)
+        masked, alive = apply_bitmask(scores, masks.bitmask, masks.governed, masks.sent)
         for line, ok in zip(masks.governed, alive, strict=True):
             if ok:
                 continue
@@ -134,24 +171,18 @@ class MaskFiller:
             self._warned.add(cause or message)
             warnings.warn(message, stacklevel=4)
 
-    def _fill_line(self, row: Row, line: int, left: int | None, rows: Sequence[Row]) -> bool:
-        """Whether the row is open; a row that has ended may take stop tokens only."""
+    def _close(self, i: int, rows: Sequence[Row], line: Tensor, warned: list[tuple[str, str]]) -> None:
+        """A row that has ended may take stop tokens only."""
+        row = rows[i]
         assert row.matcher is not None
-        was_open = row.state is RowState.OPEN
-        if row.fill(self._bitmask, line, left):
-            return True
-        if was_open or row.limit:
+        if row.ends_dead:
             why = str(row.limit or "no token of this vocabulary continues its text")
-            self.warn_once(
-                f"row {rows.index(row)} reached a dead end of its {row.matcher.compiled.backend} grammar: {why}; "
-                "it ends here",
-                cause=why,
-            )
-        words = self._bitmask[line].numpy()
+            message = f"row {i} reached a dead end of its {row.matcher.compiled.backend} grammar: {why}; it ends here"
+            warned.append((message, why))
+        words = line.numpy()
         words[:] = self._stop_words
         if row.state is RowState.STOPPED and row.tail:
             self._offer_other_stops(row, words, alone=len(rows) == 1)
-        return False
 
     def _offer_other_stops(self, row: Row, words: np.ndarray, *, alone: bool) -> None:
         """generate() went on behind a stop token, so that one does not end it: offer those not tried yet.

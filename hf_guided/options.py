@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+Reader = tuple[str, Callable[[str], Any]]  # an environment variable, and what reads its text
 
 
 def usable_cores() -> int:
@@ -14,6 +16,72 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _switch(text: str) -> bool:
+    return bool(int(text))
+
+
+def _read(environ: Mapping[str, str] | None, cls: Callable[..., Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
+    """The options that the environment sets; each is checked by ``cls``.
+
+    Args:
+        environ: read instead of the process's environment.
+        cls: the options' class.
+        readers: for each option, which variable names it and what reads the text.
+
+    Raises:
+        ValueError: a value that cannot be read or is refused, naming the variable.
+    """
+    environ = os.environ if environ is None else environ
+    values = {}
+    for name, (variable, read) in readers.items():
+        text = environ.get(variable, "")
+        if text:
+            try:
+                values[name] = read(text)
+                cls(**{name: values[name]})
+            except ValueError as error:
+                raise ValueError(f"{variable}={text!r}: {error}") from None
+    return values
+
+
+Overlap: TypeAlias = bool | Literal["auto"]
+
+
+def _overlap(text: str) -> Overlap:
+    return "auto" if text == "auto" else _switch(text)
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """How masks are made while a model generates.
+
+    Args:
+        overlap: fill masks on a thread of their own, while the forward pass runs; without, in the call that needs them;
+            "auto": on the thread while that takes longer than handing them over does.
+    """
+
+    overlap: Overlap = "auto"
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> LoopOptions:
+        """The defaults, changed by what the environment says.
+
+        Args:
+            environ: read instead of the process's environment. HF_GUIDED_OVERLAP ("0", "1" or "auto") is read; an
+                empty value counts as not set.
+
+        Raises:
+            ValueError: a value that is not a number, naming the variable.
+        """
+        return cls(
+            **_read(
+                environ,
+                cls,
+                {"overlap": ("HF_GUIDED_OVERLAP", _overlap)},
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -56,24 +124,14 @@ class CompilerOptions:
         Raises:
             ValueError: a value that is not a number, naming the variable.
         """
-        environ = os.environ if environ is None else environ
-        readers: dict[str, tuple[str, Callable[[str], Any]]] = {
+        readers: dict[str, Reader] = {
             "workers": ("HF_GUIDED_COMPILE_WORKERS", int),
             "cache_bytes": ("HF_GUIDED_COMPILE_CACHE_BYTES", int),
             "max_failures": ("HF_GUIDED_COMPILE_MAX_FAILURES", int),
             "timeout_s": ("HF_GUIDED_COMPILE_TIMEOUT_S", lambda text: None if text == "none" else float(text)),
-            "tiering": ("HF_GUIDED_COMPILE_TIERING", lambda text: bool(int(text))),
+            "tiering": ("HF_GUIDED_COMPILE_TIERING", _switch),
         }
-        values = {}
-        for name, (variable, read) in readers.items():
-            text = environ.get(variable, "")
-            if text:
-                try:
-                    values[name] = read(text)
-                    cls(**{name: values[name]})
-                except ValueError as error:
-                    raise ValueError(f"{variable}={text!r}: {error}") from None
-        return cls(**values)
+        return cls(**_read(environ, cls, readers))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from .backends.base import CompiledConstraint
 from .bitmask import allocate_bitmask
-from .session import SessionStats, row_after_prefix
+from .requests import row_after_prefix
+from .stats import SessionStats
 from .vocabulary import Vocabulary
 
 FinishReason = Literal["stop", "length", "dead_end"]

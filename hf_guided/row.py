@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -28,6 +29,14 @@ class RowState(str, Enum):
     OPEN = "open"
     STOPPED = "stopped"
     CLOSED = "closed"
+
+
+class Mark(NamedTuple):
+    """Where a row stood: how many tokens it had taken, and what had ended it."""
+
+    taken: int
+    limit: CompileLimitExceeded | None
+    dead_end: bool
 
 
 class Row:
@@ -53,6 +62,11 @@ class Row:
         if self.matcher.is_terminated():
             return RowState.STOPPED
         return RowState.CLOSED if self.tail or self._dead_end else RowState.OPEN
+
+    @property
+    def ends_dead(self) -> bool:
+        """Whether it has ended because its engine or the vocabulary had no way on."""
+        return self._dead_end or self.limit is not None
 
     def advance(self, token_id: int) -> bool:
         """Take one token.
@@ -108,6 +122,15 @@ class Row:
             self.limit, self._dead_end = error, True
         return not self._dead_end
 
+    def jump_forward_bytes(self) -> bytes:
+        """What the grammar leaves no choice about; nothing for a row that is not open, or whose engine gives up."""
+        if self.matcher is None or self.state is not RowState.OPEN:
+            return b""
+        try:
+            return self.matcher.jump_forward_bytes()
+        except CompileLimitExceeded:
+            return b""  # the next mask will meet it again, and end the row
+
     def rewind(self, num_tokens: int) -> None:
         """Undo the last ``num_tokens`` tokens, whichever state they led to."""
         if self.matcher is None or num_tokens == 0:
@@ -116,6 +139,16 @@ class Row:
         from_tail = min(num_tokens, len(self.tail))
         del self.tail[len(self.tail) - from_tail :]
         self.matcher.rollback(num_tokens - from_tail)
+
+    def mark(self) -> Mark:
+        """Where it stands, for ``return_to``."""
+        taken = 0 if self.matcher is None else self.matcher.num_accepted + len(self.tail)
+        return Mark(taken, self.limit, self._dead_end)
+
+    def return_to(self, mark: Mark) -> None:
+        """Undo all that was taken and filled since; unlike with ``rewind``, what had come to a dead end stays there."""
+        self.rewind(self.mark().taken - mark.taken)
+        self.limit, self._dead_end = mark.limit, mark.dead_end
 
     def fork(self) -> Row:
         """An independent copy."""

@@ -2,74 +2,62 @@
 
 Stages of a call: find the rows (tracker), fill a bitmask row for each (matcher), write -inf (apply), and look at what
 is left. Compiling is waited for at the first call, so that it overlaps the prefill.
+
+The first two stages can run while the model computes the scores, on the worker of prefetch.py: begun by ``fill_ahead``
+in loops that keep their rows, by ``foresee`` where somebody is told the next ids before the forward pass. One such job
+is under way at most, and the rows, the tracker and the slots are the job's until it has ended: every other call
+waits for it first. What was foreseen for ids that are not asked for is undone, and nobody hears of its errors and
+warnings. A job that somebody gave up waiting for keeps the tracker and the slots; the session goes on with new ones.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
 
-from .backends.base import CompiledConstraint
 from .bitmask import allocate_bitmask
-from .errors import BatchSizeError, BudgetTooSmall, InvalidConstraint, StopTokenError, TokenRejected
-from .masks import MaskFiller, Masks
-from .row import Row, RowState
-from .tracker import RowTracker
+from .errors import BatchSizeError, GenerationError, StopTokenError, TokenRejected
+from .masks import Drafts, MaskFiller, Masks
+from .options import Overlap
+from .prefetch import Pending, submit
+from .requests import Request, Requests
+from .row import Row
+from .stats import SessionStats
+from .tracker import RowTracker, StepAhead, TokenIds
 from .vocabulary import Vocabulary
 
 OnViolation = Literal["close", "raise"]
+_HAND_OVER_NS = 100_000  # what it costs to give masks to another thread and to have them back
 
 
-@dataclass(frozen=True)
-class Request:
-    """What governs one prompt's rows.
-
-    Args:
-        compiled: the constraint, perhaps still compiling; None is a free row.
-        prefix: bytes of the answer that the prompt already holds.
-    """
-
-    compiled: Future[CompiledConstraint] | None = None
-    prefix: bytes = b""
-
-
-@dataclass
-class SessionStats:
-    """What a session has done so far; times in nanoseconds of the calling thread.
+@dataclass(eq=False)
+class _Foreseen:
+    """Masks being filled for ids that may be asked for.
 
     Args:
-        calls: calls that masked something or could have.
-        masked_rows: rows for which a bitmask was applied.
-        wait_ns: waiting for compilation.
-        track_ns: finding rows and advancing matchers.
-        fill_ns: filling bitmasks.
-        apply_ns: writing -inf.
-        tokens: tokens of output, stop tokens included; this and what follows only where the loop is ours.
-        forwards: forward passes of the model, the prompts' included.
-        row_forwards: the same, counted for each row that was still running.
-        forced_tokens: tokens that needed no choice, and so no forward pass of their own.
-        drafted_tokens: tokens that were drafted.
-        accepted_tokens: those of them that the model confirmed.
+        input_ids: as they were shown.
+        version: of ``input_ids`` then, if it counts what is written into it.
+        ids: the same on the host, once they have arrived there.
+        step: the tracker's step to them, if they are one.
     """
 
-    calls: int = 0
-    masked_rows: int = 0
-    wait_ns: int = 0
-    track_ns: int = 0
-    fill_ns: int = 0
-    apply_ns: int = 0
-    tokens: int = 0
-    forwards: int = 0
-    row_forwards: int = 0
-    forced_tokens: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
+    input_ids: Tensor
+    version: int | None
+    ids: TokenIds | None = None
+    step: StepAhead | None = None
+
+    def is_for(self, input_ids: Tensor) -> bool:
+        """Whether these are the ids that were foreseen."""
+        if self.ids is None or self.ids.shape != input_ids.shape:
+            return False
+        if input_ids is self.input_ids and input_ids.device.type != "cpu" and self.version is not None:
+            return input_ids._version == self.version  # brought to the host, they would wait for the forward pass
+        return np.array_equal(self.ids, input_ids.cpu().numpy())
 
 
 class Session:
@@ -83,6 +71,8 @@ class Session:
         on_violation: "close" ends a row that left its grammar, "raise" raises TokenRejected.
         max_new_tokens: every row closes its text within so many tokens, the stop token counted, if its engine keeps
             budgets; None sets no such limit.
+        overlap: whether masks are filled on another thread, ahead of being asked for; "auto": only while they take
+            longer than handing them over does. The result is the same.
     """
 
     def __init__(
@@ -94,13 +84,12 @@ class Session:
         stop_token_ids: Sequence[int] | None = None,
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
+        overlap: Overlap = True,
     ):
         if on_violation not in ("close", "raise"):
             raise ValueError(f"expected on_violation='close' or 'raise', got {on_violation!r}")
         self.vocabulary = vocabulary
         self.stats = SessionStats()
-        self._requests = tuple(requests)
-        self._per_prompt = per_prompt
         self.stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
         outside = [token_id for token_id in self.stop_token_ids if not 0 <= token_id < vocabulary.padded_size]
         if outside or not self.stop_token_ids:
@@ -112,13 +101,20 @@ class Session:
             raise ValueError(f"max_new_tokens: expected an int of 1 or more, or None, got {max_new_tokens!r}")
         self._max_new_tokens = max_new_tokens
         self._raise_on_violation = on_violation == "raise"
-        self._tracker = RowTracker(self._new_rows, self._violated)
-        self._prototypes: list[Row] | None = None
+        self._requests = Requests(
+            requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids, max_new_tokens=max_new_tokens
+        )
+        self._tracker = RowTracker(self._requests.new_rows, self._violated)
         self._filler = MaskFiller(vocabulary, self.stop_token_ids)
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
+        self._overlap = overlap
+        self._last_fill_ns = 0
+        self._ahead: Pending[Any] | None = None  # the job that may be under way
+        self._foreseen: _Foreseen | None = None  # what it is for, if it is ``foresee``'s
 
     def reset(self) -> None:
         """Begin anew: the next call is a new prompt whatever its tokens are."""
+        self._settle()
         self._tracker.reset()
 
     def mask(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -150,12 +146,49 @@ class Session:
                 f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
             )
         self._prepare()
-        start = time.perf_counter_ns()
-        self._ids = input_ids.cpu().numpy()
-        rows = self._tracker.update(self._ids)
-        self.stats.track_ns += time.perf_counter_ns() - start
-        left = self.tokens_left(input_ids.shape[1] - self._tracker.prompt_length)
-        return self.apply(scores, self.fill(rows, [left] * len(rows)))
+        try:
+            masks = self._foreseen_for(input_ids)
+            if masks is None:
+                ids = input_ids.cpu().numpy()
+                masks = self._masks_behind(ids, lambda: self._tracker.update(ids), self._filler)
+        except GenerationError:
+            raise  # found behind a whole step
+        except BaseException:
+            # Somewhere in the middle of one: nothing is known of these rows any more.
+            self._tracker.reset()
+            raise
+        return self.apply(scores, masks)
+
+    def foresee(self, input_ids: Tensor) -> None:
+        """Begin on the masks behind these ids, which are likely to be asked for; returns at once.
+
+        Only a step of all rows in their places is foreseen. What goes wrong is raised by ``mask``, if it is called with
+        these ids.
+
+        Args:
+            input_ids: as ``mask`` takes them; read, and on a GPU not to be written in place before then.
+
+        Streams: the ids are copied to the host behind what is queued on the current stream now, not behind the forward
+            pass that follows.
+        """
+        if not self._pays:
+            return
+        self._settle()
+        if input_ids.ndim != 2 or not self._tracker.expects(*input_ids.shape):
+            return
+        foreseen = _Foreseen(input_ids, None if input_ids.is_inference() else input_ids._version)
+        fetch = self._host_ids(input_ids)
+        filler, tracker = self._filler, self._tracker
+
+        def job() -> Masks | None:
+            foreseen.ids = fetch()
+            foreseen.step = tracker.next_step(foreseen.ids)
+            if foreseen.step is None:
+                return None
+            return self._masks_behind(foreseen.ids, foreseen.step.take, filler)
+
+        self._foreseen = foreseen
+        self._begin_ahead(job)
 
     # -- for loops that keep their rows themselves ---------------------------------------------------------------
 
@@ -165,12 +198,13 @@ class Session:
         Raises:
             BatchSizeError, BudgetTooSmall: as ``mask``.
         """
+        self._settle()
         self._prepare()
-        return self._new_rows(num_rows)[0]
+        return self._requests.new_rows(num_rows)[0]
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:
         """What of a row's answer its prompt already holds."""
-        return self._requests[row * len(self._requests) // num_rows if self._per_prompt else 0].prefix
+        return self._requests.prefix_of(row, num_rows)
 
     def tokens_left(self, generated: int) -> int | None:
         """What is left of a row's budget behind so many tokens of output; None if there is none."""
@@ -180,13 +214,25 @@ class Session:
         self,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        drafts: Sequence[Sequence[Sequence[int]]] | None = None,
+        drafts: Drafts | None = None,
     ) -> Masks:
         """What may come next; see ``MaskFiller.fill``."""
-        start = time.perf_counter_ns()
-        masks = self._filler.fill(rows, tokens_left, drafts)
-        self.stats.fill_ns += time.perf_counter_ns() - start
-        return masks
+        self._settle()
+        return self._fill(self._filler, rows, tokens_left, drafts)
+
+    def fill_ahead(
+        self,
+        rows: Sequence[Row],
+        tokens_left: Sequence[int | None],
+        drafts: Drafts | None = None,
+    ) -> Pending[Masks]:
+        """As ``fill``, on the worker: until ``result()`` has returned the masks, the rows belong to it.
+
+        Without overlap they are filled before this returns.
+        """
+        self._settle()
+        filler = self._filler
+        return self._begin_ahead(lambda: self._fill(filler, rows, tokens_left, drafts))
 
     def apply(self, scores: Tensor, masks: Masks) -> Tensor:
         """Masked scores, one line for each of ``masks``; see ``MaskFiller.apply``."""
@@ -197,43 +243,109 @@ class Session:
         self.stats.apply_ns += time.perf_counter_ns() - start
         return masked
 
+    # -- ahead of being asked for ----------------------------------------------------------------------------------
+
+    def _begin_ahead(self, job: Callable[[], Any]) -> Pending[Any]:
+        # Kept before it is begun: an interruption in between must not leave rows to a job that nobody knows of.
+        self._ahead = pending = Pending(job, self._waited)
+        if self._pays:
+            submit(pending)
+        else:
+            pending.run()
+        return pending
+
+    @property
+    def _pays(self) -> bool:
+        """Whether filling elsewhere saves time: on a GPU it also starts the copy there."""
+        if self._overlap == "auto":
+            return self._last_fill_ns > _HAND_OVER_NS or self._filler.transfers is not None
+        return self._overlap
+
+    def _waited(self, nanoseconds: int) -> None:
+        self.stats.wait_mask_ns += nanoseconds
+
+    def _foreseen_for(self, input_ids: Tensor) -> Masks | None:
+        """The masks that were foreseen, if they were for these ids; otherwise everything is as if none had been."""
+        ahead, foreseen = self._ahead, self._foreseen
+        if ahead is None or foreseen is None:
+            self._settle()
+            return None
+        if not ahead.left:
+            ahead.wait()
+            if foreseen.is_for(input_ids):
+                self._ahead = self._foreseen = None
+                masks: Masks | None = ahead.result()
+                self.stats.foreseen += masks is not None
+                return masks
+        self._settle()
+        return None
+
+    def _settle(self) -> None:
+        """Have the rows, the tracker and the slots back from the worker; what was foreseen is undone."""
+        ahead, foreseen = self._ahead, self._foreseen
+        if ahead is None:
+            return
+        if foreseen is not None:
+            ahead.cancel()
+        try:
+            if not ahead.left:
+                ahead.wait()
+            if not ahead.done():  # it may go on for as long as it likes, with what it has
+                self._tracker = RowTracker(self._requests.new_rows, self._violated)
+                self._filler = self._filler.anew()
+            elif foreseen is not None and foreseen.step is not None:
+                foreseen.step.undo()
+            self._ahead = self._foreseen = None
+        except BaseException:
+            self._tracker.reset()
+            raise
+
+    def _host_ids(self, input_ids: Tensor) -> Callable[[], TokenIds]:
+        """Begin to bring ids to the host; the function waits for them there, on any thread."""
+        transfers = self._filler.transfers
+        if transfers is None or transfers.device != input_ids.device:
+            ids = input_ids.cpu().numpy().copy()  # whoever showed them may write into them
+            return lambda: ids
+        arriving = transfers.to_host(input_ids)
+
+        def arrived() -> TokenIds:
+            arriving.synchronize()
+            return arriving.tensor.numpy()
+
+        return arrived
+
+    # -- filling ---------------------------------------------------------------------------------------------------
+
+    def _masks_behind(self, ids: TokenIds, find_rows: Callable[[], list[Row]], filler: MaskFiller) -> Masks:
+        """Find the rows of ids (rows, length) and fill the masks of what may follow."""
+        start = time.perf_counter_ns()
+        self._ids = ids
+        rows = find_rows()
+        self.stats.track_ns += time.perf_counter_ns() - start
+        left = self.tokens_left(ids.shape[1] - self._tracker.prompt_length)
+        return self._fill(filler, rows, [left] * len(rows), None)
+
+    def _fill(
+        self,
+        filler: MaskFiller,
+        rows: Sequence[Row],
+        tokens_left: Sequence[int | None],
+        drafts: Drafts | None,
+    ) -> Masks:
+        start = time.perf_counter_ns()
+        masks = filler.fill(rows, tokens_left, drafts)
+        self._last_fill_ns = time.perf_counter_ns() - start
+        self.stats.fill_ns += self._last_fill_ns
+        return masks
+
     # -- rows ----------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Wait for compilation, once, and make each prompt's row take its prefix."""
-        if self._prototypes is None:
+        """Wait for compilation, once."""
+        if not self._requests.ready:
             start = time.perf_counter_ns()
-            self._prototypes = [
-                row_after_prefix(
-                    None if request.compiled is None else request.compiled.result(),
-                    request.prefix,
-                    self.stop_token_ids,
-                )
-                for request in self._requests
-            ]
-            if self._max_new_tokens is not None:
-                for row in self._prototypes:
-                    self._promise(row, self._max_new_tokens)
+            self._requests.prepare(self._filler.warn_once)
             self.stats.wait_ns += time.perf_counter_ns() - start
-
-    def _promise(self, row: Row, max_new_tokens: int) -> None:
-        check_budget(row, max_new_tokens)
-        if row.state is RowState.OPEN and row.matcher is not None and row.matcher.min_tokens_to_finish() is None:
-            self._filler.warn_once(
-                f"{row.matcher.compiled.backend} found no way to the end of {row.matcher.compiled.constraint}, so its "
-                f"texts may be cut by max_new_tokens={max_new_tokens}; allow more tokens, or a constraint that ends"
-            )
-
-    def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
-        assert self._prototypes is not None
-        prompts = len(self._prototypes) if self._per_prompt else 1
-        if num_rows % prompts:
-            raise BatchSizeError(
-                f"expected {prompts} rows or a multiple, because {prompts} constraints were given (one per prompt), "
-                f"got {num_rows} rows; pass one constraint per prompt, or a single one for all"
-            )
-        group_size = max(num_rows // prompts, 1)
-        return [self._prototypes[i // group_size].fork() for i in range(num_rows)], group_size
 
     def _violated(self, index: int, row: Row, token_id: int) -> None:
         if not self._raise_on_violation:
@@ -251,44 +363,3 @@ class Session:
             position=position,
             token_id=token_id,
         )
-
-
-def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_token_ids: Sequence[int] | None) -> Row:
-    """A row that has taken the bytes of ``prefix``; a free row without ``compiled``.
-
-    Raises:
-        InvalidConstraint: the prefix is not the beginning of any text in the language.
-    """
-    if compiled is None:
-        return Row(None)
-    row = Row(compiled.matcher(stop_token_ids))
-    token_ids = compiled.vocabulary.encode_bytes(prefix)
-    for taken, token_id in enumerate(token_ids):
-        if not row.advance(token_id):
-            good = compiled.vocabulary.decode_bytes(token_ids[:taken]).decode(errors="replace")
-            raise InvalidConstraint(
-                f"prefix {prefix.decode(errors='replace')!r} is not the beginning of any text in the constraint: it "
-                f"takes {good!r} and nothing after it; correct the prefix, or the constraint"
-            )
-    return row
-
-
-def check_budget(row: Row, max_new_tokens: int) -> None:
-    """Raise BudgetTooSmall if the row's text cannot be finished in so many tokens."""
-    minimum = None if row.matcher is None else row.matcher.min_tokens_to_finish()
-    if minimum is not None and minimum > max_new_tokens:
-        raise BudgetTooSmall(
-            f"max_new_tokens={max_new_tokens} is too few: the shortest text of this constraint that was found takes "
-            f"{minimum} tokens, the stop token counted; raise max_new_tokens to {minimum} at least, or ask for less",
-            minimum=minimum,
-        )
-
-
-def prefix_bytes(prefix: str | None) -> bytes:
-    """A prefix as bytes, none for None; raises InvalidConstraint where it is no text."""
-    if not isinstance(prefix, (str, type(None))):
-        raise InvalidConstraint(f"prefix: expected a str, got {prefix!r} of type {type(prefix).__name__}")
-    try:
-        return (prefix or "").encode()
-    except UnicodeEncodeError as error:
-        raise InvalidConstraint(f"prefix: expected text that UTF-8 can write: {error}") from None

@@ -17,6 +17,9 @@ How a continuation is told from a new prompt (the rule users are promised):
    the new tokens; past a stopped or closed row, a new prompt.
 5. Everything else is a new prompt. ``reset()`` makes any next call one.
 
+``next_step`` is for who is told the ids before they are asked for: it takes a step of the newest stream that can be
+undone exactly, as if nobody had foreseen it.
+
 Two streams are kept, so that an assistant model with a tokenizer of its own (but logits as wide as the main model's)
 does not push the main model's stream out.
 
@@ -32,8 +35,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import BatchSizeError
-from .row import Row
+from .errors import BatchSizeError, name_row
+from .row import Mark, Row
 
 TokenIds = NDArray[np.int64]
 NewRows = Callable[[int], "tuple[list[Row], int]"]
@@ -77,12 +80,42 @@ class RowTracker:
             if refused is not None:
                 if stream is not self._streams[0]:
                     self._streams.reverse()  # two at most: the one in use stands first
-                for index in refused:
-                    self._on_violation(index, stream.rows[index], int(input_ids[index, -1]))
+                self._report(stream, refused)
                 return stream.rows
         rows, group_size = self._new_rows(len(input_ids))
         self._streams.appendleft(_Stream(input_ids, rows, group_size))
         return rows
+
+    def expects(self, rows: int, length: int) -> bool:
+        """Whether ids of this shape could be the newest stream's next step."""
+        return bool(self._streams) and self._streams[0].shape == (rows, length - 1)
+
+    def next_step(self, input_ids: TokenIds) -> StepAhead | None:
+        """The step to these ids, not taken yet; None unless they are the newest stream's, each row one token longer."""
+        if not self._streams or not self._streams[0].is_step_to(input_ids):
+            return None
+        return StepAhead(self._streams[0], input_ids, self._report)
+
+    def _report(self, stream: _Stream, refused: Sequence[int]) -> None:
+        for index in refused:
+            self._on_violation(index, stream.rows[index], stream.last_token(index))
+
+
+class StepAhead:
+    """One token for every row, which can be taken back. Made by ``RowTracker.next_step``."""
+
+    def __init__(self, stream: _Stream, ids: TokenIds, report: Callable[[_Stream, Sequence[int]], None]):
+        self._stream, self._ids, self._report = stream, ids, report
+        self._before = stream.mark()
+
+    def take(self) -> list[Row]:
+        """The rows, moved to the end of their tokens; as ``RowTracker.update``."""
+        self._report(self._stream, self._stream.step(self._ids))
+        return self._stream.rows
+
+    def undo(self) -> None:
+        """Put the rows back, however far ``take``, and filling masks behind it, came."""
+        self._stream.return_to(self._before)
 
 
 class _Stream:
@@ -93,6 +126,29 @@ class _Stream:
         self.prompt_length = prompt.shape[1]
         self._group_size = group_size
         self._ids = prompt.copy()  # (rows, length) as of the last call
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and length of the last ids."""
+        return self._ids.shape[0], self._ids.shape[1]
+
+    def last_token(self, row: int) -> int:
+        """The token that this row took last."""
+        return int(self._ids[row, -1])
+
+    def is_step_to(self, ids: TokenIds) -> bool:
+        """Whether ids are the last ones, each row in its place and one token longer: the common case, plain loops."""
+        return self.shape == (ids.shape[0], ids.shape[1] - 1) and np.array_equal(ids[:, :-1], self._ids)
+
+    def mark(self) -> tuple[TokenIds, list[Mark]]:
+        """Where all rows stand."""
+        return self._ids, [row.mark() for row in self.rows]
+
+    def return_to(self, before: tuple[TokenIds, list[Mark]]) -> None:
+        """Undo the step taken since."""
+        self._ids, marks = before
+        for row, mark in zip(self.rows, marks, strict=True):
+            row.return_to(mark)
 
     def follow(self, ids: TokenIds) -> Sequence[int] | None:
         """Move the rows to ``ids``; None, and nothing changed, if this is no continuation (see the rules above).
@@ -108,8 +164,8 @@ class _Stream:
             return self._jump(ids, last)
         if length == last and np.array_equal(ids, self._ids):  # a second look: the verifier after its assistant
             return ()
-        if length == last + 1 and np.array_equal(ids[:, :-1], self._ids):  # the common case: plain loops
-            return self._step(ids, self.rows)
+        if self.is_step_to(ids):
+            return self.step(ids)
         parents = self._parents(ids, self._group_size)
         if parents is None:
             if length == last + 1 and self._parents(ids, rows) is not None:
@@ -120,7 +176,8 @@ class _Stream:
             return None
         if length <= last and not self._rewind_is_ours(ids, parents):
             return None
-        return self._step(ids, self._take(parents, length))
+        self.rows = self._take(parents, length)
+        return self.step(ids)
 
     def _jump(self, ids: TokenIds, last: int) -> Sequence[int] | None:
         if not np.array_equal(ids[:, :last], self._ids):
@@ -134,12 +191,24 @@ class _Stream:
         self._ids = ids.copy()
         return ()
 
-    def _step(self, ids: TokenIds, rows: list[Row]) -> Sequence[int]:
-        """Give each row its last token, unless that token is the prompt's or is known already."""
-        self.rows, self._ids = rows, ids.copy()
+    def step(self, ids: TokenIds) -> Sequence[int]:
+        """Give each row its last token, unless that token is the prompt's.
+
+        Returns:
+            Indices of rows whose last token their grammar forbids.
+        """
+        self._ids = ids.copy()
         if ids.shape[1] == self.prompt_length:
             return ()
-        return [i for i, token_id in enumerate(ids[:, -1].tolist()) if not rows[i].advance(token_id)]
+        refused, i = [], 0
+        try:
+            for i, token_id in enumerate(ids[:, -1].tolist()):
+                if not self.rows[i].advance(token_id):
+                    refused.append(i)
+        except Exception as error:
+            name_row(error, i)
+            raise
+        return refused
 
     def _parents(self, ids: TokenIds, group_size: int) -> list[int] | None:
         """For each row, which old row of its group begins with all of its tokens but the last; None if one has none."""

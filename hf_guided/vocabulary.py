@@ -158,6 +158,12 @@ class Vocabulary:
             if data[start:end] in ids:
                 yield end - start
 
+    @cached_property
+    def in_order(self) -> tuple[list[bytes], list[int]]:
+        """All text tokens' bytes, sorted, and their ids."""
+        ordered = sorted((data, token_id) for token_id, data in enumerate(self.token_bytes) if data is not None)
+        return [data for data, _ in ordered], [token_id for _, token_id in ordered]
+
     def token_text(self, token_id: int) -> str:
         r"""The token as an error message shows it: ``' Hi'``, ``b'\xf0\x9f'``, ``</s>`` or ``<token 7>``."""
         if self.is_text(token_id):

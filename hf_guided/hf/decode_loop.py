@@ -2,14 +2,16 @@
 
 1 prefill    the prompts, while constraints still compile
 2 forced     text that the grammar leaves no choice about is appended
-3 fill       masks for the rows that will be at a choice, while
-4 forward    the model runs what is not in its cache yet
-5 choose     a token for each of those rows; back to 2 until all rows are over
+3 guess      what comes behind, where there is a source of drafts
+4 fill       masks for the rows that will be at a choice, on a thread of their own, while
+5 forward    the model runs what is not in its cache yet, and the guesses
+6 choose     keep of each guess what the model confirms, and one token more; back to 2 until all rows are over
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +21,13 @@ from torch import Tensor
 from ..acceptance import accept_greedy, accept_sampling
 from ..forced import ForcedText
 from ..masks import Masks
+from ..prefetch import Pending
 from ..row import Row
 from ..session import Session
+from .cache_slots import CacheSlots
 from .guesses import Guess, Guesser
 from .line import Line
 from .sampling import Scoring
-from .slots import Slots
 from .stopping import RowStops
 
 
@@ -36,13 +39,13 @@ class _Choice:
         places: the rows of the batch that are looked at.
         at: those of them that are at a choice.
         guesses: for each place.
-        masks: for each place, and behind each stretch guessed there.
+        masks: for each place, and behind each stretch guessed there; until they are there the rows are the worker's.
     """
 
     places: list[int]
     at: set[int]
     guesses: list[Guess]
-    masks: Masks
+    masks: Pending[Masks]
 
 
 class DecodeLoop:
@@ -62,7 +65,7 @@ class DecodeLoop:
     def __init__(
         self,
         session: Session,
-        slots: Slots,
+        slots: CacheSlots,
         scoring: Scoring,
         stops: RowStops,
         *,
@@ -88,7 +91,7 @@ class DecodeLoop:
         Args:
             prompts: token ids of each row, padding included.
         """
-        logits = self._slots.prefill()[:, None]
+        logits = self._timed(self._slots.prefill)[:, None]
         self._begin(prompts)
         running = self._running()
         choice = self._prepare([i for i in running if not self._lines[i].unfed], {})
@@ -134,7 +137,8 @@ class DecodeLoop:
         for i, guess in guesses.items():
             blocks[i] = [*blocks[i], *guess.tokens]
         choice = self._prepare(at_choice, guesses)
-        logits = self._slots.run(blocks, keep=1 + max((guess.ends[-1] for guess in choice.guesses), default=0))
+        keep = 1 + max((guess.ends[-1] for guess in choice.guesses), default=0)
+        logits = self._timed(lambda: self._slots.run(blocks, keep))
         self._count_forward(len(running))
         return choice, logits
 
@@ -145,22 +149,26 @@ class DecodeLoop:
         rows = [self._lines[i].row if i in at else Row(None) for i in places]
         guessed = [guesses.get(i, Guess()) for i in places]
         left = [self._tokens_left(self._lines[i]) for i in places]
-        return _Choice(places, at, guessed, self._session.fill(rows, left, [guess.stretches for guess in guessed]))
+        return _Choice(
+            places, at, guessed, self._session.fill_ahead(rows, left, [guess.stretches for guess in guessed])
+        )
 
     def _choose(self, choice: _Choice, logits: Tensor) -> None:
+        masks = choice.masks.result()
         length = max(map(self._length_fed, choice.at))
         rows: list[int] = []
         columns: list[int] = []
         ids: list[list[int]] = []  # in front of each line
         for i, guess in zip(choice.places, choice.guesses, strict=True):
-            fed = self._lines[i].token_ids[: self._length_fed(i)]
+            fed: list[int] = []  # nobody looks at them
             if self._scoring.wants_batch:  # of one length: rows that wait are no longer than the others, rows that
-                fed = fed[:length] + [self._slots.pad_token_id] * (length - len(fed))  # are over have padding
+                fed = self._lines[i].token_ids[: self._length_fed(i)][:length]  # are over have padding
+                fed += [self._slots.pad_token_id] * (length - len(fed))
             ends, tokens = guess.ends, guess.tokens
             rows += [i] * len(ends)
             columns += [end - ends[-1] - 1 for end in ends]
             ids += [[*fed, *tokens[:end]] for end in ends]
-        scores = self._scoring(ids, logits[rows, columns], lambda scores: self._session.apply(scores, choice.masks))
+        scores = self._scoring(ids, logits[rows, columns], lambda scores: self._session.apply(scores, masks))
         firsts = [guess.firsts for guess in choice.guesses]
         if self._do_sample:
             accepted = accept_sampling(scores, firsts, [guess.probabilities for guess in choice.guesses])
@@ -204,16 +212,15 @@ class DecodeLoop:
     def _jump(self, line: Line) -> None:
         """Append what the grammar leaves no choice about."""
         if self._forced is not None and not line.over:
-            taken_back, token_ids = self._forced.advance(
-                line.row, line.token_ids, self._tokens_left(line), loose=line.unfed > 0
-            )
-            if taken_back:
-                del line.token_ids[-taken_back:]
-                line.unfed -= taken_back
-                self._session.stats.tokens -= taken_back
-            before = len(line.token_ids) + taken_back
-            self._append(line, token_ids)
+            forced = self._forced.advance(line.row, line.token_ids, self._tokens_left(line), loose=line.unfed > 0)
+            if forced.taken_back:
+                del line.token_ids[-forced.taken_back :]
+                line.unfed -= forced.taken_back
+                self._session.stats.tokens -= forced.taken_back
+            before = len(line.token_ids) + forced.taken_back
+            self._append(line, forced.token_ids)
             self._session.stats.forced_tokens += len(line.token_ids) - before
+            line.likely = forced.likely
         if self._streamer is not None:
             self._streamer.put(torch.tensor(line.token_ids[line.streamed :]))
             line.streamed = len(line.token_ids)
@@ -230,6 +237,12 @@ class DecodeLoop:
 
     def _tokens_left(self, line: Line) -> int | None:
         return self._session.tokens_left(line.num_generated)
+
+    def _timed(self, forward: Callable[[], Tensor]) -> Tensor:
+        start = time.perf_counter_ns()
+        logits = forward()
+        self._session.stats.forward_ns += time.perf_counter_ns() - start
+        return logits
 
     def _count_forward(self, rows: int) -> None:
         self._session.stats.forwards += 1

@@ -8,7 +8,6 @@ scores, logits, attentions, hidden states) runs through transformers' own loop w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,28 +21,14 @@ from ..continuation import Continuation
 from ..drafts import DraftSource
 from ..errors import UnsupportedConstraint
 from ..forced import ForcedText
-from ..session import Session, SessionStats
+from ..session import Session
+from ..stats import SessionStats
+from .cache_slots import CacheSlots
 from .decode_loop import DecodeLoop
 from .guesses import Guesser
 from .logits_processor import GuidedLogitsProcessor
 from .sampling import Scoring, before_warpers
-from .slots import Slots
 from .stopping import RowStops
-
-
-@dataclass(frozen=True)
-class DecoderOptions:
-    """How the loop runs; what it writes is in the constraint's language in any case.
-
-    Args:
-        jump_forward: append text that the grammar leaves no choice about without a forward pass, in the tokenizer's own
-            tokenization.
-        retokenize: with that, tokenize the seam anew: the sampled token in front of forced text may be replaced, where
-            the tokenizer would have joined the two otherwise.
-    """
-
-    jump_forward: bool = True
-    retokenize: bool = False
 
 
 class GuidedDecoder:
@@ -53,7 +38,11 @@ class GuidedDecoder:
 
     Args:
         session: the constraints.
-        options: how to run.
+        continuation: tokenizes forced text; it remembers, so the guide's decoders share one.
+        jump_forward: append text that the grammar leaves no choice about without a forward pass, in the tokenizer's own
+            tokenization; not while processors run that look at the tokens so far (a repetition penalty, bad words ...).
+        retokenize: with that, tokenize the seam anew: the sampled token in front of forced text may be replaced, where
+            the tokenizer would have joined the two otherwise.
         drafts: proposes tokens for the model to confirm; None drafts nothing.
         streamer: gets the prompt's and each new token, as generate(streamer=...) would; for one row only.
         stop_strings: texts that end a row, as generate(stop_strings=...) would.
@@ -62,18 +51,21 @@ class GuidedDecoder:
     def __init__(
         self,
         session: Session,
-        options: DecoderOptions,
+        continuation: Continuation,
         *,
+        jump_forward: bool = True,
+        retokenize: bool = False,
         drafts: DraftSource | None = None,
         streamer: Any = None,
         stop_strings: Sequence[str] = (),
     ):
         self._session = session
-        self._options = options
+        self._continuation = continuation
+        self._jump_forward = jump_forward
+        self._retokenize = retokenize
         self._drafts = drafts
         self._streamer = streamer
         self._stop_strings = list(stop_strings)
-        self._continuation = Continuation(session.vocabulary)
 
     @property
     def stats(self) -> SessionStats:
@@ -115,19 +107,12 @@ class GuidedDecoder:
                     model_kwargs["streamer"] = self._streamer
                 return theirs(input_ids, processors, criteria, generation_config, **model_kwargs)
             with model._optimize_model_for_decode():
-                slots = Slots(model, input_ids, generation_config, model_kwargs)
+                slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
                 stops = RowStops(criteria, input_ids.device)
                 scoring = Scoring(logits_processor)
                 forced = self._forced_text(scoring, stops)
-                guesser = None
-                if self._drafts is not None:
-                    guesser = Guesser(
-                        self._drafts,
-                        self._session,
-                        stops,
-                        forced,
-                        scoring.warp if generation_config.do_sample else None,
-                    )
+                warp = scoring.warp if generation_config.do_sample else None
+                guesser = Guesser(self._drafts, self._session, stops, forced, warp)
                 loop = DecodeLoop(
                     self._session,
                     slots,
@@ -148,15 +133,14 @@ class GuidedDecoder:
         return _output(model, generation_config, input_ids, [line.token_ids for line in lines], slots.cache)
 
     def _forced_text(self, scoring: Scoring, stops: RowStops) -> ForcedText | None:
-        if not self._options.jump_forward:
-            return None
+        if not self._jump_forward or scoring.wants_batch:
+            return None  # who looks at the tokens so far may forbid what the grammar forces, and has to be asked
         return ForcedText(
             self._session.vocabulary,
             self._continuation,
             self._session.stop_token_ids,
-            retokenize=self._options.retokenize,
-            # Others may forbid the stop token as yet (min_new_tokens), or not know it.
-            may_stop=not scoring.wants_batch and self._session.stop_token_ids[0] in stops.eos_token_ids,
+            retokenize=self._retokenize,
+            may_stop=self._session.stop_token_ids[0] in stops.eos_token_ids,
         )
 
 

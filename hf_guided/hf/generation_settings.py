@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
+from transformers.generation.configuration_utils import GenerationMode
+
 from ..backends.base import CompiledConstraint
 from ..constraints import Choice
 from ..errors import EmptyIntersection, StopTokenError, UnsupportedConstraint
@@ -45,6 +47,19 @@ class GenerationSettings:
     def one_at_a_time(self) -> bool:
         """Whether this is a mode that transformers runs with batches of one only."""
         return self._kwargs.get("assistant_model") is not None or bool(self.get("prompt_lookup_num_tokens"))
+
+    @property
+    def takes_decoder(self) -> bool:
+        """Whether a decode loop of our own may run this: greedy or sampling, with nothing that only generate() sees."""
+        config = copy.copy(self._defaults)
+        for name in vars(config):
+            setattr(config, name, self.get(name))
+        own = {"assistant_model", "custom_generate", "streamer", "synced_gpus", "prefix_allowed_tokens_fn"}
+        return (
+            config.get_generation_mode() in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
+            and not own & {name for name, value in self._kwargs.items() if value is not None}
+            and not self.needs_tokenizer
+        )
 
     @property
     def needs_tokenizer(self) -> bool:

@@ -22,10 +22,12 @@ class Guess:
     Args:
         stretches: what the model confirms or rejects is the first token of each.
         probabilities: of those first tokens, as in ``Draft``.
+        drafted: whether a source of drafts proposed them; else they were likely anyway.
     """
 
     stretches: Sequence[Sequence[int]] = ()
     probabilities: Tensor | None = None
+    drafted: bool = False
 
     @property
     def firsts(self) -> list[int]:
@@ -44,10 +46,10 @@ class Guess:
 
 
 class Guesser:
-    """Asks a source of drafts, for as many tokens as each row is worth.
+    """Guesses what a source of drafts proposes, as much as each row is worth, or else what is likely anyway.
 
     Args:
-        source: of drafts; told now that a new generate() call begins.
+        source: of drafts, told now that a new generate() call begins; or None.
         session: the constraints.
         stops: when a row ends.
         forced: finds forced text, as the loop does; None if it does not.
@@ -56,13 +58,14 @@ class Guesser:
 
     def __init__(
         self,
-        source: DraftSource,
+        source: DraftSource | None,
         session: Session,
         stops: RowStops,
         forced: ForcedText | None,
         warp: Warp | None,
     ):
-        source.reset(warp)
+        if source is not None:
+            source.reset(warp)
         self._source = source
         self._session = session
         self._stops = stops
@@ -71,12 +74,15 @@ class Guesser:
 
     def guesses(self, lines: Sequence[Line], at_choice: Sequence[int]) -> dict[int, Guess]:
         """A guess for every row that is at a choice, by its number; an empty one where nothing comes to mind."""
-        drafts = self._source.propose([self._asked(lines, i) for i in at_choice])
+        drafts = [Draft()] * len(at_choice)
+        if self._source is not None:
+            drafts = self._source.propose([self._asked(lines, i) for i in at_choice])
         return {i: self._guess(lines[i], draft) for i, draft in zip(at_choice, drafts, strict=True)}
 
     def observe(self, index: int, guess: Guess, agreed: int) -> None:
         """Tell how many of a row's stretches were confirmed."""
-        self._lengths.observe(index, len(guess.stretches), agreed)
+        if guess.drafted:
+            self._lengths.observe(index, len(guess.stretches), agreed)
 
     def _asked(self, lines: Sequence[Line], i: int) -> Asked:
         line, left = lines[i], self._session.tokens_left(lines[i].num_generated)
@@ -94,11 +100,12 @@ class Guesser:
         )
 
     def _guess(self, line: Line, draft: Draft) -> Guess:
-        stretches: list[list[int]] = [[token_id] for token_id in draft.tokens]
+        tokens = draft.tokens or line.likely
+        stretches: list[list[int]] = [[token_id] for token_id in tokens]
         if self._forced is not None:
             left = self._session.tokens_left(line.num_generated)
-            stretches = self._forced.stretches(line.row, line.token_ids, draft.tokens, left)
+            stretches = self._forced.stretches(line.row, line.token_ids, tokens, left)
         q = draft.probabilities
         if q is not None:
             q = q[list(accumulate(map(len, stretches), initial=0))[:-1]]  # all but the last agree with the draft
-        return Guess(stretches, q)
+        return Guess(stretches, q, drafted=bool(draft.tokens))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..row import Row
@@ -17,6 +18,7 @@ class Line:
         prompt_length: how many of them are the prompt.
         unfed: how many of the last are not in the model's cache yet.
         padding: how many of the prompt are padding.
+        likely: tokens that will probably come next, for the model to confirm.
         over: whether it has ended.
         streamed: how many of the tokens the streamer has.
     """
@@ -26,6 +28,7 @@ class Line:
     prompt_length: int
     unfed: int = 0
     padding: int = 0
+    likely: Sequence[int] = ()
     over: bool = False
     streamed: int = 0
 

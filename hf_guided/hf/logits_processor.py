@@ -1,11 +1,32 @@
-"""The plain seam: a LogitsProcessor for ``model.generate(logits_processor=[...])``, any generation mode."""
+"""The plain seam: a LogitsProcessor for ``model.generate(logits_processor=[...])``, any generation mode.
+
+generate() calls a processor when the forward pass has been started, and stopping criteria before that. So a criterion
+that stops nothing is the place where the next masks can be begun: that is what a processor's ``companion`` is.
+"""
 
 from __future__ import annotations
 
 import torch
-from transformers import LogitsProcessor
+from transformers import LogitsProcessor, StoppingCriteria
 
-from ..session import Session, SessionStats
+from ..session import Session
+from ..stats import SessionStats
+
+
+class MaskCompanion(StoppingCriteria):  # type: ignore[misc]  # transformers is untyped here
+    """Shows the session the tokens that were just chosen; never stops anything. A processor's ``companion``."""
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    def __call__(self, input_ids: torch.LongTensor, scores: object, **kwargs: object) -> torch.Tensor:
+        """Begin on the next masks; see ``Session.foresee``.
+
+        Returns:
+            (rows,) bool on the device of ``input_ids``: False everywhere.
+        """
+        self._session.foresee(input_ids)
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 
 class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
@@ -18,6 +39,7 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
 
     def __init__(self, session: Session):
         self._session = session
+        self._companion = MaskCompanion(session)
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.Tensor:
         """Mask one step; see ``Session.mask`` for shapes, devices and errors."""
@@ -26,6 +48,14 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
     def reset(self) -> None:
         """Begin anew: the next call is a new prompt whatever its tokens are."""
         self._session.reset()
+
+    @property
+    def companion(self) -> MaskCompanion:
+        """A stopping criterion that has the masks filled while the forward pass runs; without it, they are behind it.
+
+        ``generate(logits_processor=[processor], stopping_criteria=[processor.companion])``. It stops nothing.
+        """
+        return self._companion
 
     @property
     def stats(self) -> SessionStats:

@@ -114,8 +114,12 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             max_new_tokens=budget,
         )
         theirs = generate_kwargs.pop("logits_processor", None) or []
+        criteria = generate_kwargs.pop("stopping_criteria", None) or []
         outputs: dict[str, Any] = super()._forward(
-            model_inputs, logits_processor=[*theirs, processor], **generate_kwargs
+            model_inputs,
+            logits_processor=[*theirs, processor],
+            stopping_criteria=[*criteria, processor.companion],
+            **generate_kwargs,
         )
         input_ids = outputs["input_ids"]
         start = 1 if input_ids is None else input_ids.shape[-1]  # generate() begins an empty prompt with BOS

@@ -31,11 +31,8 @@ class Scoring:
         first = before_warpers(processors)
         self._before = list(processors[:first])
         self._after = list(processors[first:])
-
-    @property
-    def wants_batch(self) -> bool:
-        """Whether some look at the tokens so far: they may also count rows, and want all, of one length, at once."""
-        return not all(isinstance(one, _BLIND) for one in (*self._before, *self._after))
+        # Whether some look at the tokens so far: they may also count rows, and want all, of one length, at once.
+        self.wants_batch = not all(isinstance(one, _BLIND) for one in processors)
 
     def __call__(self, ids: Sequence[Sequence[int]], scores: Tensor, mask: Callable[[Tensor], Tensor]) -> Tensor:
         """Processed scores.

@@ -13,6 +13,8 @@ from torch import Tensor
 
 import hf_guided as hg
 from hf_guided.continuation import Continuation
+from hf_guided.forced import ForcedText
+from hf_guided.row import Row
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES, TAKE_HOLES
@@ -94,36 +96,34 @@ def test_without_jumps_it_is_the_plain_loop(name: str, rows: int) -> None:
 def one_forward_a_token(name: str, rows: int, constraints: list[Any]) -> list[list[int]]:
     """Greedy, each row alone, everything run anew for each token; forced text as the tokenizer writes it."""
     model, guide = family(name)
-    continuation = Continuation(guide.vocabulary)
     stop = guide.tokenizer.eos_token_id
+    forced = ForcedText(guide.vocabulary, Continuation(guide.vocabulary), [stop], retokenize=False, may_stop=True)
     written = []
     for i, constraint in enumerate(constraints):
         given = {key: value[i : i + 1] for key, value in inputs(name, rows).items()}
         real = given["input_ids"][given["attention_mask"] == 1]
-        matcher = None if constraint is None else guide.compile(constraint).matcher()
+        place = Row(None if constraint is None else guide.compile(constraint).matcher())
         bitmask = hg.bitmask.allocate_bitmask(1, guide.vocabulary.padded_size)
         row: list[int] = []
         queue: list[int] = []
         while len(row) < MAX_NEW_TOKENS and row[-1:] != [stop]:
-            if matcher is not None and not queue and (data := matcher.jump_forward_bytes()):
+            if not queue:
                 before = [] if model.config.is_encoder_decoder else given["input_ids"][0].tolist()
-                queue = continuation([*before, *row], data)
+                queue = forced.advance(place, [*before, *row], None, loose=False).token_ids
             if queue:
-                token = queue.pop(0)
+                row.append(queue.pop(0))
             else:
                 if model.config.is_encoder_decoder:
                     start = [model.config.decoder_start_token_id]
                     logits = model(**given, decoder_input_ids=torch.tensor([[*start, *row]])).logits[0, -1].float()
                 else:
                     logits = model(torch.cat([real, torch.tensor(row, dtype=torch.long)])[None]).logits[0, -1].float()
-                if matcher is not None:
-                    matcher.fill_next_token_bitmask(bitmask)
+                if place.matcher is not None:
+                    place.fill(bitmask, 0)
                     allowed = hg.bitmask.unpack(bitmask, len(logits))[0]
                     logits = logits.masked_fill(~allowed, -torch.inf)
-                token = int(logits.argmax())
-            if matcher is not None:
-                assert matcher.accept_token(token)
-            row.append(token)
+                row.append(int(logits.argmax()))
+                assert place.advance(row[-1])
         written.append(row)
     return written
 

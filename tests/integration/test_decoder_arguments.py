@@ -13,7 +13,8 @@ from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStr
 from transformers.generation.streamers import BaseStreamer
 
 import hf_guided as hg
-from hf_guided.hf.slots import Slots
+from hf_guided.backends.base import Matcher
+from hf_guided.hf.cache_slots import CacheSlots
 from tests.integration.test_decoder import CONSTRAINTS, SCHEMA, family, inputs, run, texts
 
 RECORD = CONSTRAINTS[0]
@@ -194,18 +195,47 @@ def test_after_an_error_in_the_middle_the_next_call_works(monkeypatch: pytest.Mo
     guide = family("llama")[1]
     decoder = guide.decoder(CONSTRAINTS[:3])
     expected = run("llama", 3, custom_generate=decoder)
-    forwards = Slots.run
+    forwards = CacheSlots.run
     calls = []
 
-    def interrupted(self: Slots, *arguments: Any, **more: Any) -> torch.Tensor:
+    def interrupted(self: CacheSlots, *arguments: Any, **more: Any) -> torch.Tensor:
         calls.append(1)
         if len(calls) == 4:
             raise KeyboardInterrupt
         return forwards(self, *arguments, **more)
 
-    monkeypatch.setattr(Slots, "run", interrupted)
+    monkeypatch.setattr(CacheSlots, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run("llama", 3, custom_generate=decoder)
+    assert run("llama", 3, custom_generate=decoder) == expected
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("error", [RuntimeError("an engine broke"), hg.CompileLimitExceeded("an engine gave up")])
+def test_an_engine_that_raises_in_the_middle(error: Exception, overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What breaks ends the call with that error; what gives up ends its row alone. Either way the next call works."""
+    guide = family("llama")[1]
+    constraints = [CONSTRAINTS[5], None, CONSTRAINTS[2]]
+    decoder = guide.decoder(constraints, overlap=overlap)
+    expected = run("llama", 3, custom_generate=decoder)
+    fill = Matcher.fill_next_token_bitmask
+    calls: list[int] = []
+
+    def broken(self: Matcher, *arguments: Any, **more: Any) -> bool:
+        calls.append(1)
+        if len(calls) == 3:
+            raise error
+        return fill(self, *arguments, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Matcher, "fill_next_token_bitmask", broken)
+        if isinstance(error, hg.CompileLimitExceeded):
+            with pytest.warns(UserWarning, match="an engine gave up"):
+                found = run("llama", 3, custom_generate=decoder)
+            assert sum(map(list.__ne__, found, expected)) == 1
+        else:
+            with pytest.raises(RuntimeError, match="an engine broke"):
+                run("llama", 3, custom_generate=decoder)
     assert run("llama", 3, custom_generate=decoder) == expected
 
 

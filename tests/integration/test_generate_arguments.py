@@ -129,3 +129,33 @@ def test_what_a_validator_refuses_is_generated_anew(
     assert [result.finish_reason for result in results] == ["stop"] * 4
     assert [result.error is not None for result in results].count(True) == refused
     assert all(isinstance(result.value, Fickle) for result in results if result.error is None)
+
+
+def test_the_fast_loop_writes_what_the_plain_loop_reads(pair: tuple[Any, Any]) -> None:
+    """Greedy, the same values; fewer forward passes; and statistics of each call for whoever asks."""
+    examples = demo.EXAMPLES[:5]
+    asked: list[Any] = [hg.JsonSchema(example.schema, whitespace="compact") for example in examples]
+    spent: list[hg.SessionStats] = []
+    arguments = {"do_sample": False, "batch_size": 2}
+    prompts = [example.prompt for example in examples]
+    plain = hg.generate(*pair, prompts, asked, jump_forward=False, **arguments)
+    fast = hg.generate(*pair, prompts, asked, stats=spent.append, **arguments)
+    drafted = hg.generate(*pair, prompts, asked, draft=["grammar", "prompt_lookup"], **arguments)
+    assert [one.value for one in fast] == [one.value for one in plain] == [one.value for one in drafted]
+    assert len(spent) == 3 and fast[0].stats is spent[0] and fast[4].stats is spent[2]
+    assert sum(one.forwards for one in spent) < sum(len(plain[i].token_ids) for i in (0, 2, 4))
+    assert sum(one.tokens for one in spent) == sum(len(one.token_ids) for one in fast)
+    assert drafted[0].stats is not None and drafted[0].stats.row_forwards < spent[0].row_forwards
+
+
+def test_drafts_are_refused_where_nothing_would_use_them(pair: tuple[Any, Any]) -> None:
+    with pytest.raises(ValueError, match="guide.decoder"):
+        hg.generate(*pair, "a", ["yes"], num_beams=2, draft="prompt_lookup")
+    with pytest.raises(ValueError, match='expected "grammar"'):
+        hg.generate(*pair, "a", ["yes"], draft="guesswork")
+
+
+def test_statistics_stand_behind_the_progress_bar(pair: tuple[Any, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    hg.generate(*pair, "a", ["yes"], stats=True, progress=True)
+    shown = capsys.readouterr().err
+    assert "tokens/s" in shown and "forwards/token" in shown

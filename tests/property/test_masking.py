@@ -17,7 +17,8 @@ from torch import Tensor
 from hf_guided.apply import apply_bitmask
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.bitmask import allocate_bitmask, apply_bitmask_reference, pack, unpack
-from hf_guided.session import Request, Session
+from hf_guided.requests import Request
+from hf_guided.session import Session
 from tests.toy import compiled_set, letters
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -10,8 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from hf_guided.bitmask import allocate_bitmask
 from hf_guided.row import Row, RowState
-from hf_guided.tracker import RowTracker
+from hf_guided.tracker import RowTracker, StepAhead
 from tests.toy import compiled_set, letters
 
 VOCABULARY = letters("ab", stop=2)
@@ -116,6 +117,31 @@ class Generation(RuleBasedStateMachine):
         ours, foreign = self.ids, np.full((len(self.ids), 2), 7_000_000)
         self.tracker.update(foreign)
         self.call(ours)
+
+    def take_ahead(self, new: list[list[int]]) -> StepAhead:
+        """A step that was foreseen, and masks filled behind it."""
+        self.reported.clear()
+        step = self.tracker.next_step(np.hstack([self.ids, np.array(new)]))
+        assert step is not None
+        bitmask = allocate_bitmask(len(new), VOCABULARY.padded_size)
+        for i, row in enumerate(step.take()):
+            row.fill(bitmask, i)
+        return step
+
+    @rule(data=st.data())
+    def foresee_in_vain(self, data: st.DataObject) -> None:
+        """Other ids came: everything is as if nothing had been foreseen."""
+        self.take_ahead([[self.draw_token(data, i)] for i in range(len(self.ids))]).undo()
+        self.reported.clear()
+
+    @rule(data=st.data())
+    def foresee(self, data: st.DataObject) -> None:
+        """These ids came, and sometimes are asked for once more."""
+        new = [[self.draw_token(data, i)] for i in range(len(self.ids))]
+        self.take_ahead(new)
+        self.ids = np.hstack([self.ids, np.array(new)])
+        if data.draw(st.booleans()):
+            self.call(self.ids)
 
     @invariant()
     def every_row_is_where_its_tokens_lead(self) -> None:

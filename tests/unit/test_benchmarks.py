@@ -12,6 +12,10 @@ from torch import Tensor
 from benchmarks.bench_budget import Cell as BudgetCell
 from benchmarks.bench_budget import shortest
 from benchmarks.bench_budget import table as budget_table
+from benchmarks.bench_decode import FREE, Taken, per_step
+from benchmarks.bench_decode import result_rows as decode_rows
+from benchmarks.bench_forwards import BOTH, JUMPS, PLAIN, bound
+from benchmarks.bench_forwards import table as forwards_table
 from benchmarks.bench_modes import Cell, Run, judge, table
 from benchmarks.bench_processor import (
     ENGINE,
@@ -25,11 +29,15 @@ from benchmarks.bench_processor import (
     time_replay,
 )
 from benchmarks.common import markdown_table, write_csv
+from benchmarks.decode_cases import Task, is_right, is_valid
+from benchmarks.forced_share import ForcedBytes
 from benchmarks.modes import EOS, JSON, MODES, REGEX, finished_text, problem
+from hf_guided import JsonSchema
 from hf_guided.automaton.limits import Clock
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.automaton.words import words_dfa
+from hf_guided.session import SessionStats
 from tests import toy
 
 FORBIDDEN = float("-inf")
@@ -181,3 +189,92 @@ class TestBudgets:
         """The vocabulary has letters and pairs of them."""
         walk = TokenWalk(words_dfa((word.encode() for word in words), Clock()), token_trie(toy.letters()))
         assert shortest(walk) == least
+
+
+class TestForcedShare:
+    """In ``{"on":true}`` all is forced but the first letter of the value: ``{"on":`` and ``rue}`` are."""
+
+    schema = JsonSchema(
+        {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]}, whitespace="compact"
+    )
+
+    @pytest.mark.parametrize(
+        ("tokens", "share"),
+        [
+            ([b'{"', b'on"', b": ", b"t", b"rue", b"}"], (6, 7)),
+            ([b'{"on', b'": tr', b"ue}"], (3, 4)),
+            ([b'{"on": true}'], (1, 2)),
+        ],
+    )
+    def test_a_token_counts_if_all_of_its_bytes_are_forced(self, tokens: list[bytes], share: tuple[int, int]) -> None:
+        assert ForcedBytes(self.schema).share(tokens) == share
+
+    @pytest.mark.parametrize("text", [b'{"on": 1}', b'{"on": true'])
+    def test_other_texts_are_refused(self, text: bytes) -> None:
+        with pytest.raises(ValueError, match="is not"):
+            ForcedBytes(self.schema).share([text])
+
+
+class TestDecode:
+    task = Task("", {"type": "object", "required": ["a"]}, {"a": 1})
+
+    def test_bounds(self) -> None:
+        assert bound("compact", PLAIN, 0.5) is None
+        assert bound("compact", JUMPS, 0.5) == pytest.approx(0.55)
+        assert bound("compact", BOTH, 0.5) == pytest.approx(0.44)
+        assert bound("flexible", JUMPS, 0.5) is None
+        assert bound("flexible", BOTH, 0.5) == 0.7
+
+    @pytest.mark.parametrize(("measured", "shown"), [("0.550", "0.550"), ("0.551", "0.550 (missed)")])
+    def test_a_missed_bound_shows(self, measured: str, shown: str) -> None:
+        row = {
+            "model": "m",
+            "batch": 1,
+            "whitespace": "compact",
+            "loop": JUMPS,
+            "answers": 8,
+            "ended": 8,
+            "right": "",
+            "tokens": 90,
+            "forced_share": "0.500",
+            "row_forwards_per_token": measured,
+            "bound": "0.550",
+            "drafted": 0,
+            "accepted": 0,
+        }
+        assert f"| {shown} |" in forwards_table([row])
+
+    @pytest.mark.parametrize(
+        ("text", "valid", "right"),
+        [
+            (b'{"a": 1}', True, True),
+            (b'{"a": 2}', True, False),
+            (b"{}", False, False),
+            (b"{", False, False),
+            (b'{"a": "\x91"}', False, False),
+        ],
+    )
+    def test_answers_are_judged(self, text: bytes, valid: bool, right: bool) -> None:
+        assert (is_valid(self.task, text), is_right(self.task, text)) == (valid, right)
+        assert not is_valid(self.task, None)
+
+    def test_ratios_are_of_medians_to_free(self) -> None:
+        answers = [(self.task, b'{"a": 1}'), (self.task, None)]
+        taken = {
+            "ours": Taken([300.0, 90.0, 200.0], [400.0, 500.0, 10.0], [], answers),
+            FREE: Taken([100.0, 1.0, 900.0], [100.0, 100.0, 1.0], [], answers),
+        }
+        ours, free = decode_rows(taken, batch=1)
+        assert (ours["ratio"], ours["cpu_ratio"], free["ratio"]) == ("2.000", "4.000", "1.000")
+        assert (ours["answers"], ours["valid"], ours["right"]) == (2, 1, 1)
+        assert ours["forward_ms"] == ""
+
+    def test_times_are_a_forward_pass_s(self) -> None:
+        one = SessionStats(forwards=2, row_forwards=3, tokens=4, forward_ns=6_000_000, fill_ns=1_000_000)
+        other = SessionStats(forwards=2, row_forwards=3, tokens=8, forward_ns=2_000_000, fill_ns=1_000_000)
+        assert per_step([one, other]) == {
+            "forward_ms": "2.0000",
+            "fill_ms": "0.5000",
+            "apply_ms": "",
+            "row_forwards_per_token": "0.500",
+        }

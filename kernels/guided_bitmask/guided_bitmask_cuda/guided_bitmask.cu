@@ -127,7 +127,8 @@ void automaton_step_(Tensor &logits, Tensor const &tokens, Tensor const &length,
   TORCH_CHECK(tokens.device() == logits.device() && tokens.scalar_type() == at::kLong && tokens.dim() == 2 &&
                   tokens.size(0) == rows && tokens.size(1) >= capacity && (capacity < 2 || tokens.stride(1) == 1),
               "tokens: expected int64 (", rows, ", at least ", capacity, ") on ", logits.device(),
-              " with stride 1, got ", tokens.scalar_type(), " ", tokens.sizes(), " on ", tokens.device(), " with strides ", tokens.strides());
+              " with stride 1, got ", tokens.scalar_type(), " ", tokens.sizes(), " on ", tokens.device(),
+              " with strides ", tokens.strides());
   for (auto const &[tensor, name] :
        {std::pair{&length, "length"}, {&known, "known"}, {&language_of, "language_of"}, {&start, "start"},
         {&limit, "limit"}, {&state_of, "state_of"}, {&slot_of, "slot_of"}}) {

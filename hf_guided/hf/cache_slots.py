@@ -24,7 +24,7 @@ from transformers import GenerationConfig
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 
-class Slots:
+class CacheSlots:
     """Runs the model for one generate() call.
 
     Args:
@@ -71,9 +71,9 @@ class Slots:
             self.holes = True
             width = kwargs["position_ids"].shape[1]
             mask = kwargs.get("attention_mask")
-            self._gaps = mask is not None
             self._mask = torch.ones(len(self._ids), width, dtype=torch.long) if mask is None else mask.cpu()
             self.counts = self._mask.sum(-1).tolist()
+            self._gaps = any(count < width for count in self.counts)
         self.wide = len(self._ids) == 1 and not (isinstance(cache, Cache) and cache.is_compileable)
         return self._last(1)[:, 0]
 

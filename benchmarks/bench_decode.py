@@ -1,0 +1,228 @@
+"""How many tokens a second? The decode loops side by side, each against free generation.
+
+    python -m benchmarks.bench_decode                                     # the demo model, on CPU
+    python -m benchmarks.bench_decode --device cuda --shape 1b 8b --batch 1 8 64 --cache dynamic static
+
+The same prompts and schemas for all sides, compact, greedy; everything is compiled beforehand. A round is one pass
+over the prompts; sides take turns round by round in changing order, so that a busy machine disturbs all alike. Tokens
+are counted up to each row's stop token. Free generation writes what it likes, up to as many tokens as the guided
+answers may have. With ``--shape`` the model is a random Llama of that shape with Tekken's vocabulary (bf16 on a GPU); a
+static cache is compiled by generate() itself, on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import hf_guided as hg
+from benchmarks.common import RESULTS, hardware, load_average, markdown_table, write_csv
+from benchmarks.decode_cases import SHAPES, Case, Task, demo_examples, demo_record, is_right, is_valid, random_llama
+from benchmarks.libraries import Constraint, Library, NotSupported, Outlines, XGrammar
+from hf_guided.session import SessionStats
+
+FREE = "free"
+LOOPS: dict[str, dict[str, Any]] = {
+    "decoder, no jump-forward": {"jump_forward": False},
+    "decoder": {},
+    "decoder, prompt lookup": {"draft": "prompt_lookup"},
+}
+Arguments = Callable[[Sequence[Task]], dict[str, Any]]  # for generate(), new for every call
+
+
+@dataclass
+class Taken:
+    """What one side did; one entry a round in each list."""
+
+    wall_rates: list[float] = field(default_factory=list)
+    cpu_rates: list[float] = field(default_factory=list)
+    stats: list[SessionStats] = field(default_factory=list)
+    answers: list[tuple[Task, bytes | None]] = field(default_factory=list)  # of the last round
+
+
+def sides(case: Case) -> dict[str, Arguments]:
+    """What each side hands to generate()."""
+
+    def ours(tasks: Sequence[Task]) -> list[hg.JsonSchema]:
+        return [hg.JsonSchema(task.schema, whitespace="compact") for task in tasks]
+
+    def loop(options: dict[str, Any]) -> Arguments:
+        return lambda tasks: {"custom_generate": case.guide.decoder(ours(tasks), **options)}
+
+    return {
+        FREE: lambda tasks: {},
+        "logits processor": lambda tasks: {"logits_processor": [case.guide.logits_processor(ours(tasks))]},
+        **{name: loop(options) for name, options in LOOPS.items()},
+        **{one.name: _peer(one(case.model, case.tokenizer)) for one in (XGrammar, Outlines)},
+    }
+
+
+def _peer(library: Library) -> Arguments:
+    kept: dict[str, dict[str, Any]] = {}
+
+    def arguments(tasks: Sequence[Task]) -> dict[str, Any]:
+        asked = [Constraint("json", json.dumps(task.schema)) for task in tasks]
+        if len(set(asked)) > 1:
+            return library.constrain(asked)
+        if asked[0].text not in kept:
+            kept[asked[0].text] = library.constrain(asked[0])
+        # Compiled once, as all sides are.
+        return library.between_calls(kept[asked[0].text], asked[0])
+
+    return arguments
+
+
+def one_round(case: Case, batch: int, make: Arguments, taken: Taken, **more: Any) -> None:
+    """Run all of a case's prompts once, and note what it took; preparing constraints is not in the time."""
+    answers: list[tuple[Task, list[int]]] = []
+    wall = cpu = 0.0
+    for tasks, inputs in case.batches(batch):
+        arguments = make(tasks)
+        _synchronize(case)
+        start = time.perf_counter(), time.process_time()
+        rows = case.generate(inputs, **arguments, **more)
+        _synchronize(case)
+        wall, cpu = wall + time.perf_counter() - start[0], cpu + time.process_time() - start[1]
+        answers += zip(tasks, rows, strict=True)
+        guided = arguments.get("custom_generate") or (arguments.get("logits_processor") or [None])[0]
+        if hasattr(guided, "stats"):
+            taken.stats.append(guided.stats)
+    tokens = sum(len(row) for _, row in answers)
+    taken.wall_rates.append(tokens / wall)
+    taken.cpu_rates.append(tokens / cpu)
+    taken.answers = [(task, case.text(row)) for task, row in answers]
+
+
+def run(case: Case, batch: int, rounds: int, **more: Any) -> dict[str, Taken]:
+    """Every side in turn; the first round warms up and finds out what a side does not support."""
+    running = sides(case)
+    taken = {name: Taken() for name in running}
+    for number in range(rounds + 1):
+        order = list(running)
+        random.Random(number).shuffle(order)
+        for name in order:
+            try:
+                one_round(case, batch, running[name], taken[name], **more)
+            except NotSupported:
+                del running[name], taken[name]
+                continue
+            if number == 0:
+                taken[name] = Taken()
+    return taken
+
+
+def result_rows(taken: dict[str, Taken], **common: Any) -> list[dict[str, Any]]:
+    """A row for each side: tokens a second, and the ratio of its median to free generation's."""
+    free, free_cpu = (statistics.median(rates) for rates in (taken[FREE].wall_rates, taken[FREE].cpu_rates))
+    rows = []
+    for name, one in taken.items():
+        low, middle, high = np.percentile(one.wall_rates, [20, 50, 80])
+        rows.append(
+            {
+                **common,
+                "side": name,
+                "rounds": len(one.wall_rates),
+                "p20": f"{low:.1f}",
+                "p50": f"{middle:.1f}",
+                "p80": f"{high:.1f}",
+                "ratio": f"{middle / free:.3f}",
+                "cpu_ratio": f"{statistics.median(one.cpu_rates) / free_cpu:.3f}",
+                "answers": len(one.answers),
+                "valid": sum(is_valid(task, text) for task, text in one.answers),
+                "right": sum(is_right(task, text) for task, text in one.answers) if one.answers[0][0].record else "",
+                **per_step(one.stats),
+            }
+        )
+    return rows
+
+
+def per_step(stats: Sequence[SessionStats]) -> dict[str, str]:
+    """Milliseconds a forward pass, and row-forwards a token; empty where the loop is not ours."""
+    names = ("forward_ms", "fill_ms", "apply_ms", "row_forwards_per_token")
+    forwards, calls = sum(one.forwards for one in stats), sum(one.calls for one in stats)
+    steps = forwards or calls
+    if not steps:
+        return dict.fromkeys(names, "")
+    values = [sum(getattr(one, name) for one in stats) / steps / 1e6 for name in ("forward_ns", "fill_ns", "apply_ns")]
+    passes = sum(one.row_forwards for one in stats) / sum(one.tokens for one in stats) if forwards else None
+    shown = [f"{value:.4f}" if value else "" for value in values]
+    return dict(zip(names, [*shown, "" if passes is None else f"{passes:.3f}"], strict=True))
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    header = ["model", "cache", "batch", "side", "tokens a second (p20 - p80)", "ratio", "CPU ratio", "valid", "right"]
+    cells = [
+        [
+            row["model"],
+            row["cache"],
+            str(row["batch"]),
+            row["side"],
+            f"{float(row['p50']):.0f} ({float(row['p20']):.0f} - {float(row['p80']):.0f})",
+            *(f"{float(row[name]):.2f}" for name in ("ratio", "cpu_ratio")),
+            f"{row['valid']} of {row['answers']}",
+            str(row["right"]),
+            *(f"{float(row[name]):.2f}" if row[name] else "" for name in ("forward_ms", "fill_ms", "apply_ms")),
+            row["row_forwards_per_token"],
+        ]
+        for row in rows
+    ]
+    return markdown_table([*header, "forward ms", "fill ms", "apply ms", "row-forwards a token"], cells)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--shape", nargs="+", choices=list(SHAPES), default=[], help="random models, not the demo's")
+    parser.add_argument("--cache", nargs="+", choices=["dynamic", "static"], default=["dynamic"])
+    parser.add_argument("--batch", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    parser.add_argument("--csv", type=Path, default=RESULTS / "decode.csv")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    on_gpu = arguments.device == "cuda"
+    device = torch.cuda.get_device_name() if on_gpu else hardware()
+    rows = []
+    for case in _cases(arguments, torch.bfloat16 if on_gpu else torch.float32):
+        for cache in arguments.cache:
+            for batch in arguments.batch:
+                more = {"cache_implementation": "static"} if cache == "static" else {}
+                common = {"model": case.name, "device": device, "dtype": str(case.model.dtype), "cache": cache}
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", module="xgrammar")  # it enforces no bounds of numbers
+                    taken = run(case, batch, arguments.rounds, **more)
+                common |= {"batch": batch, "threads": arguments.threads, "load": load_average()}
+                rows += result_rows(taken, **common)
+                write_csv(arguments.csv, rows)  # what is measured is kept, whatever comes
+    print(table(rows))
+
+
+def _cases(arguments: argparse.Namespace, dtype: torch.dtype) -> Iterator[Case]:
+    """One after the other, because two large ones may not fit beside each other."""
+    rows = max(arguments.batch)
+    for shape in arguments.shape:
+        yield random_llama(shape, device=arguments.device, dtype=dtype, rows=rows)
+    if not arguments.shape:
+        for case in (demo_record(160), demo_examples()):
+            case.model.to(arguments.device)
+            yield case
+
+
+def _synchronize(case: Case) -> None:
+    if case.model.device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()

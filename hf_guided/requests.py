@@ -1,0 +1,142 @@
+"""What is asked of each prompt: its constraint, what its answer begins with, its budget; and the rows made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from .backends.base import CompiledConstraint
+from .errors import BatchSizeError, BudgetTooSmall, InvalidConstraint
+from .row import Row, RowState
+
+
+@dataclass(frozen=True)
+class Request:
+    """What governs one prompt's rows.
+
+    Args:
+        compiled: the constraint, perhaps still compiling; None is a free row.
+        prefix: bytes of the answer that the prompt already holds.
+    """
+
+    compiled: Future[CompiledConstraint] | None = None
+    prefix: bytes = b""
+
+
+class Requests:
+    """The requests of one generate() call, and the rows that begin there.
+
+    Args:
+        requests: one for all rows, or one per prompt.
+        per_prompt: whether they are per prompt; rows of one prompt (beams, return sequences) are neighbours.
+        stop_token_ids: tokens that end a row.
+        max_new_tokens: every row closes its text within so many tokens; None sets no such limit.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        *,
+        per_prompt: bool,
+        stop_token_ids: Sequence[int],
+        max_new_tokens: int | None,
+    ):
+        self._requests = tuple(requests)
+        self._per_prompt = per_prompt
+        self._stop_token_ids = stop_token_ids
+        self._max_new_tokens = max_new_tokens
+        self._prototypes: list[Row] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether rows can be made: everything is compiled."""
+        return self._prototypes is not None
+
+    def prepare(self, warn: Callable[[str], None]) -> None:
+        """Wait for compilation, and make each prompt's row take its prefix.
+
+        Args:
+            warn: told of what may be cut, for want of a way to its end.
+
+        Raises:
+            BudgetTooSmall: ``max_new_tokens`` is too few from the start.
+            InvalidConstraint: a prefix is not the beginning of any text.
+        """
+        self._prototypes = [
+            row_after_prefix(
+                None if request.compiled is None else request.compiled.result(), request.prefix, self._stop_token_ids
+            )
+            for request in self._requests
+        ]
+        if self._max_new_tokens is None:
+            return
+        for row in self._prototypes:
+            check_budget(row, self._max_new_tokens)
+            if row.state is RowState.OPEN and row.matcher is not None and row.matcher.min_tokens_to_finish() is None:
+                warn(
+                    f"{row.matcher.compiled.backend} found no way to the end of {row.matcher.compiled.constraint}, so "
+                    f"its texts may be cut by max_new_tokens={self._max_new_tokens}; allow more tokens, or a "
+                    "constraint that ends"
+                )
+
+    def new_rows(self, num_rows: int) -> tuple[list[Row], int]:
+        """Rows behind their prefixes, and how many neighbours share a request; behind ``prepare``.
+
+        Raises:
+            BatchSizeError: the number of rows is no multiple of the number of prompts.
+        """
+        assert self._prototypes is not None
+        prompts = len(self._prototypes) if self._per_prompt else 1
+        if num_rows % prompts:
+            raise BatchSizeError(
+                f"expected {prompts} rows or a multiple, because {prompts} constraints were given (one per prompt), "
+                f"got {num_rows} rows; pass one constraint per prompt, or a single one for all"
+            )
+        group_size = max(num_rows // prompts, 1)
+        return [self._prototypes[i // group_size].fork() for i in range(num_rows)], group_size
+
+    def prefix_of(self, row: int, num_rows: int) -> bytes:
+        """What of a row's answer its prompt already holds."""
+        return self._requests[row * len(self._requests) // num_rows if self._per_prompt else 0].prefix
+
+
+def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_token_ids: Sequence[int] | None) -> Row:
+    """A row that has taken the bytes of ``prefix``; a free row without ``compiled``.
+
+    Raises:
+        InvalidConstraint: the prefix is not the beginning of any text in the language.
+    """
+    if compiled is None:
+        return Row(None)
+    row = Row(compiled.matcher(stop_token_ids))
+    token_ids = compiled.vocabulary.encode_bytes(prefix)
+    for taken, token_id in enumerate(token_ids):
+        if not row.advance(token_id):
+            good = compiled.vocabulary.decode_bytes(token_ids[:taken]).decode(errors="replace")
+            raise InvalidConstraint(
+                f"prefix {prefix.decode(errors='replace')!r} is not the beginning of any text in the constraint: it "
+                f"takes {good!r} and nothing after it; correct the prefix, or the constraint"
+            )
+    return row
+
+
+def check_budget(row: Row, max_new_tokens: int) -> None:
+    """Raise BudgetTooSmall if the row's text cannot be finished in so many tokens."""
+    minimum = None if row.matcher is None else row.matcher.min_tokens_to_finish()
+    if minimum is not None and minimum > max_new_tokens:
+        raise BudgetTooSmall(
+            f"max_new_tokens={max_new_tokens} is too few: the shortest text of this constraint that was found takes "
+            f"{minimum} tokens, the stop token counted; raise max_new_tokens to {minimum} at least, or ask for less",
+            minimum=minimum,
+        )
+
+
+def prefix_bytes(prefix: str | None) -> bytes:
+    """A prefix as bytes, none for None; raises InvalidConstraint where it is no text."""
+    if not isinstance(prefix, (str, type(None))):
+        raise InvalidConstraint(f"prefix: expected a str, got {prefix!r} of type {type(prefix).__name__}")
+    try:
+        return (prefix or "").encode()
+    except UnicodeEncodeError as error:
+        raise InvalidConstraint(f"prefix: expected text that UTF-8 can write: {error}") from None

@@ -1,0 +1,44 @@
+"""Copies that take until somebody waits for them: what a busy GPU does at its worst, without one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class LateTransfer:
+    """Reads its source at the last moment that is allowed, so that whoever writes there before spoils the copy."""
+
+    def __init__(self, pieces: Sequence[Tensor]):
+        self._pieces: list[Tensor] | None = list(pieces)
+        self.tensor = torch.full((sum(map(len, pieces)), *pieces[0].shape[1:]), 77, dtype=pieces[0].dtype)
+
+    @property
+    def done(self) -> bool:
+        return self._pieces is None
+
+    def synchronize(self) -> None:
+        if self._pieces is not None:
+            torch.cat(self._pieces, out=self.tensor)
+            self._pieces = None
+
+    join = synchronize
+
+
+class LateTransfers:
+    """Stands in for a CUDA stream; keeps every transfer for the test to look at."""
+
+    def __init__(self) -> None:
+        self.device = torch.device("cpu")
+        self.to_device_started: list[LateTransfer] = []
+        self.to_host_started: list[LateTransfer] = []
+
+    def to_device(self, pieces: Sequence[Tensor]) -> LateTransfer:
+        self.to_device_started.append(LateTransfer(pieces))
+        return self.to_device_started[-1]
+
+    def to_host(self, source: Tensor) -> LateTransfer:
+        self.to_host_started.append(LateTransfer([source]))
+        return self.to_host_started[-1]

@@ -1,0 +1,90 @@
+"""Forced text is what the tokenizer itself would write, whichever of the texts is going to be written."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hf_guided as hg
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.base import Backend
+from hf_guided.continuation import Continuation
+from hf_guided.forced import ForcedText
+from hf_guided.row import Row
+from tests.property.test_continuation import vocabulary
+
+PIECES = ['{"', '"}', '": "', ", ", "name", "names", "kind", "of", " of", "alpha", "alphabet", "-", "7", "42", "é", " "]
+TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join)
+VOCABULARIES = ["byte_level", "demo", "tekken"]
+
+
+@cache
+def automaton(name: str) -> Backend:
+    return AutomatonBackend(vocabulary(name))
+
+
+def forced_text(name: str, *, retokenize: bool = False, may_stop: bool = True) -> ForcedText:
+    ours = vocabulary(name)
+    return ForcedText(ours, Continuation(ours), ours.stop_token_ids, retokenize=retokenize, may_stop=may_stop)
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+@given(options=st.lists(TEXTS, min_size=1, max_size=4, unique=True), head=st.booleans())
+def test_what_is_forced_is_what_the_tokenizer_writes(name: str, options: list[str], head: bool) -> None:
+    ours = vocabulary(name)
+    if head:  # they begin alike
+        options = [f'{{"name": "{option}' for option in options]
+    row = Row(automaton(name).compile(hg.Choice(options)).matcher())
+    forced = forced_text(name)
+    for option in options:
+        whole = [*ours.tokenizer(option, add_special_tokens=False)["input_ids"], ours.stop_token_ids[0]]
+        here = row.fork()
+        written: list[int] = []
+        while written != whole:
+            found = forced.advance(here, written, None, loose=False)
+            assert found.taken_back == 0 and (not found.likely or here.takes(found.likely))
+            written += found.token_ids
+            assert written == whole[: len(written)], (ours.decode_bytes(written), option)
+            if written != whole:
+                assert here.advance(whole[len(written)])
+                written.append(whole[len(written)])
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+@given(text=TEXTS)
+def test_a_single_text_is_forced_from_beginning_to_end(name: str, text: str) -> None:
+    ours = vocabulary(name)
+    row = Row(automaton(name).compile(hg.Choice([text])).matcher())
+    written = forced_text(name).advance(row, [], None, loose=False).token_ids
+    assert written == [*ours.tokenizer(text, add_special_tokens=False)["input_ids"], ours.stop_token_ids[0]]
+    row = Row(automaton(name).compile(hg.Choice([text])).matcher())
+    assert forced_text(name, may_stop=False).advance(row, [], None, loose=False).token_ids == written[:-1]
+
+
+def test_a_brace_is_not_forced_where_a_quote_may_join_it() -> None:
+    ours = vocabulary("demo")
+    joined = ours.tokenizer('{"', add_special_tokens=False)["input_ids"]
+    assert len(joined) == 1, "the demo's tokenizer has a token for both"
+    row = Row(automaton("demo").compile(hg.Regex(r'\{ ?"a"\}')).matcher())
+    assert row.matcher is not None and row.matcher.jump_forward_bytes() == b"{"
+    brace = ours.encode_bytes(b"{")
+    assert forced_text("demo").advance(row, [], None, loose=False) == (0, [], brace)
+    assert row.advance(joined[0])
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_budget_stops_what_the_tokenizer_would_spend(least: int) -> None:
+    """The tokenizer may write more tokens than the fewest that do: then the fewest are left to the masks."""
+    ours = vocabulary("demo")
+    compiled = automaton("demo").compile(hg.Regex("(?:name){3}[0-9]"))
+    row = Row(compiled.matcher())
+    assert row.matcher is not None
+    minimum = row.matcher.min_tokens_to_finish()
+    assert minimum is not None
+    token_ids = forced_text("demo").advance(row, [], minimum + least, loose=False).token_ids
+    assert row.matcher.min_tokens_to_finish() == minimum + least - len(token_ids) or least
+    assert (row.matcher.min_tokens_to_finish() or 0) <= minimum + least - len(token_ids)
+    assert ours.decode_bytes(token_ids) == b"namenamename"[: len(ours.decode_bytes(token_ids))]
