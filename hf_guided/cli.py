@@ -1,4 +1,4 @@
-"""The command line: ``hf-guided demo``, ``hf-guided generate``, ``hf-guided audit``.
+"""The command line: ``hf-guided demo``, ``hf-guided generate``, ``hf-guided audit``, ``hf-guided doctor``.
 
 Exit codes: 0 as asked; 1 an answer that did not finish, or an audit that loses something; 2 a mistake in what was
 asked, said in one message on stderr.
@@ -84,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--tokenizer", metavar="PATH", help="for this tokenizer (default: the demo model's)")
     audit.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     audit.set_defaults(command=_audit)
+
+    doctor = commands.add_parser("doctor", help="what is installed, which kernels would be used, and why not others")
+    doctor.set_defaults(command=_doctor)
     return parser
 
 
@@ -153,6 +156,14 @@ def _audit(arguments: argparse.Namespace) -> int:
     audit = guide.audit(constraint, arguments.backend)
     print(audit)
     return 0 if audit.ok else 1
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from .doctor import report
+
+    for name, found in report():
+        print(f"{name:<20}{found}")
+    return 0
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------

@@ -34,8 +34,31 @@ class Found:
     why_not: dict[str, str]
 
 
-class _NotHere(Exception):
+class NotHere(Exception):
     """A way that cannot be gone; its text is the reason."""
+
+
+def nvrtc_version() -> tuple[int, int]:
+    """Of the NVRTC that cuda-core finds; raises NotHere."""
+    try:
+        import cuda.core  # noqa: F401
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise NotHere(f"cuda-core is not installed ({error}); pip install 'hf-guided[cuda]'") from None
+    try:
+        _, major, minor = nvrtc.nvrtcVersion()
+    except Exception as error:  # the library is looked for only now
+        raise NotHere(f"NVRTC does not load: {type(error).__name__}: {error}") from None
+    return major, minor
+
+
+def check_majors() -> None:
+    """Raise NotHere unless NVRTC and torch are of the same CUDA."""
+    if torch.version.cuda is None:
+        raise NotHere("this torch was built without CUDA")
+    major, wanted = nvrtc_version()[0], int(torch.version.cuda.split(".")[0])
+    if major != wanted:
+        raise NotHere(f"NVRTC is of CUDA {major}, torch of CUDA {wanted}; install the NVIDIA wheels of one of them")
 
 
 def find(options: KernelOptions | None = None, device: torch.device | str = "cuda") -> Found:
@@ -51,58 +74,46 @@ def find(options: KernelOptions | None = None, device: torch.device | str = "cud
     for name, way in ("hub", _from_hub), ("nvrtc", _from_nvrtc):
         try:
             return Found(way(options, device), why_not)
-        except _NotHere as error:
+        except NotHere as error:
             why_not[name] = str(error)
     return Found(TorchKernels(), why_not)
 
 
 def _needs_cuda(device: torch.device) -> None:
     if device.type != "cuda":
-        raise _NotHere(f"it is for NVIDIA GPUs, the logits are on {device.type}")
+        raise NotHere(f"it is for NVIDIA GPUs, the logits are on {device.type}")
     if torch.version.cuda is None:
-        raise _NotHere("this torch was built without CUDA")
+        raise NotHere("this torch was built without CUDA")
     if not torch.cuda.is_available():
-        raise _NotHere("torch sees no NVIDIA GPU")
+        raise NotHere("torch sees no NVIDIA GPU")
 
 
 def _from_hub(options: KernelOptions, device: torch.device) -> Kernels:
     if options.hub_repository is None:
-        raise _NotHere("no repository was named; HF_GUIDED_KERNEL_REPOSITORY names one")
+        raise NotHere("no repository was named; HF_GUIDED_KERNEL_REPOSITORY names one")
     _needs_cuda(device)
     try:
         from kernels import get_kernel
     except ImportError as error:
-        raise _NotHere(f"the package kernels is not installed ({error}); pip install kernels") from None
+        raise NotHere(f"the package kernels is not installed ({error}); pip install kernels") from None
     try:
         module = get_kernel(options.hub_repository, version=1)
     except Exception as error:  # no network, no build for this torch, no trust: the reason is all that matters here
-        raise _NotHere(f"{options.hub_repository} did not load: {type(error).__name__}: {error}") from None
+        raise NotHere(f"{options.hub_repository} did not load: {type(error).__name__}: {error}") from None
     return OpKernels("hub", module)
 
 
 def _from_nvrtc(options: KernelOptions, device: torch.device) -> Kernels:
     _needs_cuda(device)
-    try:
-        import cuda.core  # noqa: F401
-        from cuda.bindings import nvrtc
-    except ImportError as error:
-        raise _NotHere(f"cuda-core is not installed ({error}); pip install 'hf-guided[cuda]'") from None
+    check_majors()
     from .device.nvrtc import Launcher
     from .device.ops import register
 
     launcher = Launcher(options.cache_directory)
     try:
-        major = nvrtc.nvrtcVersion()[1]
-        wanted = int(str(torch.version.cuda).split(".")[0])
-        if major != wanted:
-            raise _NotHere(
-                f"NVRTC is of CUDA {major}, torch of CUDA {wanted}; install the NVIDIA wheels of one of them"
-            )
         launcher.module(torch.cuda.current_device() if device.index is None else device.index)
-    except _NotHere:
-        raise
-    except Exception as error:  # NVRTC missing, a GPU it does not know, a driver too old: torch goes on without it
-        raise _NotHere(f"the kernels did not compile or load: {type(error).__name__}: {error}") from None
+    except Exception as error:  # a GPU that NVRTC does not know, a driver too old: torch goes on without it
+        raise NotHere(f"the kernels did not compile or load: {type(error).__name__}: {error}") from None
     with _lock:
         if not _registered:
             _registered.append(register(_NAMESPACE, "CUDA", launcher, processors_of))

@@ -203,3 +203,16 @@ def test_usage_errors(arguments, capsys):
         run(*arguments)
     assert exit_.value.code == 2
     assert "usage: hf-guided" in capsys.readouterr().err
+
+
+def test_doctor_says_what_is_here_and_why_the_kernels_are_not_faster(capsys):
+    import torch
+
+    assert run("doctor") == 0
+    told = {line[:20].rstrip(): line[20:] for line in capsys.readouterr().out.splitlines()}
+    assert told["hf-guided"] == __version__
+    assert told["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
+    if not torch.cuda.is_available():
+        assert told["kernels"] == "torch"
+        assert "HF_GUIDED_KERNEL_REPOSITORY" in told["not hub"]
+        assert "CUDA" in told["not nvrtc"] or "GPU" in told["not nvrtc"]
