@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from hf_guided.device.nvrtc import compiled
+from hf_guided.kernel_loader import NotHere, nvrtc_version
 from tests.kernel_harness import HEADER, ROOT
 
 PROJECT = ROOT / "kernels" / "guided_bitmask"
@@ -57,20 +59,16 @@ def entry_points(ptx: str) -> set[str]:
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_nvrtc_compiles_the_device_source(arch: str) -> None:
+def test_nvrtc_compiles_the_device_source_once(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
-        from cuda.core import Program, ProgramOptions
-        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
-    except ImportError as error:
-        pytest.skip(f"needs cuda-core, of the extra cuda: {error}")
-    try:
-        load_nvidia_dynamic_lib("nvrtc")
-    except DynamicLibNotFoundError as error:
-        pytest.skip(f"needs NVRTC, which CUDA builds of torch bring along: {error}")
-    cubin = Program(HEADER.read_text(), "c++", ProgramOptions(std="c++17", arch=arch)).compile("cubin")
-    code = bytes(cubin.code)
+        nvrtc_version()
+    except NotHere as reason:
+        pytest.skip(str(reason))
+    code = compiled(arch, tmp_path)
     assert code.startswith(b"\x7fELF")
     assert {name.decode() for name in re.findall(rb"\0\.text\.(\w+)\0", code)} == KERNELS
+    monkeypatch.setattr("cuda.core.Program", None)  # what is kept needs no compiler
+    assert compiled(arch, tmp_path) == code
 
 
 @needs_nvcc
