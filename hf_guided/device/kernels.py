@@ -27,6 +27,10 @@ class Kernels(Protocol):
         """See ``reference.step_``."""
         ...
 
+    def fill_pool_(self, lane: Lane) -> None:
+        """See ``reference.fill_pool_``."""
+        ...
+
     def masked_sample(
         self,
         logits: Tensor,
@@ -46,6 +50,7 @@ class TorchKernels:
     name = "torch"
     apply_slots_ = staticmethod(reference.apply_slots_)
     step_ = staticmethod(reference.step_)
+    fill_pool_ = staticmethod(reference.fill_pool_)
     masked_sample = staticmethod(sampling.masked_sample)
 
 
@@ -54,7 +59,7 @@ class OpKernels:
 
     Args:
         name: how they were found.
-        ops: has ``apply_bitmask_``, ``automaton_step_`` and ``masked_sample_``.
+        ops: has ``apply_bitmask_``, ``automaton_step_``, ``build_masks_`` and ``masked_sample_``.
     """
 
     def __init__(self, name: str, ops: Any):
@@ -70,6 +75,14 @@ class OpKernels:
     def step_(self, lane: Lane, logits: Tensor, alive: Tensor | None = None) -> None:
         """See ``reference.step_``."""
         self._ops.automaton_step_(logits, *lane.buffers, alive=alive)
+
+    def fill_pool_(self, lane: Lane) -> None:
+        """See ``reference.fill_pool_``."""
+        work = lane.claim_all()
+        count = torch.full((1,), len(work), dtype=torch.int32, device=work.device)
+        vocabulary = lane.vocabulary
+        texts = vocabulary.token_bytes, vocabulary.token_start, vocabulary.token_length, vocabulary.stops
+        self._ops.build_masks_(work, count, lane.descriptors, *texts, lane.masks)
 
     def masked_sample(
         self,

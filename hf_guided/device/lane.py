@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from .tables import LanguageTables, VocabularyTables
+from .tables import CAN_END, LanguageTables, VocabularyTables
 
 STOPPED, DEAD = -1, 0  # states of rows that took a stop token, and of rows that left their grammar
 LEAVE_ALONE, FORBID_ALL = -1, -2  # slots of rows that are not masked, and of rows in which nothing is allowed
@@ -153,6 +153,20 @@ class Lane:
         self.start[row] = start or 0
         self.limit[row] = -1 if limit is None else limit
         self.length[row] = self.known[row] = 0
+
+    def claim_all(self) -> Tensor:
+        """(masks, 4) int32: as ``work``, the masks that the pool has room for and does not hold; claimed from now on."""
+        items = [torch.empty(0, WORK_WORDS, dtype=torch.int32, device=self.work.device)]
+        for which, (language, (first, slots)) in enumerate(zip(self.languages, self.pools, strict=True)):
+            # The first states where there are fewer slots: each has a slot of its own among them.
+            states = torch.arange(1, min(language.states, slots + 1), dtype=torch.int32, device=self.work.device)
+            states = states[(language.flags[states.long()] & CAN_END) != 0]
+            places = first + states % max(slots, 1)
+            free = self.claims[places.long()] == 0
+            states, places = states[free], places[free]
+            self.claims[places.long()] = states
+            items.append(torch.stack((places, torch.full_like(states, which), states, torch.full_like(states, -1)), 1))
+        return torch.cat(items).to(torch.int32)
 
 
 def _pools(states: Sequence[int], slots: int) -> tuple[tuple[int, int], ...]:

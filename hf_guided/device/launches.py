@@ -132,33 +132,74 @@ def step_launches(
         state_of=state_of,
         slot_of=slot_of,
     )
+    for name, tensor, shape in (
+        ("shadow", shadow, (rows, capacity)),
+        ("history", history, (rows, capacity)),
+        ("claims", claims, (len(claims),)),
+        ("work", work, (rows, WORK_WORDS)),
+    ):
+        _check(name, tensor, torch.int32, shape, logits)
+    _check_lines("tokens", tokens, torch.int64, (rows, capacity), logits)
+    _check_lines("masks", masks, torch.int32, (len(claims) + rows, 0), logits)
+    vocabulary = token_bytes, token_start, token_length, stops
+    build = build_launch(work, work_count, languages, *vocabulary, masks, processors=processors)
+    advance = (
+        *(tokens, tokens.stride(0), length, capacity, shadow, history, known, language_of, start, limit, languages),
+        *(token_bytes, token_start, token_length, len(token_start), stops, len(stops)),
+        *(claims, len(claims), state_of, slot_of, work, work_count),
+    )
+    return [Launch("gb_advance", (1, rows), advance), build, apply_launch(logits, masks, slot_of, alive, work_count)]
+
+
+def build_launch(
+    work: Tensor,
+    work_count: Tensor,
+    languages: Tensor,
+    token_bytes: Tensor,
+    token_start: Tensor,
+    token_length: Tensor,
+    stops: Tensor,
+    masks: Tensor,
+    *,
+    processors: int,
+) -> Launch:
+    """Make the masks on a list.
+
+    Args:
+        work: (at most, 4) int32.
+        work_count: (1,) int32, how many of them; read on the device.
+        languages: this and what follows as for ``step_launches``.
+        token_bytes: (words,).
+        token_start: (tokens,).
+        token_length: (tokens,).
+        stops: (stops,).
+        masks: (slots, words) int32, written.
+        processors: multiprocessors of the GPU.
+
+    Raises:
+        BitmaskShapeError: tensors that do not fit together.
+    """
     for name, tensor, dtype, shape in (
-        ("shadow", shadow, torch.int32, (rows, capacity)),
-        ("history", history, torch.int32, (rows, capacity)),
+        ("work", work, torch.int32, (len(work), WORK_WORDS)),
+        ("work_count", work_count, torch.int32, (1,)),
         ("languages", languages, torch.int64, (len(languages), DESCRIPTOR_WORDS)),
         ("token_bytes", token_bytes, torch.int64, (len(token_bytes),)),
         ("token_start", token_start, torch.int32, (len(token_start),)),
         ("token_length", token_length, torch.int32, (len(token_start),)),
         ("stops", stops, torch.int32, (len(stops),)),
-        ("claims", claims, torch.int32, (len(claims),)),
-        ("work", work, torch.int32, (rows, WORK_WORDS)),
-        ("work_count", work_count, torch.int32, (1,)),
     ):
-        _check(name, tensor, dtype, shape, logits)
-    _check_lines("tokens", tokens, torch.int64, (rows, capacity), logits)
-    _check_lines("masks", masks, torch.int32, (len(claims) + rows, 0), logits)
-    texts = (token_bytes, token_start, token_length, len(token_start), stops, len(stops))
-    advance = (
-        *(tokens, tokens.stride(0), length, capacity, shadow, history, known, language_of, start, limit, languages),
-        *(*texts, claims, len(claims), state_of, slot_of, work, work_count),
-    )
-    build = (work, work_count, languages, *texts, masks, masks.stride(0), masks.shape[1])
+        _check(name, tensor, dtype, shape, masks)
+    _check_lines("masks", masks, torch.int32, (0, 0), masks)
     chunks = -(-masks.shape[1] // (THREADS // WORD_BITS))
-    return [
-        Launch("gb_advance", (1, rows), advance),
-        Launch("gb_build", (max(1, min(chunks * rows, processors * _BLOCKS_PER_PROCESSOR)), min(rows, 1)), build),
-        apply_launch(logits, masks, slot_of, alive, work_count),
-    ]
+    blocks = min(chunks * len(work), processors * _BLOCKS_PER_PROCESSOR)
+    return Launch(
+        "gb_build",
+        (blocks, 1),
+        (
+            *(work, work_count, languages, token_bytes, token_start, token_length, len(token_start)),
+            *(stops, len(stops), masks, masks.stride(0), masks.shape[1]),
+        ),
+    )
 
 
 def sample_launches(
@@ -235,11 +276,11 @@ def _check_rows(logits: Tensor, **tensors: Tensor | None) -> None:
             _check(name, tensor, torch.int32, (logits.shape[0],), logits)
 
 
-def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...], logits: Tensor) -> None:
-    """A contiguous tensor of this type and shape, where the logits are."""
-    if tensor.dtype != dtype or tensor.shape != shape or tensor.device != logits.device or not tensor.is_contiguous():
+def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...], beside: Tensor) -> None:
+    """A contiguous tensor of this type and shape, where another is."""
+    if tensor.dtype != dtype or tensor.shape != shape or tensor.device != beside.device or not tensor.is_contiguous():
         raise BitmaskShapeError(
-            f"{name}: expected contiguous {dtype} of shape {shape} on {logits.device}, got {tensor.dtype} of shape "
+            f"{name}: expected contiguous {dtype} of shape {shape} on {beside.device}, got {tensor.dtype} of shape "
             f"{tuple(tensor.shape)} with strides {tensor.stride()} on {tensor.device}"
         )
 

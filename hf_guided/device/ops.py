@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from .launches import Launch, apply_launch, sample_launches, step_launches
+from .launches import Launch, apply_launch, build_launch, sample_launches, step_launches
 
 # As in kernels/guided_bitmask/torch-ext/torch_binding.cpp.
 _SCHEMAS = (
@@ -17,6 +17,8 @@ _SCHEMAS = (
     "Tensor(d!) known, Tensor language_of, Tensor start, Tensor limit, Tensor languages, Tensor token_bytes, "
     "Tensor token_start, Tensor token_length, Tensor stops, Tensor(e!) claims, Tensor(f!) masks, "
     "Tensor(g!) state_of, Tensor(h!) slot_of, Tensor(i!) work, Tensor(j!) work_count, Tensor(k!)? alive=None) -> ()",
+    "build_masks_(Tensor work, Tensor work_count, Tensor languages, Tensor token_bytes, Tensor token_start, "
+    "Tensor token_length, Tensor stops, Tensor(a!) masks) -> ()",
     "masked_sample_(Tensor(a!) next_tokens, Tensor(b!) best, Tensor logits, Tensor bitmask, Tensor? row_slots, "
     "Tensor temperature, Tensor seed, Tensor position) -> ()",
 )
@@ -46,6 +48,9 @@ def register(
         for launch in step_launches(logits, *buffers, processors=processors(logits.device)):
             run(launch)
 
+    def build_masks_(work: Tensor, *buffers: Tensor) -> None:
+        run(build_launch(work, *buffers, processors=processors(work.device)))
+
     def masked_sample_(
         next_tokens: Tensor,
         best: Tensor,
@@ -59,8 +64,9 @@ def register(
         for launch in sample_launches(next_tokens, best, logits, bitmask, row_slots, temperature, seed, position):
             run(launch)
 
+    functions = apply_bitmask_, automaton_step_, build_masks_, masked_sample_
     library = Library(namespace, "DEF")  # type: ignore[no-untyped-call]
-    for schema, function in zip(_SCHEMAS, (apply_bitmask_, automaton_step_, masked_sample_), strict=True):
+    for schema, function in zip(_SCHEMAS, functions, strict=True):
         name = library.define(schema)  # type: ignore[no-untyped-call]
         library.impl(name, function, device)  # type: ignore[no-untyped-call]
         torch.library.register_fake(f"{namespace}::{name}", _writes_only, lib=library)

@@ -133,9 +133,18 @@ def _claimed(lane: Lane, row: int, state: int) -> int:
 
 def build(lane: Lane) -> None:
     """The second phase: the masks on the list, which is empty then."""
-    for slot, which, state, left in lane.work[: int(lane.work_count)].tolist():
-        lane.masks[slot] = mask_of(lane.vocabulary, lane.languages[which], state, left)
+    _make(lane, lane.work[: int(lane.work_count)])
     lane.work_count.zero_()
+
+
+def fill_pool_(lane: Lane) -> None:
+    """Make all masks that the pool has room for, ahead of time."""
+    _make(lane, lane.claim_all())
+
+
+def _make(lane: Lane, work: Tensor) -> None:
+    for slot, which, state, left in work.tolist():
+        lane.masks[slot] = mask_of(lane.vocabulary, lane.languages[which], state, left)
 
 
 def mask_of(vocabulary: VocabularyTables, language: LanguageTables, state: int, tokens_left: int = -1) -> Tensor:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 
 from hf_guided.bitmask import unpack
 from hf_guided.device.lane import DEAD, STOPPED, Lane
-from hf_guided.device.reference import advance, mask_of
+from hf_guided.device.reference import advance, fill_pool_, mask_of
 from hf_guided.device.tables import LanguageTables, VocabularyTables
 from hf_guided.vocabulary import Vocabulary
 from tests import lanes
@@ -81,3 +82,30 @@ def test_masks_of_all_states_are_the_host_lanes() -> None:
             expected = unpack(torch.tensor(words).unsqueeze(0), vocabulary.padded_size)[0] | stops
             found = unpack(mask_of(tokens, tables, state, left).unsqueeze(0), vocabulary.padded_size)[0]
             assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("pool_bytes", [0, 40, 1 << 20])
+def test_a_filled_pool_leaves_nothing_of_its_states_to_be_made(pool_bytes: int) -> None:
+    random = Random(6)
+    vocabulary = lanes.random_vocabulary(random, 60)
+    found = [lanes.random_language(random, vocabulary, states) for states in (5, 8)]
+    languages = [one for one in found if one is not None]
+    assert len(languages) == 2
+    batch = lanes.Batch.of(vocabulary, languages, 4, 9, pool_bytes=pool_bytes)
+    lane = batch.lane
+    for row in range(2):  # some masks are there before
+        batch.assign(row, row)
+    advance(lane)
+    before = int(lane.work_count)
+    assert before == 2
+    fill_pool_(lane)
+    held = [int(state) for state in lane.claims if state]
+    if pool_bytes == 1 << 20:
+        assert len(held) == sum(int(np.count_nonzero(one.can_end)) for one in languages)
+    assert len(lane.claim_all()) == 0
+    for (first, slots), tables in zip(lane.pools, lane.languages, strict=True):
+        made = {int(item[0]) for item in lane.work[:before]}  # on the list already, by those who claimed them
+        for slot in range(first, first + slots):
+            state = int(lane.claims[slot])
+            if state and slot not in made:
+                assert torch.equal(lane.masks[slot], mask_of(lane.vocabulary, tables, state))

@@ -14,6 +14,7 @@ from hf_guided.device.kernels import OpKernels
 from hf_guided.device.lane import Lane
 from hf_guided.device.launches import Launch, apply_launch
 from hf_guided.device.ops import register
+from hf_guided.device.reference import fill_pool_
 from hf_guided.device.sampling import masked_sample
 from hf_guided.errors import BitmaskShapeError
 from tests import lanes
@@ -56,6 +57,21 @@ def test_the_step_agrees_with_the_host_lane(on_cpu: OnCpu, kernels: OpKernels, s
     batch = lanes.random_batch(random)
     if batch is not None:
         lanes.run(random, batch, step, 3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pools_are_filled_as_by_the_reference(on_cpu: OnCpu, kernels: OpKernels, seed: int) -> None:
+    random = Random(seed)
+    vocabulary = lanes.random_vocabulary(random, 100)
+    found = [lanes.random_language(random, vocabulary, 7) for _ in range(2)]
+    languages = [one for one in found if one is not None]
+    pool_bytes = random.choice((0, 160, 9999))
+    ours, theirs = (lanes.Batch.of(vocabulary, languages, 2, 4, pool_bytes=pool_bytes).lane for _ in range(2))
+    on_cpu.tables = tables_of(ours)
+    kernels.fill_pool_(ours)
+    fill_pool_(theirs)
+    assert torch.equal(ours.claims, theirs.claims)
+    assert torch.equal(ours.masks, theirs.masks)
 
 
 def arguments(rows: int = 3, vocab: int = 70) -> dict[str, Tensor]:

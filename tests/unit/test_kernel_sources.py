@@ -122,5 +122,6 @@ WRITTEN = {
         *("logits", "shadow", "history", "known", "claims", "masks", "state_of", "slot_of", "work", "work_count"),
         "alive",
     },
+    "build_masks_": {"masks"},
     "masked_sample_": {"next_tokens", "best"},
 }

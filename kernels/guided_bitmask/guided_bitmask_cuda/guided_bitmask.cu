@@ -21,11 +21,10 @@ using Maybe = std::optional<Tensor>;
 constexpr int64_t kUnitsPerThread = 4;  // 16-byte units of a row that one thread looks at
 constexpr int64_t kBuildBlocksPerProcessor = 8;  // all that a multiprocessor holds: 2,048 threads
 
-// A contiguous tensor of the given shape (-1: any) on the device of the logits.
+// A contiguous tensor of the given shape (-1: any) on the device of another.
 void check(Tensor const &tensor, const char *name, at::ScalarType dtype, std::initializer_list<int64_t> shape,
-           Tensor const &logits) {
-  TORCH_CHECK(tensor.device() == logits.device(), name, ": expected on ", logits.device(), " as the logits, got ",
-              tensor.device());
+           Tensor const &beside) {
+  TORCH_CHECK(tensor.device() == beside.device(), name, ": expected on ", beside.device(), ", got ", tensor.device());
   TORCH_CHECK(tensor.scalar_type() == dtype, name, ": expected ", dtype, ", got ", tensor.scalar_type());
   TORCH_CHECK(tensor.dim() == static_cast<int64_t>(shape.size()), name, ": expected ", shape.size(),
               " dimensions, got ", tensor.dim());
@@ -102,7 +101,41 @@ void launch_sample(Kernel kernel, Tensor const &logits, Tensor const &bitmask, M
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
+void check_build(Tensor const &work, Tensor const &work_count, Tensor const &languages, Tensor const &token_bytes,
+                 Tensor const &token_start, Tensor const &token_length, Tensor const &stops, Tensor const &masks) {
+  TORCH_CHECK(masks.is_cuda(), "masks: expected on a CUDA device, got ", masks.device());
+  check_bitmask(masks, masks);
+  check(work, "work", at::kInt, {-1, static_cast<int64_t>(sizeof(GbWork) / 4)}, masks);
+  check(work_count, "work_count", at::kInt, {1}, masks);
+  check(languages, "languages", at::kLong, {-1, static_cast<int64_t>(sizeof(GbLanguage) / 8)}, masks);
+  check(token_bytes, "token_bytes", at::kLong, {-1}, masks);
+  check(token_start, "token_start", at::kInt, {-1}, masks);
+  check(token_length, "token_length", at::kInt, {token_start.size(0)}, masks);
+  check(stops, "stops", at::kInt, {-1}, masks);
+}
+
+void launch_build(Tensor const &work, Tensor const &work_count, Tensor const &languages, Tensor const &token_bytes,
+                  Tensor const &token_start, Tensor const &token_length, Tensor const &stops, Tensor const &masks) {
+  const int64_t chunks = (masks.size(1) + GB_SHARED_WORDS - 1) / GB_SHARED_WORDS;
+  int processors = 0;
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, masks.device().index()));
+  const int64_t blocks = std::min(chunks * work.size(0), kBuildBlocksPerProcessor * processors);
+  if (!blocks) return;
+  gb_build<<<dim3(blocks), GB_THREADS, 0, c10::cuda::getCurrentCUDAStream()>>>(
+      pointer<GbWork>(work), pointer<gb_i32>(work_count), pointer<GbLanguage>(languages), pointer<gb_u64>(token_bytes),
+      pointer<gb_i32>(token_start), pointer<gb_i32>(token_length), token_start.size(0), pointer<gb_i32>(stops),
+      stops.size(0), pointer<gb_i32>(masks), masks.stride(0), masks.size(1));
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
 }  // namespace
+
+void build_masks_(Tensor const &work, Tensor const &work_count, Tensor const &languages, Tensor const &token_bytes,
+                  Tensor const &token_start, Tensor const &token_length, Tensor const &stops, Tensor &masks) {
+  check_build(work, work_count, languages, token_bytes, token_start, token_length, stops, masks);
+  const c10::cuda::CUDAGuard guard(masks.device());
+  launch_build(work, work_count, languages, token_bytes, token_start, token_length, stops, masks);
+}
 
 void apply_bitmask_(Tensor &logits, Tensor const &bitmask, Maybe const &row_slots, Maybe const &alive) {
   check_logits(logits);
@@ -136,14 +169,9 @@ void automaton_step_(Tensor &logits, Tensor const &tokens, Tensor const &length,
   }
   check(shadow, "shadow", at::kInt, {rows, capacity}, logits);
   check(history, "history", at::kInt, {rows, capacity}, logits);
-  check(languages, "languages", at::kLong, {-1, static_cast<int64_t>(sizeof(GbLanguage) / 8)}, logits);
-  check(token_bytes, "token_bytes", at::kLong, {-1}, logits);
-  check(token_start, "token_start", at::kInt, {count}, logits);
-  check(token_length, "token_length", at::kInt, {count}, logits);
-  check(stops, "stops", at::kInt, {-1}, logits);
+  check_build(work, work_count, languages, token_bytes, token_start, token_length, stops, masks);
   check(claims, "claims", at::kInt, {-1}, logits);
-  check(work, "work", at::kInt, {rows, static_cast<int64_t>(sizeof(GbWork) / 4)}, logits);
-  check(work_count, "work_count", at::kInt, {1}, logits);
+  TORCH_CHECK(work.size(0) == rows, "work: expected ", rows, " rows, got ", work.size(0));
   check_rows(alive, "alive", logits);
   TORCH_CHECK(masks.size(0) >= claims.size(0) + rows, "masks: expected ", claims.size(0), " slots of the pool and ",
               rows, " scratch slots, got ", masks.size(0));
@@ -158,15 +186,7 @@ void automaton_step_(Tensor &logits, Tensor const &tokens, Tensor const &length,
       pointer<gb_i32>(claims), claims.size(0), pointer<gb_i32>(state_of), pointer<gb_i32>(slot_of),
       pointer<GbWork>(work), pointer<gb_i32>(work_count));
   C10_CUDA_KERNEL_LAUNCH_CHECK();
-  const int64_t chunks = (masks.size(1) + GB_SHARED_WORDS - 1) / GB_SHARED_WORDS;
-  int processors = 0;
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, logits.device().index()));
-  const int64_t resident = kBuildBlocksPerProcessor * processors;
-  gb_build<<<dim3(std::min(std::max(chunks * rows, int64_t{1}), resident)), GB_THREADS, 0, stream>>>(
-      pointer<GbWork>(work), pointer<gb_i32>(work_count), pointer<GbLanguage>(languages), pointer<gb_u64>(token_bytes),
-      pointer<gb_i32>(token_start), pointer<gb_i32>(token_length), count, pointer<gb_i32>(stops), stops.size(0),
-      pointer<gb_i32>(masks), masks.stride(0), masks.size(1));
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  launch_build(work, work_count, languages, token_bytes, token_start, token_length, stops, masks);
   apply_any(logits, masks, pointer<gb_i32>(slot_of), pointer_or_null(alive), pointer<gb_i32>(work_count));
 }
 

@@ -44,6 +44,17 @@ def automaton_step_(logits: Tensor, *buffers: Tensor, alive: Tensor | None = Non
     ops.automaton_step_(logits, *buffers, alive)
 
 
+def build_masks_(work: Tensor, work_count: Tensor, *buffers: Tensor) -> None:
+    """Make masks ahead of time.
+
+    Args:
+        work: (at most, 4) int32: slot, language, state, and -1 or the tokens left.
+        work_count: (1,) int32, how many of them.
+        buffers: languages, token_bytes, token_start, token_length, stops, masks, as for ``automaton_step_``.
+    """
+    ops.build_masks_(work, work_count, *buffers)
+
+
 def masked_sample_(
     next_tokens: Tensor,
     best: Tensor,
@@ -79,9 +90,14 @@ def _step_fake(logits, *buffers):
     return None
 
 
+@torch.library.register_fake(add_op_namespace_prefix("build_masks_"))
+def _build_fake(work, *buffers):
+    return None
+
+
 @torch.library.register_fake(add_op_namespace_prefix("masked_sample_"))
 def _sample_fake(next_tokens, best, logits, bitmask, row_slots, temperature, seed, position):
     return None
 
 
-__all__ = ["FORBID_ALL", "LEAVE_ALONE", "apply_bitmask_", "automaton_step_", "masked_sample_"]
+__all__ = ["FORBID_ALL", "LEAVE_ALONE", "apply_bitmask_", "automaton_step_", "build_masks_", "masked_sample_"]
