@@ -155,7 +155,7 @@ class Lane:
         self.length[row] = self.known[row] = 0
 
     def claim_all(self) -> Tensor:
-        """(masks, 4) int32: as ``work``, the masks that the pool has room for and does not hold; claimed from now on."""
+        """(masks, 4) int32: as ``work``, masks that the pool has room for and does not hold; claimed from now on."""
         items = [torch.empty(0, WORK_WORDS, dtype=torch.int32, device=self.work.device)]
         for which, (language, (first, slots)) in enumerate(zip(self.languages, self.pools, strict=True)):
             # The first states where there are fewer slots: each has a slot of its own among them.

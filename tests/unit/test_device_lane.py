@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 import torch
 
+from hf_guided.backends.automaton import AutomatonBackend, AutomatonEngine
 from hf_guided.bitmask import unpack
+from hf_guided.constraints import Regex
 from hf_guided.device.lane import DEAD, STOPPED, Lane
-from hf_guided.device.reference import advance, fill_pool_, mask_of
+from hf_guided.device.reference import advance, fill_pool_, mask_of, step_
 from hf_guided.device.tables import LanguageTables, VocabularyTables
 from hf_guided.vocabulary import Vocabulary
 from tests import lanes
+from tests.kernel_harness import Harness
 from tests.toy import LetterTokenizer
 
 
@@ -109,3 +113,57 @@ def test_a_filled_pool_leaves_nothing_of_its_states_to_be_made(pool_bytes: int) 
             state = int(lane.claims[slot])
             if state and slot not in made:
                 assert torch.equal(lane.masks[slot], mask_of(lane.vocabulary, tables, state))
+
+
+@pytest.fixture(params=["torch", "kernel"])
+def step(request: pytest.FixtureRequest) -> lanes.Step:
+    """Either implementation."""
+    if request.param == "torch":
+        return step_
+    harness: Harness = request.getfixturevalue("harness")
+    return harness.step_
+
+
+def test_only_what_is_new_is_walked(step: lanes.Step) -> None:
+    vocabulary = vocabulary_of(None, b"a", b"b", stops=(0,))
+    compiled = AutomatonBackend(vocabulary).compile(Regex("[ab]{9}"))
+    engine = compiled.new_engine()
+    assert isinstance(engine, AutomatonEngine)
+    batch = lanes.Batch.of(vocabulary, [engine._language], 1, 9)
+    batch.assign(0, 0)
+    batch.write(0, [1, 1, 2])
+    lane, logits = batch.lane, torch.zeros(1, 3)
+    step(lane, logits, None)
+    right = lane.history[0, 2].item()
+    lane.history[0, 2] = STOPPED  # who begins from the start does not see it
+    batch.write(0, [1, 1, 2, 1])
+    step(lane, logits, None)
+    assert lane.state_of.item() == STOPPED
+    batch.write(0, [1, 2, 2])  # behind the first token all is new
+    step(lane, logits, None)
+    assert lane.state_of.item() == right
+    assert lane.known.item() == 3
+
+
+@pytest.mark.parametrize("entry", [np.uint16, np.uint32])
+def test_states_beyond_half_of_what_their_type_holds(step: lanes.Step, entry: type) -> None:
+    random = Random(9)
+    vocabulary = lanes.random_vocabulary(random, 90)
+    language = lanes.random_language(random, vocabulary, 6)
+    assert language is not None
+    small = LanguageTables.of(language)
+    offset = 50_000  # rows that nothing leads to
+    table = np.zeros((offset + small.states, small.table.shape[1]), entry)
+    moves = small.table.numpy().astype(np.int64)
+    table[offset:] = np.where(moves != 0, moves + offset, 0)
+    flags = torch.zeros(len(table), dtype=torch.uint8)
+    flags[offset:] = small.flags
+    large = replace(small, table=torch.from_numpy(table), flags=flags, start=small.start + offset)
+    tokens, logits = VocabularyTables.of(vocabulary), torch.zeros(small.states - 1, 90)
+    lane = Lane.allocate(tokens, [large], small.states - 1, 3)
+    for row in range(small.states - 1):
+        lane.assign(row, 0, start=offset + row + 1)
+    step(lane, logits, None)
+    for row in range(small.states - 1):
+        expected = mask_of(tokens, small, row + 1)
+        assert torch.equal(lane.masks[int(lane.slot_of[row])], expected)
