@@ -75,7 +75,7 @@ class Harness:
             return
         sent: dict[int, tuple[int, Tensor]] = {}
 
-        def place(tensor: Tensor) -> tuple[int, int]:
+        def place_of(tensor: Tensor) -> tuple[int, int]:
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in sent:
                 sent[storage.data_ptr()] = len(sent), tensor
@@ -88,18 +88,20 @@ class Harness:
         call += struct.pack("<QQQI", *grid, seed, len(launch.arguments))
         for argument in launch.arguments:
             if isinstance(argument, Tensor):
-                call += b"p" + struct.pack("<IQ", *place(argument))
+                call += b"p" + struct.pack("<IQ", *place_of(argument))
             else:
                 call += b"0" if argument is None else b"i" + struct.pack("<q", argument)
         back = list(sent.values())
         at_address = {table.data_ptr(): table for table in tables}
-        for descriptors in launch.arguments if tables else ():
-            if isinstance(descriptors, Tensor) and descriptors.shape[1:] == (DESCRIPTOR_WORDS,):
-                number, _ = place(descriptors)
-                back = [one for one in back if one[0] != number]  # the harness's own addresses mean nothing here
-                for word, address in enumerate(descriptors.flatten().tolist()):
-                    if address in at_address:
-                        self._send(b"P" + struct.pack("<IQIQ", number, 8 * word, *place(at_address[address])))
+        for words in launch.arguments if tables else ():
+            if isinstance(words, Tensor) and words.dtype == torch.int64 and words.shape[1:] == (DESCRIPTOR_WORDS,):
+                addresses = [(place, one) for place, one in enumerate(words.flatten().tolist()) if one in at_address]
+                if addresses:  # and not tokens of nine columns
+                    number, _ = place_of(words)
+                    back = [one for one in back if one[0] != number]  # the harness's own addresses mean nothing here
+                    for place, address in addresses:
+                        target = place_of(at_address[address])
+                        self._send(b"P" + struct.pack("<IQIQ", number, 8 * place, *target))
         self._send(call)
         for number, tensor in back:
             self._send(b"D" + struct.pack("<I", number))
