@@ -83,8 +83,8 @@ def alive(session: Session, input_ids: Tensor) -> list[set[int]]:
 def foreseen(session: Session, input_ids: Tensor) -> None:
     """Shown, and the job has ended."""
     session.foresee(input_ids)
-    assert session._ahead is not None
-    session._ahead.wait()
+    assert session._ahead.pending is not None
+    session._ahead.pending.wait()
 
 
 # -- loops that keep their rows --------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_ids_that_others_overwrite_were_copied() -> None:
     shown = ids([C, A])
     session.foresee(shown)
     shown[0, 1] = B
-    assert session._ahead is not None
+    assert session._ahead.pending is not None
     assert alive(session, ids([C, A])) == [{B, C, *map(VOCABULARY.token_bytes.index, (b"bc", b"cb"))}]
     assert session.stats.foreseen == 1
 
@@ -308,7 +308,7 @@ def test_after_control_c_the_next_call_works_whatever_the_job_does(way: str) -> 
             alive(session, ids([C]))
             session.foresee(ids([C, A]))
             assert begun.wait(PATIENCE)
-            say_when_waited_for(session._ahead, waiting)
+            say_when_waited_for(session._ahead.pending, waiting)
             with pytest.raises(KeyboardInterrupt):
                 alive(session, ids([C, A]))
         else:
