@@ -182,23 +182,13 @@ class Session:
         """What is left of a row's budget behind so many tokens of output; None if there is none."""
         return None if self._max_new_tokens is None else self._max_new_tokens - generated
 
-    def fill(
-        self,
-        rows: Sequence[Row],
-        tokens_left: Sequence[int | None],
-        drafts: Drafts | None = None,
-    ) -> Masks:
-        """What may come next; see ``MaskFiller.fill``."""
-        self._settle()
-        return self._fill(self._filler, rows, tokens_left, drafts)
-
     def fill_ahead(
         self,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
         drafts: Drafts | None = None,
     ) -> Pending[Masks]:
-        """As ``fill``, on the worker: until ``result()`` has returned the masks, the rows belong to it.
+        """``MaskFiller.fill`` on the worker: until ``result()`` has returned the masks, the rows belong to it.
 
         Without overlap they are filled before this returns.
         """

@@ -18,6 +18,7 @@ from hf_guided.bitmask import unpack
 from hf_guided.constraints import Choice
 from hf_guided.errors import TokenRejected
 from hf_guided.hf.logits_processor import GuidedLogitsProcessor
+from hf_guided.masks import MaskFiller
 from hf_guided.options import LoopOptions
 from hf_guided.prefetch import Pending, submit
 from hf_guided.requests import Request
@@ -91,11 +92,11 @@ def foreseen(session: Session, input_ids: Tensor) -> None:
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-def test_fill_ahead_fills_what_fill_fills(overlap: bool) -> None:
+def test_fill_ahead_fills_what_is_filled_here(overlap: bool) -> None:
     session = session_of(words("abc", "ab"), None, words("cc"), overlap=overlap)
     rows = session.begin(3)
     drafts = [[[A], [B]], [[C], [C]], []]
-    expected = session.fill(rows, [None] * 3, drafts)
+    expected = MaskFiller(VOCABULARY, (STOP,)).fill(rows, [None] * 3, drafts)
     found = session.fill_ahead(rows, [None] * 3, drafts).result()
     assert (found.rows, found.governed, found.over) == (expected.rows, expected.governed, expected.over)
     governed = list(found.governed)
@@ -323,7 +324,7 @@ def test_after_control_c_the_next_call_works_whatever_the_job_does(way: str) -> 
         assert alive(session, ids([B]))[0] == {A, B, *map(VOCABULARY.token_bytes.index, (b"ab", b"ba"))}
         session.foresee(ids([B, B]))
         assert alive(session, ids([B, B])) == [{A}]
-        both = [session.fill(session.begin(1), [None]).bitmask for _ in range(2)]  # one in each slot
+        both = [session.fill_ahead(session.begin(1), [None]).result().bitmask for _ in range(2)]  # one in each slot
         before = [bitmask.clone() for bitmask in both]
         assert not ended.is_set(), "nobody waited for the job"
     finally:
