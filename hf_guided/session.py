@@ -21,7 +21,7 @@ from torch import Tensor
 from .ahead import Ahead, Foreseen
 from .bitmask import allocate_bitmask
 from .errors import BatchSizeError, GenerationError, StopTokenError, TokenRejected
-from .masks import Drafts, MaskFiller, Masks
+from .masks import MaskFiller, Masks, Stretches
 from .options import Overlap
 from .prefetch import Pending
 from .requests import Request, Requests
@@ -186,7 +186,7 @@ class Session:
         self,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        drafts: Drafts | None = None,
+        stretches: Stretches | None = None,
     ) -> Pending[Masks]:
         """``MaskFiller.fill`` on the worker: until ``result()`` has returned the masks, the rows belong to it.
 
@@ -194,7 +194,7 @@ class Session:
         """
         self._settle()
         filler = self._filler
-        return self._ahead.begin(lambda: self._fill(filler, rows, tokens_left, drafts), elsewhere=self._pays)
+        return self._ahead.begin(lambda: self._fill(filler, rows, tokens_left, stretches), elsewhere=self._pays)
 
     def apply(self, scores: Tensor, masks: Masks) -> Tensor:
         """Masked scores, one line for each of ``masks``; see ``MaskFiller.apply``."""
@@ -268,10 +268,10 @@ class Session:
         filler: MaskFiller,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        drafts: Drafts | None,
+        stretches: Stretches | None,
     ) -> Masks:
         start = time.perf_counter_ns()
-        masks = filler.fill(rows, tokens_left, drafts)
+        masks = filler.fill(rows, tokens_left, stretches)
         self._last_fill_ns = time.perf_counter_ns() - start
         self.stats.fill_ns += self._last_fill_ns
         return masks
