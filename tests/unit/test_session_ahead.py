@@ -6,7 +6,6 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -21,9 +20,9 @@ from hf_guided.hf.logits_processor import GuidedLogitsProcessor
 from hf_guided.masks import MaskFiller
 from hf_guided.options import LoopOptions
 from hf_guided.prefetch import Pending, submit
-from hf_guided.requests import Request
 from hf_guided.row import RowState
 from hf_guided.session import Session
+from tests import sessions
 from tests.late import LateTransfers
 from tests.toy import SetEngine, compiled_set, letters
 
@@ -34,14 +33,7 @@ PAD, STOP, A, B, C = range(5)
 
 
 def session_of(*languages: CompiledConstraint | None, **kwargs: Any) -> Session:
-    requests = []
-    for language in languages:
-        future: Future[CompiledConstraint] | None = None
-        if language is not None:
-            future = Future()
-            future.set_result(language)
-        requests.append(Request(future))
-    return Session(VOCABULARY, requests, per_prompt=True, **kwargs)
+    return sessions.session_of(VOCABULARY, languages, **kwargs)
 
 
 def words(*texts: str) -> CompiledConstraint:
