@@ -282,6 +282,7 @@ def say_when_waited_for(pending: Pending[Any] | None, waiting: threading.Event) 
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals sent to a thread")
+@pytest.mark.usefixtures("control_c")
 @pytest.mark.parametrize("way", ["foresee", "fill_ahead"])
 def test_after_control_c_the_next_call_works_whatever_the_job_does(way: str) -> None:
     """The engine is still busy, with the rows and slots of the call that was interrupted."""
