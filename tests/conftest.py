@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
 from transformers import PreTrainedTokenizerBase
@@ -13,6 +16,14 @@ from tests import vocabularies
 settings.register_profile("hunt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("hunt"), derandomize=True)
 settings.load_profile("same")
+
+
+@pytest.fixture
+def control_c() -> Iterator[None]:
+    """SIGINT is KeyboardInterrupt, though a shell may have had a job in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

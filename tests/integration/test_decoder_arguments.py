@@ -32,7 +32,7 @@ RECORD = CONSTRAINTS[0]
         {"prefill_chunk_size": 3},
         {"cache_implementation": "static"},
         {"num_return_sequences": 2, "do_sample": True, "top_k": 1},
-        {"stop_strings": ['"alpha'], "with_tokenizer": True},
+        {"stop_strings": ["e", "q"]},
     ],
     ids=lambda arguments: "-".join(arguments),
 )
@@ -42,10 +42,10 @@ def test_the_plain_loop_s_tokens(rows: int, arguments: dict[str, Any]) -> None:
     constraints = [hg.Regex("[a-z0-9 ]{30,60}"), None, hg.Regex("(?:alphabet|[a-z ]{1,9}[.]){3,60}")][:rows]
     ours: dict[str, Any] = {}
     plain = dict(arguments)
-    if plain.pop("with_tokenizer", False):
+    if "stop_strings" in arguments:  # arguments of the decoder, beside those of generate()
         plain["tokenizer"] = guide.tokenizer
-        plain["stop_strings"] = ours["stop_strings"] = ["e", "q"]
-    arguments = {key: value for key, value in arguments.items() if key not in ("stop_strings", "with_tokenizer")}
+        arguments = dict(arguments)
+        ours["stop_strings"] = arguments.pop("stop_strings")
     expected = run("llama", rows, logits_processor=[guide.logits_processor(constraints)], **plain)
     for jump_forward in (False, True):  # nothing is forced in these
         decoder = guide.decoder(constraints, jump_forward=jump_forward, **ours)
