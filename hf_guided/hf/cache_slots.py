@@ -3,7 +3,8 @@
 One forward pass writes one block of slots for all rows. A row with fewer tokens than the block leaves *holes*: slots
 with a zero in the attention mask, which no later token looks at; positions are given explicitly and count tokens, not
 slots. With full attention over a growing cache that is exact. Sliding windows and biases count slots, and static caches
-have none to spare, so such models get no holes:
+have none to spare, so such models get no holes; and what keeps a state instead of tokens (Mamba, RecurrentGemma ...) may
+take several tokens for the beginning of a text. So there are
 
 - ``holes``: any number of tokens for each row.
 - ``wide``: the same number for all, more than one: a lone row without holes.
@@ -21,7 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import GenerationConfig
-from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, EncoderDecoderCache
+
+from ..full_attention import other_layers
 
 
 class CacheSlots:
@@ -74,7 +77,7 @@ class CacheSlots:
             self._mask = torch.ones(len(self._ids), width, dtype=torch.long) if mask is None else mask.cpu()
             self.counts = self._mask.sum(-1).tolist()
             self._gaps = any(count < width for count in self.counts)
-        self.wide = len(self._ids) == 1 and not (isinstance(cache, Cache) and cache.is_compileable)
+        self.wide = len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
         return self._last(1)[:, 0]
 
     def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
@@ -150,7 +153,17 @@ def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
     return (
         type(cache) is DynamicCache
         and all(type(layer) is DynamicLayer for layer in cache.layers)
+        and not other_layers(model)
         and position_ids is not None
         and position_ids.ndim == 2
         and "position_ids" in inspect.signature(model.forward).parameters
+    )
+
+
+def _grows(cache: Any) -> bool:
+    """Whether every layer keeps keys and values of tokens, as many as come, and nothing else."""
+    if isinstance(cache, EncoderDecoderCache):
+        cache = cache.self_attention_cache
+    return type(cache) is DynamicCache and all(
+        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers
     )

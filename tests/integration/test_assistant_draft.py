@@ -33,6 +33,7 @@ from hf_guided.errors import UnsupportedModel
 from hf_guided.row import Row
 from tests import vocabularies
 from tests.integration import models
+from tests.integration.families import FAMILIES
 
 CONSTRAINTS: tuple[Any, ...] = (
     hg.Regex("[a-z]{2,60}(, [0-9]{1,30})?"),
@@ -251,6 +252,7 @@ def _mistral() -> PreTrainedModel:
     ("build", "reason"),
     [
         (_mistral, "Sliding"),
+        (lambda: FAMILIES["gpt_neo"](vocabularies.demo()), "local"),
         (lambda: models.t5(vocabularies.demo()), "encoder-decoder"),
         (lambda: BloomForCausalLM(BloomConfig(vocab_size=50, hidden_size=8, n_layer=1, n_head=1)), "position_ids"),
     ],
