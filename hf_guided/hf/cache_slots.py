@@ -3,8 +3,8 @@
 One forward pass writes one block of slots for all rows. A row with fewer tokens than the block leaves *holes*: slots
 with a zero in the attention mask, which no later token looks at; positions are given explicitly and count tokens, not
 slots. With full attention over a growing cache that is exact. Sliding windows and biases count slots, and static caches
-have none to spare, so such models get no holes; and what keeps a state instead of tokens (Mamba, RecurrentGemma ...) may
-take several tokens for the beginning of a text. So there are
+have none to spare, so such models get no holes; and what keeps a state instead of tokens (Mamba, RecurrentGemma ...)
+may take several tokens for the beginning of a text. So there are
 
 - ``holes``: any number of tokens for each row.
 - ``wide``: the same number for all, more than one: a lone row without holes.
@@ -50,7 +50,8 @@ class CacheSlots:
         self._outputs: Any = None
         self._forward: Callable[..., Any] = model
         self._mask: Tensor | None = None  # (rows, slots) int64, of those with holes
-        self.counts: list[int] = []  # how many tokens each row has in the cache, likewise
+        self._next: list[int] = []  # the position of each row's next token, likewise
+        self.padding: list[int] = []  # how many of each row's ``input_ids`` are padding, likewise
         self._gaps = False  # whether there is a zero in the mask
         self.holes = self.wide = False
 
@@ -72,11 +73,12 @@ class CacheSlots:
         cache = self.cache
         if _takes_holes(model, cache, kwargs.get("position_ids")):
             self.holes = True
-            width = kwargs["position_ids"].shape[1]
+            positions = kwargs["position_ids"].expand(len(self._ids), -1)
             mask = kwargs.get("attention_mask")
-            self._mask = torch.ones(len(self._ids), width, dtype=torch.long) if mask is None else mask.cpu()
-            self.counts = self._mask.sum(-1).tolist()
-            self._gaps = any(count < width for count in self.counts)
+            self._mask = torch.ones_like(positions, device="cpu") if mask is None else mask.cpu().long()
+            self._next = (positions[:, -1] + 1).tolist()  # a caller's own may begin anywhere
+            self.padding = (self._mask[:, self._mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
+            self._gaps = not bool(self._mask.all())
         self.wide = len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
         return self._last(1)[:, 0]
 
@@ -109,9 +111,9 @@ class CacheSlots:
             real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gone])
             self._mask = torch.cat([self._mask, real], dim=1)
             self._gaps = self._gaps or any(gone)
-            first = [count - gap for count, gap in zip(self.counts, gone, strict=True)]
+            first = [place - gap for place, gap in zip(self._next, gone, strict=True)]
             positions = torch.tensor([[max(start + i, 0) for i in range(width)] for start in first])
-            self.counts = [count + len(block) for count, block in zip(self.counts, blocks, strict=True)]
+            self._next = [place + len(block) for place, block in zip(self._next, blocks, strict=True)]
             kwargs["position_ids"] = positions.to(self._device)
             kwargs["attention_mask"] = self._mask.to(self._device) if self._gaps else None
         if kwargs["use_cache"]:
@@ -138,7 +140,7 @@ class CacheSlots:
             self.cache.crop(-least)
             self._mask = self._mask[:, : self._mask.shape[1] - least]
         for i, number in enumerate(numbers):
-            self.counts[i] -= number
+            self._next[i] -= number
             if number > least:
                 self._mask[i, self._mask.shape[1] - (number - least) :] = 0
                 self._gaps = True

@@ -112,8 +112,8 @@ class DecodeLoop:
         if not slots.holes or self._one_each:
             self._guesser = None
         if self._guesser is not None:
-            for line, count in zip(self._lines, slots.counts, strict=True):
-                line.padding = line.prompt_length - count
+            for line, padding in zip(self._lines, slots.padding, strict=True):
+                line.padding = padding
         for line in self._lines:
             self._jump(line)
 

@@ -80,7 +80,7 @@ def texts(name: str, rows: int, output: Tensor) -> list[list[int]]:
 
 def run(name: str, rows: int, **arguments: Any) -> list[list[int]]:
     output = family(name)[0].generate(
-        **inputs(name, rows), **{"do_sample": False, "max_new_tokens": MAX_NEW_TOKENS, **arguments}
+        **{**inputs(name, rows), "do_sample": False, "max_new_tokens": MAX_NEW_TOKENS, **arguments}
     )
     return texts(name, rows, output)
 

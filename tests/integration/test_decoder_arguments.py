@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import jsonschema
@@ -50,6 +51,23 @@ def test_the_plain_loop_s_tokens(rows: int, arguments: dict[str, Any]) -> None:
     for jump_forward in (False, True):  # nothing is forced in these
         decoder = guide.decoder(constraints, jump_forward=jump_forward, **ours)
         assert run("llama", rows, custom_generate=decoder, **arguments) == expected
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda asked: {"position_ids": torch.arange(10, 17).expand_as(asked)},
+        lambda asked: {"attention_mask": asked.float()},
+    ],
+    ids=["position_ids", "float mask"],
+)
+def test_positions_go_on_where_the_prompts_end(rows: int, given: Callable[[torch.Tensor], dict[str, Any]]) -> None:
+    guide = family("gpt2")[1]
+    constraints = CONSTRAINTS[:rows]
+    arguments = given(inputs("gpt2", rows)["attention_mask"])
+    plain = run("gpt2", rows, logits_processor=[guide.logits_processor(constraints)], **arguments)
+    assert run("gpt2", rows, custom_generate=guide.decoder(constraints, jump_forward=False), **arguments) == plain
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "t5"])
