@@ -109,7 +109,7 @@ class DecodeLoop:
         rows = zip(self._session.begin(len(prompts)), prompts, strict=True)
         self._lines = [Line(row, list(ids), len(ids), streamed=len(ids)) for row, ids in rows]
         self._count_forward(len(prompts))
-        if not slots.holes or self._one_each:
+        if not slots.holes or self._one_each or not self._scoring.takes_guesses:
             self._guesser = None
         if self._guesser is not None:
             for line, padding in zip(self._lines, slots.padding, strict=True):

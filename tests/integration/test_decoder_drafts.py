@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
+from transformers import LogitsProcessor
 
 import hf_guided as hg
 from hf_guided import acceptance
@@ -88,6 +89,30 @@ def test_processors_that_look_back_see_drafts_too() -> None:
     decoder = guide.decoder(constraint, draft=Oracle(expected))
     assert run("llama", 1, custom_generate=decoder, **asked) == expected
     assert decoder.stats.accepted_tokens > 0
+
+
+class Counting(LogitsProcessor):
+    """Likes another letter in each call."""
+
+    calls = 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return scores.index_fill(1, torch.tensor(letter_ids()[self.calls % len(LETTERS)]), 50.0)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [lambda: {"guidance_scale": 3.0}, lambda: {"logits_processor": [Counting()]}],
+    ids=["guidance_scale", "a caller's own"],
+)
+def test_processors_that_remember_see_what_the_plain_loop_shows_them(asked: Callable[[], dict[str, Any]]) -> None:
+    guide = family("llama")[1]
+    constraint = hg.Regex(f"[a-f{LETTERS}]{{30}}")
+    theirs = asked()
+    processors = [*theirs.pop("logits_processor", []), guide.logits_processor(constraint)]
+    plain = run("llama", 1, **theirs, logits_processor=processors)
+    assert run("llama", 1, **asked(), custom_generate=guide.decoder(constraint, draft=Oracle(plain))) == plain
 
 
 # -- samples -----------------------------------------------------------------------------------------------------------
