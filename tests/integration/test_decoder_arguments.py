@@ -161,6 +161,17 @@ def test_an_iterator_over_a_streamer_ends_even_with_an_error() -> None:
     assert text.startswith('{"name"') and [str(error) for error in caught] == ["broken on purpose"]
 
 
+def test_a_criterion_may_answer_with_a_plain_bool() -> None:
+    class Long(StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> bool:
+            return input_ids.shape[1] > 15
+
+    guide = family("llama")[1]
+    asked = {"stopping_criteria": StoppingCriteriaList([Long()])}
+    plain = run("llama", 1, logits_processor=[guide.logits_processor(RECORD)], **asked)
+    assert run("llama", 1, custom_generate=guide.decoder(RECORD, jump_forward=False), **asked) == plain
+
+
 def test_a_caller_s_criterion_sees_each_row_after_each_token() -> None:
     model, guide = family("llama")
     seen: set[tuple[int, ...]] = set()
