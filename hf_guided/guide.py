@@ -175,7 +175,7 @@ class Guide:
         retokenize: bool = False,
         draft: Any = None,
         streamer: Any = None,
-        stop_strings: Sequence[str] = (),
+        stop_strings: str | Sequence[str] = (),
         **session_arguments: Any,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
@@ -195,7 +195,7 @@ class Guide:
                 first. Greedy output and the distribution of samples stay what they are. Models whose attention is not
                 full in every layer take no drafts.
             streamer: a transformers streamer, for one row. ``generate(streamer=...)`` never reaches a decoding method.
-            stop_strings: texts that end a row.
+            stop_strings: a text, or texts, that end a row.
             **session_arguments: ``backend``, ``prefix``, ``stop_token_ids``, ``on_violation``, ``max_new_tokens``, as
                 for ``logits_processor``.
 

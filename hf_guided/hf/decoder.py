@@ -57,7 +57,7 @@ class GuidedDecoder:
         continuation: tokenizes forced text; it remembers, so the guide's decoders share one.
         drafts: proposes tokens for the model to confirm; None drafts nothing.
         streamer: gets the prompt's and each new token, as generate(streamer=...) would; for one row only.
-        stop_strings: texts that end a row, as generate(stop_strings=...) would.
+        stop_strings: a text, or texts, that end a row, as generate(stop_strings=...) would.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class GuidedDecoder:
         *,
         drafts: DraftSource | None = None,
         streamer: Any = None,
-        stop_strings: Sequence[str] = (),
+        stop_strings: str | Sequence[str] = (),
     ):
         self._session = session
         self._options = options
         self._drafts = drafts
         self._streamer = streamer
-        self._stop_strings = list(stop_strings)
+        self._stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings)
         self._continuation = continuation
 
     @property

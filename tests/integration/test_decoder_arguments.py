@@ -94,6 +94,19 @@ def test_a_dictionary_alone_is_the_fast_loop_s(name: str) -> None:
     assert output.past_key_values.get_seq_length() > 0
 
 
+def test_a_lone_stop_string_is_one_text() -> None:
+    guide = family("llama")[1]
+    constraint = hg.Regex("[a-z ]{40}")
+    plain = run(
+        "llama",
+        3,
+        logits_processor=[guide.logits_processor(constraint)],
+        stop_strings="ea",
+        tokenizer=guide.tokenizer,
+    )
+    assert run("llama", 3, custom_generate=guide.decoder(constraint, stop_strings="ea")) == plain
+
+
 def test_beams_are_transformers_own() -> None:
     guide = family("llama")[1]
     asked = {"num_beams": 3, "early_stopping": True}
