@@ -91,6 +91,18 @@ def test_processors_that_look_back_see_drafts_too() -> None:
     assert decoder.stats.accepted_tokens > 0
 
 
+def test_nothing_is_guessed_behind_the_last_position() -> None:
+    """The forced text behind a draft would reach over the end of GPT-2's learned positions."""
+    model, guide = family("gpt2")
+    text = [i for i in range(len(guide.tokenizer)) if guide.vocabulary.is_text(i)]
+    prompt = models.prompts(text, 1, models.CONTEXT - 12, seed=3)
+    constraint = hg.Regex("[ab]{3}(?:xyzzy plugh [0-9]){20}")
+    asked = {"input_ids": prompt, "attention_mask": torch.ones_like(prompt), "do_sample": False, "max_new_tokens": 12}
+    expected = model.generate(**asked, custom_generate=guide.decoder(constraint))
+    oracle = Oracle(expected[:, prompt.shape[1] :].tolist())
+    assert torch.equal(model.generate(**asked, custom_generate=guide.decoder(constraint, draft=oracle)), expected)
+
+
 class Counting(LogitsProcessor):
     """Likes another letter in each call."""
 
