@@ -10,7 +10,13 @@ from typing import Any
 import jsonschema
 import pytest
 import torch
-from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
+from transformers import (
+    LogitsProcessor,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    TemperatureLogitsWarper,
+    TextIteratorStreamer,
+)
 from transformers.generation.streamers import BaseStreamer
 
 import hf_guided as hg
@@ -279,6 +285,33 @@ def test_an_engine_that_raises_in_the_middle(error: Exception, overlap: bool, mo
             with pytest.raises(RuntimeError, match="an engine broke"):
                 run("llama", 3, custom_generate=decoder)
     assert run("llama", 3, custom_generate=decoder) == expected
+
+
+class Forcing(LogitsProcessor):
+    """A caller's own, behind the masks: one token must come at one place."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if input_ids.shape[1] != 12:
+            return scores
+        return torch.full_like(scores, -torch.inf).index_fill(1, torch.tensor([200]), 0.0)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_token_forced_from_outside(rows: int) -> None:
+    """Where the plain loop closes the row, so does this one; where that raises, this does with the same words."""
+    guide = family("llama")[1]
+    constraints = [hg.Regex("[a-c]{8,12}"), None, hg.Regex("[0-9]{9}")][:rows]
+    behind = [TemperatureLogitsWarper(1.5), Forcing()]
+    plain = run("llama", rows, logits_processor=[guide.logits_processor(constraints), *behind])
+    assert run("llama", rows, logits_processor=behind, custom_generate=guide.decoder(constraints)) == plain
+    processor = guide.logits_processor(constraints, on_violation="raise")
+    with pytest.raises(hg.TokenRejected) as raised:
+        run("llama", rows, logits_processor=[processor, *behind])
+    decoder = guide.decoder(constraints, on_violation="raise")
+    with pytest.raises(hg.TokenRejected) as ours:
+        run("llama", rows, logits_processor=behind, custom_generate=decoder)
+    assert str(ours.value) == str(raised.value)
+    assert (ours.value.row, ours.value.position) == (raised.value.row, raised.value.position)
 
 
 def test_modes_that_no_loop_of_ours_serves_are_refused() -> None:
