@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from transformers.utils import ModelOutput
 
 from ..continuation import Continuation
 from ..drafts import DraftSource
-from ..errors import UnsupportedConstraint
+from ..errors import GenerationError, UnsupportedConstraint
 from ..forced import ForcedText
 from ..session import Session, SessionStats
 from .cache_slots import CacheSlots
@@ -49,7 +50,7 @@ class DecoderOptions:
 class GuidedDecoder:
     """A decoding method for ``generate(custom_generate=...)``. Made by ``Guide.decoder``.
 
-    Serves one generate() call after another, not two at the same time.
+    Serves one generate() call after another; a second one at the same time is refused.
 
     Args:
         session: the constraints.
@@ -76,6 +77,7 @@ class GuidedDecoder:
         self._streamer = streamer
         self._stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings)
         self._continuation = continuation
+        self._serving = Lock()
 
     @property
     def stats(self) -> SessionStats:
@@ -103,7 +105,31 @@ class GuidedDecoder:
 
         Returns:
             What generate() returns: (rows, length + longest output) int64, padded right, or a ModelOutput with it.
+
+        Raises:
+            GenerationError: it serves another call, whose masks and rows this one would take.
         """
+        if not self._serving.acquire(blocking=False):
+            raise GenerationError(
+                "this decoder serves another generate() call at this moment: make one for each thread, "
+                "with guide.decoder(...)"
+            )
+        try:
+            return self._generated(
+                model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
+            )
+        finally:
+            self._serving.release()
+
+    def _generated(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        model_kwargs: dict[str, Any],
+    ) -> Any:
         criteria = StoppingCriteriaList(stopping_criteria)
         if self._stop_strings:
             criteria.append(StopStringCriteria(self._session.vocabulary.tokenizer, self._stop_strings))

@@ -239,6 +239,31 @@ def test_one_decoder_serves_many_calls() -> None:
     assert run("llama", 3, custom_generate=decoder, max_new_tokens=5) == [row[:5] for row in first]
 
 
+def test_one_decoder_refuses_a_second_call_at_the_same_time() -> None:
+    guide = family("llama")[1]
+    decoder = guide.decoder(RECORD)
+    expected = run("llama", 1, custom_generate=decoder)
+    refused: list[str] = []
+
+    class Meanwhile(StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> bool:
+            def work() -> None:
+                with pytest.raises(hg.GenerationError) as raised:
+                    run("llama", 1, custom_generate=decoder)
+                refused.append(str(raised.value))
+
+            if not refused:
+                thread = threading.Thread(target=work)
+                thread.start()
+                thread.join()
+            return False
+
+    found = run("llama", 1, custom_generate=decoder, stopping_criteria=StoppingCriteriaList([Meanwhile()]))
+    assert found == expected
+    assert len(refused) == 1 and "one for each thread" in refused[0]
+    assert run("llama", 1, custom_generate=decoder) == expected
+
+
 def test_after_an_error_in_the_middle_the_next_call_works(monkeypatch: pytest.MonkeyPatch) -> None:
     guide = family("llama")[1]
     decoder = guide.decoder(CONSTRAINTS[:3])
