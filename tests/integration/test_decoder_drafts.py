@@ -91,6 +91,30 @@ def test_processors_that_look_back_see_drafts_too() -> None:
     assert decoder.stats.accepted_tokens > 0
 
 
+class Careless:
+    """Drafts the same tokens whatever the row takes, and more of them than were asked for."""
+
+    def __init__(self, token_ids: Sequence[int]):
+        self._token_ids = token_ids
+
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        return [Draft(self._token_ids)] * len(asked)
+
+    def reset(self, warp: Any = None) -> None:
+        pass
+
+
+@pytest.mark.parametrize("jump_forward", [False, True])
+@pytest.mark.parametrize(
+    "token_ids", [[17, 18, 19], [70] * 300, [0, 70, 71]], ids=["refused", "too many", "past a stop"]
+)
+def test_a_careless_source_changes_nothing(token_ids: list[int], jump_forward: bool) -> None:
+    guide = family("llama")[1]
+    expected = run("llama", 3, custom_generate=guide.decoder(CONSTRAINTS[:3], jump_forward=jump_forward))
+    decoder = guide.decoder(CONSTRAINTS[:3], jump_forward=jump_forward, draft=Careless(token_ids))
+    assert run("llama", 3, custom_generate=decoder) == expected
+
+
 def test_nothing_is_guessed_behind_the_last_position() -> None:
     """The forced text behind a draft would reach over the end of GPT-2's learned positions."""
     model, guide = family("gpt2")
