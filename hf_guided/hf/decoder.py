@@ -133,9 +133,9 @@ class GuidedDecoder:
         criteria = StoppingCriteriaList(stopping_criteria)
         if self._stop_strings:
             criteria.append(StopStringCriteria(self._session.vocabulary.tokenizer, self._stop_strings))
-        if self._streamer is not None:
-            self._streamer.put(input_ids.cpu())
         try:
+            if self._streamer is not None:
+                self._streamer.put(input_ids.cpu())
             theirs = _transformers_own(model, generation_config)
             if theirs is not None:
                 processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))

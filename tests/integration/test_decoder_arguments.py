@@ -180,6 +180,14 @@ def test_an_iterator_over_a_streamer_ends_even_with_an_error() -> None:
     assert text.startswith('{"name"') and [str(error) for error in caught] == ["broken on purpose"]
 
 
+def test_an_iterator_over_a_streamer_that_refuses_a_batch_ends() -> None:
+    guide = family("llama")[1]
+    streamer = TextIteratorStreamer(guide.tokenizer, timeout=60)
+    with pytest.raises(ValueError, match="batch size 1"):
+        run("llama", 3, custom_generate=guide.decoder(RECORD, streamer=streamer))
+    assert "".join(streamer) == ""
+
+
 def test_a_criterion_may_answer_with_a_plain_bool() -> None:
     class Long(StoppingCriteria):
         def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> bool:
