@@ -193,7 +193,8 @@ class Guide:
                 white space is free, what ``json.dumps`` would write), "prompt_lookup" (what followed the same tokens
                 before), a smaller model with the same tokenizer, a ``DraftSource``, or a list of these, the surest
                 first. Greedy output and the distribution of samples stay what they are. Models whose attention is not
-                full in every layer take no drafts.
+                full in every layer take no drafts, and there are none beside processors that may remember their calls
+                (guidance_scale, SynthID, a caller's own).
             streamer: a transformers streamer, for one row. ``generate(streamer=...)`` never reaches a decoding method.
             stop_strings: a text, or texts, that end a row.
             **session_arguments: ``backend``, ``prefix``, ``stop_token_ids``, ``on_violation``, ``max_new_tokens``, as
