@@ -286,11 +286,25 @@ class Session:
             self.stats.wait_ns += time.perf_counter_ns() - start
 
     def _violated(self, index: int, row: Row, token_id: int) -> None:
+        self.violated(index, row, token_id, self._ids[index, self._tracker.prompt_length : -1].tolist())
+
+    def violated(self, index: int, row: Row, token_id: int, before: Sequence[int]) -> None:
+        """Tell of a token that a row's grammar has just refused.
+
+        Args:
+            index: the row's number.
+            row: the row, closed by it.
+            token_id: the token.
+            before: the row's output in front of it.
+
+        Raises:
+            TokenRejected: with ``on_violation="raise"``.
+        """
         if not self._raise_on_violation:
             return
         assert row.matcher is not None
-        position = self._ids.shape[1] - 1 - self._tracker.prompt_length
-        so_far = self.vocabulary.decode_bytes(self._ids[index, self._tracker.prompt_length : -1].tolist())
+        position = len(before)
+        so_far = self.vocabulary.decode_bytes(before)
         bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
         row.matcher.fill_next_token_bitmask(bitmask)
         raise TokenRejected(

@@ -105,6 +105,11 @@ class Guesser:
         if self._forced is not None:
             left = self._session.tokens_left(line.num_generated)
             stretches = self._forced.stretches(line.row, line.token_ids, tokens, left)
+        # Behind the greatest length the model may have no positions, and nothing of it would be kept.
+        room = self._stops.room(line.token_ids)
+        stretches = [
+            stretch for stretch, end in zip(stretches, accumulate(map(len, stretches)), strict=True) if end < room
+        ]
         q = draft.probabilities
         if q is not None:
             q = q[list(accumulate(map(len, stretches), initial=0))[:-1]]  # all but the last agree with the draft

@@ -232,7 +232,8 @@ def test_logits_of_another_width_than_the_judges(width: int):
 
 
 @pytest.mark.parametrize(
-    ("family", "reason"), [("mistral", "Sliding"), ("t5", "encoder-decoder"), ("bloom", "position_ids")]
+    ("family", "reason"),
+    [("mistral", "Sliding"), ("gpt_neo", "local"), ("t5", "encoder-decoder"), ("bloom", "position_ids")],
 )
 def test_models_that_cannot_be_exact_are_refused(family: str, reason: str):
     with pytest.raises(UnsupportedModel, match=reason):
