@@ -25,6 +25,7 @@ from ..forced import ForcedText
 from ..session import Session
 from ..stats import SessionStats
 from .cache_slots import CacheSlots
+from .compat import in_step_with_others
 from .decode_loop import DecodeLoop
 from .guesses import Guesser
 from .logits_processor import GuidedLogitsProcessor
@@ -98,6 +99,8 @@ class GuidedDecoder:
 
         Raises:
             GenerationError: it serves another call, whose masks and rows this one would take.
+            UnsupportedConstraint: a generation mode, or a model spread over processes, that takes another seam.
+            ValueError: a streamer for several rows.
         """
         if not self._serving.acquire(blocking=False):
             raise GenerationError(
@@ -120,11 +123,19 @@ class GuidedDecoder:
         generation_config: GenerationConfig,
         model_kwargs: dict[str, Any],
     ) -> Any:
+        if in_step_with_others(model):
+            # generate() does not tell a decoding method that it has to go on until all processes have ended.
+            raise UnsupportedConstraint(
+                "the decoder cannot keep processes in step (FSDP, DeepSpeed ZeRO-3); "
+                "use logits_processor=[guide.logits_processor(c)]"
+            )
         criteria = StoppingCriteriaList(stopping_criteria)
         if self._stop_strings:
             criteria.append(StopStringCriteria(self._session.vocabulary.tokenizer, self._stop_strings))
         try:
             if self._streamer is not None:
+                if len(input_ids) > 1:
+                    raise ValueError(f"streamer: expected one row, got {len(input_ids)}; leave it out for batches")
                 self._streamer.put(input_ids.cpu())
             theirs = _transformers_own(model, generation_config)
             if theirs is not None:
@@ -138,7 +149,8 @@ class GuidedDecoder:
                 scoring = Scoring(logits_processor)
                 forced = self._forced_text(scoring, stops)
                 warp = scoring.warp if generation_config.do_sample else None
-                guesser = Guesser(self._drafts, self._session, stops, forced, warp)
+                # Tokenized anew, a token that was confirmed might have to give way again.
+                guesser = None if self._retokenize else Guesser(self._drafts, self._session, stops, forced, warp)
                 loop = DecodeLoop(
                     self._session,
                     slots,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jsonschema
@@ -21,6 +21,7 @@ from transformers.generation.streamers import BaseStreamer
 
 import hf_guided as hg
 from hf_guided.backends.base import Matcher
+from hf_guided.drafts import Asked, Draft
 from hf_guided.hf.cache_slots import CacheSlots
 from tests.integration.test_decoder import CONSTRAINTS, SCHEMA, family, inputs, run, texts
 
@@ -183,7 +184,7 @@ def test_an_iterator_over_a_streamer_ends_even_with_an_error() -> None:
 def test_an_iterator_over_a_streamer_that_refuses_a_batch_ends() -> None:
     guide = family("llama")[1]
     streamer = TextIteratorStreamer(guide.tokenizer, timeout=60)
-    with pytest.raises(ValueError, match="batch size 1"):
+    with pytest.raises(ValueError, match="one row, got 3"):
         run("llama", 3, custom_generate=guide.decoder(RECORD, streamer=streamer))
     assert "".join(streamer) == ""
 
@@ -351,3 +352,38 @@ def test_modes_that_no_loop_of_ours_serves_are_refused() -> None:
     guide = family("llama")[1]
     with pytest.raises(hg.UnsupportedConstraint, match="logits_processor"):
         run("llama", 1, custom_generate=guide.decoder(RECORD), penalty_alpha=0.6, top_k=4)
+
+
+def test_what_the_decoder_cannot_keep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = family("llama")[1]
+    with pytest.raises(ValueError, match="expected one of the two"):
+        guide.decoder(RECORD, retokenize=True, draft="prompt_lookup")
+    streamer = Recorder()
+    with pytest.raises(ValueError, match="one row, got 3"):
+        run("llama", 3, custom_generate=guide.decoder(CONSTRAINTS[:3], streamer=streamer))
+    assert streamer.ended == 1
+    monkeypatch.setattr("hf_guided.hf.decoder.in_step_with_others", lambda model: True)
+    with pytest.raises(hg.UnsupportedConstraint, match="FSDP"):
+        run("llama", 1, custom_generate=guide.decoder(RECORD))
+
+
+def test_drafts_from_another_vocabulary_are_refused() -> None:
+    guide = family("llama")[1]
+
+    class Foreign:
+        def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+            return [Draft([guide.vocabulary.padded_size]) for _ in asked]
+
+        def reset(self, warp: Any = None) -> None:
+            pass
+
+    with pytest.raises(ValueError, match="of a DraftSource"):
+        run("llama", 1, custom_generate=guide.decoder(None, draft=Foreign()))
+
+
+def test_too_few_tokens_are_too_few_the_second_time_too() -> None:
+    guide = family("llama")[1]
+    decoder = guide.decoder(RECORD, max_new_tokens=3)
+    for _ in range(2):
+        with pytest.raises(hg.BudgetTooSmall):
+            run("llama", 1, custom_generate=decoder, max_new_tokens=3)
