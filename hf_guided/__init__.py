@@ -30,6 +30,7 @@ from .hf.register import register
 from .options import CompilerOptions
 from .result import GuidedResult
 from .schema.audit import Audit
+from .stats import SessionStats
 from .tool_calls import ToolCalls
 
 __version__ = "0.1.0"
@@ -58,6 +59,7 @@ __all__ = [
     "JsonSchema",
     "Loss",
     "Regex",
+    "SessionStats",
     "StopTokenError",
     "StructuralTag",
     "TokenRejected",

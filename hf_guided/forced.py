@@ -90,11 +90,12 @@ class ForcedText:
         Args:
             row: open or free; comes back as it was.
             before: all of the row's token ids so far.
-            draft: tokens that it takes; cut where it goes another way than forced text does.
+            draft: tokens; cut where the row refuses one, and where it goes another way than forced text does.
             tokens_left: what is left of its budget.
         """
         stretches: list[list[int]] = []
         written = list(before)
+        start = row.mark()
         place = 0
         while place < len(draft) and row.advance(draft[place]):
             left = None if tokens_left is None else tokens_left - (len(written) - len(before)) - 1
@@ -103,7 +104,7 @@ class ForcedText:
             written += stretch
             agrees = list(draft[place : place + len(stretch)]) == stretch
             place = place + len(stretch) if agrees else len(draft)
-        row.rewind(len(written) - len(before))
+        row.return_to(start)  # a token that it refused has closed it
         return stretches
 
     def _written(self, row: Row, before: Sequence[int], data: bytes, tokens_left: int | None, *, loose: bool) -> Forced:

@@ -177,7 +177,7 @@ class Guide:
         retokenize: bool = False,
         draft: Any = None,
         streamer: Any = None,
-        stop_strings: Sequence[str] = (),
+        stop_strings: str | Sequence[str] = (),
         backend: str = "auto",
         prefix: str | Sequence[str | None] | None = None,
         stop_token_ids: Sequence[int] | None = None,
@@ -200,9 +200,10 @@ class Guide:
                 white space is free, what ``json.dumps`` would write), "prompt_lookup" (what followed the same tokens
                 before), a smaller model with the same tokenizer, a ``DraftSource``, or a list of these, the surest
                 first. Greedy output and the distribution of samples stay what they are. Models whose attention is not
-                full in every layer take no drafts.
+                full in every layer take no drafts, and there are none beside processors that may remember their calls
+                (guidance_scale, SynthID, a caller's own).
             streamer: a transformers streamer, for one row. ``generate(streamer=...)`` never reaches a decoding method.
-            stop_strings: texts that end a row.
+            stop_strings: a text, or texts, that end a row.
             backend: as for ``logits_processor``.
             prefix: likewise.
             stop_token_ids: likewise.
@@ -213,9 +214,12 @@ class Guide:
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
+            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``.
             ValueError: ``draft`` is none of the above.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly.
         """
+        if retokenize and draft is not None:
+            raise ValueError("retokenize, draft: expected one of the two; a token that was confirmed cannot give way")
         return GuidedDecoder(
             self.session(
                 constraint,

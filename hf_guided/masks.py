@@ -1,6 +1,6 @@
 """From rows to masked scores: fill a line of the bitmask for each position, write -inf, look at what is left.
 
-A *line* is one position of one row: its next token, or, behind a stretch of drafted tokens, one further on. Lines of a
+A *line* is one position of one row: its next token, or, behind a stretch of guessed tokens, one further on. Lines of a
 row are neighbours, in order; where nothing is drafted there is one line a row.
 """
 
@@ -25,9 +25,8 @@ from .vocabulary import Vocabulary
 
 _SHOWN_TOKENS = 8  # how many allowed tokens an error lists
 
-
-# For each row stretches of tokens: a drafted one, and what is forced behind it.
-Drafts: TypeAlias = Sequence[Sequence[Sequence[int]]]
+# For each row, the tokens that are guessed there: a drafted one and what is forced behind it, the next drafted one ...
+Stretches: TypeAlias = Sequence[Sequence[Sequence[int]]]
 
 
 @dataclass(frozen=True)
@@ -82,23 +81,23 @@ class MaskFiller:
         self,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        drafts: Drafts | None = None,
+        stretches: Stretches | None = None,
     ) -> Masks:
-        """Say for every row which tokens may come next, and behind each stretch of tokens drafted for it.
+        """Say for every row which tokens may come next, and behind each stretch of tokens guessed for it.
 
         Args:
             rows: left as they are, but that open ones with no way on are closed.
             tokens_left: what is left of each row's budget, None where it has none.
-            drafts: for each row stretches of tokens that its grammar takes; None drafts nothing.
+            stretches: for each row stretches of tokens that its grammar takes; None for none.
 
         Returns:
             The masks; valid until the call after the next.
 
         Thread: any, one at a time. Copies to a GPU start before it returns.
         """
-        if drafts is None:
-            drafts = [()] * len(rows)
-        lines = len(rows) + sum(map(len, drafts))
+        if stretches is None:
+            stretches = [()] * len(rows)
+        lines = len(rows) + sum(map(len, stretches))
         transfers = self._slots.transfers
         bitmask, first = self._slots.take(lines)
         warned: list[tuple[str, str]] = []
@@ -107,21 +106,21 @@ class MaskFiller:
         over: list[int] = []
         i = 0
         try:
-            for i, (row, left, draft) in enumerate(zip(rows, tokens_left, drafts, strict=True)):
-                drafted = 0
-                for stretch in ((), *draft):
+            for i, (row, left, guessed) in enumerate(zip(rows, tokens_left, stretches, strict=True)):
+                taken = 0
+                for stretch in ((), *guessed):
                     for token_id in stretch:
                         row.advance(token_id)
-                    drafted += len(stretch)
+                    taken += len(stretch)
                     line = len(of_row)
                     of_row.append(i)
                     if row.matcher is None:
                         continue
                     governed.append(line)
-                    if not row.fill(bitmask, first + line, None if left is None else left - drafted):
+                    if not row.fill(bitmask, first + line, None if left is None else left - taken):
                         over.append(line)
                         self._close(i, rows, bitmask[first + line], warned)
-                row.rewind(drafted)
+                row.rewind(taken)
         except Exception as error:
             name_row(error, i)
             raise

@@ -63,15 +63,15 @@ class Requests:
             BudgetTooSmall: ``max_new_tokens`` is too few from the start.
             InvalidConstraint: a prefix is not the beginning of any text.
         """
-        self._prototypes = [
+        prototypes = [
             row_after_prefix(
                 None if request.compiled is None else request.compiled.result(), request.prefix, self._stop_token_ids
             )
             for request in self._requests
         ]
-        if self._max_new_tokens is None:
-            return
-        for row in self._prototypes:
+        for row in prototypes:
+            if self._max_new_tokens is None:
+                break
             check_budget(row, self._max_new_tokens)
             if row.state is RowState.OPEN and row.matcher is not None and row.matcher.min_tokens_to_finish() is None:
                 warn(
@@ -79,6 +79,7 @@ class Requests:
                     f"its texts may be cut by max_new_tokens={self._max_new_tokens}; allow more tokens, or a "
                     "constraint that ends"
                 )
+        self._prototypes = prototypes
 
     def new_rows(self, num_rows: int) -> tuple[list[Row], int]:
         """Rows behind their prefixes, and how many neighbours share a request; behind ``prepare``.

@@ -5,59 +5,33 @@ is left. Compiling is waited for at the first call, so that it overlaps the pref
 
 The first two stages can run while the model computes the scores, on the worker of prefetch.py: begun by ``fill_ahead``
 in loops that keep their rows, by ``foresee`` where somebody is told the next ids before the forward pass. One such job
-is under way at most, and the rows, the tracker and the slots are the job's until it has ended: every other call
-waits for it first. What was foreseen for ids that are not asked for is undone, and nobody hears of its errors and
-warnings. A job that somebody gave up waiting for keeps the tracker and the slots; the session goes on with new ones.
+is under way at most (ahead.py), and every other call waits for it first. What was foreseen for ids that are not asked
+for is undone, and nobody hears of its errors and warnings.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
+from .ahead import Ahead, Foreseen
 from .bitmask import allocate_bitmask
 from .errors import BatchSizeError, GenerationError, StopTokenError, TokenRejected
-from .masks import Drafts, MaskFiller, Masks
+from .masks import MaskFiller, Masks, Stretches
 from .options import Overlap
-from .prefetch import Pending, submit
+from .prefetch import Pending
 from .requests import Request, Requests
 from .row import Row
 from .stats import SessionStats
-from .tracker import RowTracker, StepAhead, TokenIds
+from .tracker import RowTracker, TokenIds
 from .vocabulary import Vocabulary
 
 OnViolation = Literal["close", "raise"]
 _HAND_OVER_NS = 100_000  # what it costs to give masks to another thread and to have them back
-
-
-@dataclass(eq=False)
-class _Foreseen:
-    """Masks being filled for ids that may be asked for.
-
-    Args:
-        input_ids: as they were shown.
-        version: of ``input_ids`` then, if it counts what is written into it.
-        ids: the same on the host, once they have arrived there.
-        step: the tracker's step to them, if they are one.
-    """
-
-    input_ids: Tensor
-    version: int | None
-    ids: TokenIds | None = None
-    step: StepAhead | None = None
-
-    def is_for(self, input_ids: Tensor) -> bool:
-        """Whether these are the ids that were foreseen."""
-        if self.ids is None or self.ids.shape != input_ids.shape:
-            return False
-        if input_ids is self.input_ids and input_ids.device.type != "cpu" and self.version is not None:
-            return input_ids._version == self.version  # brought to the host, they would wait for the forward pass
-        return np.array_equal(self.ids, input_ids.cpu().numpy())
 
 
 class Session:
@@ -109,8 +83,7 @@ class Session:
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
         self._overlap = overlap
         self._last_fill_ns = 0
-        self._ahead: Pending[Any] | None = None  # the job that may be under way
-        self._foreseen: _Foreseen | None = None  # what it is for, if it is ``foresee``'s
+        self._ahead = Ahead(self._waited)
 
     def reset(self) -> None:
         """Begin anew: the next call is a new prompt whatever its tokens are."""
@@ -176,7 +149,7 @@ class Session:
         self._settle()
         if input_ids.ndim != 2 or not self._tracker.expects(*input_ids.shape):
             return
-        foreseen = _Foreseen(input_ids, None if input_ids.is_inference() else input_ids._version)
+        foreseen = Foreseen(input_ids, None if input_ids.is_inference() else input_ids._version)
         fetch = self._host_ids(input_ids)
         filler, tracker = self._filler, self._tracker
 
@@ -187,8 +160,7 @@ class Session:
                 return None
             return self._masks_behind(foreseen.ids, foreseen.step.take, filler)
 
-        self._foreseen = foreseen
-        self._begin_ahead(job)
+        self._ahead.begin(job, elsewhere=self._pays, foreseen=foreseen)
 
     # -- for loops that keep their rows themselves ---------------------------------------------------------------
 
@@ -210,29 +182,19 @@ class Session:
         """What is left of a row's budget behind so many tokens of output; None if there is none."""
         return None if self._max_new_tokens is None else self._max_new_tokens - generated
 
-    def fill(
-        self,
-        rows: Sequence[Row],
-        tokens_left: Sequence[int | None],
-        drafts: Drafts | None = None,
-    ) -> Masks:
-        """What may come next; see ``MaskFiller.fill``."""
-        self._settle()
-        return self._fill(self._filler, rows, tokens_left, drafts)
-
     def fill_ahead(
         self,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        drafts: Drafts | None = None,
+        stretches: Stretches | None = None,
     ) -> Pending[Masks]:
-        """As ``fill``, on the worker: until ``result()`` has returned the masks, the rows belong to it.
+        """``MaskFiller.fill`` on the worker: until ``result()`` has returned the masks, the rows belong to it.
 
         Without overlap they are filled before this returns.
         """
         self._settle()
         filler = self._filler
-        return self._begin_ahead(lambda: self._fill(filler, rows, tokens_left, drafts))
+        return self._ahead.begin(lambda: self._fill(filler, rows, tokens_left, stretches), elsewhere=self._pays)
 
     def apply(self, scores: Tensor, masks: Masks) -> Tensor:
         """Masked scores, one line for each of ``masks``; see ``MaskFiller.apply``."""
@@ -244,15 +206,6 @@ class Session:
         return masked
 
     # -- ahead of being asked for ----------------------------------------------------------------------------------
-
-    def _begin_ahead(self, job: Callable[[], Any]) -> Pending[Any]:
-        # Kept before it is begun: an interruption in between must not leave rows to a job that nobody knows of.
-        self._ahead = pending = Pending(job, self._waited)
-        if self._pays:
-            submit(pending)
-        else:
-            pending.run()
-        return pending
 
     @property
     def _pays(self) -> bool:
@@ -266,36 +219,21 @@ class Session:
 
     def _foreseen_for(self, input_ids: Tensor) -> Masks | None:
         """The masks that were foreseen, if they were for these ids; otherwise everything is as if none had been."""
-        ahead, foreseen = self._ahead, self._foreseen
-        if ahead is None or foreseen is None:
+        job = self._ahead.masks_for(input_ids)
+        if job is None:
             self._settle()
             return None
-        if not ahead.left:
-            ahead.wait()
-            if foreseen.is_for(input_ids):
-                self._ahead = self._foreseen = None
-                masks: Masks | None = ahead.result()
-                self.stats.foreseen += masks is not None
-                return masks
-        self._settle()
-        return None
+        masks = job.result()
+        self.stats.foreseen += masks is not None
+        return masks
 
     def _settle(self) -> None:
         """Have the rows, the tracker and the slots back from the worker; what was foreseen is undone."""
-        ahead, foreseen = self._ahead, self._foreseen
-        if ahead is None:
-            return
-        if foreseen is not None:
-            ahead.cancel()
         try:
-            if not ahead.left:
-                ahead.wait()
-            if not ahead.done():  # it may go on for as long as it likes, with what it has
+            if not self._ahead.settle():
                 self._tracker = RowTracker(self._requests.new_rows, self._violated)
                 self._filler = self._filler.anew()
-            elif foreseen is not None and foreseen.step is not None:
-                foreseen.step.undo()
-            self._ahead = self._foreseen = None
+                self._ahead.forget()
         except BaseException:
             self._tracker.reset()
             raise
@@ -330,10 +268,10 @@ class Session:
         filler: MaskFiller,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        drafts: Drafts | None,
+        stretches: Stretches | None,
     ) -> Masks:
         start = time.perf_counter_ns()
-        masks = filler.fill(rows, tokens_left, drafts)
+        masks = filler.fill(rows, tokens_left, stretches)
         self._last_fill_ns = time.perf_counter_ns() - start
         self.stats.fill_ns += self._last_fill_ns
         return masks
@@ -348,11 +286,25 @@ class Session:
             self.stats.wait_ns += time.perf_counter_ns() - start
 
     def _violated(self, index: int, row: Row, token_id: int) -> None:
+        self.violated(index, row, token_id, self._ids[index, self._tracker.prompt_length : -1].tolist())
+
+    def violated(self, index: int, row: Row, token_id: int, before: Sequence[int]) -> None:
+        """Tell of a token that a row's grammar has just refused.
+
+        Args:
+            index: the row's number.
+            row: the row, closed by it.
+            token_id: the token.
+            before: the row's output in front of it.
+
+        Raises:
+            TokenRejected: with ``on_violation="raise"``.
+        """
         if not self._raise_on_violation:
             return
         assert row.matcher is not None
-        position = self._ids.shape[1] - 1 - self._tracker.prompt_length
-        so_far = self.vocabulary.decode_bytes(self._ids[index, self._tracker.prompt_length : -1].tolist())
+        position = len(before)
+        so_far = self.vocabulary.decode_bytes(before)
         bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
         row.matcher.fill_next_token_bitmask(bitmask)
         raise TokenRejected(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,14 @@ from tests.kernel_harness import Harness, build
 settings.register_profile("hunt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("hunt"), derandomize=True)
 settings.load_profile("same")
+
+
+@pytest.fixture
+def control_c() -> Iterator[None]:
+    """SIGINT is KeyboardInterrupt, though a shell may have had a job in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

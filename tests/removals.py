@@ -362,16 +362,16 @@ REMOVALS = [
     ),
     Removal(
         "overlap: a step that was foreseen in vain is taken back",
-        "session.py",
-        "                foreseen.step.undo()\n",
-        "                pass\n",
+        "ahead.py",
+        "            foreseen.step.undo()\n",
+        "            pass\n",
         FORESEEN,
     ),
     Removal(
         "overlap: masks foreseen for other ids are not used",
-        "session.py",
-        "            if foreseen.is_for(input_ids):\n",
-        "            if True:\n",
+        "ahead.py",
+        "        if not foreseen.is_for(input_ids):\n            return None\n",
+        "",
         FORESEEN,
     ),
     Removal(

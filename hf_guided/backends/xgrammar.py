@@ -2,7 +2,7 @@ r"""xgrammar: fast masks for grammars, structural tags, regular expressions, and
 
 What it gets wrong and what is done here about it:
 
-- most JSON Schema keywords are ignored in silence: only those of ``_Subset`` reach it;
+- most JSON Schema keywords are ignored in silence: only those of ``XGrammarSubset`` reach it;
 - it misreads some patterns, writes them into JSON strings as they are, and bounded strings may hold raw control
   characters: patterns and lengths are narrowed to characters that need no escape, and go in as rules of a grammar;
 - ``[^a]`` takes surrogates, and ``[...]{2,5}`` overlong bytes: every text goes through the UTF-8 guard.

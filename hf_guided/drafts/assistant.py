@@ -21,6 +21,7 @@ from torch import Tensor
 from ..apply import apply_bitmask
 from ..bitmask import allocate_bitmask
 from ..errors import UnsupportedModel
+from ..full_attention import other_layers
 from ..row import Row, RowState
 from .base import Asked, Draft, Warp
 
@@ -179,14 +180,13 @@ class _Decoder:
 
     def __init__(self, model: Any):
         from transformers import DynamicCache
-        from transformers.cache_utils import DynamicLayer
 
         name = type(model).__name__
         if model.config.is_encoder_decoder:
             raise UnsupportedModel(f"assistant {name} is an encoder-decoder; pass a decoder, such as a smaller Llama")
         self.model = model
         self.new_cache: Callable[[], Any] = partial(DynamicCache, config=model.config)
-        other = sorted({type(layer).__name__ for layer in self.new_cache().layers if type(layer) is not DynamicLayer})
+        other = other_layers(model)
         if other:
             raise UnsupportedModel(
                 f"assistant {name} has layers that are no full attention ({', '.join(other)}): they cannot take rows "

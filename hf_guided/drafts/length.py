@@ -32,7 +32,3 @@ class DraftLength:
             self._lengths[index] = max(self._least, (min(drafted, length) + accepted) // 2)
         elif drafted >= length:
             self._lengths[index] = min(self._most, 2 * length)
-
-    def reset(self) -> None:
-        """A new generate() call begins."""
-        self._lengths.clear()

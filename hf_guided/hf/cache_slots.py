@@ -3,7 +3,8 @@
 One forward pass writes one block of slots for all rows. A row with fewer tokens than the block leaves *holes*: slots
 with a zero in the attention mask, which no later token looks at; positions are given explicitly and count tokens, not
 slots. With full attention over a growing cache that is exact. Sliding windows and biases count slots, and static caches
-have none to spare, so such models get no holes:
+have none to spare, so such models get no holes; and what keeps a state instead of tokens (Mamba, RecurrentGemma ...)
+may take several tokens for the beginning of a text. So there are
 
 - ``holes``: any number of tokens for each row.
 - ``wide``: the same number for all, more than one: a lone row without holes.
@@ -21,7 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import GenerationConfig
-from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, EncoderDecoderCache
+
+from ..full_attention import other_layers
 
 
 class CacheSlots:
@@ -47,7 +50,8 @@ class CacheSlots:
         self._outputs: Any = None
         self._forward: Callable[..., Any] = model
         self._mask: Tensor | None = None  # (rows, slots) int64, of those with holes
-        self.counts: list[int] = []  # how many tokens each row has in the cache, likewise
+        self._next: list[int] = []  # the position of each row's next token, likewise
+        self.padding: list[int] = []  # how many of each row's ``input_ids`` are padding, likewise
         self._gaps = False  # whether there is a zero in the mask
         self.holes = self.wide = False
 
@@ -69,12 +73,13 @@ class CacheSlots:
         cache = self.cache
         if _takes_holes(model, cache, kwargs.get("position_ids")):
             self.holes = True
-            width = kwargs["position_ids"].shape[1]
+            positions = kwargs["position_ids"].expand(len(self._ids), -1)
             mask = kwargs.get("attention_mask")
-            self._mask = torch.ones(len(self._ids), width, dtype=torch.long) if mask is None else mask.cpu()
-            self.counts = self._mask.sum(-1).tolist()
-            self._gaps = any(count < width for count in self.counts)
-        self.wide = len(self._ids) == 1 and not (isinstance(cache, Cache) and cache.is_compileable)
+            self._mask = torch.ones_like(positions, device="cpu") if mask is None else mask.cpu().long()
+            self._next = (positions[:, -1] + 1).tolist()  # a caller's own may begin anywhere
+            self.padding = (self._mask[:, self._mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
+            self._gaps = not bool(self._mask.all())
+        self.wide = len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
         return self._last(1)[:, 0]
 
     def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
@@ -106,9 +111,9 @@ class CacheSlots:
             real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gone])
             self._mask = torch.cat([self._mask, real], dim=1)
             self._gaps = self._gaps or any(gone)
-            first = [count - gap for count, gap in zip(self.counts, gone, strict=True)]
+            first = [place - gap for place, gap in zip(self._next, gone, strict=True)]
             positions = torch.tensor([[max(start + i, 0) for i in range(width)] for start in first])
-            self.counts = [count + len(block) for count, block in zip(self.counts, blocks, strict=True)]
+            self._next = [place + len(block) for place, block in zip(self._next, blocks, strict=True)]
             kwargs["position_ids"] = positions.to(self._device)
             kwargs["attention_mask"] = self._mask.to(self._device) if self._gaps else None
         if kwargs["use_cache"]:
@@ -135,7 +140,7 @@ class CacheSlots:
             self.cache.crop(-least)
             self._mask = self._mask[:, : self._mask.shape[1] - least]
         for i, number in enumerate(numbers):
-            self.counts[i] -= number
+            self._next[i] -= number
             if number > least:
                 self._mask[i, self._mask.shape[1] - (number - least) :] = 0
                 self._gaps = True
@@ -150,7 +155,17 @@ def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
     return (
         type(cache) is DynamicCache
         and all(type(layer) is DynamicLayer for layer in cache.layers)
+        and not other_layers(model)
         and position_ids is not None
         and position_ids.ndim == 2
         and "position_ids" in inspect.signature(model.forward).parameters
+    )
+
+
+def _grows(cache: Any) -> bool:
+    """Whether every layer keeps keys and values of tokens, as many as come, and nothing else."""
+    if isinstance(cache, EncoderDecoderCache):
+        cache = cache.self_attention_cache
+    return type(cache) is DynamicCache and all(
+        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from transformers.generation.utils import is_deepspeed_zero3_enabled, is_fsdp_managed_module
+
 from ..errors import TokenizerError
 
 
@@ -46,3 +49,13 @@ def generation_eos_token_ids(model: Any) -> tuple[int, ...]:
     """The stop tokens generate() would use for this model; of a bare config its own; empty for a width."""
     config = getattr(model, "generation_config", None) or model
     return token_id_tuple(getattr(config, "eos_token_id", None))
+
+
+def in_step_with_others(model: Any) -> bool:
+    """Whether generate() has to run as many forward passes as the other processes that hold parts of the model."""
+    return (
+        torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+        and torch.distributed.get_world_size() > 1
+        and (is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model))
+    )

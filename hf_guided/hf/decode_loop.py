@@ -109,11 +109,11 @@ class DecodeLoop:
         rows = zip(self._session.begin(len(prompts)), prompts, strict=True)
         self._lines = [Line(row, list(ids), len(ids), streamed=len(ids)) for row, ids in rows]
         self._count_forward(len(prompts))
-        if not slots.holes or self._one_each:
+        if not slots.holes or self._one_each or not self._scoring.takes_guesses:
             self._guesser = None
         if self._guesser is not None:
-            for line, count in zip(self._lines, slots.counts, strict=True):
-                line.padding = line.prompt_length - count
+            for line, padding in zip(self._lines, slots.padding, strict=True):
+                line.padding = padding
         for line in self._lines:
             self._jump(line)
 
@@ -186,11 +186,11 @@ class DecodeLoop:
             if i in choice.at:
                 if self._guesser is not None:
                     self._guesser.observe(i, guess, agreed)
-                self._take(self._lines[i], guess, agreed, bonus)
+                self._take(i, guess, agreed, bonus)
 
-    def _take(self, line: Line, guess: Guess, agreed: int, bonus: int) -> None:
+    def _take(self, i: int, guess: Guess, agreed: int, bonus: int) -> None:
         """Add the stretches that the model has seen and confirmed, and the token that it chose behind them."""
-        stats = self._session.stats
+        line, stats = self._lines[i], self._session.stats
         stats.drafted_tokens += len(guess.stretches)
         stats.accepted_tokens += agreed
         for token_id in guess.tokens[: guess.ends[agreed]]:
@@ -200,7 +200,8 @@ class DecodeLoop:
             if line.over:
                 break
         else:
-            line.row.advance(bonus)
+            if not line.row.advance(bonus):  # who came behind the masks has forced it
+                self._session.violated(i, line.row, bonus, line.token_ids[line.prompt_length :])
             self._append(line, [bonus])
         stats.forced_tokens += guess.ends[agreed] - agreed
         self._jump(line)

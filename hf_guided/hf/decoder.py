@@ -8,6 +8,7 @@ scores, logits, attentions, hidden states) runs through transformers' own loop w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Any
 
 import torch
@@ -19,11 +20,12 @@ from transformers.utils import ModelOutput
 
 from ..continuation import Continuation
 from ..drafts import DraftSource
-from ..errors import UnsupportedConstraint
+from ..errors import GenerationError, UnsupportedConstraint
 from ..forced import ForcedText
 from ..session import Session
 from ..stats import SessionStats
 from .cache_slots import CacheSlots
+from .compat import in_step_with_others
 from .decode_loop import DecodeLoop
 from .guesses import Guesser
 from .logits_processor import GuidedLogitsProcessor
@@ -34,7 +36,7 @@ from .stopping import RowStops
 class GuidedDecoder:
     """A decoding method for ``generate(custom_generate=...)``. Made by ``Guide.decoder``.
 
-    Serves one generate() call after another, not two at the same time.
+    Serves one generate() call after another; a second one at the same time is refused.
 
     Args:
         session: the constraints.
@@ -45,7 +47,7 @@ class GuidedDecoder:
             the tokenizer would have joined the two otherwise.
         drafts: proposes tokens for the model to confirm; None drafts nothing.
         streamer: gets the prompt's and each new token, as generate(streamer=...) would; for one row only.
-        stop_strings: texts that end a row, as generate(stop_strings=...) would.
+        stop_strings: a text, or texts, that end a row, as generate(stop_strings=...) would.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class GuidedDecoder:
         retokenize: bool = False,
         drafts: DraftSource | None = None,
         streamer: Any = None,
-        stop_strings: Sequence[str] = (),
+        stop_strings: str | Sequence[str] = (),
     ):
         self._session = session
         self._continuation = continuation
@@ -65,7 +67,8 @@ class GuidedDecoder:
         self._retokenize = retokenize
         self._drafts = drafts
         self._streamer = streamer
-        self._stop_strings = list(stop_strings)
+        self._stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings)
+        self._serving = Lock()
 
     @property
     def stats(self) -> SessionStats:
@@ -93,13 +96,47 @@ class GuidedDecoder:
 
         Returns:
             What generate() returns: (rows, length + longest output) int64, padded right, or a ModelOutput with it.
+
+        Raises:
+            GenerationError: it serves another call, whose masks and rows this one would take.
+            UnsupportedConstraint: a generation mode, or a model spread over processes, that takes another seam.
+            ValueError: a streamer for several rows.
         """
+        if not self._serving.acquire(blocking=False):
+            raise GenerationError(
+                "this decoder serves another generate() call at this moment: make one for each thread, "
+                "with guide.decoder(...)"
+            )
+        try:
+            return self._generated(
+                model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
+            )
+        finally:
+            self._serving.release()
+
+    def _generated(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        model_kwargs: dict[str, Any],
+    ) -> Any:
+        if in_step_with_others(model):
+            # generate() does not tell a decoding method that it has to go on until all processes have ended.
+            raise UnsupportedConstraint(
+                "the decoder cannot keep processes in step (FSDP, DeepSpeed ZeRO-3); "
+                "use logits_processor=[guide.logits_processor(c)]"
+            )
         criteria = StoppingCriteriaList(stopping_criteria)
         if self._stop_strings:
             criteria.append(StopStringCriteria(self._session.vocabulary.tokenizer, self._stop_strings))
-        if self._streamer is not None:
-            self._streamer.put(input_ids.cpu())
         try:
+            if self._streamer is not None:
+                if len(input_ids) > 1:
+                    raise ValueError(f"streamer: expected one row, got {len(input_ids)}; leave it out for batches")
+                self._streamer.put(input_ids.cpu())
             theirs = _transformers_own(model, generation_config)
             if theirs is not None:
                 processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))
@@ -112,7 +149,8 @@ class GuidedDecoder:
                 scoring = Scoring(logits_processor)
                 forced = self._forced_text(scoring, stops)
                 warp = scoring.warp if generation_config.do_sample else None
-                guesser = Guesser(self._drafts, self._session, stops, forced, warp)
+                # Tokenized anew, a token that was confirmed might have to give way again.
+                guesser = None if self._retokenize else Guesser(self._drafts, self._session, stops, forced, warp)
                 loop = DecodeLoop(
                     self._session,
                     slots,

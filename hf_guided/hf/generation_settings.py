@@ -55,8 +55,12 @@ class GenerationSettings:
         for name in vars(config):
             setattr(config, name, self.get(name))
         own = {"assistant_model", "custom_generate", "streamer", "synced_gpus", "prefix_allowed_tokens_fn"}
+        own.add(
+            "stopping_criteria"
+        )  # may keep something for each row of the batch; our loop shows it one row at a time
         return (
             config.get_generation_mode() in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
+            and not self._kwargs.get("synced_gpus")
             and not own & {name for name, value in self._kwargs.items() if value is not None}
             and not self.needs_tokenizer
         )

@@ -101,10 +101,18 @@ class Guesser:
 
     def _guess(self, line: Line, draft: Draft) -> Guess:
         tokens = draft.tokens or line.likely
+        width = self._session.vocabulary.padded_size
+        if any(not 0 <= token_id < width for token_id in tokens):
+            raise ValueError(f"draft: expected token ids from 0 to {width - 1}, got {list(tokens)} of a DraftSource")
         stretches: list[list[int]] = [[token_id] for token_id in tokens]
         if self._forced is not None:
             left = self._session.tokens_left(line.num_generated)
             stretches = self._forced.stretches(line.row, line.token_ids, tokens, left)
+        # Behind the greatest length the model may have no positions, and nothing of it would be kept.
+        room = self._stops.room(line.token_ids)
+        stretches = [
+            stretch for stretch, end in zip(stretches, accumulate(map(len, stretches)), strict=True) if end < room
+        ]
         q = draft.probabilities
         if q is not None:
             q = q[list(accumulate(map(len, stretches), initial=0))[:-1]]  # all but the last agree with the draft

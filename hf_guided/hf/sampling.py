@@ -11,6 +11,10 @@ from transformers import generation
 
 _WARPERS = tuple(getattr(generation, name) for name in dir(generation) if name.endswith("LogitsWarper"))
 _BLIND = (*_WARPERS, generation.InfNanRemoveLogitsProcessor, generation.LogitNormalization)  # to the tokens so far
+_REMEMBERING = (  # what they were called with before
+    generation.SynthIDTextWatermarkLogitsProcessor,
+    generation.UnbatchedClassifierFreeGuidanceLogitsProcessor,
+)
 
 
 def before_warpers(processors: Sequence[Any]) -> int:
@@ -33,6 +37,8 @@ class Scoring:
         self._after = list(processors[first:])
         # Whether some look at the tokens so far: they may also count rows, and want all, of one length, at once.
         self.wants_batch = not all(isinstance(one, _BLIND) for one in processors)
+        # Whether scores behind guessed tokens are no harm: who remembers calls would remember what never came.
+        self.takes_guesses = not any(map(_may_remember, processors))
 
     def __call__(self, ids: Sequence[Sequence[int]], scores: Tensor, mask: Callable[[Tensor], Tensor]) -> Tensor:
         """Processed scores.
@@ -52,6 +58,10 @@ class Scoring:
         return _processed(self._after, ids, scores)
 
 
+def _may_remember(processor: Any) -> bool:
+    return isinstance(processor, _REMEMBERING) or not type(processor).__module__.startswith("transformers.")
+
+
 def _processed(processors: Sequence[Any], ids: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
     if not processors:
         return scores
@@ -61,11 +71,13 @@ def _processed(processors: Sequence[Any], ids: Sequence[Sequence[int]], scores: 
         groups = {}
         for line, before in enumerate(ids):
             groups.setdefault(len(before), []).append(line)
-    processed = torch.empty_like(scores)
+    processed: Tensor | None = None
     for length, lines in groups.items():
         same_length = torch.tensor([ids[line][:length] for line in lines], device=scores.device, dtype=torch.long)
         some = scores[lines]
         for processor in processors:
             some = processor(same_length, some)
+        if processed is None:
+            processed = some.new_empty(scores.shape)  # of whatever type comes out
         processed[lines] = some
-    return processed
+    return scores if processed is None else processed

@@ -40,5 +40,5 @@ class RowStops:
         if self._others:
             ids = torch.tensor([token_ids], device=self._device)
             for one in self._others:  # all of them: they may keep count
-                over = bool(one(ids, None).all()) or over
+                over = bool(torch.as_tensor(one(ids, None)).all()) or over  # generate() takes a plain bool too
         return over

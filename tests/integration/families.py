@@ -13,6 +13,10 @@ from transformers import (
     Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     PreTrainedModel,
@@ -70,6 +74,20 @@ FAMILIES: dict[str, Callable[[PreTrainedTokenizerBase], Any]] = {
         layer_types=["sliding_attention", "full_attention"],
         **_ROTARY,
     ),
+    "gpt_neo": _decoder(
+        GPTNeoConfig,
+        GPTNeoForCausalLM,
+        hidden_size=16,
+        num_layers=2,
+        num_heads=2,
+        attention_types=[[["global", "local"], 1]],
+        window_size=WINDOW,
+        max_position_embeddings=models.CONTEXT,
+        initializer_range=0.5,
+    ),
+    "mamba": _decoder(
+        MambaConfig, MambaForCausalLM, hidden_size=16, state_size=4, num_hidden_layers=2, initializer_range=0.5
+    ),
     "bloom": _decoder(BloomConfig, BloomForCausalLM, hidden_size=16, n_layer=2, n_head=2, initializer_range=0.5),
     "t5": models.t5,
 }
@@ -77,3 +95,6 @@ FAMILIES: dict[str, Callable[[PreTrainedTokenizerBase], Any]] = {
 
 TAKE_HOLES = frozenset({"llama", "qwen2", "gpt2"})
 """Those in which rows of different lengths can share a forward pass."""
+
+KEEP_A_STATE = frozenset({"mamba"})
+"""Those in which even a lone row takes its tokens one by one."""

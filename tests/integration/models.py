@@ -11,18 +11,12 @@ from collections.abc import Sequence
 import torch
 from transformers import (
     CLIPVisionConfig,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     LlavaConfig,
     LlavaForConditionalGeneration,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Qwen2Config,
-    Qwen2ForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -64,67 +58,6 @@ def llama(
     return _generating(model, tokenizer)
 
 
-def qwen2(tokenizer: PreTrainedTokenizerBase, *, seed: int = 0) -> Qwen2ForCausalLM:
-    """A Qwen2-shaped decoder: as Llama, with biases in its attention."""
-    config = Qwen2Config(
-        vocab_size=len(tokenizer) + PADDING,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=CONTEXT,
-        initializer_range=1.0,  # as above
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.eos_token_id,
-        tie_word_embeddings=False,
-    )
-    torch.manual_seed(seed)
-    return _with_head(Qwen2ForCausalLM(config).eval(), tokenizer)
-
-
-def gpt2(tokenizer: PreTrainedTokenizerBase, *, seed: int = 0) -> GPT2LMHeadModel:
-    """A GPT-2-shaped decoder: learned positions."""
-    config = GPT2Config(
-        vocab_size=len(tokenizer) + PADDING,
-        n_positions=CONTEXT,
-        n_embd=16,
-        n_layer=2,
-        n_head=2,
-        initializer_range=1.0,  # as above
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.eos_token_id,
-        tie_word_embeddings=False,
-    )
-    torch.manual_seed(seed)
-    return _with_head(GPT2LMHeadModel(config).eval(), tokenizer)
-
-
-def gemma(tokenizer: PreTrainedTokenizerBase, *, seed: int = 0) -> Gemma2ForCausalLM:
-    """A Gemma-2-shaped decoder: every other layer sees the last eight tokens alone."""
-    config = Gemma2Config(
-        vocab_size=len(tokenizer) + PADDING,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        query_pre_attn_scalar=8,
-        sliding_window=8,
-        max_position_embeddings=CONTEXT,
-        initializer_range=1.0,  # as above
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.eos_token_id,
-        tie_word_embeddings=False,
-    )
-    torch.manual_seed(seed)
-    return _with_head(Gemma2ForCausalLM(config).eval(), tokenizer)
-
-
 def t5(tokenizer: PreTrainedTokenizerBase, *, seed: int = 0) -> T5ForConditionalGeneration:
     """A T5-shaped encoder-decoder for the tokenizer; its decoder starts with the stop token."""
     config = T5Config(
@@ -162,12 +95,6 @@ def llava(tokenizer: PreTrainedTokenizerBase, *, seed: int = 0) -> tuple[LlavaFo
         image_seq_length=4,
     )
     return _generating(LlavaForConditionalGeneration(config).eval(), tokenizer), image_token_id
-
-
-def _with_head(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Logits with a spread of about one, as ``llama``'s."""
-    torch.nn.init.normal_(model.lm_head.weight, std=0.25)
-    return _generating(model, tokenizer)
 
 
 def _generating(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

@@ -11,16 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import (
-    BloomConfig,
-    BloomForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LogitsProcessorList,
-    MistralConfig,
-    MistralForCausalLM,
     PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
 )
@@ -33,6 +27,7 @@ from hf_guided.errors import UnsupportedModel
 from hf_guided.row import Row
 from tests import vocabularies
 from tests.integration import models
+from tests.integration.families import FAMILIES
 
 CONSTRAINTS: tuple[Any, ...] = (
     hg.Regex("[a-z]{2,60}(, [0-9]{1,30})?"),
@@ -47,23 +42,17 @@ CONSTRAINTS: tuple[Any, ...] = (
 )
 
 
-def _size() -> dict[str, Any]:
-    tokenizer = vocabularies.demo()
-    return {"vocab_size": len(tokenizer) + models.PADDING, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
-
-
-def _qwen2() -> PreTrainedModel:
-    shape = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
-    return Qwen2ForCausalLM(Qwen2Config(num_hidden_layers=2, initializer_range=0.5, **shape, **_size()))
-
-
 def _gpt2() -> PreTrainedModel:
-    return GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=96, initializer_range=0.5, **_size()))
+    """With few positions, so that a text can come to their end."""
+    tokenizer = vocabularies.demo()
+    shape = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 96, "initializer_range": 0.5}
+    size = {"vocab_size": len(tokenizer) + models.PADDING, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+    return GPT2LMHeadModel(GPT2Config(**shape, **size))
 
 
 MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "llama": lambda: models.llama(vocabularies.demo()),
-    "qwen2": _qwen2,
+    "qwen2": lambda: FAMILIES["qwen2"](vocabularies.demo()),
     "gpt2": _gpt2,
     "demo draft": demo.load_draft,
 }
@@ -242,19 +231,10 @@ def test_logits_of_another_width_than_the_judges(width: int):
 # -- refusals --------------------------------------------------------------------------------------------------------
 
 
-def _mistral() -> PreTrainedModel:
-    shape = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "num_key_value_heads": 1}
-    return MistralForCausalLM(MistralConfig(vocab_size=50, num_hidden_layers=1, sliding_window=8, **shape))
-
-
 @pytest.mark.parametrize(
-    ("build", "reason"),
-    [
-        (_mistral, "Sliding"),
-        (lambda: models.t5(vocabularies.demo()), "encoder-decoder"),
-        (lambda: BloomForCausalLM(BloomConfig(vocab_size=50, hidden_size=8, n_layer=1, n_head=1)), "position_ids"),
-    ],
+    ("family", "reason"),
+    [("mistral", "Sliding"), ("gpt_neo", "local"), ("t5", "encoder-decoder"), ("bloom", "position_ids")],
 )
-def test_models_that_cannot_be_exact_are_refused(build: Callable[[], PreTrainedModel], reason: str):
+def test_models_that_cannot_be_exact_are_refused(family: str, reason: str):
     with pytest.raises(UnsupportedModel, match=reason):
-        AssistantDraft(build())
+        AssistantDraft(FAMILIES[family](vocabularies.demo()))

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 
 import hf_guided as hg
 from hf_guided.continuation import Continuation
@@ -17,7 +18,7 @@ from hf_guided.forced import ForcedText
 from hf_guided.row import Row
 from tests import vocabularies
 from tests.integration import models
-from tests.integration.families import FAMILIES, TAKE_HOLES
+from tests.integration.families import FAMILIES, KEEP_A_STATE, TAKE_HOLES
 
 SCHEMA = {
     "type": "object",
@@ -58,7 +59,7 @@ def inputs(name: str, rows: int) -> dict[str, Tensor]:
     ids = models.prompts(text, rows, 7, seed=3)
     mask = torch.ones_like(ids)
     for i in range(rows):
-        gone = 0 if name == "bloom" else i % 4  # left padding gives that model NaN, whatever the loop
+        gone = 0 if name in ("bloom", "mamba") else i % 4  # which are wrong behind left padding, whatever the loop
         if gone and model.config.is_encoder_decoder:
             mask[i, -gone:] = 0
         elif gone:
@@ -79,7 +80,7 @@ def texts(name: str, rows: int, output: Tensor) -> list[list[int]]:
 
 def run(name: str, rows: int, **arguments: Any) -> list[list[int]]:
     output = family(name)[0].generate(
-        **inputs(name, rows), **{"do_sample": False, "max_new_tokens": MAX_NEW_TOKENS, **arguments}
+        **{**inputs(name, rows), "do_sample": False, "max_new_tokens": MAX_NEW_TOKENS, **arguments}
     )
     return texts(name, rows, output)
 
@@ -138,10 +139,17 @@ def test_jumps_write_what_one_forward_a_token_writes(name: str, rows: int) -> No
     assert found == one_forward_a_token(name, rows, constraints)
     assert decoder.stats.tokens == sum(map(len, found))
     assert decoder.stats.forced_tokens > 0
-    if rows == 1 or name in TAKE_HOLES:
+    if name in TAKE_HOLES or (rows == 1 and name not in KEEP_A_STATE):
         assert decoder.stats.row_forwards <= sum(map(len, found)) - decoder.stats.forced_tokens + rows
     else:
         assert decoder.stats.forwards <= max(map(len, found)) + 1
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma3"])
+def test_a_cache_that_knows_no_windows(name: str) -> None:
+    guide = family(name)[1]
+    found = run(name, 3, custom_generate=guide.decoder(CONSTRAINTS[:3]), past_key_values=DynamicCache())
+    assert found == one_forward_a_token(name, 3, CONSTRAINTS[:3])
 
 
 @pytest.mark.parametrize("jump_forward", [False, True])

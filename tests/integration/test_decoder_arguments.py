@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jsonschema
 import pytest
 import torch
-from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
+from transformers import (
+    LogitsProcessor,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    TemperatureLogitsWarper,
+    TextIteratorStreamer,
+)
 from transformers.generation.streamers import BaseStreamer
 
 import hf_guided as hg
 from hf_guided.backends.base import Matcher
+from hf_guided.drafts import Asked, Draft
 from hf_guided.hf.cache_slots import CacheSlots
 from tests.integration.test_decoder import CONSTRAINTS, SCHEMA, family, inputs, run, texts
 
@@ -32,7 +40,7 @@ RECORD = CONSTRAINTS[0]
         {"prefill_chunk_size": 3},
         {"cache_implementation": "static"},
         {"num_return_sequences": 2, "do_sample": True, "top_k": 1},
-        {"stop_strings": ['"alpha'], "with_tokenizer": True},
+        {"stop_strings": ["e", "q"]},
     ],
     ids=lambda arguments: "-".join(arguments),
 )
@@ -42,14 +50,31 @@ def test_the_plain_loop_s_tokens(rows: int, arguments: dict[str, Any]) -> None:
     constraints = [hg.Regex("[a-z0-9 ]{30,60}"), None, hg.Regex("(?:alphabet|[a-z ]{1,9}[.]){3,60}")][:rows]
     ours: dict[str, Any] = {}
     plain = dict(arguments)
-    if plain.pop("with_tokenizer", False):
+    if "stop_strings" in arguments:  # arguments of the decoder, beside those of generate()
         plain["tokenizer"] = guide.tokenizer
-        plain["stop_strings"] = ours["stop_strings"] = ["e", "q"]
-    arguments = {key: value for key, value in arguments.items() if key not in ("stop_strings", "with_tokenizer")}
+        arguments = dict(arguments)
+        ours["stop_strings"] = arguments.pop("stop_strings")
     expected = run("llama", rows, logits_processor=[guide.logits_processor(constraints)], **plain)
     for jump_forward in (False, True):  # nothing is forced in these
         decoder = guide.decoder(constraints, jump_forward=jump_forward, **ours)
         assert run("llama", rows, custom_generate=decoder, **arguments) == expected
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda asked: {"position_ids": torch.arange(10, 17).expand_as(asked)},
+        lambda asked: {"attention_mask": asked.float()},
+    ],
+    ids=["position_ids", "float mask"],
+)
+def test_positions_go_on_where_the_prompts_end(rows: int, given: Callable[[torch.Tensor], dict[str, Any]]) -> None:
+    guide = family("gpt2")[1]
+    constraints = CONSTRAINTS[:rows]
+    arguments = given(inputs("gpt2", rows)["attention_mask"])
+    plain = run("gpt2", rows, logits_processor=[guide.logits_processor(constraints)], **arguments)
+    assert run("gpt2", rows, custom_generate=guide.decoder(constraints, jump_forward=False), **arguments) == plain
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "t5"])
@@ -74,6 +99,19 @@ def test_a_dictionary_alone_is_the_fast_loop_s(name: str) -> None:
     assert decoder.stats.forced_tokens > 0
     assert texts(name, 1, output.sequences) == run(name, 1, custom_generate=guide.decoder(RECORD))
     assert output.past_key_values.get_seq_length() > 0
+
+
+def test_a_lone_stop_string_is_one_text() -> None:
+    guide = family("llama")[1]
+    constraint = hg.Regex("[a-z ]{40}")
+    plain = run(
+        "llama",
+        3,
+        logits_processor=[guide.logits_processor(constraint)],
+        stop_strings="ea",
+        tokenizer=guide.tokenizer,
+    )
+    assert run("llama", 3, custom_generate=guide.decoder(constraint, stop_strings="ea")) == plain
 
 
 def test_beams_are_transformers_own() -> None:
@@ -143,6 +181,25 @@ def test_an_iterator_over_a_streamer_ends_even_with_an_error() -> None:
     assert text.startswith('{"name"') and [str(error) for error in caught] == ["broken on purpose"]
 
 
+def test_an_iterator_over_a_streamer_that_refuses_a_batch_ends() -> None:
+    guide = family("llama")[1]
+    streamer = TextIteratorStreamer(guide.tokenizer, timeout=60)
+    with pytest.raises(ValueError, match="one row, got 3"):
+        run("llama", 3, custom_generate=guide.decoder(RECORD, streamer=streamer))
+    assert "".join(streamer) == ""
+
+
+def test_a_criterion_may_answer_with_a_plain_bool() -> None:
+    class Long(StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> bool:
+            return input_ids.shape[1] > 15
+
+    guide = family("llama")[1]
+    asked = {"stopping_criteria": StoppingCriteriaList([Long()])}
+    plain = run("llama", 1, logits_processor=[guide.logits_processor(RECORD)], **asked)
+    assert run("llama", 1, custom_generate=guide.decoder(RECORD, jump_forward=False), **asked) == plain
+
+
 def test_a_caller_s_criterion_sees_each_row_after_each_token() -> None:
     model, guide = family("llama")
     seen: set[tuple[int, ...]] = set()
@@ -189,6 +246,31 @@ def test_one_decoder_serves_many_calls() -> None:
     first = run("llama", 3, custom_generate=decoder)
     assert run("llama", 3, custom_generate=decoder) == first
     assert run("llama", 3, custom_generate=decoder, max_new_tokens=5) == [row[:5] for row in first]
+
+
+def test_one_decoder_refuses_a_second_call_at_the_same_time() -> None:
+    guide = family("llama")[1]
+    decoder = guide.decoder(RECORD)
+    expected = run("llama", 1, custom_generate=decoder)
+    refused: list[str] = []
+
+    class Meanwhile(StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> bool:
+            def work() -> None:
+                with pytest.raises(hg.GenerationError) as raised:
+                    run("llama", 1, custom_generate=decoder)
+                refused.append(str(raised.value))
+
+            if not refused:
+                thread = threading.Thread(target=work)
+                thread.start()
+                thread.join()
+            return False
+
+    found = run("llama", 1, custom_generate=decoder, stopping_criteria=StoppingCriteriaList([Meanwhile()]))
+    assert found == expected
+    assert len(refused) == 1 and "one for each thread" in refused[0]
+    assert run("llama", 1, custom_generate=decoder) == expected
 
 
 def test_after_an_error_in_the_middle_the_next_call_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +321,69 @@ def test_an_engine_that_raises_in_the_middle(error: Exception, overlap: bool, mo
     assert run("llama", 3, custom_generate=decoder) == expected
 
 
+class Forcing(LogitsProcessor):
+    """A caller's own, behind the masks: one token must come at one place."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if input_ids.shape[1] != 12:
+            return scores
+        return torch.full_like(scores, -torch.inf).index_fill(1, torch.tensor([200]), 0.0)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_token_forced_from_outside(rows: int) -> None:
+    """Where the plain loop closes the row, so does this one; where that raises, this does with the same words."""
+    guide = family("llama")[1]
+    constraints = [hg.Regex("[a-c]{8,12}"), None, hg.Regex("[0-9]{9}")][:rows]
+    behind = [TemperatureLogitsWarper(1.5), Forcing()]
+    plain = run("llama", rows, logits_processor=[guide.logits_processor(constraints), *behind])
+    assert run("llama", rows, logits_processor=behind, custom_generate=guide.decoder(constraints)) == plain
+    processor = guide.logits_processor(constraints, on_violation="raise")
+    with pytest.raises(hg.TokenRejected) as raised:
+        run("llama", rows, logits_processor=[processor, *behind])
+    decoder = guide.decoder(constraints, on_violation="raise")
+    with pytest.raises(hg.TokenRejected) as ours:
+        run("llama", rows, logits_processor=behind, custom_generate=decoder)
+    assert str(ours.value) == str(raised.value)
+    assert (ours.value.row, ours.value.position) == (raised.value.row, raised.value.position)
+
+
 def test_modes_that_no_loop_of_ours_serves_are_refused() -> None:
     guide = family("llama")[1]
     with pytest.raises(hg.UnsupportedConstraint, match="logits_processor"):
         run("llama", 1, custom_generate=guide.decoder(RECORD), penalty_alpha=0.6, top_k=4)
+
+
+def test_what_the_decoder_cannot_keep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = family("llama")[1]
+    with pytest.raises(ValueError, match="expected one of the two"):
+        guide.decoder(RECORD, retokenize=True, draft="prompt_lookup")
+    streamer = Recorder()
+    with pytest.raises(ValueError, match="one row, got 3"):
+        run("llama", 3, custom_generate=guide.decoder(CONSTRAINTS[:3], streamer=streamer))
+    assert streamer.ended == 1
+    monkeypatch.setattr("hf_guided.hf.decoder.in_step_with_others", lambda model: True)
+    with pytest.raises(hg.UnsupportedConstraint, match="FSDP"):
+        run("llama", 1, custom_generate=guide.decoder(RECORD))
+
+
+def test_drafts_from_another_vocabulary_are_refused() -> None:
+    guide = family("llama")[1]
+
+    class Foreign:
+        def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+            return [Draft([guide.vocabulary.padded_size]) for _ in asked]
+
+        def reset(self, warp: Any = None) -> None:
+            pass
+
+    with pytest.raises(ValueError, match="of a DraftSource"):
+        run("llama", 1, custom_generate=guide.decoder(None, draft=Foreign()))
+
+
+def test_too_few_tokens_are_too_few_the_second_time_too() -> None:
+    guide = family("llama")[1]
+    decoder = guide.decoder(RECORD, max_new_tokens=3)
+    for _ in range(2):
+        with pytest.raises(hg.BudgetTooSmall):
+            run("llama", 1, custom_generate=decoder, max_new_tokens=3)

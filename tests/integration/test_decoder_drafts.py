@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
+from transformers import LogitsProcessor
 
 import hf_guided as hg
 from hf_guided import acceptance
@@ -90,6 +91,66 @@ def test_processors_that_look_back_see_drafts_too() -> None:
     assert decoder.stats.accepted_tokens > 0
 
 
+class Careless:
+    """Drafts the same tokens whatever the row takes, and more of them than were asked for."""
+
+    def __init__(self, token_ids: Sequence[int]):
+        self._token_ids = token_ids
+
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        return [Draft(self._token_ids)] * len(asked)
+
+    def reset(self, warp: Any = None) -> None:
+        pass
+
+
+@pytest.mark.parametrize("jump_forward", [False, True])
+@pytest.mark.parametrize(
+    "token_ids", [[17, 18, 19], [70] * 300, [0, 70, 71]], ids=["refused", "too many", "past a stop"]
+)
+def test_a_careless_source_changes_nothing(token_ids: list[int], jump_forward: bool) -> None:
+    guide = family("llama")[1]
+    expected = run("llama", 3, custom_generate=guide.decoder(CONSTRAINTS[:3], jump_forward=jump_forward))
+    decoder = guide.decoder(CONSTRAINTS[:3], jump_forward=jump_forward, draft=Careless(token_ids))
+    assert run("llama", 3, custom_generate=decoder) == expected
+
+
+def test_nothing_is_guessed_behind_the_last_position() -> None:
+    """The forced text behind a draft would reach over the end of GPT-2's learned positions."""
+    model, guide = family("gpt2")
+    text = [i for i in range(len(guide.tokenizer)) if guide.vocabulary.is_text(i)]
+    prompt = models.prompts(text, 1, models.CONTEXT - 12, seed=3)
+    constraint = hg.Regex("[ab]{3}(?:xyzzy plugh [0-9]){20}")
+    asked = {"input_ids": prompt, "attention_mask": torch.ones_like(prompt), "do_sample": False, "max_new_tokens": 12}
+    expected = model.generate(**asked, custom_generate=guide.decoder(constraint))
+    oracle = Oracle(expected[:, prompt.shape[1] :].tolist())
+    assert torch.equal(model.generate(**asked, custom_generate=guide.decoder(constraint, draft=oracle)), expected)
+
+
+class Counting(LogitsProcessor):
+    """Likes another letter in each call."""
+
+    calls = 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return scores.index_fill(1, torch.tensor(letter_ids()[self.calls % len(LETTERS)]), 50.0)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [lambda: {"guidance_scale": 3.0}, lambda: {"logits_processor": [Counting()]}],
+    ids=["guidance_scale", "a caller's own"],
+)
+def test_processors_that_remember_see_what_the_plain_loop_shows_them(asked: Callable[[], dict[str, Any]]) -> None:
+    guide = family("llama")[1]
+    constraint = hg.Regex(f"[a-f{LETTERS}]{{30}}")
+    theirs = asked()
+    processors = [*theirs.pop("logits_processor", []), guide.logits_processor(constraint)]
+    plain = run("llama", 1, **theirs, logits_processor=processors)
+    assert run("llama", 1, **asked(), custom_generate=guide.decoder(constraint, draft=Oracle(plain))) == plain
+
+
 # -- samples -----------------------------------------------------------------------------------------------------------
 
 LETTERS = "XQJ"  # no token has two of them
@@ -127,14 +188,14 @@ class TwoLetters:
         pass
 
 
-def samples(draft: Any) -> tuple[Counter[tuple[int, ...]], hg.SessionStats]:
+def samples(draft: Any, count: int = SAMPLES) -> tuple[Counter[tuple[int, ...]], hg.SessionStats]:
     model, guide = family("llama")
     decoder = guide.decoder(hg.Regex(f"[{LETTERS}]{{3}}"), draft=draft)
     given = {key: value.expand(ROWS, -1) for key, value in inputs("llama", 1).items()}
     start = given["input_ids"].shape[1]
     seen: Counter[tuple[int, ...]] = Counter()
     torch.manual_seed(11)
-    for _ in range(SAMPLES // ROWS):
+    for _ in range(count // ROWS):
         output = model.generate(
             **given, do_sample=True, temperature=TEMPERATURE, top_k=0, max_new_tokens=5, custom_generate=decoder
         )
@@ -166,5 +227,8 @@ def test_a_wrong_rule_of_acceptance_shows(monkeypatch: pytest.MonkeyPatch) -> No
         return [max(pair) for pair in zip(once, twice, strict=True)]
 
     monkeypatch.setattr(acceptance, "_num_agreed", generous)
-    seen, _ = samples(TwoLetters())
-    assert p_value(seen, exact()) < NEVER_BY_CHANCE
+    seen, _ = samples(TwoLetters(), 2 * ROWS)  # too few for all texts, enough for the first two letters
+    pairs: dict[tuple[int, ...], float] = {}
+    for text, share in exact().items():
+        pairs[text[:2]] = pairs.get(text[:2], 0.0) + share
+    assert p_value(Counter(text[:2] for text in seen.elements()), pairs) < NEVER_BY_CHANCE

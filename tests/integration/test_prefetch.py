@@ -14,25 +14,21 @@ from torch import Tensor
 from transformers import PreTrainedModel, StoppingCriteria, pipeline
 
 import hf_guided as hg
+from hf_guided import session
 from tests import vocabularies
 from tests.integration import models
+from tests.integration.families import FAMILIES
 from tests.integration.modes import ENDING_BEAMS, GREEDY, HOT, KINDS, Kind, Stage
 
 PATIENCE = 60.0  # seconds until a test that hangs fails instead
-ARCHITECTURES: dict[str, Callable[..., PreTrainedModel]] = {
-    "llama": models.llama,
-    "qwen2": models.qwen2,
-    "gpt2": models.gpt2,
-    "gemma": models.gemma,
-    "t5": models.t5,
-}
+ARCHITECTURES = ["llama", "qwen2", "gpt2", "gemma3", "t5"]
 ASKED: list[Any] = [*(kind.constraint for kind in KINDS), None]
 
 
 @cache
 def double(architecture: str) -> PreTrainedModel:
     """In fp64, where the order of additions decides no argmax."""
-    return ARCHITECTURES[architecture](vocabularies.demo()).double()
+    return FAMILIES[architecture](vocabularies.demo()).double()
 
 
 @cache
@@ -242,7 +238,12 @@ def test_the_pipeline_brings_the_companion(monkeypatch: pytest.MonkeyPatch) -> N
     assert theirs.calls == processor.stats.calls
 
 
-def test_the_environment_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_GUIDED_OVERLAP", "0")
-    (result,) = hg.generate(stage().model, stage().tokenizer, "ab", KINDS[2].constraint, guide=stage().guide)
-    assert result.stats is not None and result.stats.foreseen == 0 and result.stats.wait_mask_ns == 0
+@pytest.mark.parametrize(("asked", "used"), [("0", False), ("", True)])
+def test_the_environment_turns_it_off(asked: str, used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a thread would pay for every mask."""
+    monkeypatch.setattr(session, "_HAND_OVER_NS", 0)
+    monkeypatch.setenv("HF_GUIDED_OVERLAP", asked)
+    (result,) = hg.generate(
+        stage().model, stage().tokenizer, "ab", KINDS[2].constraint, guide=stage().guide, jump_forward=False
+    )
+    assert result.stats is not None and (result.stats.foreseen > 0) is used

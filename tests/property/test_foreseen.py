@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hf_guided.errors import HFGuidedError
 from hf_guided.session import OnViolation, Session
-from tests.property.test_masking import session_of
+from tests.sessions import session_of
 from tests.toy import compiled_set, letters
 
 VOCABULARY = letters("ab", stop=2)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,7 @@ from torch import Tensor
 from hf_guided.apply import apply_bitmask
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.bitmask import allocate_bitmask, apply_bitmask_reference, pack, unpack
-from hf_guided.requests import Request
-from hf_guided.session import Session
+from tests.sessions import session_of
 from tests.toy import compiled_set, letters
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -32,17 +29,6 @@ def compiled(vocabulary: Any) -> list[CompiledConstraint | None]:
         compiled_set(vocabulary, "d"),
         None,
     ]
-
-
-def session_of(vocabulary: Any, languages: Sequence[CompiledConstraint | None], **kwargs: Any) -> Session:
-    requests = []
-    for language in languages:
-        future: Future[CompiledConstraint] | None = None
-        if language is not None:
-            future = Future()
-            future.set_result(language)
-        requests.append(Request(future))
-    return Session(vocabulary, requests, per_prompt=True, **kwargs)
 
 
 def bits(tensor: Tensor) -> Tensor:

@@ -70,8 +70,6 @@ def test_length_grows_after_whole_drafts_and_shrinks_after_rejections():
         seen.append(length.wanted(7))
     assert seen == [8, 12, 12, 7, 3, 1, 1, 2, 4, 4]
     assert length.wanted(8) == 4, "every row on its own"
-    length.reset()
-    assert length.wanted(7) == 4
 
 
 def test_nothing_drafted_says_nothing():

@@ -134,6 +134,7 @@ def test_a_worker_that_is_told_to_end_hangs_nobody() -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals sent to a thread")
+@pytest.mark.usefixtures("control_c")
 def test_control_c_while_waiting_leaves_the_job_running() -> None:
     waiting, let_go = threading.Event(), threading.Event()
 

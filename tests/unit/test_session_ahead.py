@@ -6,7 +6,6 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -18,11 +17,12 @@ from hf_guided.bitmask import unpack
 from hf_guided.constraints import Choice
 from hf_guided.errors import TokenRejected
 from hf_guided.hf.logits_processor import GuidedLogitsProcessor
+from hf_guided.masks import MaskFiller
 from hf_guided.options import LoopOptions
 from hf_guided.prefetch import Pending, submit
-from hf_guided.requests import Request
 from hf_guided.row import RowState
 from hf_guided.session import Session
+from tests import sessions
 from tests.late import LateTransfers
 from tests.toy import SetEngine, compiled_set, letters
 
@@ -33,14 +33,7 @@ PAD, STOP, A, B, C = range(5)
 
 
 def session_of(*languages: CompiledConstraint | None, **kwargs: Any) -> Session:
-    requests = []
-    for language in languages:
-        future: Future[CompiledConstraint] | None = None
-        if language is not None:
-            future = Future()
-            future.set_result(language)
-        requests.append(Request(future))
-    return Session(VOCABULARY, requests, per_prompt=True, **kwargs)
+    return sessions.session_of(VOCABULARY, languages, **kwargs)
 
 
 def words(*texts: str) -> CompiledConstraint:
@@ -83,19 +76,19 @@ def alive(session: Session, input_ids: Tensor) -> list[set[int]]:
 def foreseen(session: Session, input_ids: Tensor) -> None:
     """Shown, and the job has ended."""
     session.foresee(input_ids)
-    assert session._ahead is not None
-    session._ahead.wait()
+    assert session._ahead.pending is not None
+    session._ahead.pending.wait()
 
 
 # -- loops that keep their rows --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-def test_fill_ahead_fills_what_fill_fills(overlap: bool) -> None:
+def test_fill_ahead_fills_what_is_filled_here(overlap: bool) -> None:
     session = session_of(words("abc", "ab"), None, words("cc"), overlap=overlap)
     rows = session.begin(3)
     drafts = [[[A], [B]], [[C], [C]], []]
-    expected = session.fill(rows, [None] * 3, drafts)
+    expected = MaskFiller(VOCABULARY, (STOP,)).fill(rows, [None] * 3, drafts)
     found = session.fill_ahead(rows, [None] * 3, drafts).result()
     assert (found.rows, found.governed, found.over) == (expected.rows, expected.governed, expected.over)
     governed = list(found.governed)
@@ -176,7 +169,7 @@ def test_ids_that_others_overwrite_were_copied() -> None:
     shown = ids([C, A])
     session.foresee(shown)
     shown[0, 1] = B
-    assert session._ahead is not None
+    assert session._ahead.pending is not None
     assert alive(session, ids([C, A])) == [{B, C, *map(VOCABULARY.token_bytes.index, (b"bc", b"cb"))}]
     assert session.stats.foreseen == 1
 
@@ -289,6 +282,7 @@ def say_when_waited_for(pending: Pending[Any] | None, waiting: threading.Event) 
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals sent to a thread")
+@pytest.mark.usefixtures("control_c")
 @pytest.mark.parametrize("way", ["foresee", "fill_ahead"])
 def test_after_control_c_the_next_call_works_whatever_the_job_does(way: str) -> None:
     """The engine is still busy, with the rows and slots of the call that was interrupted."""
@@ -308,7 +302,7 @@ def test_after_control_c_the_next_call_works_whatever_the_job_does(way: str) -> 
             alive(session, ids([C]))
             session.foresee(ids([C, A]))
             assert begun.wait(PATIENCE)
-            say_when_waited_for(session._ahead, waiting)
+            say_when_waited_for(session._ahead.pending, waiting)
             with pytest.raises(KeyboardInterrupt):
                 alive(session, ids([C, A]))
         else:
@@ -323,7 +317,7 @@ def test_after_control_c_the_next_call_works_whatever_the_job_does(way: str) -> 
         assert alive(session, ids([B]))[0] == {A, B, *map(VOCABULARY.token_bytes.index, (b"ab", b"ba"))}
         session.foresee(ids([B, B]))
         assert alive(session, ids([B, B])) == [{A}]
-        both = [session.fill(session.begin(1), [None]).bitmask for _ in range(2)]  # one in each slot
+        both = [session.fill_ahead(session.begin(1), [None]).result().bitmask for _ in range(2)]  # one in each slot
         before = [bitmask.clone() for bitmask in both]
         assert not ended.is_set(), "nobody waited for the job"
     finally:
