@@ -146,7 +146,7 @@ def random_llama(shape: str, *, device: str = "cpu", dtype: torch.dtype = torch.
         eos_token_id=tokenizer.eos_token_id,
         **SHAPES[shape],
     )
-    torch.manual_seed(0)
+    torch.manual_seed(1)  # with 0 the tiny one writes digits for ever, and some of its answers never end
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
     return Case(f"random Llama ({shape}), record12", model, tokenizer, record_tasks(rows), 400)

@@ -2,7 +2,8 @@
 
 Only the bytes are forced. Where forced text ends, the tokenizer might have joined its end with what comes behind it in
 one token, such as ``{"`` for a brace that must and a quote that may come; the model has learned that token, and would
-be lost behind a brace alone. So the last tokens are left to the model if a token that goes on over the end is allowed.
+be lost behind a brace alone. So the last tokens are left to the model where a token may go on over the end, unless few
+of the texts that may follow would be joined: of a string behind ``"`` only the empty one is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .continuation import Continuation
 from .row import Row, RowState
 from .vocabulary import Vocabulary
 
+_RARE = 8  # what joins with less than one in so many of the bytes that may follow is not waited for
 _SEAM = 24  # bytes at the end of forced text that are looked at
 
 
@@ -62,7 +64,10 @@ class ForcedText:
         self._may_stop = may_stop
         self._stop = stop_token_ids[0]
         self._bitmask = allocate_bitmask(1, vocabulary.padded_size)
-        self._byte_ids = {byte: vocabulary.encode_bytes(bytes([byte]))[0] for byte in vocabulary.writable_bytes}
+        writable = sorted(vocabulary.writable_bytes)
+        self._single_bytes = np.array(writable, np.int64)  # those that have a token of their own, and these tokens
+        self._single_ids = np.array([vocabulary.encode_bytes(bytes([byte]))[0] for byte in writable], np.int64)
+        self._no_token = sorted(vocabulary.leading_bytes - vocabulary.writable_bytes)
         self._no_stops = ~vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
 
     def advance(self, row: Row, before: Sequence[int], tokens_left: int | None, *, loose: bool) -> Forced:
@@ -123,13 +128,13 @@ class ForcedText:
         """Parted from the tokens at the end that others may take the place of; the row moves back with those."""
         data = self._vocabulary.decode_bytes(taken)
         start = len(data)  # of the longest end of the text with which a token begins that may go on behind it
-        filled = False
+        nexts: frozenset[int] | None = None
         for length in range(1, min(_SEAM, len(data)) + 1):
             followers = self._continuation.followers(data[-length:])
-            if followers and not filled:
-                row.fill(self._bitmask, 0)
-                filled = True
-            if any(map(self._may_follow, followers)):
+            if followers and nexts is None:
+                nexts = self._next_bytes(row)
+            joined = followers & nexts if nexts else followers
+            if joined and nexts and len(joined) * _RARE >= len(nexts):
                 start = len(data) - length
         end, kept = len(data), len(taken)
         while end > start:
@@ -138,13 +143,14 @@ class ForcedText:
         row.rewind(len(taken) - kept)
         return taken[:kept], taken[kept:]
 
-    def _may_follow(self, byte: int) -> bool:
-        """Whether the bitmask allows text that begins with this byte."""
+    def _next_bytes(self, row: Row) -> frozenset[int]:
+        """The bytes that may come next in the row."""
+        row.fill(self._bitmask, 0)
         words: NDArray[np.int32] = self._bitmask[0].numpy()
-        token_id = self._byte_ids.get(byte)
-        if token_id is not None:
-            return bool(words[token_id // WORD_BITS] >> token_id % WORD_BITS & 1)
-        return bool((words & self._continuation.starting(byte)).any())
+        single = words[self._single_ids // WORD_BITS] >> self._single_ids % WORD_BITS & 1
+        found = set(self._single_bytes[single.astype(np.bool_)].tolist())
+        found.update(byte for byte in self._no_token if (words & self._continuation.starting(byte)).any())
+        return frozenset(found)
 
     def _taken(self, row: Row, token_ids: Sequence[int], tokens_left: int | None) -> list[int]:
         """Advance by as many of the tokens as the row takes and its budget allows."""
