@@ -21,7 +21,7 @@ from tests.integration.test_decoder import BATCHES, CONSTRAINTS, family, inputs,
 
 
 class Oracle:
-    """Drafts what the row is known to become, spoilt at every fifth place: some are right, some are wrong."""
+    """Drafts what the row is known to become, spoilt at every fourth place: some are right, some are wrong."""
 
     def __init__(self, texts: Sequence[Sequence[int]]):
         self._texts = texts
@@ -31,7 +31,7 @@ class Oracle:
         for one in asked:
             done = len(one.token_ids) - one.prompt_length
             text = self._texts[one.index][done : done + one.limit]
-            drafts.append(Draft(one.legal([t if (done + i) % 5 else t + 1 for i, t in enumerate(text)])))
+            drafts.append(Draft(one.legal([t if (done + i) % 4 else t + 1 for i, t in enumerate(text)])))
         return drafts
 
     def reset(self, warp: Any = None) -> None:
