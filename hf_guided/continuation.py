@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .bitmask import WORD_BITS
 from .vocabulary import Vocabulary
 
 # So many tokens before it decide how the tokenizer cuts a text: its rules look at words, not at pages.
@@ -27,7 +28,6 @@ class Continuation:
     def __init__(self, vocabulary: Vocabulary):
         self._vocabulary = vocabulary
         self._remembered = lru_cache(_REMEMBERED)(self._found)
-        self._starting = lru_cache(256)(self._found_starting)
         self._followers = lru_cache(_REMEMBERED)(self._found_followers)
 
     def __call__(self, before: Sequence[int], data: bytes) -> list[int]:
@@ -70,14 +70,35 @@ class Continuation:
             place = bisect_left(texts, data + bytes([found[-1]]) + b"\xff" * _LONGEST, lo=place)
         return frozenset(found)
 
-    def starting(self, byte: int) -> NDArray[np.int32]:
-        """Text tokens that begin with a byte, as a bitmask row: (words,) int32, read-only."""
-        return self._starting(byte)
+    def leading_bytes(self, words: NDArray[np.int32]) -> frozenset[int]:
+        """The bytes that allowed text tokens begin with.
 
-    def _found_starting(self, byte: int) -> NDArray[np.int32]:
+        Where a byte has a token of its own, that token tells: no grammar allows longer ones without it.
+
+        Args:
+            words: (words,) int32, a bitmask row.
+        """
+        token_ids, their_bytes = self._single
+        alone = (words[token_ids // WORD_BITS] >> token_ids % WORD_BITS & 1).astype(np.bool_)
+        others = (byte for byte, starting in self._starting.items() if (words & starting).any())
+        return frozenset((*their_bytes[alone].tolist(), *others))
+
+    @cached_property
+    def _single(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Tokens of one byte, and that byte."""
+        its_bytes = sorted(self._vocabulary.writable_bytes)
+        token_ids = [self._vocabulary.encode_bytes(bytes([byte]))[0] for byte in its_bytes]
+        return np.array(token_ids, np.int64), np.array(its_bytes, np.int64)
+
+    @cached_property
+    def _starting(self) -> dict[int, NDArray[np.int32]]:
+        """For each byte without a token of its own the tokens that begin with it, as a bitmask row."""
         texts, ids = self._vocabulary.in_order
-        first, last = bisect_left(texts, bytes([byte])), bisect_left(texts, bytes([byte]) + b"\xff" * _LONGEST)
-        return self._vocabulary.bitmask_of(ids[first:last])
+        found = {}
+        for byte in {text[0] for text in texts if text} - self._vocabulary.writable_bytes:
+            first, last = bisect_left(texts, bytes([byte])), bisect_left(texts, bytes([byte]) + b"\xff" * _LONGEST)
+            found[byte] = self._vocabulary.bitmask_of(ids[first:last])
+        return found
 
     def _context(self, before: Sequence[int]) -> bytes:
         return self._vocabulary.decode_bytes(before[-_CONTEXT:])

@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from .bitmask import WORD_BITS, allocate_bitmask
+from .bitmask import allocate_bitmask
 from .continuation import Continuation
 from .row import Row, RowState
 from .vocabulary import Vocabulary
@@ -64,10 +61,6 @@ class ForcedText:
         self._may_stop = may_stop
         self._stop = stop_token_ids[0]
         self._bitmask = allocate_bitmask(1, vocabulary.padded_size)
-        writable = sorted(vocabulary.writable_bytes)
-        self._single_bytes = np.array(writable, np.int64)  # those that have a token of their own, and these tokens
-        self._single_ids = np.array([vocabulary.encode_bytes(bytes([byte]))[0] for byte in writable], np.int64)
-        self._no_token = sorted(vocabulary.leading_bytes - vocabulary.writable_bytes)
         self._no_stops = ~vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
 
     def advance(self, row: Row, before: Sequence[int], tokens_left: int | None, *, loose: bool) -> Forced:
@@ -131,10 +124,11 @@ class ForcedText:
         nexts: frozenset[int] | None = None
         for length in range(1, min(_SEAM, len(data)) + 1):
             followers = self._continuation.followers(data[-length:])
-            if followers and nexts is None:
-                nexts = self._next_bytes(row)
-            joined = followers & nexts if nexts else followers
-            if joined and nexts and len(joined) * _RARE >= len(nexts):
+            if not followers:
+                continue
+            nexts = self._next_bytes(row) if nexts is None else nexts
+            joined = len(followers & nexts)
+            if joined and joined * _RARE >= len(nexts):
                 start = len(data) - length
         end, kept = len(data), len(taken)
         while end > start:
@@ -144,13 +138,8 @@ class ForcedText:
         return taken[:kept], taken[kept:]
 
     def _next_bytes(self, row: Row) -> frozenset[int]:
-        """The bytes that may come next in the row."""
-        row.fill(self._bitmask, 0)
-        words: NDArray[np.int32] = self._bitmask[0].numpy()
-        single = words[self._single_ids // WORD_BITS] >> self._single_ids % WORD_BITS & 1
-        found = set(self._single_bytes[single.astype(np.bool_)].tolist())
-        found.update(byte for byte in self._no_token if (words & self._continuation.starting(byte)).any())
-        return frozenset(found)
+        """The bytes that may come next in the row; none where its engine gives up."""
+        return self._continuation.leading_bytes(self._bitmask[0].numpy()) if row.fill(self._bitmask, 0) else frozenset()
 
     def _taken(self, row: Row, token_ids: Sequence[int], tokens_left: int | None) -> list[int]:
         """Advance by as many of the tokens as the row takes and its budget allows."""

@@ -215,7 +215,6 @@ class Guide:
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
             ValueError: a ``draft`` that is none of these, or one beside ``retokenize``.
-            ValueError: ``draft`` is none of the above.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly.
         """
         if retokenize and draft is not None:

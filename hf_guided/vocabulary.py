@@ -100,11 +100,6 @@ class Vocabulary:
         """The bytes that a text token of just that byte exists for."""
         return frozenset(data[0] for data in self.token_bytes if data is not None and len(data) == 1)
 
-    @cached_property
-    def leading_bytes(self) -> frozenset[int]:
-        """The bytes that text tokens begin with."""
-        return frozenset(data[0] for data in self.token_bytes if data)
-
     def is_text(self, token_id: int) -> bool:
         """Whether the token may be typed inside text; False for any int outside the vocabulary."""
         return 0 <= token_id < len(self.token_bytes) and self.token_bytes[token_id] is not None

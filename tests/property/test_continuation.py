@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.bitmask import allocate_bitmask
+from hf_guided.constraints import Regex
 from hf_guided.continuation import Continuation
 from hf_guided.errors import UnwritableConstraint
 from hf_guided.vocabulary import Vocabulary
 from tests import vocabularies
+from tests.property.strategies import allowed, sentencepiece, tiny, without_bytes
 
 TOKENIZERS: dict[str, Callable[[], Any]] = {
     "byte_level": vocabularies.tiny_byte_level,
@@ -98,3 +102,24 @@ def test_rewriting_gives_the_tokenizer_s_own_tokens(name: str, text: str, data: 
     shorter = ours.encode_bytes(piece[:1])
     if len(piece) > 1 and len(shorter) == 1:
         assert Continuation(ours).rewritten(whole[:cut], shorter[0], piece[1:] + rest) == whole[cut:]
+
+
+@pytest.mark.parametrize("pattern", [r"[a-z0-9 ]{1,9}", r"(?:yes|no|née)", r'"[^"]*"', r"\{ ?\"a\": [0-9]{1,3}\}"])
+@pytest.mark.parametrize("make", [tiny, sentencepiece, without_bytes])
+def test_leading_bytes_are_those_of_the_allowed_tokens(make: Callable[[], Vocabulary], pattern: str) -> None:
+    ours = make()
+    try:
+        matcher = AutomatonBackend(ours).compile(Regex(pattern)).matcher()
+    except UnwritableConstraint:
+        assert make is without_bytes
+        return
+    continuation = Continuation(ours)
+    for _ in range(6):
+        tokens = allowed(matcher)
+        bitmask = allocate_bitmask(1, ours.padded_size)
+        matcher.fill_next_token_bitmask(bitmask)
+        text = [ours.token_bytes[token_id] for token_id in tokens if ours.is_text(token_id)]
+        assert continuation.leading_bytes(bitmask[0].numpy()) == {data[0] for data in text if data}
+        if not text:
+            break
+        assert matcher.accept_token(next(token_id for token_id in tokens if ours.is_text(token_id)))
