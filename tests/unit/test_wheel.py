@@ -9,13 +9,10 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-
 from tests.kernel_harness import HEADER, ROOT
 
 
 def test_an_installed_wheel_has_the_kernels_source(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling", reason="hatchling builds the wheel")
     build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
     done = subprocess.run(
         [sys.executable, "-c", build, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
