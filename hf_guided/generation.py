@@ -39,7 +39,7 @@ def generate(
     batch_size: int = 8,
     retries: int = 0,
     jump_forward: bool = True,
-    draft: Any = None,
+    draft: Any = "auto",
     stats: bool | Callable[[SessionStats], None] = False,
     progress: bool | None = None,
     **generate_kwargs: Any,
@@ -64,9 +64,11 @@ def generate(
             itself would write it (``Guide.decoder``). Greedy decoding and sampling only; other modes, and what only
             generate() itself can do (a streamer, stop strings ...), run through transformers' own loop, as everything
             does with False.
-        draft: what proposes tokens for the model to confirm, see ``Guide.decoder``; None drafts nothing.
-        stats: True shows tokens per second and forward passes per token behind the progress bar; a function is called
-            with the ``SessionStats`` of each ``model.generate`` call when it ends.
+        draft: what proposes tokens for the model to confirm, see ``Guide.decoder``; None drafts nothing. "auto" is
+            prompt lookup for greedy decoding, nothing elsewhere.
+        stats: True shows tokens per second and forward passes per token behind the progress bar, where the loop is not
+            transformers' own; a function is called with the ``SessionStats`` of each ``model.generate`` call when it
+            ends.
         progress: whether to show a progress bar; None shows one on a terminal when there are several batches.
         **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
             generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``) close
@@ -116,6 +118,8 @@ def generate(
     if settings.needs_tokenizer:
         generate_kwargs["tokenizer"] = tokenizer
     fast = jump_forward and settings.takes_decoder
+    if draft == "auto":
+        draft = "prompt_lookup" if fast and not settings.get("do_sample") else None
     if draft is not None and not fast:
         raise ValueError(
             "draft: drafts are for greedy decoding and sampling with jump_forward=True, and without generate()'s own "

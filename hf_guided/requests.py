@@ -50,8 +50,13 @@ class Requests:
 
     @property
     def ready(self) -> bool:
-        """Whether rows can be made: everything is compiled."""
+        """Whether rows can be made: ``prepare`` has been called."""
         return self._prototypes is not None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether ``prepare`` would not wait."""
+        return all(request.compiled is None or request.compiled.done() for request in self._requests)
 
     def prepare(self, warn: Callable[[str], None]) -> None:
         """Wait for compilation, and make each prompt's row take its prefix.

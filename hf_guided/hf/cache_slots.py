@@ -49,10 +49,11 @@ class CacheSlots:
         self.pad_token_id = 0 if pad is None else int(pad)
         self._outputs: Any = None
         self._forward: Callable[..., Any] = model
-        self._mask: Tensor | None = None  # (rows, slots) int64, of those with holes
-        self._next: list[int] = []  # the position of each row's next token, likewise
-        self.padding: list[int] = []  # how many of each row's ``input_ids`` are padding, likewise
-        self._gaps = False  # whether there is a zero in the mask
+        # Of those with holes:
+        self._num_slots = 0
+        self._mask: Tensor | None = None  # (rows, slots) int64 on CPU; None where all would be ones
+        self._next: list[int] = []  # the position of each row's next token
+        self.padding: list[int] = []  # how many of each row's ``input_ids`` are padding
         self.holes = self.wide = False
 
     @property
@@ -60,13 +61,31 @@ class CacheSlots:
         """The model's cache as it is now."""
         return self._outputs.get("past_key_values")
 
-    def prefill(self) -> Tensor:
+    @property
+    def prompt_can_grow(self) -> bool:
+        """Whether ``prefill`` takes text behind the prompts: nothing but tokens describes them, and none is cached."""
+        cache = self._kwargs.get("past_key_values")
+        tensors = {name: value.ndim for name, value in self._kwargs.items() if isinstance(value, Tensor)}
+        return (
+            not self._model.config.is_encoder_decoder
+            and tensors.items() <= {("attention_mask", 2), ("position_ids", 2)}
+            and (cache is None or cache.get_seq_length() == 0)
+        )
+
+    def prefill(self, start: Sequence[Sequence[int]] = ()) -> Tensor:
         """Run the prompts.
 
+        Args:
+            start: for each row tokens behind its prompt, as many for all; only where ``prompt_can_grow``.
+
         Returns:
-            (rows, vocab) float32 logits behind them, on the device of ``input_ids``.
+            (rows, vocab) float32 logits behind all that, on the device of ``input_ids``.
         """
         model, kwargs = self._model, self._kwargs
+        if start and start[0]:
+            tokens = torch.tensor(start, device=self._device)
+            self._ids = torch.cat([self._ids, tokens], dim=1)
+            model._update_model_kwargs_for_generation({}, kwargs, num_new_tokens=tokens.shape[1])  # in place
         if model._valid_auto_compile_criteria(kwargs, self._config):
             self._forward = model.get_compiled_call(self._config.compile_config)
         self._outputs = model._prefill(self._ids, self._config, kwargs)
@@ -74,11 +93,12 @@ class CacheSlots:
         if _takes_holes(model, cache, kwargs.get("position_ids")):
             self.holes = True
             positions = kwargs["position_ids"].expand(len(self._ids), -1)
-            mask = kwargs.get("attention_mask")
-            self._mask = torch.ones_like(positions, device="cpu") if mask is None else mask.cpu().long()
             self._next = (positions[:, -1] + 1).tolist()  # a caller's own may begin anywhere
-            self.padding = (self._mask[:, self._mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
-            self._gaps = not bool(self._mask.all())
+            mask = kwargs.get("attention_mask")
+            mask = torch.ones_like(positions, device="cpu") if mask is None else mask.cpu().long()
+            self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
+            self._num_slots = mask.shape[1]
+            self._mask = None if bool(mask.all()) else mask
         self.wide = len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
         return self._last(1)[:, 0]
 
@@ -90,7 +110,7 @@ class CacheSlots:
             keep: how many of the last columns' logits are wanted.
 
         Returns:
-            (rows, keep, vocab) float32 logits behind the tokens; what belongs to no token is meaningless.
+            (rows, keep, vocab) float32 logits behind the tokens, read only; what belongs to no token is meaningless.
         """
         width = max(map(len, blocks))
         assert width == 1 or self.holes or (self.wide and len(blocks) == 1)
@@ -107,15 +127,16 @@ class CacheSlots:
         tokens = torch.tensor(
             [[self.pad_token_id] * gap + list(block) for gap, block in zip(gone, blocks, strict=True)]
         )
-        if self._mask is not None:
-            real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gone])
-            self._mask = torch.cat([self._mask, real], dim=1)
-            self._gaps = self._gaps or any(gone)
+        if self.holes:
+            if any(gone) or self._mask is not None:
+                real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gone])
+                self._mask = torch.cat([self._full_mask(), real], dim=1)
+            self._num_slots += width
             first = [place - gap for place, gap in zip(self._next, gone, strict=True)]
             positions = torch.tensor([[max(start + i, 0) for i in range(width)] for start in first])
             self._next = [place + len(block) for place, block in zip(self._next, blocks, strict=True)]
             kwargs["position_ids"] = positions.to(self._device)
-            kwargs["attention_mask"] = self._mask.to(self._device) if self._gaps else None
+            kwargs["attention_mask"] = None if self._mask is None else self._mask.to(self._device)
         if kwargs["use_cache"]:
             self._ids = tokens.to(self._device)
         else:
@@ -134,20 +155,23 @@ class CacheSlots:
         Args:
             numbers: for each row how many of its last; rows that are over count as they like.
         """
-        assert self._mask is not None
         least = min(numbers)
         if least:
             self.cache.crop(-least)
-            self._mask = self._mask[:, : self._mask.shape[1] - least]
+            self._num_slots -= least
+            self._mask = None if self._mask is None else self._mask[:, : self._num_slots]
         for i, number in enumerate(numbers):
             self._next[i] -= number
             if number > least:
-                self._mask[i, self._mask.shape[1] - (number - least) :] = 0
-                self._gaps = True
+                self._mask = self._full_mask()
+                self._mask[i, self._num_slots - (number - least) :] = 0
+
+    def _full_mask(self) -> Tensor:
+        return torch.ones(len(self._next), self._num_slots, dtype=torch.int64) if self._mask is None else self._mask
 
     def _last(self, keep: int) -> Tensor:
         logits: Tensor = self._outputs.logits[:, -keep:]
-        return logits.to(copy=True, dtype=torch.float32, device=self._device)
+        return logits.to(dtype=torch.float32, device=self._device)
 
 
 def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:

@@ -1,6 +1,6 @@
 """The steps of the fast loop, over rows that may have different numbers of tokens.
 
-1 prefill    the prompts, while constraints still compile
+1 prefill    the prompts, while constraints still compile; where they are ready, with the text that is forced at once
 2 forced     text that the grammar leaves no choice about is appended
 3 guess      what comes behind, where there is a source of drafts
 4 fill       masks for the rows that will be at a choice, on a thread of their own, while
@@ -91,8 +91,18 @@ class DecodeLoop:
         Args:
             prompts: token ids of each row, padding included.
         """
-        logits = self._timed(self._slots.prefill)[:, None]
-        self._begin(prompts)
+        early = self._session.compiled and self._slots.prompt_can_grow
+        if early:
+            self._begin(prompts)
+        start = min((line.unfed for line in self._lines), default=0)  # what is forced in all rows
+        blocks = [line.token_ids[line.prompt_length :][:start] for line in self._lines]
+        logits = self._timed(lambda: self._slots.prefill(blocks))[:, None]
+        self._count_forward(len(prompts))
+        if not early:
+            self._begin(prompts)
+        for line in self._lines:
+            line.unfed -= start
+        self._adapt()
         running = self._running()
         choice = self._prepare([i for i in running if not self._lines[i].unfed], {})
         while True:
@@ -104,18 +114,20 @@ class DecodeLoop:
             choice, logits = self._forward(running)
 
     def _begin(self, prompts: Sequence[Sequence[int]]) -> None:
-        slots = self._slots
-        self._one_each = not slots.wide and (not slots.holes or self._scoring.wants_batch)
         rows = zip(self._session.begin(len(prompts)), prompts, strict=True)
         self._lines = [Line(row, list(ids), len(ids), streamed=len(ids)) for row, ids in rows]
-        self._count_forward(len(prompts))
+        for line in self._lines:
+            self._jump(line)
+
+    def _adapt(self) -> None:
+        """Do what the model can; its cache tells, once there is something in it."""
+        slots = self._slots
+        self._one_each = not slots.wide and (not slots.holes or self._scoring.wants_batch)
         if not slots.holes or self._one_each or not self._scoring.takes_guesses:
             self._guesser = None
         if self._guesser is not None:
             for line, padding in zip(self._lines, slots.padding, strict=True):
                 line.padding = padding
-        for line in self._lines:
-            self._jump(line)
 
     def _running(self) -> list[int]:
         return [i for i, line in enumerate(self._lines) if not line.over]
@@ -168,7 +180,10 @@ class DecodeLoop:
             rows += [i] * len(ends)
             columns += [end - ends[-1] - 1 for end in ends]
             ids += [[*fed, *tokens[:end]] for end in ends]
-        scores = self._scoring(ids, logits[rows, columns], lambda scores: self._session.apply(scores, masks))
+        # As a rule the last column of every row is wanted; an index would have to travel to a GPU.
+        last_of_all = len(rows) == len(logits) and not any(guess.stretches for guess in choice.guesses)
+        scores = logits[:, -1] if last_of_all else logits[rows, columns]
+        scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks))
         firsts = [guess.firsts for guess in choice.guesses]
         if self._do_sample:
             accepted = accept_sampling(scores, firsts, [guess.probabilities for guess in choice.guesses])

@@ -101,6 +101,8 @@ class Guesser:
 
     def _guess(self, line: Line, draft: Draft) -> Guess:
         tokens = draft.tokens or line.likely
+        if not tokens:
+            return Guess()
         width = self._session.vocabulary.padded_size
         if any(not 0 <= token_id < width for token_id in tokens):
             raise ValueError(f"draft: expected token ids from 0 to {width - 1}, got {list(tokens)} of a DraftSource")

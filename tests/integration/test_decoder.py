@@ -145,6 +145,31 @@ def test_jumps_write_what_one_forward_a_token_writes(name: str, rows: int) -> No
         assert decoder.stats.forwards <= max(map(len, found)) + 1
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_is_forced_at_once_is_read_with_the_prompts(name: str, rows: int) -> None:
+    model, guide = family(name)
+    constraints = [CONSTRAINTS[i] for i in (0, 2, 6)[:rows]]
+    for one in constraints:
+        guide.compile(one)
+    widths: list[int] = []
+    part = model.get_decoder() if model.config.is_encoder_decoder else model
+    hook = part.register_forward_pre_hook(
+        lambda _, __, given: widths.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
+    try:
+        found = run(name, rows, custom_generate=guide.decoder(constraints))
+    finally:
+        hook.remove()
+    assert found == one_forward_a_token(name, rows, constraints)
+    forced = min(len(guide.vocabulary.encode_bytes(data)) for data in (b'{"name', b"id-", b'{"fixed')[:rows])
+    assert forced > 1
+    if model.config.is_encoder_decoder:
+        assert widths[0] == 1  # its prompt is not what the decoder reads
+    else:
+        assert widths[0] >= inputs(name, rows)["input_ids"].shape[1] + forced
+
+
 @pytest.mark.parametrize("name", ["mistral", "gemma3"])
 def test_a_cache_that_knows_no_windows(name: str) -> None:
     guide = family(name)[1]

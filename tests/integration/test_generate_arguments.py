@@ -139,13 +139,18 @@ def test_the_fast_loop_writes_what_the_plain_loop_reads(pair: tuple[Any, Any]) -
     arguments = {"do_sample": False, "batch_size": 2}
     prompts = [example.prompt for example in examples]
     plain = hg.generate(*pair, prompts, asked, jump_forward=False, **arguments)
-    fast = hg.generate(*pair, prompts, asked, stats=spent.append, **arguments)
+    fast = hg.generate(*pair, prompts, asked, draft=None, stats=spent.append, **arguments)
+    usual = hg.generate(*pair, prompts, asked, **arguments)
     drafted = hg.generate(*pair, prompts, asked, draft=["grammar", "prompt_lookup"], **arguments)
-    assert [one.value for one in fast] == [one.value for one in plain] == [one.value for one in drafted]
+    values = [one.value for one in plain]
+    assert values == [one.value for one in fast] == [one.value for one in usual] == [one.value for one in drafted]
     assert len(spent) == 3 and fast[0].stats is spent[0] and fast[4].stats is spent[2]
     assert sum(one.forwards for one in spent) < sum(len(plain[i].token_ids) for i in (0, 2, 4))
     assert sum(one.tokens for one in spent) == sum(len(one.token_ids) for one in fast)
-    assert drafted[0].stats is not None and drafted[0].stats.row_forwards < spent[0].row_forwards
+    for one in (usual, drafted):
+        assert one[0].stats is not None and one[0].stats.row_forwards < spent[0].row_forwards
+    sampled = hg.generate(*pair, prompts[0], asked[0], do_sample=True)  # where guesses are seldom right
+    assert sampled[0].stats is not None and sampled[0].stats.drafted_tokens == 0
 
 
 def test_drafts_are_refused_where_nothing_would_use_them(pair: tuple[Any, Any]) -> None:
