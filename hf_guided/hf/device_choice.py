@@ -8,13 +8,16 @@ transformers would draw with that seed, but of the same distribution.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import generation
 
+from ..device.candidates import pick
 from ..device.kernels import Kernels
 from ..device.lane import Lane
 from .sampling import Scoring
@@ -37,11 +40,46 @@ _PLAIN = (
     generation.InfNanRemoveLogitsProcessor,
     generation.LogitNormalization,
 )
+_FILTER = {  # in the order of ``candidates.pick``, which is that of generate()
+    generation.TemperatureLogitsWarper: "temperature",
+    generation.TopKLogitsWarper: "top_k",
+    generation.TopPLogitsWarper: "top_p",
+    generation.MinPLogitsWarper: "min_p",
+}
 
 
 def others(processors: Sequence[Any]) -> list[str]:
     """Names of the processors that are not known to be plain functions on the device."""
     return [type(one).__name__ for one in processors if type(one) not in _PLAIN]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What ``candidates.pick`` does by itself, faster than one warper after the other.
+
+    Args:
+        temperature: what scores are divided by.
+        top_k: the k best; None: all.
+        top_p: the best with this probability together; None: all.
+        min_p: those with this share of the best one's probability; None: all.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+
+    @classmethod
+    def of(cls, warpers: Sequence[Any]) -> Filters | None:
+        """The same as these warpers; None if they are others, or in another order."""
+        given = {type(one): one for one in warpers}
+        in_order = [kind for kind in _FILTER if kind in given]
+        if [type(one) for one in warpers] != in_order:
+            return None
+        for one in warpers:
+            if getattr(one, "filter_value", -math.inf) != -math.inf or getattr(one, "min_tokens_to_keep", 1) != 1:
+                return None
+        return cls(**{_FILTER[kind]: getattr(one, _FILTER[kind]) for kind, one in given.items()})
 
 
 class DeviceChoice:
@@ -57,10 +95,13 @@ class DeviceChoice:
     def __init__(self, lane: Lane, kernels: Kernels, scoring: Scoring, *, do_sample: bool):
         self._lane = lane
         self._kernels = kernels
-        self._scoring = scoring
+        self._before = scoring.before
         device = lane.length.device
-        # The warpers change the temperature.
-        self._temperature = torch.full((lane.rows,), float(do_sample), device=device)
+        filters = Filters.of(scoring.after)
+        self._warpers = scoring.after if filters is None else []
+        self._filters = Filters() if filters is None else filters
+        heat = self._filters.temperature if do_sample else 0.0
+        self._temperature = torch.full((lane.rows,), heat, device=device)
         if do_sample:
             seed = torch.randint(-(1 << 63), (1 << 63) - 1, (lane.rows,))
         else:
@@ -80,11 +121,22 @@ class DeviceChoice:
         Streams: on the current one; the host does not wait.
         """
         lane, scores = self._lane, logits
-        for processor in self._scoring.before:
+        for processor in self._before:
             scores = processor(ids, scores)
-        if self._scoring.before:  # some give back what they were given
+        if self._before:  # some give back what they were given
             scores = scores.contiguous()
         self._kernels.step_(lane, scores)
-        for processor in self._scoring.after:
+        for processor in self._warpers:
             scores = processor(ids, scores)
-        return self._kernels.masked_sample(scores, lane.masks, lane.slot_of, self._temperature, self._seed, lane.length)
+        return pick(
+            scores,
+            lane.masks,
+            lane.slot_of,
+            self._temperature,
+            self._seed,
+            lane.length,
+            top_k=self._filters.top_k,
+            top_p=self._filters.top_p,
+            min_p=self._filters.min_p,
+            kernels=self._kernels,
+        )

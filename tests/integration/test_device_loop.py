@@ -355,9 +355,22 @@ def best(scores: Tensor, count: int) -> Tensor:
     return scores.masked_fill(scores < scores.sort().values[-count], -torch.inf)
 
 
+def most(scores: Tensor, share: float) -> Tensor:
+    """The fewest of the best that have this probability together."""
+    odds, order = scores.softmax(0).sort(descending=True)
+    kept = int((odds.cumsum(0) < share).sum()) + 1
+    return scores.masked_fill(~torch.isin(torch.arange(len(scores)), order[:kept]), -torch.inf)
+
+
+def likely(scores: Tensor, least: float) -> Tensor:
+    return scores.masked_fill(scores.softmax(0) < least, -torch.inf)
+
+
 WARPED = {
     "temperature": ({"temperature": 2.0, "top_k": 0}, lambda scores: scores / 2),
     "top_k": ({"temperature": 3.0, "top_k": 2}, lambda scores: best(scores / 3, 2)),
+    "top_p": ({"temperature": 2.0, "top_k": 3, "top_p": 0.8}, lambda scores: most(best(scores / 2, 3), 0.8)),
+    "epsilon": ({"top_k": 0, "epsilon_cutoff": 0.05}, lambda scores: likely(scores, 0.05)),  # a warper of transformers
 }
 
 
@@ -386,18 +399,19 @@ def test_samples_are_of_the_masked_distribution(name: str) -> None:
         expected = judged_texts(warped, constraint, inputs("llama", 1)["input_ids"][0].tolist())
     seen = Counter(sampled(asked, constraint, 6_000))
     assert len(expected) > 2
-    likely = {text: share for text, share in expected.items() if share * 6_000 >= 5}
-    assert sum(likely.values()) > 0.99
-    rare = tuple[int, ...]()  # all others together
-    expected = {**likely, rare: 1 - sum(likely.values())} if len(likely) < len(expected) else likely
-    if rare in expected and expected[rare] * 6_000 < 5:
-        least = min(likely, key=lambda text: likely[text])
-        expected[least] += expected.pop(rare)
-        rare = least
-    grouped: Counter[tuple[int, ...]] = Counter()
-    for text, count in seen.items():
-        grouped[text if text in likely else rare] += count
-    assert p_value(grouped, expected) > NEVER_BY_CHANCE
+    assert p_value(*together(seen, expected, 6_000)) > NEVER_BY_CHANCE
+
+
+def together(
+    seen: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], float], total: int
+) -> tuple[Counter[tuple[int, ...]], dict[tuple[int, ...], float]]:
+    """The rarest texts taken together, until each group is expected often enough for chi-square."""
+    rarest = sorted(expected, key=lambda text: expected[text])
+    group: set[tuple[int, ...]] = set()
+    while rarest and (not group or sum(expected[text] for text in group) * total < 5):
+        group.add(rarest.pop(0))
+    shares = {text: expected[text] for text in rarest} | {(): sum(expected[text] for text in group)}
+    return Counter(() if text in group else text for text in seen.elements()), shares
 
 
 def test_torch_s_seed_governs_samples_and_greedy_draws_nothing() -> None:
