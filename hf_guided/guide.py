@@ -13,12 +13,13 @@ from .coerce import coerce, coerce_batch
 from .compiler import Compiler, CompilerStats
 from .constraints import Constraint
 from .continuation import Continuation
+from .device.store import DeviceStore
 from .drafts import AssistantDraft, DraftSource, GrammarDraft, PromptLookup, Several, compact_twin
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError
 from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
-from .options import CompilerOptions, LoopOptions, Overlap
+from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
 from .requests import Request, prefix_bytes
 from .result import GuidedResult, read_output
 from .schema.audit import Audit
@@ -64,6 +65,7 @@ class Guide:
         )
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
+        self._device_store = DeviceStore(self.vocabulary)
 
     @property
     def tokenizer(self) -> Any:
@@ -184,6 +186,7 @@ class Guide:
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
+        device_lane: DeviceLane | None = None,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
@@ -211,10 +214,16 @@ class Guide:
             max_new_tokens: likewise.
             overlap: whether masks are filled on a thread of their own while the forward pass runs; no companion is
                 needed for it. Otherwise as there.
+            device_lane: with ``jump_forward=False`` and no draft, whether the model's device masks and chooses tokens
+                by itself, so that the host waits for nothing younger than a step. True: wherever every constraint is
+                the automaton's and the processors are plain functions (``GuidedDecoder.why_host`` says why not);
+                "auto": likewise, on NVIDIA GPUs that kernels are found for; None asks the environment
+                (HF_GUIDED_DEVICE_LANE), where the default is "auto". Greedy tokens are the same. Samples are of the
+                same distribution, drawn with a generator of its own, whose seeds torch's draws once per call.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
-            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``.
+            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly.
         """
         if retokenize and draft is not None:
@@ -235,6 +244,8 @@ class Guide:
             drafts=self._draft_source(draft, backend),
             streamer=streamer,
             stop_strings=stop_strings,
+            device_lane=LoopOptions.from_env().device_lane if device_lane is None else device_lane,
+            store=self._device_store,
         )
 
     def session(

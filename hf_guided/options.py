@@ -47,9 +47,10 @@ def _read(environ: Mapping[str, str] | None, cls: Callable[..., Any], readers: M
 
 
 Overlap: TypeAlias = bool | Literal["auto"]
+DeviceLane: TypeAlias = bool | Literal["auto"]
 
 
-def _overlap(text: str) -> Overlap:
+def _switch_or_auto(text: str) -> bool | Literal["auto"]:
     return "auto" if text == "auto" else _switch(text)
 
 
@@ -60,17 +61,20 @@ class LoopOptions:
     Args:
         overlap: fill masks on a thread of their own, while the forward pass runs; without, in the call that needs them;
             "auto": on the thread while that takes longer than handing them over does.
+        device_lane: let the model's device mask and choose tokens by itself, where it can serve the call; "auto": on
+            NVIDIA GPUs, if kernels for them are found.
     """
 
     overlap: Overlap = "auto"
+    device_lane: DeviceLane = "auto"
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> LoopOptions:
         """The defaults, changed by what the environment says.
 
         Args:
-            environ: read instead of the process's environment. HF_GUIDED_OVERLAP ("0", "1" or "auto") is read; an
-                empty value counts as not set.
+            environ: read instead of the process's environment. HF_GUIDED_OVERLAP and HF_GUIDED_DEVICE_LANE ("0", "1" or
+                "auto") are read; an empty value counts as not set.
 
         Raises:
             ValueError: a value that is not a number, naming the variable.
@@ -79,7 +83,10 @@ class LoopOptions:
             **_read(
                 environ,
                 cls,
-                {"overlap": ("HF_GUIDED_OVERLAP", _overlap)},
+                {
+                    "overlap": ("HF_GUIDED_OVERLAP", _switch_or_auto),
+                    "device_lane": ("HF_GUIDED_DEVICE_LANE", _switch_or_auto),
+                },
             )
         )
 

@@ -25,6 +25,7 @@ from transformers import GenerationConfig
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, EncoderDecoderCache
 
 from ..full_attention import other_layers
+from .compat import cache_in
 
 
 class CacheSlots:
@@ -58,7 +59,7 @@ class CacheSlots:
     @property
     def cache(self) -> Any:
         """The model's cache as it is now."""
-        return self._outputs.get("past_key_values")
+        return cache_in(self._outputs)
 
     def prefill(self) -> Tensor:
         """Run the prompts.
@@ -97,12 +98,7 @@ class CacheSlots:
         if self.holes:  # these two are made anew below
             self._kwargs.pop("attention_mask", None)
             self._kwargs.pop("position_ids", None)
-        kwargs = self._kwargs = self._model._update_model_kwargs_for_generation(
-            self._outputs,
-            self._kwargs,
-            is_encoder_decoder=self._model.config.is_encoder_decoder,
-            num_new_tokens=width,
-        )
+        kwargs = self._next_kwargs(width)
         gone = [width - len(block) for block in blocks]
         tokens = torch.tensor(
             [[self.pad_token_id] * gap + list(block) for gap, block in zip(gone, blocks, strict=True)]
@@ -116,14 +112,41 @@ class CacheSlots:
             self._next = [place + len(block) for place, block in zip(self._next, blocks, strict=True)]
             kwargs["position_ids"] = positions.to(self._device)
             kwargs["attention_mask"] = self._mask.to(self._device) if self._gaps else None
-        if kwargs["use_cache"]:
-            self._ids = tokens.to(self._device)
-        else:
-            self._ids = torch.cat([self._ids, tokens.to(self._device)], dim=1)
+        return self._run(tokens.to(self._device), keep)
+
+    def run_on_device(self, tokens: Tensor) -> Tensor:
+        """Run one more token of every row; as ``run``, but that the host neither knows nor waits for anything.
+
+        Not to be mixed with ``run``, which keeps masks and positions on the host.
+
+        Args:
+            tokens: (rows, 1) int64, on the device of ``input_ids``.
+
+        Returns:
+            (rows, vocab) float32 logits behind them, there too.
+        """
+        if self.holes and not self._gaps:  # says nothing, but transformers would look into it, and wait for that
+            self._kwargs["attention_mask"] = None
+        self._next_kwargs(1)
+        return self._run(tokens, 1)[:, 0]
+
+    def _next_kwargs(self, width: int) -> dict[str, Any]:
+        self._kwargs = self._model._update_model_kwargs_for_generation(
+            self._outputs,
+            self._kwargs,
+            is_encoder_decoder=self._model.config.is_encoder_decoder,
+            num_new_tokens=width,
+        )
+        return self._kwargs
+
+    def _run(self, tokens: Tensor, keep: int) -> Tensor:
+        """Run tokens, (rows, width) int64; see ``run``."""
+        kwargs = self._kwargs
+        self._ids = tokens if kwargs["use_cache"] else torch.cat([self._ids, tokens], dim=1)
         if "logits_to_keep" in kwargs:
             kwargs["logits_to_keep"] = keep
         inputs = self._model.prepare_inputs_for_generation(
-            self._ids, next_sequence_length=width if kwargs["use_cache"] else None, **kwargs
+            self._ids, next_sequence_length=tokens.shape[1] if kwargs["use_cache"] else None, **kwargs
         )
         self._outputs = self._forward(**inputs, return_dict=True)
         return self._last(keep)

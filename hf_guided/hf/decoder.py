@@ -1,8 +1,10 @@
 """The fast loop: ``model.generate(custom_generate=guide.decoder(c))``.
 
 Rows keep their own token ids: text that the grammar leaves no choice about is appended without a forward pass, and
-enters the cache together with the next sampled token. What generate() may ask for and this loop does not do (beams,
-scores, logits, attentions, hidden states) runs through transformers' own loop with the same session.
+enters the cache together with the next sampled token (decode_loop.py). Where nothing is to be appended or drafted and
+the device lane serves all rows, a loop that does not wait for the device takes its place (device_loop.py). What
+generate() may ask for and neither loop does (beams, scores, logits, attentions, hidden states) runs through
+transformers' own loop with the same session.
 """
 
 from __future__ import annotations
@@ -19,16 +21,24 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEnc
 from transformers.utils import ModelOutput
 
 from ..continuation import Continuation
+from ..device.store import DeviceStore
 from ..drafts import DraftSource
 from ..errors import GenerationError, UnsupportedConstraint
 from ..forced import ForcedText
+from ..options import DeviceLane
 from ..session import Session
 from ..stats import SessionStats
 from .cache_slots import CacheSlots
 from .compat import in_step_with_others
 from .decode_loop import DecodeLoop
+from .device_choice import DeviceChoice
+from .device_loop import DeviceLoop
+from .device_plan import NotOnDevice, check_asked, check_kernels, starts_of
+from .extra_step import ExtraStep
 from .guesses import Guesser
+from .line import Line
 from .logits_processor import GuidedLogitsProcessor
+from .prefill import prefill
 from .sampling import Scoring, before_warpers
 from .stopping import RowStops
 
@@ -48,6 +58,8 @@ class GuidedDecoder:
         drafts: proposes tokens for the model to confirm; None drafts nothing.
         streamer: gets the prompt's and each new token, as generate(streamer=...) would; for one row only.
         stop_strings: a text, or texts, that end a row, as generate(stop_strings=...) would.
+        device_lane: whether the model's device chooses tokens by itself where it can; "auto": on GPUs with kernels.
+        store: what is kept there between calls; the guide's decoders share one.
     """
 
     def __init__(
@@ -60,7 +72,11 @@ class GuidedDecoder:
         drafts: DraftSource | None = None,
         streamer: Any = None,
         stop_strings: str | Sequence[str] = (),
+        device_lane: DeviceLane = "auto",
+        store: DeviceStore,
     ):
+        if device_lane not in (True, False, "auto"):
+            raise ValueError(f'device_lane: expected True, False or "auto", got {device_lane!r}')
         self._session = session
         self._continuation = continuation
         self._jump_forward = jump_forward
@@ -68,7 +84,15 @@ class GuidedDecoder:
         self._drafts = drafts
         self._streamer = streamer
         self._stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings)
+        self._device_lane = device_lane
+        self._store = store
+        self._why_host = "nothing was generated yet"
         self._serving = Lock()
+
+    @property
+    def why_host(self) -> str:
+        """Why tokens were chosen on the host in the last call; empty where the device lane chose them."""
+        return self._why_host
 
     @property
     def stats(self) -> SessionStats:
@@ -139,6 +163,7 @@ class GuidedDecoder:
                 self._streamer.put(input_ids.cpu())
             theirs = _transformers_own(model, generation_config)
             if theirs is not None:
+                self._why_host = "transformers' own loop serves this generation mode and these outputs"
                 processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))
                 if generation_config.num_beams == 1:
                     model_kwargs["streamer"] = self._streamer
@@ -147,21 +172,13 @@ class GuidedDecoder:
                 slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
                 stops = RowStops(criteria, input_ids.device)
                 scoring = Scoring(logits_processor)
-                forced = self._forced_text(scoring, stops)
-                warp = scoring.warp if generation_config.do_sample else None
-                # Tokenized anew, a token that was confirmed might have to give way again.
-                guesser = None if self._retokenize else Guesser(self._drafts, self._session, stops, forced, warp)
-                loop = DecodeLoop(
-                    self._session,
-                    slots,
-                    scoring,
-                    stops,
-                    forced=forced,
-                    guesser=guesser,
-                    do_sample=generation_config.do_sample,
-                    streamer=self._streamer,
-                )
-                lines = loop.run(input_ids.tolist())
+                lines, logits = prefill(self._session, slots, input_ids.tolist())
+                self._why_host = ""
+                try:
+                    self._run_on_device(lines, logits, input_ids, slots, scoring, stops, generation_config)
+                except NotOnDevice as reason:
+                    self._why_host = str(reason)
+                    self._run_on_host(lines, logits, slots, scoring, stops, generation_config)
         except BaseException:
             if self._streamer is not None:
                 self._streamer.end()  # an iterator over it would wait for ever
@@ -169,6 +186,70 @@ class GuidedDecoder:
         if self._streamer is not None:
             self._streamer.end()
         return _output(model, generation_config, input_ids, [line.token_ids for line in lines], slots.cache)
+
+    def _run_on_device(
+        self,
+        lines: Sequence[Line],
+        logits: Tensor,
+        input_ids: Tensor,
+        slots: CacheSlots,
+        scoring: Scoring,
+        stops: RowStops,
+        config: GenerationConfig,
+    ) -> None:
+        """Generate, or raise NotOnDevice before anything is."""
+        device = input_ids.device
+        check_asked(self._device_lane, device, jump_forward=self._jump_forward, drafts=self._drafts is not None)
+        extra = ExtraStep(slots.cache, returned=bool(config.return_dict_in_generate))
+        starts = starts_of(lines, self._session, scoring, stops, extra)
+        check_kernels(self._device_lane, self._store, device)
+        capacity = int(stops.room(lines[0].token_ids))
+        ids = torch.cat([input_ids, input_ids.new_zeros(len(lines), capacity)], dim=1)
+        with self._store.lane(
+            starts,
+            ids[:, input_ids.shape[1] :],
+            stop_token_ids=self._session.stop_token_ids,
+            limit=self._session.max_new_tokens,
+        ) as lane:
+            kernels = self._store.kernels(device).kernels
+            loop = DeviceLoop(
+                self._session,
+                slots,
+                lane,
+                ids,
+                DeviceChoice(lane, kernels, scoring, do_sample=bool(config.do_sample)),
+                stops,
+                self._store.copies(device),
+                extra,
+                do_sample=bool(config.do_sample),
+                streamer=self._streamer,
+            )
+            loop.run(lines, logits)
+
+    def _run_on_host(
+        self,
+        lines: Sequence[Line],
+        logits: Tensor,
+        slots: CacheSlots,
+        scoring: Scoring,
+        stops: RowStops,
+        config: GenerationConfig,
+    ) -> None:
+        forced = self._forced_text(scoring, stops)
+        warp = scoring.warp if config.do_sample else None
+        # Tokenized anew, a token that was confirmed might have to give way again.
+        guesser = None if self._retokenize else Guesser(self._drafts, self._session, stops, forced, warp)
+        loop = DecodeLoop(
+            self._session,
+            slots,
+            scoring,
+            stops,
+            forced=forced,
+            guesser=guesser,
+            do_sample=config.do_sample,
+            streamer=self._streamer,
+        )
+        loop.run(lines, logits)
 
     def _forced_text(self, scoring: Scoring, stops: RowStops) -> ForcedText | None:
         if not self._jump_forward or scoring.wants_batch:
