@@ -148,19 +148,24 @@ class KernelOptions:
     Args:
         hub_repository: of the Hub, loaded with the package ``kernels``; None: nothing is loaded from there.
         cache_directory: where compiled kernels are kept; None: nowhere.
+        torch_only: look for none, and use plain torch.
     """
 
     hub_repository: str | None = None
     cache_directory: Path | None = None
+    torch_only: bool = False
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> KernelOptions:
         """What the environment says.
 
         Args:
-            environ: read instead of the process's environment. HF_GUIDED_KERNEL_REPOSITORY and HF_GUIDED_KERNEL_CACHE
-                ("none": keep nothing; by default a folder in XDG_CACHE_HOME, or in ~/.cache) are read; an empty value
-                counts as not set.
+            environ: read instead of the process's environment. HF_GUIDED_KERNEL_REPOSITORY, HF_GUIDED_KERNEL_CACHE
+                ("none": keep nothing; by default a folder in XDG_CACHE_HOME, or in ~/.cache) and HF_GUIDED_TORCH_ONLY
+                ("0" or "1") are read; an empty value counts as not set.
+
+        Raises:
+            ValueError: a value that is not a number, naming the variable.
         """
         environ = os.environ if environ is None else environ
         named = environ.get("HF_GUIDED_KERNEL_CACHE", "")
@@ -168,4 +173,5 @@ class KernelOptions:
         return cls(
             hub_repository=environ.get("HF_GUIDED_KERNEL_REPOSITORY") or None,
             cache_directory=None if named == "none" else Path(named) if named else caches / "hf_guided" / "kernels",
+            **_read(environ, cls, {"torch_only": ("HF_GUIDED_TORCH_ONLY", _switch)}),
         )

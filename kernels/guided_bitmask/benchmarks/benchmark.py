@@ -1,7 +1,7 @@
-"""Writing -inf, for `kernels benchmark`: vocabularies and batches of all sizes; few, half or nearly all tokens allowed.
+"""Writing -inf, for `kernels benchmark`: vocabularies and batches of all sizes; few, half or most tokens allowed.
 
-The automaton step needs tables that hf-guided makes; its benchmarks/bench_apply.py times both, in CUDA graphs and beside
-other libraries' kernels.
+The automaton step needs tables that hf-guided makes; its benchmarks/bench_apply.py times both, in CUDA graphs and
+beside other libraries' kernels.
 """
 
 from itertools import product
