@@ -173,6 +173,17 @@ class Harness:
         return found
 
 
+class OnCpu:
+    """Runs launches on a harness, in place of a GPU; knows the tables of the lane that they are for."""
+
+    def __init__(self, harness: Harness):
+        self.harness = harness
+        self.tables: list[Tensor] = []
+
+    def __call__(self, launch: Launch) -> None:
+        self.harness.run(launch, seed=len(launch.arguments), tables=self.tables)
+
+
 def tables_of(lane: Lane) -> list[Tensor]:
     """What the addresses in a lane's descriptors belong to."""
     found = [(one.table, one.byte_class, one.flags, one.needed) for one in lane.languages]

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import csv
+import runpy
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from benchmarks import bench_apply
+from benchmarks import bench_apply, bench_device
 from benchmarks.apply_sides import BOUND, MASKED_FILL, OURS, Buffer, all_sides, touched_sectors
 from benchmarks.bench_apply import QUICK, apply_rows, step_rows, targets
+from benchmarks.bench_device import GENERATE, GUIDED, LOOP, lower_bound
 from benchmarks.device_timing import buffers_needed, taken_columns, time_calls
 from benchmarks.step_cases import COLD, HOT, KINDS, SHARED, Constrained, Steps, resized
+from hf_guided import demo
 from hf_guided.device.kernels import TorchKernels
-from hf_guided.device.reference import step_
+from hf_guided.device.reference import apply_slots_, step_
 from hf_guided.vocabulary import Vocabulary
 from tests import vocabularies
+from tests.kernel_harness import ROOT
 
 CPU = torch.device("cpu")
 TINY = replace(QUICK, vocabularies=(700,), batches=(3,), rotated=1 << 14)
@@ -166,7 +172,9 @@ class TestTargets:
         ]
 
 
-def test_the_whole_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_script_of_apply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "rows.csv"
     asked = ["--device", "cpu", "--quick", "--peers", "xgrammar CPU", "--vocab", "700", "--batch", "2"]
     monkeypatch.setattr(sys, "argv", ["bench_apply", *asked, "--csv", str(path)])
@@ -176,3 +184,72 @@ def test_the_whole_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert [row["what"] for row in rows] == ["apply"] * 12 + ["step"] * 3
     assert {row["kernels"] for row in rows} == {"torch"}
     assert capsys.readouterr().out.count("| step | 700 | 2 |") == 3
+
+
+class TestPairs:
+    @pytest.mark.parametrize("count", range(1, 14))
+    def test_the_bound_is_above_the_median_seldom_enough(self, count: int) -> None:
+        """All ways in which the values may lie about the median, each as likely as any other."""
+        wrong = 0
+        for signs in product((-1.0, 1.0), repeat=count):
+            found = lower_bound(signs)
+            assert (found is None) == (count < 5)  # five on one side happen once in 32
+            wrong += found == 1.0
+        assert wrong / 2**count <= 0.05
+        if count >= 5:  # and the value behind it would be so too often
+            rank = int(lower_bound([float(i) for i in range(count)]) or 0) + 1
+            above = sum(sorted(signs)[rank] == 1.0 for signs in product((-1.0, 1.0), repeat=count))
+            assert above / 2**count > 0.05
+
+    def test_rows_and_verdicts(self) -> None:
+        taken = [{GUIDED: 2.0, GENERATE: 2.0 + 0.1 * i, LOOP: 1.9} for i in range(-1, 9)]
+        rows = bench_device.result_rows(taken, 8, 64, form="eager")
+        by_side = {row["side"]: row for row in rows}
+        assert [row["side"] for row in rows] == [GENERATE, LOOP, GUIDED]
+        assert by_side[GENERATE]["guided_ratio"] == "1.1750"
+        assert by_side[GENERATE]["guided_ratio_lower"] == "1.0000"
+        assert by_side[GUIDED]["tokens_per_s"] == "256.0"
+        assert [bench_device.verdict(row) for row in rows] == ["met", "MISSED", ""]
+        assert "MISSED" in bench_device.table(rows, judged=True)
+        assert "MISSED" not in bench_device.table(rows, judged=False)
+
+    def test_too_few_pairs_meet_no_bound(self) -> None:
+        rows = bench_device.result_rows([{GUIDED: 1.0, GENERATE: 2.0, LOOP: 2.0}] * 4, 1, 64, form="eager")
+        assert [bench_device.verdict(row) for row in rows] == ["MISSED", "MISSED", ""]
+        captured = [{**row, "form": "captured"} for row in rows]
+        assert [bench_device.verdict(row) for row in captured] == ["met", "met", ""]
+
+    def test_the_whole_script(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "rows.csv"
+        asked = ["--device", "cpu", "--pairs", "1", "--tokens", "9", "--batch", "2"]
+        monkeypatch.setattr(bench_device, "random_model", lambda shape, **given: demo.load())  # a tiny one, soon ready
+        monkeypatch.setattr(sys, "argv", ["bench_device", *asked, "--csv", str(path)])
+        bench_device.main()
+        with path.open() as file:
+            rows = list(csv.DictReader(file))
+        assert [(row["form"], row["side"]) for row in rows] == [
+            (form, side) for form in ("eager", "captured") for side in (GENERATE, LOOP, GUIDED)
+        ]
+        assert all(float(row["tokens_per_s"]) > 0 for row in rows)
+
+
+class TestTheKernelsOwnBenchmark:
+    def test_workloads_are_all_shapes_and_check_themselves(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        package = ModuleType("kernels.benchmark")
+        package.Benchmark = type("Benchmark", (), {})  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "kernels", ModuleType("kernels"))
+        monkeypatch.setitem(sys.modules, "kernels.benchmark", package)
+        module = runpy.run_path(str(ROOT / "kernels" / "guided_bitmask" / "benchmarks" / "benchmark.py"))
+        kind = module["GuidedBitmaskBenchmark"]
+        names = [name.removeprefix("benchmark_") for name in dir(kind) if name.startswith("benchmark_")]
+        assert len(names) == 4 * 4 * 3
+        assert all(hasattr(kind, f"{what}_{name}") for name in names for what in ("setup", "verify"))
+        for name, share in module["ALLOWED"].items():
+            one = kind()
+            one.device = "cpu"
+            one.kernel = SimpleNamespace(apply_bitmask_=apply_slots_)
+            getattr(one, f"setup_1_by_32000_{name}")()
+            expected = getattr(one, f"verify_1_by_32000_{name}")()
+            getattr(one, f"benchmark_1_by_32000_{name}")()
+            assert torch.equal(one.out, expected)
+            assert (expected > -torch.inf).float().mean().item() == pytest.approx(share, abs=0.02)
