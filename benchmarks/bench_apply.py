@@ -33,7 +33,7 @@ from hf_guided.device.kernels import Kernels, OpKernels
 from hf_guided.vocabulary import Vocabulary
 
 VOCABULARIES = 32_000, 131_072, 151_936, 262_208
-BATCHES = 1, 4, 16, 64, 256
+BATCHES = 1, 8, 64, 256
 ALLOWED = 0.001, 0.5, 0.999
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 Row = dict[str, Any]

@@ -1,6 +1,6 @@
 """What does guided decoding on the device cost, against free generation? Pairs of calls, one behind the other.
 
-    python -m benchmarks.bench_device                                          # on an NVIDIA GPU, about five minutes
+    python -m benchmarks.bench_device                                          # on an NVIDIA GPU, about three minutes
     python -m benchmarks.bench_device --device cpu --shape tiny --pairs 2 --tokens 12 --batch 1 3
 
 A random Llama of 1B shape in bf16 with Tekken's vocabulary writes so many tokens in every row, no more and no fewer,
@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--form", nargs="+", choices=list(CACHES), default=list(CACHES))
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 8, 64])
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--csv", type=Path, default=RESULTS / "device.csv")
     arguments = parser.parse_args()
     model = Model(arguments.shape, arguments.device)
