@@ -43,7 +43,7 @@ fi
 
 part environment 15 "$python" -m hf_guided doctor
 # xgrammar compiles its kernel when it is first imported; the tests do not mind who else is busy.
-timeout 80 "$python" -c 'import xgrammar.kernels.apply_token_bitmask_inplace_cuda' >/dev/null 2>&1 &
+timeout --kill-after=5 80 "$python" -c 'import xgrammar.kernels.apply_token_bitmask_inplace_cuda' >/dev/null 2>&1 &
 part tests 80 "$python" -m pytest -q -m gpu -p no:cacheprovider --junit-xml="$out/gpu_tests.xml" tests/gpu
 wait
 part apply 120 "$python" -m benchmarks.bench_apply --csv "$out/gpu_apply.csv"
