@@ -217,9 +217,11 @@ class Guide:
             device_lane: with ``jump_forward=False`` and no draft, whether the model's device masks and chooses tokens
                 by itself, so that the host waits for nothing younger than a step. True: wherever every constraint is
                 the automaton's and the processors are plain functions (``GuidedDecoder.why_host`` says why not);
-                "auto": likewise, on NVIDIA GPUs that kernels are found for; None asks the environment
-                (HF_GUIDED_DEVICE_LANE), where the default is "auto". Greedy tokens are the same. Samples are of the
-                same distribution, drawn with a generator of its own, whose seeds torch's draws once per call.
+                "auto": likewise, on NVIDIA GPUs that kernels are found for; "captured": as True, and with
+                ``cache_implementation="static"`` each step is one CUDA graph (``why_eager`` says why not); None asks
+                the environment (HF_GUIDED_DEVICE_LANE), where the default is "auto". Greedy tokens are the same.
+                Samples are of the same distribution, drawn with a generator of its own, whose seeds torch's draws once
+                per call.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.

@@ -21,6 +21,7 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEnc
 from transformers.utils import ModelOutput
 
 from ..continuation import Continuation
+from ..device.kernels import TorchKernels
 from ..device.store import DeviceStore
 from ..drafts import DraftSource
 from ..errors import GenerationError, UnsupportedConstraint
@@ -34,6 +35,8 @@ from .decode_loop import DecodeLoop
 from .device_choice import DeviceChoice
 from .device_loop import DeviceLoop
 from .device_plan import NotOnDevice, check_asked, check_kernels, starts_of
+from .device_rows import DeviceRows
+from .device_steps import EagerSteps, FixedSteps, Steps
 from .extra_step import ExtraStep
 from .guesses import Guesser
 from .line import Line
@@ -58,7 +61,8 @@ class GuidedDecoder:
         drafts: proposes tokens for the model to confirm; None drafts nothing.
         streamer: gets the prompt's and each new token, as generate(streamer=...) would; for one row only.
         stop_strings: a text, or texts, that end a row, as generate(stop_strings=...) would.
-        device_lane: whether the model's device chooses tokens by itself where it can; "auto": on GPUs with kernels.
+        device_lane: whether the model's device chooses tokens by itself where it can; "auto": on GPUs with kernels;
+            "captured": each step as one CUDA graph.
         store: what is kept there between calls; the guide's decoders share one.
     """
 
@@ -75,8 +79,8 @@ class GuidedDecoder:
         device_lane: DeviceLane = "auto",
         store: DeviceStore,
     ):
-        if device_lane not in (True, False, "auto"):
-            raise ValueError(f'device_lane: expected True, False or "auto", got {device_lane!r}')
+        if device_lane not in (True, False, "auto", "captured"):
+            raise ValueError(f'device_lane: expected True, False, "auto" or "captured", got {device_lane!r}')
         self._session = session
         self._continuation = continuation
         self._jump_forward = jump_forward
@@ -86,13 +90,18 @@ class GuidedDecoder:
         self._stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings)
         self._device_lane = device_lane
         self._store = store
-        self._why_host = "nothing was generated yet"
+        self._why_host = self._why_eager = "nothing was generated yet"
         self._serving = Lock()
 
     @property
     def why_host(self) -> str:
         """Why tokens were chosen on the host in the last call; empty where the device lane chose them."""
         return self._why_host
+
+    @property
+    def why_eager(self) -> str:
+        """Why steps were not captured as a whole in the last call; empty where they were, or would be on a GPU."""
+        return self._why_host or self._why_eager
 
     @property
     def stats(self) -> SessionStats:
@@ -211,13 +220,14 @@ class GuidedDecoder:
             stop_token_ids=self._session.stop_token_ids,
             limit=self._session.max_new_tokens,
         ) as lane:
-            kernels = self._store.kernels(device).kernels
+            choice = DeviceChoice(lane, self._store.kernels(device).kernels, scoring, do_sample=bool(config.do_sample))
+            rows = DeviceRows(
+                lane, ids, choice, eos_token_ids=sorted(stops.eos_token_ids), pad_token_id=slots.pad_token_id
+            )
             loop = DeviceLoop(
                 self._session,
-                slots,
-                lane,
-                ids,
-                DeviceChoice(lane, kernels, scoring, do_sample=bool(config.do_sample)),
+                rows,
+                self._steps(slots, rows, scoring),
                 stops,
                 self._store.copies(device),
                 extra,
@@ -225,6 +235,17 @@ class GuidedDecoder:
                 streamer=self._streamer,
             )
             loop.run(lines, logits)
+
+    def _steps(self, slots: CacheSlots, rows: DeviceRows, scoring: Scoring) -> Steps:
+        if self._device_lane != "captured":
+            self._why_eager = "it was not asked for"
+        elif scoring.before:
+            self._why_eager = "processors in front of the masks may look at the tokens so far"
+        elif slots.device.type == "cuda" and isinstance(self._store.kernels(slots.device).kernels, TorchKernels):
+            self._why_eager = "there are no kernels, and plain torch waits for the device"
+        else:
+            self._why_eager = slots.why_not_static
+        return EagerSteps(slots, rows) if self._why_eager else FixedSteps(slots.static_forward(), rows, slots.device)
 
     def _run_on_host(
         self,
