@@ -118,7 +118,7 @@ class CapturedStep:
 
     def end(self) -> None:
         """Wait for the last one."""
-        torch.cuda.current_stream(self._device).synchronize()
+        torch.cuda.current_stream(self._device).record_event().synchronize()
 
     def _run_once(self) -> Tensor:
         """As it is, on the stream to be captured: libraries allocate what they need there in their first call."""
