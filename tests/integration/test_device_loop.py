@@ -554,6 +554,28 @@ def test_samples_close_within_their_budget(max_new_tokens: int) -> None:
 # -- around it ---------------------------------------------------------------------------------------------------------
 
 
+def test_rows_that_have_ended_go_on_with_padding() -> None:
+    """The model is run on what the plain loop runs it on, and once more."""
+    model, guide = family("llama")
+    constraints = [hg.Choice(["a", "b"]), SHORT, CONSTRAINTS[2]]
+    runs: list[list[Any]] = []
+    for seam in (
+        {"logits_processor": [guide.logits_processor(constraints, backend="automaton")]},
+        {"custom_generate": on_device(guide, constraints)},
+    ):
+        fed: list[Any] = []
+        hook = model.register_forward_pre_hook(
+            lambda _, given, named, fed=fed: fed.append(named["input_ids"].tolist()), with_kwargs=True
+        )
+        try:
+            run("llama", 3, **seam, pad_token_id=7)
+        finally:
+            hook.remove()
+        runs.append(fed)
+    theirs, ours = runs
+    assert ours[:-1] == theirs and [7] in theirs[-1]
+
+
 def test_one_decoder_serves_many_calls() -> None:
     guide = family("llama")[1]
     decoder = on_device(guide, CONSTRAINTS[:3])

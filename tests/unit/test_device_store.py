@@ -68,6 +68,18 @@ def test_masks_that_were_made_serve_the_next_call() -> None:
         assert not lane.claims.any()
 
 
+def test_a_pool_has_one_user_at_a_time() -> None:
+    vocabulary, (one, _) = stage()
+    store, stops = DeviceStore(vocabulary), vocabulary.stop_token_ids
+    with store.lane([start(one)], tokens(1), stop_token_ids=stops, limit=None) as lane:
+        first = lane.masks
+    with (
+        store.lane([start(one)], tokens(1), stop_token_ids=stops, limit=None) as lane,
+        store.lane([start(one)], tokens(1), stop_token_ids=stops, limit=None) as meanwhile,
+    ):
+        assert lane.masks is first and meanwhile.masks is not first and meanwhile.claims is not lane.claims
+
+
 def test_more_rows_than_there_are_scratch_slots_get_a_new_pool() -> None:
     vocabulary, (one, _) = stage()
     store, stops = DeviceStore(vocabulary), vocabulary.stop_token_ids
