@@ -120,7 +120,7 @@ def generate(
     if settings.needs_tokenizer:
         generate_kwargs["tokenizer"] = tokenizer
     device_lane = LoopOptions.from_env().device_lane if device_lane is None else device_lane
-    on_device = device_lane is True or (device_lane == "auto" and model.device.type == "cuda")
+    on_device = model.device.type == "cuda" if device_lane == "auto" else bool(device_lane)
     fast = (jump_forward or on_device) and settings.takes_decoder
     if draft is not None and not (jump_forward and fast):
         raise ValueError(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import cached_property
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .backends.base import CompiledConstraint
 from .coerce import coerce, coerce_batch
 from .compiler import Compiler, CompilerStats
 from .constraints import Constraint
 from .continuation import Continuation
-from .device.store import DeviceStore
 from .drafts import AssistantDraft, DraftSource, GrammarDraft, PromptLookup, Several, compact_twin
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError
 from .hf.compat import generation_eos_token_ids, logits_width
@@ -26,6 +26,9 @@ from .schema.audit import Audit
 from .session import OnViolation, Session
 from .stats import SessionStats
 from .vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from .device.store import DeviceStore
 
 
 class Guide:
@@ -65,12 +68,17 @@ class Guide:
         )
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
-        self._device_store = DeviceStore(self.vocabulary)
 
     @property
     def tokenizer(self) -> Any:
         """The tokenizer this guide was made for."""
         return self.vocabulary.tokenizer
+
+    @cached_property
+    def _device_store(self) -> DeviceStore:
+        from .device.store import DeviceStore  # comes with the automaton, which takes time to import
+
+        return DeviceStore(self.vocabulary)
 
     def audit(self, constraint: Any, backend: str = "auto") -> Audit:
         """Which part of a constraint is enforced, by which backend and why that one, and what would be lost.
@@ -217,9 +225,11 @@ class Guide:
             device_lane: with ``jump_forward=False`` and no draft, whether the model's device masks and chooses tokens
                 by itself, so that the host waits for nothing younger than a step. True: wherever every constraint is
                 the automaton's and the processors are plain functions (``GuidedDecoder.why_host`` says why not);
-                "auto": likewise, on NVIDIA GPUs that kernels are found for; None asks the environment
-                (HF_GUIDED_DEVICE_LANE), where the default is "auto". Greedy tokens are the same. Samples are of the
-                same distribution, drawn with a generator of its own, whose seeds torch's draws once per call.
+                "auto": likewise, on NVIDIA GPUs that kernels are found for; "captured": as True, and with
+                ``cache_implementation="static"`` each step is one CUDA graph (``why_eager`` says why not); None asks
+                the environment (HF_GUIDED_DEVICE_LANE), where the default is "auto". Greedy tokens are the same.
+                Samples are of the same distribution, drawn with a generator of its own, whose seeds torch's draws once
+                per call.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
@@ -245,7 +255,7 @@ class Guide:
             streamer=streamer,
             stop_strings=stop_strings,
             device_lane=LoopOptions.from_env().device_lane if device_lane is None else device_lane,
-            store=self._device_store,
+            store=lambda: self._device_store,
         )
 
     def session(

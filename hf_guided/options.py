@@ -47,11 +47,15 @@ def _read(environ: Mapping[str, str] | None, cls: Callable[..., Any], readers: M
 
 
 Overlap: TypeAlias = bool | Literal["auto"]
-DeviceLane: TypeAlias = bool | Literal["auto"]
+DeviceLane: TypeAlias = bool | Literal["auto", "captured"]
 
 
-def _switch_or_auto(text: str) -> bool | Literal["auto"]:
+def _overlap(text: str) -> Overlap:
     return "auto" if text == "auto" else _switch(text)
+
+
+def _device_lane(text: str) -> DeviceLane:
+    return "captured" if text == "captured" else _overlap(text)
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class LoopOptions:
         overlap: fill masks on a thread of their own, while the forward pass runs; without, in the call that needs them;
             "auto": on the thread while that takes longer than handing them over does.
         device_lane: let the model's device mask and choose tokens by itself, where it can serve the call; "auto": on
-            NVIDIA GPUs, if kernels for them are found.
+            NVIDIA GPUs, if kernels for them are found; "captured": everywhere, with each step one CUDA graph if the
+            cache is static.
     """
 
     overlap: Overlap = "auto"
@@ -73,8 +78,8 @@ class LoopOptions:
         """The defaults, changed by what the environment says.
 
         Args:
-            environ: read instead of the process's environment. HF_GUIDED_OVERLAP and HF_GUIDED_DEVICE_LANE ("0", "1" or
-                "auto") are read; an empty value counts as not set.
+            environ: read instead of the process's environment. HF_GUIDED_OVERLAP ("0", "1" or "auto") and
+                HF_GUIDED_DEVICE_LANE ("captured" too) are read; an empty value counts as not set.
 
         Raises:
             ValueError: a value that is not a number, naming the variable.
@@ -84,8 +89,8 @@ class LoopOptions:
                 environ,
                 cls,
                 {
-                    "overlap": ("HF_GUIDED_OVERLAP", _switch_or_auto),
-                    "device_lane": ("HF_GUIDED_DEVICE_LANE", _switch_or_auto),
+                    "overlap": ("HF_GUIDED_OVERLAP", _overlap),
+                    "device_lane": ("HF_GUIDED_DEVICE_LANE", _device_lane),
                 },
             )
         )

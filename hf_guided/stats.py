@@ -25,7 +25,8 @@ class SessionStats:
         drafted_tokens: tokens that were drafted.
         accepted_tokens: those of them that the model confirmed.
         device_steps: steps whose tokens the device lane chose.
-        forward_ns: forward passes; on a GPU until they are queued, not until they are done.
+        forward_ns: forward passes; on a GPU until they are queued, not until they are done. On the device lane the
+            choice behind each of them is counted too.
     """
 
     calls: int = 0

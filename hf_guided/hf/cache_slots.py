@@ -26,6 +26,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 
 from ..full_attention import other_layers
 from .compat import cache_in
+from .static_forward import StaticForward
 
 
 class CacheSlots:
@@ -43,7 +44,7 @@ class CacheSlots:
     ):
         self._model = model
         self._ids = input_ids
-        self._device = input_ids.device
+        self.device = input_ids.device
         self._kwargs = model_kwargs
         self._config = generation_config
         pad = generation_config._pad_token_tensor
@@ -110,9 +111,9 @@ class CacheSlots:
             first = [place - gap for place, gap in zip(self._next, gone, strict=True)]
             positions = torch.tensor([[max(start + i, 0) for i in range(width)] for start in first])
             self._next = [place + len(block) for place, block in zip(self._next, blocks, strict=True)]
-            kwargs["position_ids"] = positions.to(self._device)
-            kwargs["attention_mask"] = self._mask.to(self._device) if self._gaps else None
-        return self._run(tokens.to(self._device), keep)
+            kwargs["position_ids"] = positions.to(self.device)
+            kwargs["attention_mask"] = self._mask.to(self.device) if self._gaps else None
+        return self._run(kwargs, tokens.to(self.device), keep)
 
     def run_on_device(self, tokens: Tensor) -> Tensor:
         """Run one more token of every row; as ``run``, but that the host neither knows nor waits for anything.
@@ -127,8 +128,21 @@ class CacheSlots:
         """
         if self.holes and not self._gaps:  # says nothing, but transformers would look into it, and wait for that
             self._kwargs["attention_mask"] = None
-        self._next_kwargs(1)
-        return self._run(tokens, 1)[:, 0]
+        kwargs = self._next_kwargs(1)
+        if not (self.holes and self._gaps and self._model.config._attn_implementation == "sdpa"):
+            return self._run(kwargs, tokens, 1)[:, 0]
+        # What transformers would make of the mask, if it had found padding there: a token looks at all there is.
+        whole = kwargs["attention_mask"].bool()[:, None, None, :]  # (rows, 1, 1, slots)
+        return self._run({**kwargs, "attention_mask": whole}, tokens, 1)[:, 0]
+
+    @property
+    def why_not_static(self) -> str:
+        """Why there is no ``static_forward``; empty if there is one."""
+        return StaticForward.why_not(self._model, self._kwargs, self.cache)
+
+    def static_forward(self) -> StaticForward:
+        """What goes on in place of ``run_on_device``, over tensors that stay where they are."""
+        return StaticForward(self._model, self._kwargs, self.device)
 
     def _next_kwargs(self, width: int) -> dict[str, Any]:
         self._kwargs = self._model._update_model_kwargs_for_generation(
@@ -139,9 +153,8 @@ class CacheSlots:
         )
         return self._kwargs
 
-    def _run(self, tokens: Tensor, keep: int) -> Tensor:
+    def _run(self, kwargs: dict[str, Any], tokens: Tensor, keep: int) -> Tensor:
         """Run tokens, (rows, width) int64; see ``run``."""
-        kwargs = self._kwargs
         self._ids = tokens if kwargs["use_cache"] else torch.cat([self._ids, tokens], dim=1)
         if "logits_to_keep" in kwargs:
             kwargs["logits_to_keep"] = keep
@@ -170,7 +183,7 @@ class CacheSlots:
 
     def _last(self, keep: int) -> Tensor:
         logits: Tensor = self._outputs.logits[:, -keep:]
-        return logits.to(copy=True, dtype=torch.float32, device=self._device)
+        return logits.to(copy=True, dtype=torch.float32, device=self.device)
 
 
 def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:

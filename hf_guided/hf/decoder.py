@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEnc
 from transformers.utils import ModelOutput
 
 from ..continuation import Continuation
-from ..device.store import DeviceStore
 from ..drafts import DraftSource
 from ..errors import GenerationError, UnsupportedConstraint
 from ..forced import ForcedText
@@ -31,16 +30,16 @@ from ..stats import SessionStats
 from .cache_slots import CacheSlots
 from .compat import in_step_with_others
 from .decode_loop import DecodeLoop
-from .device_choice import DeviceChoice
-from .device_loop import DeviceLoop
-from .device_plan import NotOnDevice, check_asked, check_kernels, starts_of
-from .extra_step import ExtraStep
+from .device_asked import NotOnDevice, check_asked
 from .guesses import Guesser
 from .line import Line
 from .logits_processor import GuidedLogitsProcessor
 from .prefill import prefill
 from .sampling import Scoring, before_warpers
 from .stopping import RowStops
+
+if TYPE_CHECKING:
+    from ..device.store import DeviceStore
 
 
 class GuidedDecoder:
@@ -58,8 +57,9 @@ class GuidedDecoder:
         drafts: proposes tokens for the model to confirm; None drafts nothing.
         streamer: gets the prompt's and each new token, as generate(streamer=...) would; for one row only.
         stop_strings: a text, or texts, that end a row, as generate(stop_strings=...) would.
-        device_lane: whether the model's device chooses tokens by itself where it can; "auto": on GPUs with kernels.
-        store: what is kept there between calls; the guide's decoders share one.
+        device_lane: whether the model's device chooses tokens by itself where it can; "auto": on GPUs with kernels;
+            "captured": each step as one CUDA graph.
+        store: gives what is kept there between calls; the guide's decoders share one.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class GuidedDecoder:
         streamer: Any = None,
         stop_strings: str | Sequence[str] = (),
         device_lane: DeviceLane = "auto",
-        store: DeviceStore,
+        store: Callable[[], DeviceStore],
     ):
-        if device_lane not in (True, False, "auto"):
-            raise ValueError(f'device_lane: expected True, False or "auto", got {device_lane!r}')
+        if device_lane not in (True, False, "auto", "captured"):
+            raise ValueError(f'device_lane: expected True, False, "auto" or "captured", got {device_lane!r}')
         self._session = session
         self._continuation = continuation
         self._jump_forward = jump_forward
@@ -86,13 +86,18 @@ class GuidedDecoder:
         self._stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings)
         self._device_lane = device_lane
         self._store = store
-        self._why_host = "nothing was generated yet"
+        self._why_host = self._why_eager = "nothing was generated yet"
         self._serving = Lock()
 
     @property
     def why_host(self) -> str:
         """Why tokens were chosen on the host in the last call; empty where the device lane chose them."""
         return self._why_host
+
+    @property
+    def why_eager(self) -> str:
+        """Why steps were not captured as a whole in the last call; empty where they were, or would be on a GPU."""
+        return self._why_host or self._why_eager
 
     @property
     def stats(self) -> SessionStats:
@@ -175,7 +180,27 @@ class GuidedDecoder:
                 lines, logits = prefill(self._session, slots, input_ids.tolist())
                 self._why_host = ""
                 try:
-                    self._run_on_device(lines, logits, input_ids, slots, scoring, stops, generation_config)
+                    check_asked(
+                        self._device_lane,
+                        slots.device,
+                        jump_forward=self._jump_forward,
+                        drafts=self._drafts is not None,
+                    )
+                    from .device_run import run_on_device  # comes with the automaton, which takes time to import
+
+                    self._why_eager = run_on_device(
+                        lines,
+                        logits,
+                        input_ids,
+                        session=self._session,
+                        slots=slots,
+                        scoring=scoring,
+                        stops=stops,
+                        config=generation_config,
+                        asked=self._device_lane,
+                        store=self._store(),
+                        streamer=self._streamer,
+                    )
                 except NotOnDevice as reason:
                     self._why_host = str(reason)
                     self._run_on_host(lines, logits, slots, scoring, stops, generation_config)
@@ -186,45 +211,6 @@ class GuidedDecoder:
         if self._streamer is not None:
             self._streamer.end()
         return _output(model, generation_config, input_ids, [line.token_ids for line in lines], slots.cache)
-
-    def _run_on_device(
-        self,
-        lines: Sequence[Line],
-        logits: Tensor,
-        input_ids: Tensor,
-        slots: CacheSlots,
-        scoring: Scoring,
-        stops: RowStops,
-        config: GenerationConfig,
-    ) -> None:
-        """Generate, or raise NotOnDevice before anything is."""
-        device = input_ids.device
-        check_asked(self._device_lane, device, jump_forward=self._jump_forward, drafts=self._drafts is not None)
-        extra = ExtraStep(slots.cache, returned=bool(config.return_dict_in_generate))
-        starts = starts_of(lines, self._session, scoring, stops, extra)
-        check_kernels(self._device_lane, self._store, device)
-        capacity = int(stops.room(lines[0].token_ids))
-        ids = torch.cat([input_ids, input_ids.new_zeros(len(lines), capacity)], dim=1)
-        with self._store.lane(
-            starts,
-            ids[:, input_ids.shape[1] :],
-            stop_token_ids=self._session.stop_token_ids,
-            limit=self._session.max_new_tokens,
-        ) as lane:
-            kernels = self._store.kernels(device).kernels
-            loop = DeviceLoop(
-                self._session,
-                slots,
-                lane,
-                ids,
-                DeviceChoice(lane, kernels, scoring, do_sample=bool(config.do_sample)),
-                stops,
-                self._store.copies(device),
-                extra,
-                do_sample=bool(config.do_sample),
-                streamer=self._streamer,
-            )
-            loop.run(lines, logits)
 
     def _run_on_host(
         self,

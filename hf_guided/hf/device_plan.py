@@ -1,4 +1,4 @@
-"""Whether the device lane serves a generate() call, and if not, why."""
+"""Whether the device lane can serve a generate() call, and if not, why."""
 
 from __future__ import annotations
 
@@ -14,37 +14,12 @@ from ..device.tables import MAX_MOVES
 from ..options import DeviceLane
 from ..row import RowState
 from ..session import Session
+from .device_asked import NotOnDevice
 from .device_choice import others
 from .extra_step import ExtraStep
 from .line import Line
 from .sampling import Scoring
 from .stopping import RowStops
-
-
-class NotOnDevice(Exception):
-    """Tokens are chosen on the host; the text is the reason."""
-
-
-def check_asked(asked: DeviceLane, device: torch.device, *, jump_forward: bool, drafts: bool) -> None:
-    """Whether the device lane is wanted at all.
-
-    Args:
-        asked: by the caller.
-        device: the model's.
-        jump_forward: whether forced text is to be appended.
-        drafts: whether there is a source of drafts.
-
-    Raises:
-        NotOnDevice: it is not.
-    """
-    if asked is False:
-        raise NotOnDevice("device_lane=False")
-    if jump_forward:
-        raise NotOnDevice("jump_forward=True: forced text is found on the host")
-    if drafts:
-        raise NotOnDevice("drafts are made and verified on the host")
-    if asked == "auto" and device.type != "cuda":
-        raise NotOnDevice(f"the model is on {device.type}; device_lane=True takes the device lane there too")
 
 
 def starts_of(

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     DynamicCache,
     LogitsProcessor,
@@ -25,6 +26,7 @@ import hf_guided as hg
 from hf_guided.device.kernels import TorchKernels
 from hf_guided.device.store import DeviceStore
 from hf_guided.hf.cache_slots import CacheSlots
+from hf_guided.hf.device_loop import DeviceLoop
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.integration.families import FAMILIES
 from tests.integration.test_decoder import BATCHES, CONSTRAINTS, MAX_NEW_TOKENS, SCHEMA, family, inputs, run, texts
@@ -239,6 +241,112 @@ def test_a_cache_of_the_caller_s_that_is_not_asked_for_is_still_the_caller_s() -
     assert [keys.shape for keys, _ in layers(caches[0])] == [keys.shape for keys, _ in layers(caches[1])]
 
 
+class AsksNothing(TorchDispatchMode):
+    """Refuses to tell numbers, or shapes that depend on them, of tensors: what would make the host wait for a GPU."""
+
+    _ANSWERS = frozenset(
+        {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2", "unique_dim"}
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pardoned = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        by_mask = name.startswith("index") and any(
+            one is not None and torch.is_tensor(one) and one.dtype == torch.bool
+            for given in args
+            if isinstance(given, (list, tuple))
+            for one in given
+        )
+        assert self.pardoned or not (by_mask or name in self._ANSWERS), f"asked for a number: {func}"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "lane", "asked"),
+    [
+        ("llama", 1, True, {}),
+        ("llama", 3, True, {}),  # with padding
+        ("gpt2", 3, True, {"do_sample": True, "top_k": 5, "top_p": 0.9}),
+        ("qwen2", 3, True, {"repetition_penalty": 1.3, "min_new_tokens": 3, "typical_p": 0.9, "do_sample": True}),
+        ("llama", 3, True, {"cache_implementation": "static"}),
+        ("mistral", 3, True, {"cache_implementation": "static"}),
+        ("llama", 3, "captured", {"cache_implementation": "static", "do_sample": True, "top_k": 5}),
+        ("gpt2", 3, "captured", {"cache_implementation": "static"}),
+    ],
+)
+def test_the_device_is_asked_for_no_number(
+    name: str, rows: int, lane: Any, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From first step to last, but for the kernels, which are plain torch here, and for what has arrived."""
+    guide = family(name)[1]
+    mode = AsksNothing()
+
+    def pardoned(cls: Any, method: str) -> None:
+        original = getattr(cls, method)
+
+        def run_freely(*given: Any, **named: Any) -> Any:
+            before, mode.pardoned = mode.pardoned, True
+            try:
+                return original(*given, **named)
+            finally:
+                mode.pardoned = before
+
+        wrapper = staticmethod(run_freely) if cls is TorchKernels else run_freely
+        monkeypatch.setattr(cls, method, wrapper)
+
+    for method in ("step_", "apply_slots_", "masked_sample"):
+        pardoned(TorchKernels, method)
+    pardoned(DeviceLoop, "_hear")
+    loop = DeviceLoop.run
+
+    def watched(*given: Any) -> None:
+        with mode:
+            loop(*given)
+
+    monkeypatch.setattr(DeviceLoop, "run", watched)
+    decoder = guide.decoder(CONSTRAINTS[:rows], jump_forward=False, backend="automaton", device_lane=lane)
+    run(name, rows, custom_generate=decoder, **asked)
+    assert decoder.why_host == "" and (lane == "captured") is (decoder.why_eager == "")
+
+
+def test_who_asks_for_a_number_is_found() -> None:
+    ones = torch.ones(3)
+    for asks in (ones[0].item, lambda: bool(ones.all()), lambda: ones[ones > 0], ones.nonzero):
+        with pytest.raises(AssertionError, match="asked for a number"), AsksNothing():
+            asks()
+
+
+@pytest.mark.parametrize("rows", BATCHES)
+@pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2"])
+def test_steps_over_fixed_tensors_are_the_plain_loop_s(name: str, rows: int) -> None:
+    """What is captured on a GPU."""
+    guide = family(name)[1]
+    constraints = [CONSTRAINTS[i] for i in BATCHES[rows]]
+    decoder = guide.decoder(constraints, jump_forward=False, backend="automaton", device_lane="captured")
+    found = run(name, rows, custom_generate=decoder, cache_implementation="static")
+    assert found == plain(name, rows, constraints, cache_implementation="static")
+    assert decoder.why_eager == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "why"),
+    [
+        ("llama", {}, "not static in every layer"),
+        ("mistral", {"cache_implementation": "static"}, "not static in every layer"),
+        ("llama", {"cache_implementation": "static", "repetition_penalty": 1.5}, "in front of the masks"),
+        ("llama", {"no_repeat_ngram_size": 3}, "NoRepeatNGram"),
+    ],
+)
+def test_what_cannot_be_captured_is_queued_step_by_step(name: str, asked: dict[str, Any], why: str) -> None:
+    guide = family(name)[1]
+    decoder = guide.decoder(SHORT, jump_forward=False, backend="automaton", device_lane="captured")
+    assert run(name, 1, custom_generate=decoder, **asked) == plain(name, 1, SHORT, **asked)
+    assert why in decoder.why_eager
+
+
 # -- errors and reasons ------------------------------------------------------------------------------------------------
 
 
@@ -444,6 +552,28 @@ def test_samples_close_within_their_budget(max_new_tokens: int) -> None:
 
 
 # -- around it ---------------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_have_ended_go_on_with_padding() -> None:
+    """The model is run on what the plain loop runs it on, and once more."""
+    model, guide = family("llama")
+    constraints = [hg.Choice(["a", "b"]), SHORT, CONSTRAINTS[2]]
+    runs: list[list[Any]] = []
+    for seam in (
+        {"logits_processor": [guide.logits_processor(constraints, backend="automaton")]},
+        {"custom_generate": on_device(guide, constraints)},
+    ):
+        fed: list[Any] = []
+        hook = model.register_forward_pre_hook(
+            lambda _, given, named, fed=fed: fed.append(named["input_ids"].tolist()), with_kwargs=True
+        )
+        try:
+            run("llama", 3, **seam, pad_token_id=7)
+        finally:
+            hook.remove()
+        runs.append(fed)
+    theirs, ours = runs
+    assert ours[:-1] == theirs and [7] in theirs[-1]
 
 
 def test_one_decoder_serves_many_calls() -> None:
