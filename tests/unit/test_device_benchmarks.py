@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from benchmarks import bench_apply, bench_device
 from benchmarks.apply_sides import BOUND, MASKED_FILL, OURS, Buffer, all_sides, touched_sectors
@@ -21,7 +22,6 @@ from benchmarks.bench_apply import QUICK, apply_rows, step_rows, targets
 from benchmarks.bench_device import GENERATE, GUIDED, LOOP, lower_bound
 from benchmarks.device_timing import buffers_needed, taken_columns, time_calls
 from benchmarks.step_cases import COLD, HOT, KINDS, SHARED, Constrained, Steps, resized
-from hf_guided import demo
 from hf_guided.device.kernels import TorchKernels
 from hf_guided.device.reference import apply_slots_, step_
 from hf_guided.vocabulary import Vocabulary
@@ -186,6 +186,13 @@ def test_the_whole_script_of_apply(
     assert capsys.readouterr().out.count("| step | 700 | 2 |") == 3
 
 
+def tiny_model() -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
+    tokenizer = vocabularies.demo()
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **shape)
+    return LlamaForCausalLM(config).eval(), tokenizer
+
+
 class TestPairs:
     @pytest.mark.parametrize("count", range(1, 14))
     def test_the_bound_is_above_the_median_seldom_enough(self, count: int) -> None:
@@ -216,19 +223,21 @@ class TestPairs:
     def test_too_few_pairs_meet_no_bound(self) -> None:
         rows = bench_device.result_rows([{GUIDED: 1.0, GENERATE: 2.0, LOOP: 2.0}] * 4, 1, 64, form="eager")
         assert [bench_device.verdict(row) for row in rows] == ["MISSED", "MISSED", ""]
-        captured = [{**row, "form": "captured"} for row in rows]
-        assert [bench_device.verdict(row) for row in captured] == ["met", "met", ""]
+        compiled = [{**row, "form": "compiled"} for row in rows]
+        assert [bench_device.verdict(row) for row in compiled] == ["met", "met", ""]
 
     def test_the_whole_script(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "rows.csv"
         asked = ["--device", "cpu", "--pairs", "1", "--tokens", "9", "--batch", "2"]
-        monkeypatch.setattr(bench_device, "random_model", lambda shape, **given: demo.load())  # a tiny one, soon ready
+        monkeypatch.setattr(bench_device, "random_model", lambda shape, **given: tiny_model())  # soon ready
         monkeypatch.setattr(sys, "argv", ["bench_device", *asked, "--csv", str(path)])
         bench_device.main()
         with path.open() as file:
             rows = list(csv.DictReader(file))
         assert [(row["form"], row["side"]) for row in rows] == [
-            (form, side) for form in ("eager", "captured") for side in (GENERATE, LOOP, GUIDED)
+            *(("eager", side) for side in (GENERATE, LOOP, GUIDED)),
+            *(("captured", side) for side in (LOOP, GUIDED)),
+            *(("compiled", side) for side in (GENERATE, LOOP, GUIDED)),
         ]
         assert all(float(row["tokens_per_s"]) > 0 for row in rows)
 
