@@ -11,48 +11,19 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.device import store
-from hf_guided.device.kernels import OpKernels, TorchKernels
-from hf_guided.device.lane import Lane
-from hf_guided.device.ops import register
+from hf_guided.device.kernels import TorchKernels
 from hf_guided.kernel_loader import Found
-from tests.kernel_harness import ROOT, Harness, OnCpu, tables_of
-
-NAMESPACE = "hf_guided_in_the_loop"
-
-
-class CountingKernels(OpKernels):
-    """The kernels' source as plain C++, behind the operators that a GPU's would have."""
-
-    def __init__(self, on_cpu: OnCpu):
-        super().__init__("harness", getattr(torch.ops, NAMESPACE))
-        self.on_cpu = on_cpu
-        self.steps = self.draws = 0
-
-    def step_(self, lane: Lane, logits: Tensor, alive: Tensor | None = None) -> None:
-        self.steps += 1
-        self.on_cpu.tables = tables_of(lane)
-        super().step_(lane, logits, alive)
-
-    def fill_pool_(self, lane: Lane) -> None:
-        self.on_cpu.tables = tables_of(lane)
-        super().fill_pool_(lane)
-
-    def masked_sample(self, *given: Any) -> Tensor:
-        self.draws += 1
-        return super().masked_sample(*given)
+from tests.kernel_harness import ROOT, Harness, HarnessKernels
 
 
 @pytest.fixture(scope="module")
-def kernels(harness: Harness) -> Iterator[CountingKernels]:
-    on_cpu = OnCpu(harness)
-    library = register(NAMESPACE, "CPU", on_cpu, lambda device: 3)
-    yield CountingKernels(on_cpu)
-    library._destroy()
+def kernels(harness: Harness) -> Iterator[HarnessKernels]:
+    with HarnessKernels.registered(harness, "hf_guided_in_the_loop") as found:
+        yield found
 
 
 CONSTRAINTS = [hg.Regex("[a-z]{2,9}( [0-9]{1,4})?[.]"), None, hg.Choice(["seven", "seventy", "sixty"])]
@@ -84,7 +55,7 @@ def written(budget: int | None, **arguments: Any) -> list[list[int]]:
     ids=str,
 )
 def test_the_kernels_write_what_torch_writes(
-    kernels: CountingKernels, monkeypatch: pytest.MonkeyPatch, budget: int | None, asked: dict[str, Any]
+    kernels: HarnessKernels, monkeypatch: pytest.MonkeyPatch, budget: int | None, asked: dict[str, Any]
 ) -> None:
     expected = written(budget, **asked)
     before = kernels.steps, kernels.draws

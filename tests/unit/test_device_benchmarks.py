@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import runpy
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -22,11 +23,11 @@ from benchmarks.bench_apply import QUICK, apply_rows, step_rows, targets
 from benchmarks.bench_device import GENERATE, GUIDED, LOOP, lower_bound
 from benchmarks.device_timing import buffers_needed, taken_columns, time_calls
 from benchmarks.step_cases import COLD, HOT, KINDS, SHARED, Constrained, Steps, resized
-from hf_guided.device.kernels import TorchKernels
+from hf_guided.device.kernels import Kernels, TorchKernels
 from hf_guided.device.reference import apply_slots_, step_
 from hf_guided.vocabulary import Vocabulary
 from tests import vocabularies
-from tests.kernel_harness import ROOT
+from tests.kernel_harness import ROOT, HarnessKernels
 
 CPU = torch.device("cpu")
 TINY = replace(QUICK, vocabularies=(700,), batches=(3,), rotated=1 << 14)
@@ -102,6 +103,16 @@ def constrained() -> Constrained:
     return Constrained.of(resized(Vocabulary.from_tokenizer(vocabularies.demo()), 700), 5, CPU)
 
 
+@pytest.fixture(scope="module", params=["torch", "kernel"])
+def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
+    """Either implementation."""
+    if request.param == "torch":
+        yield TorchKernels()
+    else:
+        with HarnessKernels.registered(request.getfixturevalue("harness"), "hf_guided_benchmarks") as found:
+            yield found
+
+
 class TestStep:
     @pytest.mark.parametrize("tokens", [300, 1_501])
     def test_a_resized_vocabulary(self, tokens: int) -> None:
@@ -113,8 +124,9 @@ class TestStep:
         assert all(found.token_bytes[same:])
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_masks_are_made_when_cold_and_found_when_hot(self, constrained: Constrained, kind: str) -> None:
-        kernels = TorchKernels()
+    def test_masks_are_made_when_cold_and_found_when_hot(
+        self, constrained: Constrained, kernels: Kernels, kind: str
+    ) -> None:
         steps = Steps.of(constrained, kernels, kind, 5, dtype=torch.float32, rotated=1, least=3)
         assert steps.distinct == (1 if kind == SHARED else 5)
         for _ in range(2):
