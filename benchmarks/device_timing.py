@@ -14,7 +14,7 @@ import torch
 
 NODES = 20
 ROTATED_BYTES = 180 * 2**20  # more than any GPU's L2 cache
-_BUSY = 400_000  # cycles: some 200 microseconds
+_BUSY, _BUSY_PER_CALL = 400_000, 2_000  # cycles: some 200 microseconds, and one more for each call
 _WARM_UPS = 3
 
 Call = Callable[[], None]
@@ -69,7 +69,7 @@ def _graph_replays(calls: Sequence[Call]) -> Callable[[], float]:
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def replay() -> float:
-        torch.cuda._sleep(_BUSY)
+        torch.cuda._sleep(_BUSY + _BUSY_PER_CALL * len(calls))
         first.record()
         graph.replay()
         last.record()

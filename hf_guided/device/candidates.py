@@ -56,9 +56,9 @@ def pick(
     if top_k or by_rank or min_p:
         logits = logits.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         kernels.apply_slots_(logits, masks, row_slots)
-        logits.masked_fill_(logits.isnan(), _NEVER)  # would count as the greatest
         heat = temperature.unsqueeze(1)
         warm = logits / torch.where(heat > 0, heat, 1.0)
+        warm.nan_to_num_(nan=_NEVER, posinf=-_NEVER, neginf=_NEVER)  # NaN would count as the greatest
         limit = min(top_k, warm.shape[1]) if top_k else None
         best = (
             warm.topk(limit).values if limit else warm.sort(descending=True).values if by_rank else warm.amax(1, True)
