@@ -16,6 +16,7 @@ Tokens stand at the end of the block, so that its last column holds each row's l
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, EncoderDecoderCache
+from transformers.masking_utils import create_causal_mask
 
 from ..full_attention import other_layers
 from .compat import cache_in
@@ -129,7 +131,7 @@ class CacheSlots:
         if self.holes and not self._gaps:  # says nothing, but transformers would look into it, and wait for that
             self._kwargs["attention_mask"] = None
         kwargs = self._next_kwargs(1)
-        if not (self.holes and self._gaps and self._model.config._attn_implementation == "sdpa"):
+        if not (self.holes and self._gaps and _takes_whole_masks(self._model)):
             return self._run(kwargs, tokens, 1)[:, 0]
         # What transformers would make of the mask, if it had found padding there: a token looks at all there is.
         whole = kwargs["attention_mask"].bool()[:, None, None, :]  # (rows, 1, 1, slots)
@@ -195,6 +197,20 @@ def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
         and position_ids is not None
         and position_ids.ndim == 2
         and "position_ids" in inspect.signature(model.forward).parameters
+    )
+
+
+def _takes_whole_masks(model: Any) -> bool:
+    """Whether the model takes a boolean mask (rows, heads, queries, slots) as it is, and needs no other.
+
+    What transformers' own code makes masks with hands on one that is made already; biases by distance are made of masks
+    with two dimensions.
+    """
+    module = sys.modules[type(model.base_model).__module__]
+    return (
+        model.config._attn_implementation == "sdpa"
+        and getattr(module, "create_causal_mask", None) is create_causal_mask
+        and not getattr(model.config.get_text_config(), "alibi", False)
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -20,6 +19,8 @@ from .extra_step import ExtraStep
 from .line import Line
 from .sampling import Scoring
 from .stopping import RowStops
+
+_MOST_TOKENS = 1 << 25  # that a call makes room for; half a gigabyte
 
 
 def starts_of(
@@ -44,8 +45,8 @@ def starts_of(
             f"generate() does not end at all stop tokens {list(session.stop_token_ids)}, only at "
             f"{sorted(stops.eos_token_ids)}"
         )
-    if not math.isfinite(stops.room(lines[0].token_ids)):
-        raise NotOnDevice("there is no greatest length, and the device needs room for all tokens ahead")
+    if stops.room(lines[0].token_ids) * len(lines) > _MOST_TOKENS:
+        raise NotOnDevice("the greatest length is too far off: the device needs room for all tokens ahead")
     if not extra.can_be_undone:
         raise NotOnDevice("the cache is returned, and a forward pass cannot be taken back from it")
     return [_start_of(i, line) for i, line in enumerate(lines)]

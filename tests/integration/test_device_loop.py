@@ -15,18 +15,25 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     DynamicCache,
+    EpsilonLogitsWarper,
     LogitsProcessor,
     MaxTimeCriteria,
+    MinPLogitsWarper,
     StaticCache,
     StoppingCriteria,
     StoppingCriteriaList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
 )
 
 import hf_guided as hg
 from hf_guided.device.kernels import TorchKernels
 from hf_guided.device.store import DeviceStore
 from hf_guided.hf.cache_slots import CacheSlots
+from hf_guided.hf.device_choice import Filters
 from hf_guided.hf.device_loop import DeviceLoop
+from hf_guided.options import LoopOptions
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.integration.families import FAMILIES
 from tests.integration.test_decoder import BATCHES, CONSTRAINTS, MAX_NEW_TOKENS, SCHEMA, family, inputs, run, texts
@@ -398,6 +405,7 @@ class Own(LogitsProcessor):
         ({}, {"logits_processor": [Own()]}, "Own"),
         ({}, {"eos_token_id": 5, "max_new_tokens": 4}, "does not end at all stop tokens"),
         ({}, {"return_dict_in_generate": True, "cache_implementation": "static"}, "the cache is returned"),
+        ({}, {"max_length": 1 << 26, "max_new_tokens": None}, "too far off"),
         ({}, {"return_dict_in_generate": True, "output_scores": True}, "transformers' own loop"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
@@ -428,6 +436,10 @@ def test_the_environment_may_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None
     decoder = guide.decoder(SHORT, jump_forward=False, backend="automaton")
     assert run("llama", 1, custom_generate=decoder) == plain("llama", 1, SHORT)
     assert decoder.why_host == "" and decoder.stats.device_steps > 0
+    for text, read in (("", "auto"), ("auto", "auto"), ("0", False), ("captured", "captured")):
+        assert LoopOptions.from_env({"HF_GUIDED_DEVICE_LANE": text}).device_lane == read
+    with pytest.raises(ValueError, match="HF_GUIDED_DEVICE_LANE='gpu'"):
+        LoopOptions.from_env({"HF_GUIDED_DEVICE_LANE": "gpu"})
 
 
 # -- sampling ----------------------------------------------------------------------------------------------------------
@@ -520,6 +532,21 @@ def together(
         group.add(rarest.pop(0))
     shares = {text: expected[text] for text in rarest} | {(): sum(expected[text] for text in group)}
     return Counter(() if text in group else text for text in seen.elements()), shares
+
+
+def test_warpers_that_are_not_the_candidates_are_called_one_by_one() -> None:
+    temperature, top_k, top_p = TemperatureLogitsWarper(0.7), TopKLogitsWarper(5), TopPLogitsWarper(0.9)
+    assert Filters.of([]) == Filters()
+    assert Filters.of([temperature, top_k, top_p, MinPLogitsWarper(0.1)]) == Filters(0.7, 5, 0.9, 0.1)
+    assert Filters.of([top_k, top_p]) == Filters(1.0, 5, 0.9)
+    for warpers in (
+        [top_k, temperature],
+        [temperature, temperature],
+        [TopPLogitsWarper(0.9, min_tokens_to_keep=2)],
+        [TopKLogitsWarper(5, filter_value=-1e4)],
+        [temperature, EpsilonLogitsWarper(0.1)],
+    ):
+        assert Filters.of(warpers) is None
 
 
 def test_torch_s_seed_governs_samples_and_greedy_draws_nothing() -> None:
