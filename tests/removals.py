@@ -505,8 +505,8 @@ REMOVALS = [
     Removal(
         "device lane: a pool is lent to one call at a time",
         "device/store.py",
-        "            idle, self._idle = self._idle, None\n",
-        "            idle = self._idle\n",
+        "return self._idle.pop(place)",
+        "return self._idle[place]",
         "tests/unit/test_device_store.py::test_a_pool_has_one_user_at_a_time",
     ),
     Removal(

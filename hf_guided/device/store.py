@@ -1,8 +1,8 @@
 """What stays on a device from one generate() call to the next: kernels, tables, and a pool of masks.
 
 - Tables of a constraint live as long as its language does, those of the vocabulary as long as the store.
-- A pool has one user at a time. It is lent to a call and comes back when that ends well; the one that came back last is
-  kept, for the next call with the same constraints. An event tells that call's stream when the masks are there.
+- A pool has one user at a time. It is lent to a call and comes back when that ends well; those that came back last are
+  kept, for the next calls with the same constraints. An event tells that call's stream when the masks are there.
 - The allocator is told of every stream that reads a table: kernels know tables by address, so their memory is not to be
   given to others before what was queued then is done.
 """
@@ -23,7 +23,7 @@ from ..backends.automaton import Language
 from ..kernel_loader import Found, find
 from ..transfers import CudaTransfers, DirectCopies, HostCopies
 from .kernels import TorchKernels
-from .lane import Lane
+from .lane import POOL_BYTES, Lane
 from .tables import LanguageTables, VocabularyTables
 
 if TYPE_CHECKING:
@@ -45,21 +45,36 @@ class Start:
     state: int = 0
 
 
+@dataclass(frozen=True)
+class _Idle:
+    """A pool that nobody uses.
+
+    Args:
+        lane: whose pool it is.
+        done: behind what its last user queued; None where nothing is queued.
+    """
+
+    lane: Lane
+    done: torch.cuda.Event | None
+
+
 class DeviceStore:
     """Lends lanes. Thread safe.
 
     Args:
         vocabulary: whose tokens the constraints were compiled for.
+        kept_bytes: bound on the pools that nobody uses; the last one is kept in any case.
     """
 
-    def __init__(self, vocabulary: Vocabulary):
+    def __init__(self, vocabulary: Vocabulary, *, kept_bytes: int = POOL_BYTES):
         self._vocabulary = vocabulary
+        self._kept_bytes = kept_bytes
         self._lock = Lock()
         self._found: dict[torch.device, Found] = {}
         self._copies: dict[torch.device, HostCopies] = {}
         self._vocabularies: dict[tuple[torch.device, tuple[int, ...]], VocabularyTables] = {}
         self._languages: WeakKeyDictionary[Language, dict[torch.device, LanguageTables]] = WeakKeyDictionary()
-        self._idle: tuple[Lane, torch.cuda.Event | None] | None = None
+        self._idle: list[_Idle] = []  # the last one first, each of other constraints
 
     def kernels(self, device: torch.device) -> Found:
         """What moves lanes there, looked for once."""
@@ -91,14 +106,13 @@ class DeviceStore:
         languages = list(dict.fromkeys(start.language for start in starts if start.language is not None))
         tables = [self._tables(language, device, budget=limit is not None) for language in languages]
         vocabulary = self._vocabulary_tables(device, tuple(stop_token_ids))
-        with self._lock:
-            idle, self._idle = self._idle, None
+        idle = self._taken(vocabulary, tables)
         lane = Lane.allocate(
-            vocabulary, tables, *tokens.shape, tokens=tokens, masks_of=None if idle is None else idle[0]
+            vocabulary, tables, *tokens.shape, tokens=tokens, masks_of=None if idle is None else idle.lane
         )
-        if idle is not None and idle[1] is not None:
-            torch.cuda.current_stream(device).wait_event(idle[1])
-        del idle  # if its pool was another, there is no need for it
+        if idle is not None and idle.done is not None:
+            torch.cuda.current_stream(device).wait_event(idle.done)
+        del idle  # if it has too few scratch slots, there is no need for it
         _say_used(lane)
         which = [-1 if start.language is None else languages.index(start.language) for start in starts]
         lane.language_of.copy_(torch.tensor(which, dtype=torch.int32))
@@ -109,9 +123,28 @@ class DeviceStore:
         if not isinstance(kernels, TorchKernels) and len(lane.claims) * lane.masks.stride(0) * 4 <= FILLED_BYTES:
             kernels.fill_pool_(lane)
         yield lane
-        event = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+        self._keep(_Idle(lane, torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None))
+
+    def _taken(self, vocabulary: VocabularyTables, tables: Sequence[LanguageTables]) -> _Idle | None:
+        """The pool of these tables, from now on the caller's; None if there is none."""
         with self._lock:
-            self._idle = lane, event
+            for place, idle in enumerate(self._idle):
+                if idle.lane.vocabulary is vocabulary and idle.lane.languages == tuple(tables):
+                    return self._idle.pop(place)
+        return None
+
+    def _keep(self, idle: _Idle) -> None:
+        """Take a pool back; the oldest ones make room for it."""
+        lane = idle.lane
+        with self._lock:
+            others = [
+                one
+                for one in self._idle
+                if one.lane.vocabulary is not lane.vocabulary or one.lane.languages != lane.languages
+            ]
+            self._idle = [idle, *others]
+            while len(self._idle) > 1 and sum(one.lane.masks.nbytes for one in self._idle) > self._kept_bytes:
+                self._idle.pop()
 
     def _vocabulary_tables(self, device: torch.device, stops: tuple[int, ...]) -> VocabularyTables:
         with self._lock:

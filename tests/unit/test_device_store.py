@@ -66,6 +66,18 @@ def test_masks_that_were_made_serve_the_next_call() -> None:
     assert torch.equal(again[0], logits[0])
     with store.lane([start(other)], tokens(1), stop_token_ids=stops, limit=None) as lane:
         assert not lane.claims.any()
+    with store.lane([start(one)], tokens(1), stop_token_ids=stops, limit=None) as lane:
+        assert lane.masks is first  # others in between do no harm
+
+
+def test_the_oldest_pools_make_room() -> None:
+    vocabulary, (one, other) = stage()
+    store, stops = DeviceStore(vocabulary, kept_bytes=0), vocabulary.stop_token_ids
+    kept = []
+    for language in (one, one, other, one):
+        with store.lane([start(language)], tokens(1), stop_token_ids=stops, limit=None) as lane:
+            kept.append(lane.masks)
+    assert kept[0] is kept[1] and kept[3] is not kept[0]
 
 
 def test_a_pool_has_one_user_at_a_time() -> None:
@@ -122,6 +134,7 @@ def test_tables_go_with_their_language() -> None:
         tables = weakref.ref(lane.languages[0])
     with store.lane([start(languages[1])], tokens(1), stop_token_ids=stops, limit=None) as lane:
         pass
+    store._idle.clear()
     gc.collect()
     assert tables() is not None
     del languages[0]
