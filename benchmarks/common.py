@@ -30,6 +30,7 @@ def record12() -> dict[str, Any]:
     return dict(json.loads(path.read_text()))
 
 
+@cache
 def hardware() -> str:
     """Processor and number of cores this process may use."""
     name = platform.processor() or platform.machine()
@@ -46,6 +47,7 @@ def load_average() -> str:
     return f"{os.getloadavg()[0]:.1f}"
 
 
+@cache
 def installed(package: str) -> str:
     try:
         return version(package)
@@ -70,13 +72,15 @@ def origin() -> dict[str, str]:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows, each with its origin, over whatever stood there."""
+    """Write the rows, each with its origin, in place of whatever stood there; who is stopped leaves what was there."""
     where_from = origin()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
+    part = path.with_name(path.name + ".part")
+    with part.open("w", newline="") as file:
         writer = csv.DictWriter(file, [*rows[0], *where_from], lineterminator="\n")
         writer.writeheader()
         writer.writerows({**row, **where_from} for row in rows)
+    part.replace(path)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

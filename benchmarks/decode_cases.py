@@ -134,8 +134,10 @@ def demo_examples() -> Case:
     return Case("demo model, its own tasks", model, tokenizer, tasks, 200)
 
 
-def random_llama(shape: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32, rows: int = ROWS) -> Case:
-    """A random Llama of this shape with Tekken's vocabulary on the 12-field record."""
+def random_model(
+    shape: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A random Llama of this shape, and Tekken, whose vocabulary it has."""
     tokenizer = fast_tekken()
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -148,5 +150,10 @@ def random_llama(shape: str, *, device: str = "cpu", dtype: torch.dtype = torch.
     )
     torch.manual_seed(1)  # with 0 the tiny one writes digits for ever, and some of its answers never end
     with torch.device(device):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+        return AutoModelForCausalLM.from_config(config, dtype=dtype).eval(), tokenizer
+
+
+def random_llama(shape: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32, rows: int = ROWS) -> Case:
+    """A random Llama of this shape on the 12-field record."""
+    model, tokenizer = random_model(shape, device=device, dtype=dtype)
     return Case(f"random Llama ({shape}), record12", model, tokenizer, record_tasks(rows), 400)

@@ -49,7 +49,7 @@ def pack(mask: Tensor) -> Tensor:
     weights = torch.ones(WORD_BITS, dtype=torch.int64, device=mask.device) << torch.arange(
         WORD_BITS, device=mask.device
     )
-    packed = (padded.view(rows, -1, WORD_BITS) * weights).sum(-1)  # (rows, words), 0 .. 2**32 - 1
+    packed = (padded.view(rows, words(vocab), WORD_BITS) * weights).sum(-1)  # (rows, words), 0 .. 2**32 - 1
     # Two's complement by hand: torch does not promise what a narrowing cast of a too large value gives.
     return torch.where(packed >= 1 << 31, packed - (1 << 32), packed).to(torch.int32)
 

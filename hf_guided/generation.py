@@ -16,6 +16,7 @@ from .guide import Guide, guide_for
 from .hf.compat import logits_width
 from .hf.generation_settings import GenerationSettings
 from .hf.guided_call import guided_call
+from .options import DeviceLane, LoopOptions
 from .requests import check_budget, prefix_bytes, row_after_prefix
 from .result import GuidedResult
 from .session import OnViolation
@@ -40,6 +41,7 @@ def generate(
     retries: int = 0,
     jump_forward: bool = True,
     draft: Any = "auto",
+    device_lane: DeviceLane | None = None,
     stats: bool | Callable[[SessionStats], None] = False,
     progress: bool | None = None,
     **generate_kwargs: Any,
@@ -63,9 +65,11 @@ def generate(
         jump_forward: append text that the grammar leaves no choice about without running the model, as the tokenizer
             itself would write it (``Guide.decoder``). Greedy decoding and sampling only; other modes, and what only
             generate() itself can do (a streamer, stop strings ...), run through transformers' own loop, as everything
-            does with False.
+            does with False where the device lane is not wanted.
         draft: what proposes tokens for the model to confirm, see ``Guide.decoder``; None drafts nothing. "auto" is
             prompt lookup for greedy decoding, nothing elsewhere.
+        device_lane: with ``jump_forward=False`` and no draft, whether the model's device chooses tokens by itself, see
+            ``Guide.decoder``; None asks the environment.
         stats: True shows tokens per second and forward passes per token behind the progress bar, where the loop is not
             transformers' own; a function is called with the ``SessionStats`` of each ``model.generate`` call when it
             ends.
@@ -117,10 +121,12 @@ def generate(
     generate_kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **_default_length(settings))
     if settings.needs_tokenizer:
         generate_kwargs["tokenizer"] = tokenizer
-    fast = jump_forward and settings.takes_decoder
+    device_lane = LoopOptions.from_env().device_lane if device_lane is None else device_lane
+    on_device = model.device.type == "cuda" if device_lane == "auto" else bool(device_lane)
+    fast = (jump_forward or on_device) and settings.takes_decoder
     if draft == "auto":
-        draft = "prompt_lookup" if fast and not settings.get("do_sample") else None
-    if draft is not None and not fast:
+        draft = "prompt_lookup" if jump_forward and fast and not settings.get("do_sample") else None
+    if draft is not None and not (jump_forward and fast):
         raise ValueError(
             "draft: drafts are for greedy decoding and sampling with jump_forward=True, and without generate()'s own "
             "streamer, stop_strings or assistant_model; leave it out, or use guide.decoder(draft=...)"
@@ -141,7 +147,9 @@ def generate(
         }
         governing = [constraints[i] for i in rows]
         seam = (
-            guide.decoder(governing, draft=draft, **session) if fast else guide.logits_processor(governing, **session)
+            guide.decoder(governing, jump_forward=jump_forward, draft=draft, device_lane=device_lane, **session)
+            if fast
+            else guide.logits_processor(governing, **session)
         )
         began = time.perf_counter()
         output = guided_call(model, seam, **inputs, **generate_kwargs)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import cached_property
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .backends.base import CompiledConstraint
 from .coerce import coerce, coerce_batch
@@ -18,13 +19,16 @@ from .errors import BatchSizeError, InvalidConstraint, StopTokenError
 from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
-from .options import CompilerOptions, LoopOptions, Overlap
+from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
 from .requests import Request, prefix_bytes
 from .result import GuidedResult, read_output
 from .schema.audit import Audit
 from .session import OnViolation, Session
 from .stats import SessionStats
 from .vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from .device.store import DeviceStore
 
 
 class Guide:
@@ -69,6 +73,12 @@ class Guide:
     def tokenizer(self) -> Any:
         """The tokenizer this guide was made for."""
         return self.vocabulary.tokenizer
+
+    @cached_property
+    def _device_store(self) -> DeviceStore:
+        from .device.store import DeviceStore  # comes with the automaton, which takes time to import
+
+        return DeviceStore(self.vocabulary)
 
     def audit(self, constraint: Any, backend: str = "auto") -> Audit:
         """Which part of a constraint is enforced, by which backend and why that one, and what would be lost.
@@ -184,6 +194,7 @@ class Guide:
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
+        device_lane: DeviceLane | None = None,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
@@ -211,10 +222,18 @@ class Guide:
             max_new_tokens: likewise.
             overlap: whether masks are filled on a thread of their own while the forward pass runs; no companion is
                 needed for it. Otherwise as there.
+            device_lane: with ``jump_forward=False`` and no draft, whether the model's device masks and chooses tokens
+                by itself, so that the host waits for nothing younger than a step. True: wherever every constraint is
+                the automaton's and the processors are plain functions (``GuidedDecoder.why_host`` says why not);
+                "auto": likewise, on NVIDIA GPUs that kernels are found for; "captured": as True, and with
+                ``cache_implementation="static"`` each step is one CUDA graph (``why_eager`` says why not); None asks
+                the environment (HF_GUIDED_DEVICE_LANE), where the default is "auto". Greedy tokens are the same.
+                Samples are of the same distribution, drawn with a generator of its own, whose seeds torch's draws once
+                per call.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
-            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``.
+            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly.
         """
         if retokenize and draft is not None:
@@ -235,6 +254,8 @@ class Guide:
             drafts=self._draft_source(draft, backend),
             streamer=streamer,
             stop_strings=stop_strings,
+            device_lane=LoopOptions.from_env().device_lane if device_lane is None else device_lane,
+            store=lambda: self._device_store,
         )
 
     def session(

@@ -73,6 +73,8 @@ def find(options: KernelOptions | None = None, device: torch.device | str = "cud
     why_not: dict[str, str] = {}
     for name, way in ("hub", _from_hub), ("nvrtc", _from_nvrtc):
         try:
+            if options.torch_only:
+                raise NotHere("plain torch was asked for, by HF_GUIDED_TORCH_ONLY or torch_only=True")
             return Found(way(options, device), why_not)
         except NotHere as error:
             why_not[name] = str(error)

@@ -146,16 +146,19 @@ class MaskFiller:
             if ok:
                 continue
             if line not in masks.over:
-                raise EmptyIntersection(
-                    f"row {masks.rows[line]}: of the tokens its constraint allows here "
-                    f"({self.shown(masks.bitmask[line : line + 1])}) none has a finite score. Either the model's "
-                    "logits are NaN, or another processor has forbidden them all (min_new_tokens, bad_words_ids, "
-                    "suppress_tokens, forced_*_token_id): remove one of the two",
-                    row=masks.rows[line],
-                )
+                raise self.nothing_left(masks.rows[line], masks.bitmask[line : line + 1])
             # The row only has to end; and softmax of a line of -inf would be NaN for the whole batch.
             masked[line, list(self._stop_token_ids)] = 0.0
         return masked
+
+    def nothing_left(self, row: int, bitmask: Tensor) -> EmptyIntersection:
+        """The error that says so of a row, given what its constraint allows, (1, words) int32."""
+        return EmptyIntersection(
+            f"row {row}: of the tokens its constraint allows here ({self.shown(bitmask)}) none has a finite score. "
+            "Either the model's logits are NaN, or another processor has forbidden them all (min_new_tokens, "
+            "bad_words_ids, suppress_tokens, forced_*_token_id): remove one of the two",
+            row=row,
+        )
 
     def shown(self, bitmask: Tensor) -> str:
         """The first few tokens that a bitmask (1, words) allows, for a message."""

@@ -47,10 +47,15 @@ def _read(environ: Mapping[str, str] | None, cls: Callable[..., Any], readers: M
 
 
 Overlap: TypeAlias = bool | Literal["auto"]
+DeviceLane: TypeAlias = bool | Literal["auto", "captured"]
 
 
 def _overlap(text: str) -> Overlap:
     return "auto" if text == "auto" else _switch(text)
+
+
+def _device_lane(text: str) -> DeviceLane:
+    return "captured" if text == "captured" else _overlap(text)
 
 
 @dataclass(frozen=True)
@@ -60,17 +65,21 @@ class LoopOptions:
     Args:
         overlap: fill masks on a thread of their own, while the forward pass runs; without, in the call that needs them;
             "auto": on the thread while that takes longer than handing them over does.
+        device_lane: let the model's device mask and choose tokens by itself, where it can serve the call; "auto": on
+            NVIDIA GPUs, if kernels for them are found; "captured": everywhere, with each step one CUDA graph if the
+            cache is static.
     """
 
     overlap: Overlap = "auto"
+    device_lane: DeviceLane = "auto"
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> LoopOptions:
         """The defaults, changed by what the environment says.
 
         Args:
-            environ: read instead of the process's environment. HF_GUIDED_OVERLAP ("0", "1" or "auto") is read; an
-                empty value counts as not set.
+            environ: read instead of the process's environment. HF_GUIDED_OVERLAP ("0", "1" or "auto") and
+                HF_GUIDED_DEVICE_LANE ("captured" too) are read; an empty value counts as not set.
 
         Raises:
             ValueError: a value that is not a number, naming the variable.
@@ -79,7 +88,10 @@ class LoopOptions:
             **_read(
                 environ,
                 cls,
-                {"overlap": ("HF_GUIDED_OVERLAP", _overlap)},
+                {
+                    "overlap": ("HF_GUIDED_OVERLAP", _overlap),
+                    "device_lane": ("HF_GUIDED_DEVICE_LANE", _device_lane),
+                },
             )
         )
 
@@ -141,19 +153,24 @@ class KernelOptions:
     Args:
         hub_repository: of the Hub, loaded with the package ``kernels``; None: nothing is loaded from there.
         cache_directory: where compiled kernels are kept; None: nowhere.
+        torch_only: look for none, and use plain torch.
     """
 
     hub_repository: str | None = None
     cache_directory: Path | None = None
+    torch_only: bool = False
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> KernelOptions:
         """What the environment says.
 
         Args:
-            environ: read instead of the process's environment. HF_GUIDED_KERNEL_REPOSITORY and HF_GUIDED_KERNEL_CACHE
-                ("none": keep nothing; by default a folder in XDG_CACHE_HOME, or in ~/.cache) are read; an empty value
-                counts as not set.
+            environ: read instead of the process's environment. HF_GUIDED_KERNEL_REPOSITORY, HF_GUIDED_KERNEL_CACHE
+                ("none": keep nothing; by default a folder in XDG_CACHE_HOME, or in ~/.cache) and HF_GUIDED_TORCH_ONLY
+                ("0" or "1") are read; an empty value counts as not set.
+
+        Raises:
+            ValueError: a value that is not a number, naming the variable.
         """
         environ = os.environ if environ is None else environ
         named = environ.get("HF_GUIDED_KERNEL_CACHE", "")
@@ -161,4 +178,5 @@ class KernelOptions:
         return cls(
             hub_repository=environ.get("HF_GUIDED_KERNEL_REPOSITORY") or None,
             cache_directory=None if named == "none" else Path(named) if named else caches / "hf_guided" / "kernels",
+            **_read(environ, cls, {"torch_only": ("HF_GUIDED_TORCH_ONLY", _switch)}),
         )

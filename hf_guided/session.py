@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .ahead import Ahead, Foreseen
 from .bitmask import allocate_bitmask
-from .errors import BatchSizeError, GenerationError, StopTokenError, TokenRejected
+from .errors import BatchSizeError, EmptyIntersection, GenerationError, StopTokenError, TokenRejected
 from .masks import MaskFiller, Masks, Stretches
 from .options import Overlap
 from .prefetch import Pending
@@ -210,6 +210,23 @@ class Session:
         self.stats.masked_rows += len(masks.governed)
         self.stats.apply_ns += time.perf_counter_ns() - start
         return masked
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """Within how many tokens every row closes its text; None if there is no such limit."""
+        return self._max_new_tokens
+
+    def nothing_left(self, index: int, row: Row, generated: int) -> EmptyIntersection:
+        """The error for a row of whose allowed tokens none has a finite score; as ``apply`` raises it.
+
+        Args:
+            index: the row's number.
+            row: the row, open.
+            generated: how many tokens of output it has.
+        """
+        bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
+        row.fill(bitmask, 0, self.tokens_left(generated))
+        return self._filler.nothing_left(index, bitmask)
 
     # -- ahead of being asked for ----------------------------------------------------------------------------------
 

@@ -24,7 +24,9 @@ class SessionStats:
         forced_tokens: tokens that needed no choice, and so no forward pass of their own.
         drafted_tokens: tokens that were drafted.
         accepted_tokens: those of them that the model confirmed.
-        forward_ns: forward passes; on a GPU until they are queued, not until they are done.
+        device_steps: steps whose tokens the device lane chose.
+        forward_ns: forward passes; on a GPU until they are queued, not until they are done. On the device lane the
+            choice behind each of them is counted too.
     """
 
     calls: int = 0
@@ -41,4 +43,5 @@ class SessionStats:
     forced_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    device_steps: int = 0
     forward_ns: int = 0

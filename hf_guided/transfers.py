@@ -7,17 +7,18 @@ tested without a GPU.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 
-class Transfer(Protocol):
-    """A copy under way, and what it will have copied.
+class HostCopy(Protocol):
+    """A copy to the host under way, and what it will have copied.
 
     Args:
-        tensor: the copy; on a GPU to be used behind ``join``, on the host behind ``synchronize``.
+        tensor: the copy, to be used behind ``synchronize``.
     """
 
     @property
@@ -25,16 +26,36 @@ class Transfer(Protocol):
         """The copy."""
         ...
 
-    def join(self) -> None:
-        """Make the current stream wait for the copy; the host goes on."""
-        ...
-
     def synchronize(self) -> None:
         """Wait on the host until the source has been read and the copy is written."""
         ...
 
 
-class Transfers(Protocol):
+class Transfer(HostCopy, Protocol):
+    """A copy under way, and what it will have copied.
+
+    Args:
+        tensor: the copy; on a GPU to be used behind ``join``, on the host behind ``synchronize``.
+    """
+
+    def join(self) -> None:
+        """Make the current stream wait for the copy; the host goes on."""
+        ...
+
+
+class HostCopies(Protocol):
+    """Starts copies from one device to the host, in order."""
+
+    def to_host(self, source: Tensor) -> HostCopy:
+        """Copy a tensor on the device, as it is behind what is queued on the current stream now.
+
+        Args:
+            source: any shape; not written in place before the copy is done.
+        """
+        ...
+
+
+class Transfers(HostCopies, Protocol):
     """Starts copies between the host and one device, in order."""
 
     @property
@@ -50,13 +71,21 @@ class Transfers(Protocol):
         """
         ...
 
-    def to_host(self, source: Tensor) -> Transfer:
-        """Copy a tensor on the device, as it is behind what is queued on the current stream now.
 
-        Args:
-            source: any shape; not written in place before the copy is done.
-        """
-        ...
+@dataclass(frozen=True)
+class _Arrived:
+    tensor: Tensor
+
+    def synchronize(self) -> None:
+        """It is there."""
+
+
+class DirectCopies:
+    """Copies of which each is done before the next thing is: for devices that offer nothing better."""
+
+    def to_host(self, source: Tensor) -> HostCopy:
+        """See ``HostCopies``."""
+        return _Arrived(source.detach().to("cpu", copy=True))
 
 
 class CudaTransfers:

@@ -10,14 +10,18 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from hf_guided.device.kernels import OpKernels
 from hf_guided.device.lane import DESCRIPTOR_WORDS, Lane
 from hf_guided.device.launches import Launch, apply_launch, sample_launches, step_launches
+from hf_guided.device.ops import register
 
 ROOT = Path(__file__).parents[1]
 HEADER = ROOT / "kernels" / "guided_bitmask" / "guided_bitmask_cuda" / "guided_bitmask.cuh"
@@ -171,6 +175,58 @@ class Harness:
         for launch in sample_launches(found, best, logits, masks, row_slots, temperature, seed, position):
             self.run(launch, seed=order)
         return found
+
+
+class OnCpu:
+    """Runs launches on a harness, in place of a GPU; knows the tables of the lane that they are for."""
+
+    def __init__(self, harness: Harness):
+        self.harness = harness
+        self.tables: list[Tensor] = []
+
+    def __call__(self, launch: Launch) -> None:
+        self.harness.run(launch, seed=len(launch.arguments), tables=self.tables)
+
+
+class HarnessKernels(OpKernels):
+    """The kernels' source as plain C++, behind the operators that a GPU's would have; counts what is asked of it.
+
+    Args:
+        on_cpu: runs launches.
+        ops: the operators, which launch there.
+    """
+
+    def __init__(self, on_cpu: OnCpu, ops: Any):
+        super().__init__("harness", ops)
+        self._on_cpu = on_cpu
+        self.steps = self.draws = 0
+
+    @classmethod
+    @contextmanager
+    def registered(cls, harness: Harness, namespace: str) -> Iterator[HarnessKernels]:
+        """For as long as the context lasts.
+
+        Args:
+            harness: runs the kernels.
+            namespace: of the operators, which nobody else registers.
+        """
+        on_cpu = OnCpu(harness)
+        library = register(namespace, "CPU", on_cpu, lambda device: 3)
+        yield cls(on_cpu, getattr(torch.ops, namespace))
+        library._destroy()
+
+    def step_(self, lane: Lane, logits: Tensor, alive: Tensor | None = None) -> None:
+        self.steps += 1
+        self._on_cpu.tables = tables_of(lane)
+        super().step_(lane, logits, alive)
+
+    def fill_pool_(self, lane: Lane) -> None:
+        self._on_cpu.tables = tables_of(lane)
+        super().fill_pool_(lane)
+
+    def masked_sample(self, *given: Any) -> Tensor:
+        self.draws += 1
+        return super().masked_sample(*given)
 
 
 def tables_of(lane: Lane) -> list[Tensor]:

@@ -24,6 +24,7 @@ BUDGET = "tests/integration/test_budget.py"
 TRACKER = "tests/unit/test_tracker.py"
 AHEAD = "tests/unit/test_session_ahead.py"
 WORKER = "tests/unit/test_prefetch.py"
+DEVICE = "tests/integration/test_device_loop.py"
 FORESEEN = "tests/property/test_foreseen.py::test_foreseen_or_not"
 PASSED, FAILED = 0, 1  # pytest's exit status when all tests that ran passed, and when some failed
 
@@ -444,6 +445,69 @@ REMOVALS = [
         "stopping_criteria=[*criteria, processor.companion],",
         "stopping_criteria=criteria,",
         "tests/integration/test_prefetch.py::test_the_pipeline_brings_the_companion",
+    ),
+    Removal(
+        "device lane: the step too many leaves the cache",
+        "hf/device_loop.py",
+        "                    self._extra.undo()\n",
+        "",
+        f"{DEVICE}::test_the_cache_knows_nothing_of_the_step_too_many[llama-False]",
+    ),
+    Removal(
+        "device lane: windows keep what the step too many pushes out",
+        "hf/extra_step.py",
+        "            self._cache.activate_past_recording()\n",
+        "            pass\n",
+        f"{DEVICE}::test_the_cache_knows_nothing_of_the_step_too_many[mistral-False]",
+    ),
+    Removal(
+        "device lane: a caller's own cache is seen without being returned",
+        "hf/extra_step.py",
+        "(returned or is_callers_own(cache))",
+        "returned",
+        f"{DEVICE}::test_a_cache_of_the_caller_s_that_is_not_asked_for_is_still_the_caller_s",
+    ),
+    Removal(
+        "device lane: a step is heard when the next is queued",
+        "hf/device_loop.py",
+        "                following = self._copies.to_host(chosen)\n                self._hear(lines, sent)\n",
+        "                self._hear(lines, sent)\n                following = self._copies.to_host(chosen)\n",
+        f"{DEVICE}::test_nothing_younger_than_a_step_is_waited_for",
+    ),
+    Removal(
+        "device lane: transformers is not shown a mask to look into",
+        "hf/cache_slots.py",
+        "if not (self.holes and self._gaps and _takes_whole_masks(self._model)):",
+        "if True:",
+        f"{DEVICE}::test_the_device_is_asked_for_no_number",
+    ),
+    Removal(
+        "device lane: budgets",
+        "hf/device_run.py",
+        "limit=session.max_new_tokens",
+        "limit=None",
+        f"{DEVICE}::test_samples_close_within_their_budget",
+    ),
+    Removal(
+        "device lane: rows that ended go on with padding",
+        "hf/device_rows.py",
+        "        self._ended.logical_or_((tokens.unsqueeze(1) == self._eos).any(1))\n",
+        "",
+        f"{DEVICE}::test_rows_that_have_ended_go_on_with_padding",
+    ),
+    Removal(
+        "device lane: the temperature",
+        "hf/device_choice.py",
+        "heat = self._filters.temperature if do_sample else 0.0",
+        "heat = 1.0 if do_sample else 0.0",
+        f"{DEVICE}::test_samples_are_of_the_masked_distribution[temperature]",
+    ),
+    Removal(
+        "device lane: a pool is lent to one call at a time",
+        "device/store.py",
+        "return self._idle.pop(place)",
+        "return self._idle[place]",
+        "tests/unit/test_device_store.py::test_a_pool_has_one_user_at_a_time",
     ),
     Removal(
         "tiers: later requests are served by the automaton",

@@ -152,6 +152,16 @@ class AutomatonEngine:
         self._language = language
         self._states = states
 
+    @property
+    def language(self) -> Language:
+        """What it shares with the other engines of its constraint."""
+        return self._language
+
+    @property
+    def state(self) -> int:
+        """Where it is, as the automaton numbers its states."""
+        return self._states[-1]
+
     def accept(self, token_id: int) -> bool:
         """See ``Engine.accept``."""
         state = self._language.after(self._states[-1], token_id)

@@ -180,6 +180,11 @@ class Matcher:
         self._lines: NDArray[np.int32] = np.empty((0, 0), np.int32)
 
     @property
+    def engine(self) -> Engine:
+        """What it translates; to be looked at only, for the ending is the matcher's."""
+        return self._engine
+
+    @property
     def num_accepted(self) -> int:
         """Tokens accepted so far, the stop token included: the most ``rollback`` can take back."""
         return self._accepted + self._stops

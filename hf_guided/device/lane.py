@@ -43,7 +43,7 @@ class Lane:
         history: (rows, capacity) int32, the state behind each.
         known: (rows,) int32, how many of both are valid.
         claims: (pool slots,) int32, the state whose mask is in the slot, or 0.
-        masks: (pool slots + rows, words) int32.
+        masks: (at least pool slots + rows, words) int32.
         state_of: (rows,) int32, where each row was in the last step.
         slot_of: (rows,) int32, its mask in that step, ``LEAVE_ALONE`` or ``FORBID_ALL``.
         work: (rows, 4) int32, masks to be made: slot, constraint, state, tokens left or -1.
@@ -79,6 +79,8 @@ class Lane:
         capacity: int,
         *,
         pool_bytes: int = POOL_BYTES,
+        tokens: Tensor | None = None,
+        masks_of: Lane | None = None,
     ) -> Lane:
         """Room for so many free rows, on the vocabulary's device.
 
@@ -88,6 +90,8 @@ class Lane:
             rows: how many, 0 or more.
             capacity: tokens that a row may come to.
             pool_bytes: bound on the masks kept.
+            tokens: (rows, at least capacity) int64 there, unit stride in the last dimension; None: zeros.
+            masks_of: a lane that nobody uses any more: its masks are taken over if they are the same ones.
         """
         device = vocabulary.token_bytes.device
         pools = _pools([language.states for language in languages], pool_bytes // (4 * vocabulary.mask_words))
@@ -96,11 +100,14 @@ class Lane:
         def ints(*shape: int, fill: int = 0) -> Tensor:
             return torch.full(shape, fill, dtype=torch.int32, device=device)
 
+        claims, masks = None, None
+        if masks_of is not None and masks_of._masks_serve(vocabulary, languages, pools, rows):
+            claims, masks = masks_of.claims, masks_of.masks
         return cls(
             vocabulary=vocabulary,
             languages=tuple(languages),
             pools=pools,
-            tokens=torch.zeros(rows, capacity, dtype=torch.int64, device=device),
+            tokens=torch.zeros(rows, capacity, dtype=torch.int64, device=device) if tokens is None else tokens,
             length=ints(rows),
             language_of=ints(rows, fill=-1),
             start=ints(rows),
@@ -108,14 +115,25 @@ class Lane:
             shadow=ints(rows, capacity),
             history=ints(rows, capacity),
             known=ints(rows),
-            claims=ints(slots),
-            masks=ints(slots + rows, vocabulary.mask_words),
+            claims=ints(slots) if claims is None else claims,
+            masks=ints(slots + rows, vocabulary.mask_words) if masks is None else masks,
             state_of=ints(rows),
             slot_of=ints(rows, fill=LEAVE_ALONE),
             work=ints(rows, WORK_WORDS),
             work_count=ints(1),
             descriptors=_descriptors(languages, pools).to(device),
         )
+
+    def _masks_serve(
+        self,
+        vocabulary: VocabularyTables,
+        languages: Sequence[LanguageTables],
+        pools: tuple[tuple[int, int], ...],
+        rows: int,
+    ) -> bool:
+        """Whether a lane of these tables and so many rows would have the same pool, and scratch slots enough."""
+        same = self.vocabulary is vocabulary and self.languages == tuple(languages) and self.pools == pools
+        return same and len(self.masks) >= len(self.claims) + rows
 
     @property
     def buffers(self) -> tuple[Tensor, ...]:

@@ -182,16 +182,17 @@ def apply_slots_(logits: Tensor, masks: Tensor, row_slots: Tensor | None = None,
     logits.masked_fill_(~allowed, float("-inf"))
     if alive is not None:
         alone = torch.zeros_like(alive, dtype=torch.bool) if row_slots is None else row_slots == LEAVE_ALONE
-        alive[alone | (logits > float("-inf")).any(1)] = 1
+        alive.masked_fill_(alone | (logits > float("-inf")).any(1), 1)
 
 
 def allowed_tokens(masks: Tensor, row_slots: Tensor | None, rows: int, vocab: int) -> Tensor:
-    """(rows, vocab) bool: what the rows' masks allow; arguments as for ``apply_slots_``."""
+    """(rows, vocab) bool: what the rows' masks allow, without waiting; arguments as for ``apply_slots_``."""
     if row_slots is None:
-        row_slots = torch.arange(rows, device=masks.device)
-    lines = torch.zeros(rows, masks.shape[1], dtype=torch.int32, device=masks.device)
-    masked = row_slots >= 0
-    lines[masked] = masks[row_slots[masked].long()]
+        row_slots = torch.arange(rows, dtype=torch.int32, device=masks.device)
+    if not len(masks):
+        masks = masks.new_zeros(1, masks.shape[1])  # for rows without one to point at
+    masked = (row_slots >= 0).unsqueeze(1)
+    lines = masks.index_select(0, row_slots.clamp(min=0)).masked_fill(~masked, 0)  # (rows, words)
     covered = min(vocab, masks.shape[1] * WORD_BITS)
     allowed = torch.zeros(rows, vocab, dtype=torch.bool, device=masks.device)
     allowed[:, :covered] = unpack(lines, covered)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
 
 ACCEPTING, CAN_END = 1, 2  # flags of a state: the text may stop here; tokens may lead here
+MAX_MOVES = (1 << 32) - 1  # of an automaton; 32-bit places number no more
 _BYTES = 8  # to a word
 
 
@@ -103,13 +104,11 @@ class LanguageTables:
             device: where the tensors are to lie.
 
         Raises:
-            ValueError: the automaton has 2^32 moves or more, which 32-bit places cannot number.
+            ValueError: the automaton has more than ``MAX_MOVES`` moves.
         """
         dfa = language.walk.dfa
-        if dfa.table.size >= 1 << 32:
-            raise ValueError(
-                f"the automaton has {dfa.table.size} moves, the device lane numbers at most {(1 << 32) - 1}"
-            )
+        if dfa.table.size > MAX_MOVES:
+            raise ValueError(f"the automaton has {dfa.table.size} moves, the device lane numbers at most {MAX_MOVES}")
         flags = np.where(dfa.accepting, ACCEPTING, 0) | np.where(language.can_end, CAN_END, 0)
         counted = language.budget[0].needed if budget else None
         return cls(

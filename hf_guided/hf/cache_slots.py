@@ -16,6 +16,7 @@ Tokens stand at the end of the block, so that its last column holds each row's l
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,8 +24,11 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, EncoderDecoderCache
+from transformers.masking_utils import create_causal_mask
 
 from ..full_attention import other_layers
+from .compat import cache_in
+from .static_forward import StaticForward
 
 
 class CacheSlots:
@@ -42,7 +46,7 @@ class CacheSlots:
     ):
         self._model = model
         self._ids = input_ids
-        self._device = input_ids.device
+        self.device = input_ids.device
         self._kwargs = model_kwargs
         self._config = generation_config
         pad = generation_config._pad_token_tensor
@@ -59,7 +63,7 @@ class CacheSlots:
     @property
     def cache(self) -> Any:
         """The model's cache as it is now."""
-        return self._outputs.get("past_key_values")
+        return cache_in(self._outputs)
 
     @property
     def prompt_can_grow(self) -> bool:
@@ -83,7 +87,7 @@ class CacheSlots:
         """
         model, kwargs = self._model, self._kwargs
         if start and start[0]:
-            tokens = torch.tensor(start, device=self._device)
+            tokens = torch.tensor(start, device=self.device)
             self._ids = torch.cat([self._ids, tokens], dim=1)
             model._update_model_kwargs_for_generation({}, kwargs, num_new_tokens=tokens.shape[1])  # in place
         if model._valid_auto_compile_criteria(kwargs, self._config):
@@ -117,12 +121,7 @@ class CacheSlots:
         if self.holes:  # these two are made anew below
             self._kwargs.pop("attention_mask", None)
             self._kwargs.pop("position_ids", None)
-        kwargs = self._kwargs = self._model._update_model_kwargs_for_generation(
-            self._outputs,
-            self._kwargs,
-            is_encoder_decoder=self._model.config.is_encoder_decoder,
-            num_new_tokens=width,
-        )
+        kwargs = self._next_kwargs(width)
         gone = [width - len(block) for block in blocks]
         tokens = torch.tensor(
             [[self.pad_token_id] * gap + list(block) for gap, block in zip(gone, blocks, strict=True)]
@@ -135,16 +134,55 @@ class CacheSlots:
             first = [place - gap for place, gap in zip(self._next, gone, strict=True)]
             positions = torch.tensor([[max(start + i, 0) for i in range(width)] for start in first])
             self._next = [place + len(block) for place, block in zip(self._next, blocks, strict=True)]
-            kwargs["position_ids"] = positions.to(self._device)
-            kwargs["attention_mask"] = None if self._mask is None else self._mask.to(self._device)
-        if kwargs["use_cache"]:
-            self._ids = tokens.to(self._device)
-        else:
-            self._ids = torch.cat([self._ids, tokens.to(self._device)], dim=1)
+            kwargs["position_ids"] = positions.to(self.device)
+            kwargs["attention_mask"] = None if self._mask is None else self._mask.to(self.device)
+        return self._run(kwargs, tokens.to(self.device), keep)
+
+    def run_on_device(self, tokens: Tensor) -> Tensor:
+        """Run one more token of every row; as ``run``, but that the host neither knows nor waits for anything.
+
+        Not to be mixed with ``run``, which keeps masks and positions on the host.
+
+        Args:
+            tokens: (rows, 1) int64, on the device of ``input_ids``.
+
+        Returns:
+            (rows, vocab) float32 logits behind them, there too.
+        """
+        if self.holes and self._mask is None:  # says nothing, but transformers would look into it, and wait for that
+            self._kwargs["attention_mask"] = None
+        kwargs = self._next_kwargs(1)
+        if not (self.holes and self._mask is not None and _takes_whole_masks(self._model)):
+            return self._run(kwargs, tokens, 1)[:, 0]
+        # What transformers would make of the mask, if it had found padding there: a token looks at all there is.
+        whole = kwargs["attention_mask"].bool()[:, None, None, :]  # (rows, 1, 1, slots)
+        return self._run({**kwargs, "attention_mask": whole}, tokens, 1)[:, 0]
+
+    @property
+    def why_not_static(self) -> str:
+        """Why there is no ``static_forward``; empty if there is one."""
+        return StaticForward.why_not(self._model, self._kwargs, self.cache)
+
+    def static_forward(self) -> StaticForward:
+        """What goes on in place of ``run_on_device``, over tensors that stay where they are."""
+        return StaticForward(self._model, self._kwargs, self.device)
+
+    def _next_kwargs(self, width: int) -> dict[str, Any]:
+        self._kwargs = self._model._update_model_kwargs_for_generation(
+            self._outputs,
+            self._kwargs,
+            is_encoder_decoder=self._model.config.is_encoder_decoder,
+            num_new_tokens=width,
+        )
+        return self._kwargs
+
+    def _run(self, kwargs: dict[str, Any], tokens: Tensor, keep: int) -> Tensor:
+        """Run tokens, (rows, width) int64; see ``run``."""
+        self._ids = tokens if kwargs["use_cache"] else torch.cat([self._ids, tokens], dim=1)
         if "logits_to_keep" in kwargs:
             kwargs["logits_to_keep"] = keep
         inputs = self._model.prepare_inputs_for_generation(
-            self._ids, next_sequence_length=width if kwargs["use_cache"] else None, **kwargs
+            self._ids, next_sequence_length=tokens.shape[1] if kwargs["use_cache"] else None, **kwargs
         )
         self._outputs = self._forward(**inputs, return_dict=True)
         return self._last(keep)
@@ -171,7 +209,7 @@ class CacheSlots:
 
     def _last(self, keep: int) -> Tensor:
         logits: Tensor = self._outputs.logits[:, -keep:]
-        return logits.to(dtype=torch.float32, device=self._device)
+        return logits.to(dtype=torch.float32, device=self.device)
 
 
 def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
@@ -183,6 +221,20 @@ def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
         and position_ids is not None
         and position_ids.ndim == 2
         and "position_ids" in inspect.signature(model.forward).parameters
+    )
+
+
+def _takes_whole_masks(model: Any) -> bool:
+    """Whether the model takes a boolean mask (rows, heads, queries, slots) as it is, and needs no other.
+
+    What transformers' own code makes masks with hands on one that is made already; biases by distance are made of masks
+    with two dimensions.
+    """
+    module = sys.modules[type(model.base_model).__module__]
+    return (
+        model.config._attn_implementation == "sdpa"
+        and getattr(module, "create_causal_mask", None) is create_causal_mask
+        and not getattr(model.config.get_text_config(), "alibi", False)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers.generation.utils import is_deepspeed_zero3_enabled, is_fsdp_managed_module
+from transformers.generation.utils import ALL_CACHE_NAMES, is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
 from ..errors import TokenizerError
 
@@ -59,3 +59,13 @@ def in_step_with_others(model: Any) -> bool:
         and torch.distributed.get_world_size() > 1
         and (is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model))
     )
+
+
+def cache_in(outputs: Any) -> Any:
+    """The cache among a model's outputs, whatever its family calls it; None if there is none."""
+    return next((outputs[name] for name in ALL_CACHE_NAMES if outputs.get(name) is not None), None)
+
+
+def is_callers_own(cache: Any) -> bool:
+    """Whether a cache was handed to generate(), whose caller will see what becomes of it."""
+    return bool(getattr(cache, "_is_user_defined", False))

@@ -1,6 +1,6 @@
 """The steps of the fast loop, over rows that may have different numbers of tokens.
 
-1 prefill    the prompts, while constraints still compile; where they are ready, with the text that is forced at once
+1 prefill    the prompts, and what every answer has to begin with (prefill.py)
 2 forced     text that the grammar leaves no choice about is appended
 3 guess      what comes behind, where there is a source of drafts
 4 fill       masks for the rows that will be at a choice, on a thread of their own, while
@@ -11,21 +11,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..acceptance import accept_greedy, accept_sampling
-from ..forced import ForcedText
 from ..masks import Masks
 from ..prefetch import Pending
 from ..row import Row
 from ..session import Session
 from .cache_slots import CacheSlots
 from .guesses import Guess, Guesser
+from .jumps import Jumps
 from .line import Line
 from .sampling import Scoring
 from .stopping import RowStops
@@ -56,10 +54,9 @@ class DecodeLoop:
         slots: the model and its cache.
         scoring: the processors.
         stops: when a row ends.
-        forced: finds forced text; None samples it like all other text.
+        jump: appends forced text.
         guesser: guesses ahead, for models that can take that; None guesses nothing.
         do_sample: whether to sample, or take the best.
-        streamer: gets every token of a single row; or None.
     """
 
     def __init__(
@@ -69,40 +66,29 @@ class DecodeLoop:
         scoring: Scoring,
         stops: RowStops,
         *,
-        forced: ForcedText | None,
+        jump: Jumps,
         guesser: Guesser | None,
         do_sample: bool,
-        streamer: Any,
     ):
         self._session = session
         self._slots = slots
         self._scoring = scoring
         self._stops = stops
-        self._forced = forced
+        self._jump = jump
         self._guesser = guesser
         self._do_sample = do_sample
-        self._streamer = streamer
-        self._lines: list[Line] = []
+        self._lines: Sequence[Line] = []
         self._one_each = False  # whether every row gets one token in each forward pass, forced or not
 
-    def run(self, prompts: Sequence[Sequence[int]]) -> list[Line]:
+    def run(self, lines: Sequence[Line], logits: Tensor) -> None:
         """Generate until all rows are over.
 
         Args:
-            prompts: token ids of each row, padding included.
+            lines: the rows behind their prompts; written.
+            logits: (rows, vocab) float32 behind the prompts.
         """
-        early = self._session.compiled and self._slots.prompt_can_grow
-        if early:
-            self._begin(prompts)
-        start = min((line.unfed for line in self._lines), default=0)  # what is forced in all rows
-        blocks = [line.token_ids[line.prompt_length :][:start] for line in self._lines]
-        logits = self._timed(lambda: self._slots.prefill(blocks))[:, None]
-        self._count_forward(len(prompts))
-        if not early:
-            self._begin(prompts)
-        for line in self._lines:
-            line.unfed -= start
-        self._adapt()
+        logits = logits[:, None]
+        self._begin(lines)
         running = self._running()
         choice = self._prepare([i for i in running if not self._lines[i].unfed], {})
         while True:
@@ -110,19 +96,13 @@ class DecodeLoop:
                 self._choose(choice, logits)
             running = self._running()
             if not running:
-                return self._lines
+                return
             choice, logits = self._forward(running)
 
-    def _begin(self, prompts: Sequence[Sequence[int]]) -> None:
-        rows = zip(self._session.begin(len(prompts)), prompts, strict=True)
-        self._lines = [Line(row, list(ids), len(ids), streamed=len(ids)) for row, ids in rows]
-        for line in self._lines:
-            self._jump(line)
-
-    def _adapt(self) -> None:
-        """Do what the model can; its cache tells, once there is something in it."""
+    def _begin(self, lines: Sequence[Line]) -> None:
         slots = self._slots
         self._one_each = not slots.wide and (not slots.holes or self._scoring.wants_batch)
+        self._lines = lines
         if not slots.holes or self._one_each or not self._scoring.takes_guesses:
             self._guesser = None
         if self._guesser is not None:
@@ -150,8 +130,11 @@ class DecodeLoop:
             blocks[i] = [*blocks[i], *guess.tokens]
         choice = self._prepare(at_choice, guesses)
         keep = 1 + max((guess.ends[-1] for guess in choice.guesses), default=0)
-        logits = self._timed(lambda: self._slots.run(blocks, keep))
-        self._count_forward(len(running))
+        stats, start = self._session.stats, time.perf_counter_ns()
+        logits = self._slots.run(blocks, keep)
+        stats.forward_ns += time.perf_counter_ns() - start
+        stats.forwards += 1
+        stats.row_forwards += len(running)
         return choice, logits
 
     def _prepare(self, at_choice: Sequence[int], guesses: Mapping[int, Guess]) -> _Choice:
@@ -225,41 +208,9 @@ class DecodeLoop:
         """How many tokens of a row the model has seen, drafts aside."""
         return len(self._lines[i].token_ids) - self._lines[i].unfed
 
-    def _jump(self, line: Line) -> None:
-        """Append what the grammar leaves no choice about."""
-        if self._forced is not None and not line.over:
-            forced = self._forced.advance(line.row, line.token_ids, self._tokens_left(line), loose=line.unfed > 0)
-            if forced.taken_back:
-                del line.token_ids[-forced.taken_back :]
-                line.unfed -= forced.taken_back
-                self._session.stats.tokens -= forced.taken_back
-            before = len(line.token_ids) + forced.taken_back
-            self._append(line, forced.token_ids)
-            self._session.stats.forced_tokens += len(line.token_ids) - before
-            line.likely = forced.likely
-        if self._streamer is not None:
-            self._streamer.put(torch.tensor(line.token_ids[line.streamed :]))
-            line.streamed = len(line.token_ids)
-
     def _append(self, line: Line, token_ids: Sequence[int]) -> None:
         """Add tokens that the row has taken, up to the one that ends it."""
-        for token_id in token_ids:
-            line.token_ids.append(token_id)
-            line.unfed += 1
-            self._session.stats.tokens += 1
-            if self._stops(line.token_ids):
-                line.over = True
-                break
+        self._session.stats.tokens += line.append(token_ids, self._stops)
 
     def _tokens_left(self, line: Line) -> int | None:
         return self._session.tokens_left(line.num_generated)
-
-    def _timed(self, forward: Callable[[], Tensor]) -> Tensor:
-        start = time.perf_counter_ns()
-        logits = forward()
-        self._session.stats.forward_ns += time.perf_counter_ns() - start
-        return logits
-
-    def _count_forward(self, rows: int) -> None:
-        self._session.stats.forwards += 1
-        self._session.stats.row_forwards += rows

@@ -1,15 +1,17 @@
 """The fast loop: ``model.generate(custom_generate=guide.decoder(c))``.
 
 Rows keep their own token ids: text that the grammar leaves no choice about is appended without a forward pass, and
-enters the cache together with the next sampled token. What generate() may ask for and this loop does not do (beams,
-scores, logits, attentions, hidden states) runs through transformers' own loop with the same session.
+enters the cache together with the next sampled token (decode_loop.py). Where nothing is to be appended or drafted and
+the device lane serves all rows, a loop that does not wait for the device takes its place (device_loop.py). What
+generate() may ask for and neither loop does (beams, scores, logits, attentions, hidden states) runs through
+transformers' own loop with the same session.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,15 +24,22 @@ from ..continuation import Continuation
 from ..drafts import DraftSource
 from ..errors import GenerationError, UnsupportedConstraint
 from ..forced import ForcedText
+from ..options import DeviceLane
 from ..session import Session
 from ..stats import SessionStats
 from .cache_slots import CacheSlots
 from .compat import in_step_with_others
 from .decode_loop import DecodeLoop
+from .device_asked import NotOnDevice, check_asked
 from .guesses import Guesser
+from .jumps import Jumps
 from .logits_processor import GuidedLogitsProcessor
+from .prefill import prefill
 from .sampling import Scoring, before_warpers
 from .stopping import RowStops
+
+if TYPE_CHECKING:
+    from ..device.store import DeviceStore
 
 
 class GuidedDecoder:
@@ -48,6 +57,9 @@ class GuidedDecoder:
         drafts: proposes tokens for the model to confirm; None drafts nothing.
         streamer: gets the prompt's and each new token, as generate(streamer=...) would; for one row only.
         stop_strings: a text, or texts, that end a row, as generate(stop_strings=...) would.
+        device_lane: whether the model's device chooses tokens by itself where it can; "auto": on GPUs with kernels;
+            "captured": each step as one CUDA graph.
+        store: gives what is kept there between calls; the guide's decoders share one.
     """
 
     def __init__(
@@ -60,7 +72,11 @@ class GuidedDecoder:
         drafts: DraftSource | None = None,
         streamer: Any = None,
         stop_strings: str | Sequence[str] = (),
+        device_lane: DeviceLane = "auto",
+        store: Callable[[], DeviceStore],
     ):
+        if device_lane not in (True, False, "auto", "captured"):
+            raise ValueError(f'device_lane: expected True, False, "auto" or "captured", got {device_lane!r}')
         self._session = session
         self._continuation = continuation
         self._jump_forward = jump_forward
@@ -68,7 +84,20 @@ class GuidedDecoder:
         self._drafts = drafts
         self._streamer = streamer
         self._stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings)
+        self._device_lane = device_lane
+        self._store = store
+        self._why_host = self._why_eager = "nothing was generated yet"
         self._serving = Lock()
+
+    @property
+    def why_host(self) -> str:
+        """Why tokens were chosen on the host in the last call; empty where the device lane chose them."""
+        return self._why_host
+
+    @property
+    def why_eager(self) -> str:
+        """Why steps were not captured as a whole in the last call; empty where they were, or would be on a GPU."""
+        return self._why_host or self._why_eager
 
     @property
     def stats(self) -> SessionStats:
@@ -139,6 +168,7 @@ class GuidedDecoder:
                 self._streamer.put(input_ids.cpu())
             theirs = _transformers_own(model, generation_config)
             if theirs is not None:
+                self._why_host = "transformers' own loop serves this generation mode and these outputs"
                 processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))
                 if generation_config.num_beams == 1:
                     model_kwargs["streamer"] = self._streamer
@@ -148,20 +178,35 @@ class GuidedDecoder:
                 stops = RowStops(criteria, input_ids.device)
                 scoring = Scoring(logits_processor)
                 forced = self._forced_text(scoring, stops)
-                warp = scoring.warp if generation_config.do_sample else None
-                # Tokenized anew, a token that was confirmed might have to give way again.
-                guesser = None if self._retokenize else Guesser(self._drafts, self._session, stops, forced, warp)
-                loop = DecodeLoop(
-                    self._session,
-                    slots,
-                    scoring,
-                    stops,
-                    forced=forced,
-                    guesser=guesser,
-                    do_sample=generation_config.do_sample,
-                    streamer=self._streamer,
-                )
-                lines = loop.run(input_ids.tolist())
+                jump = Jumps(self._session, stops, forced, self._streamer)
+                lines, logits = prefill(self._session, slots, input_ids.tolist(), jump if forced else None)
+                self._why_host = ""
+                try:
+                    check_asked(
+                        self._device_lane,
+                        slots.device,
+                        jump_forward=self._jump_forward,
+                        drafts=self._drafts is not None,
+                    )
+                    from .device_run import run_on_device  # comes with the automaton, which takes time to import
+
+                    self._why_eager = run_on_device(
+                        lines,
+                        logits,
+                        input_ids,
+                        session=self._session,
+                        slots=slots,
+                        scoring=scoring,
+                        stops=stops,
+                        config=generation_config,
+                        asked=self._device_lane,
+                        store=self._store(),
+                        streamer=self._streamer,
+                    )
+                except NotOnDevice as reason:
+                    self._why_host = str(reason)
+                if self._why_host:
+                    self._host_loop(slots, scoring, stops, forced, jump, generation_config).run(lines, logits)
         except BaseException:
             if self._streamer is not None:
                 self._streamer.end()  # an iterator over it would wait for ever
@@ -169,6 +214,21 @@ class GuidedDecoder:
         if self._streamer is not None:
             self._streamer.end()
         return _output(model, generation_config, input_ids, [line.token_ids for line in lines], slots.cache)
+
+    def _host_loop(
+        self,
+        slots: CacheSlots,
+        scoring: Scoring,
+        stops: RowStops,
+        forced: ForcedText | None,
+        jump: Jumps,
+        config: GenerationConfig,
+    ) -> DecodeLoop:
+        guesser = None
+        if not self._retokenize:  # else a token that was confirmed might have to give way again
+            warp = scoring.warp if config.do_sample else None
+            guesser = Guesser(self._drafts, self._session, stops, forced, warp)
+        return DecodeLoop(self._session, slots, scoring, stops, jump=jump, guesser=guesser, do_sample=config.do_sample)
 
     def _forced_text(self, scoring: Scoring, stops: RowStops) -> ForcedText | None:
         if not self._jump_forward or scoring.wants_batch:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from ..row import Row
 
@@ -36,3 +39,26 @@ class Line:
     def num_generated(self) -> int:
         """Tokens of output so far."""
         return len(self.token_ids) - self.prompt_length
+
+    def append(self, token_ids: Sequence[int], ends: Callable[[Sequence[int]], bool]) -> int:
+        """Add tokens that the row has taken, up to the one that ends it.
+
+        Args:
+            token_ids: of output.
+            ends: whether the last of prompt and output ends the row; asked once for every token.
+
+        Returns:
+            How many were added.
+        """
+        for count, token_id in enumerate(token_ids, 1):
+            self.token_ids.append(token_id)
+            self.unfed += 1
+            if ends(self.token_ids):
+                self.over = True
+                return count
+        return len(token_ids)
+
+    def stream(self, streamer: Any) -> None:
+        """Hand a streamer what it does not have yet."""
+        streamer.put(torch.tensor(self.token_ids[self.streamed :]))
+        self.streamed = len(self.token_ids)

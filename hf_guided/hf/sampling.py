@@ -33,8 +33,9 @@ class Scoring:
 
     def __init__(self, processors: Sequence[Any]):
         first = before_warpers(processors)
-        self._before = list(processors[:first])
-        self._after = list(processors[first:])
+        # In front of the masks, and behind them.
+        self.before = list(processors[:first])
+        self.after = list(processors[first:])
         # Whether some look at the tokens so far: they may also count rows, and want all, of one length, at once.
         self.wants_batch = not all(isinstance(one, _BLIND) for one in processors)
         # Whether scores behind guessed tokens are no harm: who remembers calls would remember what never came.
@@ -51,11 +52,11 @@ class Scoring:
         Returns:
             (lines, vocab) float32.
         """
-        return self.warp(ids, mask(_processed(self._before, ids, scores)))
+        return self.warp(ids, mask(_processed(self.before, ids, scores)))
 
     def warp(self, ids: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
         """Only what comes behind the masks; arguments and result as above."""
-        return _processed(self._after, ids, scores)
+        return _processed(self.after, ids, scores)
 
 
 def _may_remember(processor: Any) -> bool:

@@ -12,26 +12,15 @@ from torch import Tensor
 from hf_guided.bitmask import allocate_bitmask, pack
 from hf_guided.device.kernels import OpKernels
 from hf_guided.device.lane import Lane
-from hf_guided.device.launches import Launch, apply_launch
+from hf_guided.device.launches import apply_launch
 from hf_guided.device.ops import register
 from hf_guided.device.reference import fill_pool_
 from hf_guided.device.sampling import masked_sample
 from hf_guided.errors import BitmaskShapeError
 from tests import lanes
-from tests.kernel_harness import Harness, tables_of
+from tests.kernel_harness import Harness, OnCpu, tables_of
 
 NAMESPACE = "hf_guided_on_cpu"
-
-
-class OnCpu:
-    """Runs launches; knows the tables of the lane that they are for."""
-
-    def __init__(self, harness: Harness):
-        self.harness = harness
-        self.tables: list[Tensor] = []
-
-    def __call__(self, launch: Launch) -> None:
-        self.harness.run(launch, seed=len(launch.arguments), tables=self.tables)
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,16 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
+def test_where_only_torch_is_asked_for_nothing_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_from_hub", "_from_nvrtc"):
+        monkeypatch.setattr(kernel_loader, name, lambda *given: pytest.fail("was looked for"))
+    monkeypatch.setenv("HF_GUIDED_TORCH_ONLY", "1")
+    found = kernel_loader.find()
+    assert isinstance(found.kernels, TorchKernels)
+    assert all("HF_GUIDED_TORCH_ONLY" in reason for reason in found.why_not.values())
+
+
+@pytest.mark.usefixtures("gpu")
 def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "cuda")
     without(monkeypatch, "kernels")
@@ -118,6 +128,9 @@ def test_options_are_read_from_the_environment() -> None:
     assert KernelOptions.from_env({**home, "HF_GUIDED_KERNEL_CACHE": "none"}).cache_directory is None
     asked = {"HF_GUIDED_KERNEL_CACHE": "/here", "HF_GUIDED_KERNEL_REPOSITORY": "a/b"}
     assert KernelOptions.from_env(asked) == KernelOptions("a/b", Path("/here"))
+    assert KernelOptions.from_env({**home, "HF_GUIDED_TORCH_ONLY": "1"}).torch_only
+    with pytest.raises(ValueError, match="HF_GUIDED_TORCH_ONLY='yes'"):
+        KernelOptions.from_env({**home, "HF_GUIDED_TORCH_ONLY": "yes"})
 
 
 def test_the_source_is_found() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,36 @@ WRITTEN = {
     "build_masks_": {"masks"},
     "masked_sample_": {"next_tokens", "best"},
 }
+
+
+OPERATORS = """
+import json, sys
+from pathlib import Path
+import torch
+from hf_guided.device.ops import register
+from tests.kernel_project import build
+
+folder = Path(sys.argv[1])
+build(folder, cuda=False)
+sys.path.insert(0, str(folder))
+import guided_bitmask
+
+ours = register("ours", "CPU", print, lambda device: 1)
+names = "apply_bitmask_", "automaton_step_", "build_masks_", "masked_sample_"
+for name in names:
+    there, here = (
+        str(getattr(getattr(torch.ops, space), name).default._schema).partition("::")[2]
+        for space in ("guided_bitmask_here", "ours")
+    )
+    assert there == here, (there, here)
+    assert callable(getattr(guided_bitmask, name))
+with torch._subclasses.FakeTensorMode():
+    guided_bitmask.apply_bitmask_(torch.empty(2, 40), torch.empty(2, 2, dtype=torch.int32))
+"""
+
+
+@pytest.mark.skipif(shutil.which("ninja") is None, reason="needs ninja, which torch builds extensions with")
+def test_the_package_has_the_operators_that_are_registered_at_run_time(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OPERATORS, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,21 +1,31 @@
-"""Writing -inf, for `kernels benchmark`: a row of 131,072 tokens or 64 of them, few, half or nearly all allowed."""
+"""Writing -inf, for `kernels benchmark`: vocabularies and batches of all sizes; few, half or most tokens allowed.
+
+The automaton step needs tables that hf-guided makes; its benchmarks/bench_apply.py times both, in CUDA graphs and
+beside other libraries' kernels.
+"""
+
+from itertools import product
 
 import torch
 from kernels.benchmark import Benchmark
 
-VOCAB = 131_072
+VOCABULARIES = 32_000, 131_072, 151_936, 262_208
+BATCHES = 1, 16, 64, 256
+ALLOWED = {"few": 0.001, "half": 0.5, "most": 0.999}
 
 
 class GuidedBitmaskBenchmark(Benchmark):
-    """One workload for each batch and share of allowed tokens."""
+    """A workload for each shape and share of allowed tokens; they are added below."""
 
     seed = 0
 
-    def _setup(self, rows: int, share: float) -> None:
-        self.logits = torch.randn(rows, VOCAB, device=self.device, dtype=torch.bfloat16)
-        self.may = torch.rand(rows, VOCAB, device=self.device) < share
-        bits = self.may.view(rows, -1, 32).long() << torch.arange(32, device=self.device)
-        self.bitmask = bits.sum(2).to(torch.int32)
+    def _setup(self, rows: int, vocab: int, share: float) -> None:
+        self.logits = torch.randn(rows, vocab, device=self.device, dtype=torch.bfloat16)
+        self.may = torch.rand(rows, vocab, device=self.device) < share
+        words = -(-vocab // 32)
+        bits = torch.zeros(rows, words * 32, dtype=torch.int64, device=self.device)
+        bits[:, :vocab] = self.may
+        self.bitmask = (bits.view(rows, words, 32) << torch.arange(32, device=self.device)).sum(2).to(torch.int32)
         self.out = self.logits
 
     def _run(self) -> None:
@@ -24,22 +34,17 @@ class GuidedBitmaskBenchmark(Benchmark):
     def _verify(self) -> torch.Tensor:
         return self.logits.masked_fill(~self.may, float("-inf"))
 
-    def setup_one_row_few(self) -> None:
-        self._setup(1, 0.001)
 
-    def setup_one_row_most(self) -> None:
-        self._setup(1, 0.999)
+def _add_workloads() -> None:
+    for rows, vocab, (name, share) in product(BATCHES, VOCABULARIES, ALLOWED.items()):
 
-    def setup_many_rows_few(self) -> None:
-        self._setup(64, 0.001)
+        def setup(self, rows=rows, vocab=vocab, share=share) -> None:
+            self._setup(rows, vocab, share)
 
-    def setup_many_rows_half(self) -> None:
-        self._setup(64, 0.5)
+        workload = f"{rows}_by_{vocab}_{name}"
+        setattr(GuidedBitmaskBenchmark, f"setup_{workload}", setup)
+        setattr(GuidedBitmaskBenchmark, f"benchmark_{workload}", GuidedBitmaskBenchmark._run)
+        setattr(GuidedBitmaskBenchmark, f"verify_{workload}", GuidedBitmaskBenchmark._verify)
 
-    def setup_many_rows_most(self) -> None:
-        self._setup(64, 0.999)
 
-    benchmark_one_row_few = benchmark_one_row_most = _run
-    benchmark_many_rows_few = benchmark_many_rows_half = benchmark_many_rows_most = _run
-    verify_one_row_few = verify_one_row_most = _verify
-    verify_many_rows_few = verify_many_rows_half = verify_many_rows_most = _verify
+_add_workloads()

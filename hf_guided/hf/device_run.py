@@ -1,0 +1,96 @@
+"""One generate() call on the device lane, put together from its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig
+
+from ..device.kernels import Kernels, TorchKernels
+from ..device.store import DeviceStore
+from ..options import DeviceLane
+from ..session import Session
+from .cache_slots import CacheSlots
+from .device_choice import DeviceChoice
+from .device_loop import DeviceLoop
+from .device_plan import check_kernels, starts_of
+from .device_rows import DeviceRows
+from .device_steps import EagerSteps, FixedSteps
+from .extra_step import ExtraStep
+from .line import Line
+from .sampling import Scoring
+from .stopping import RowStops
+
+
+def run_on_device(
+    lines: Sequence[Line],
+    logits: Tensor,
+    input_ids: Tensor,
+    *,
+    session: Session,
+    slots: CacheSlots,
+    scoring: Scoring,
+    stops: RowStops,
+    config: GenerationConfig,
+    asked: DeviceLane,
+    store: DeviceStore,
+    streamer: Any,
+) -> str:
+    """Generate until all rows are over, or raise before anything is generated.
+
+    Args:
+        lines: the rows behind their prompts; written.
+        logits: (rows, vocab) float32 behind the prompts; written.
+        input_ids: (rows, length) int64, the prompts.
+        session: the constraints.
+        slots: the model and its cache.
+        scoring: the processors.
+        stops: when a row ends.
+        config: of this call.
+        asked: how the device lane was asked for.
+        store: what is kept on the device between calls.
+        streamer: gets every token of a single row; or None.
+
+    Returns:
+        Why steps were not captured; empty if they were, or would be on a GPU.
+
+    Raises:
+        NotOnDevice: the device lane cannot serve this call.
+    """
+    device, do_sample = input_ids.device, bool(config.do_sample)
+    extra = ExtraStep(slots.cache, returned=bool(config.return_dict_in_generate))
+    starts = starts_of(lines, session, scoring, stops, extra)
+    check_kernels(asked, store, device)
+    kernels = store.kernels(device).kernels
+    why_eager = _why_eager(asked, kernels, slots, scoring)
+    capacity = int(stops.room(lines[0].token_ids))
+    ids = torch.cat([input_ids, input_ids.new_zeros(len(lines), capacity)], dim=1)
+    with store.lane(
+        starts, ids[:, input_ids.shape[1] :], stop_token_ids=session.stop_token_ids, limit=session.max_new_tokens
+    ) as lane:
+        rows = DeviceRows(
+            lane,
+            ids,
+            DeviceChoice(lane, kernels, scoring, do_sample=do_sample),
+            eos_token_ids=sorted(stops.eos_token_ids),
+            pad_token_id=slots.pad_token_id,
+        )
+        steps = EagerSteps(slots, rows) if why_eager else FixedSteps(slots.static_forward(), rows, device)
+        loop = DeviceLoop(
+            session, rows, steps, stops, store.copies(device), extra, do_sample=do_sample, streamer=streamer
+        )
+        loop.run(lines, logits)
+    return why_eager
+
+
+def _why_eager(asked: DeviceLane, kernels: Kernels, slots: CacheSlots, scoring: Scoring) -> str:
+    if asked != "captured":
+        return "it was not asked for"
+    if scoring.before:
+        return "processors in front of the masks may look at the tokens so far"
+    if slots.device.type == "cuda" and isinstance(kernels, TorchKernels):
+        return "there are no kernels, and plain torch waits for the device"
+    return slots.why_not_static

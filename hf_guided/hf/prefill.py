@@ -1,0 +1,52 @@
+"""How both loops begin: the prompts run, and their rows stand at the beginning of their constraints.
+
+While constraints compile, the model reads the prompts. Where they are compiled already, it reads the text with which
+every answer has to begin in the same pass.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from ..session import Session
+from .cache_slots import CacheSlots
+from .line import Line
+
+
+def prefill(
+    session: Session, slots: CacheSlots, prompts: Sequence[Sequence[int]], jump: Callable[[Line], None] | None
+) -> tuple[list[Line], Tensor]:
+    """Run the prompts.
+
+    Args:
+        session: the constraints.
+        slots: the model and its cache.
+        prompts: token ids of each row, padding included.
+        jump: appends to a row what it has to begin with; None where that is chosen like all other text.
+
+    Returns:
+        The rows; (rows, vocab) float32 logits behind the last tokens that were run of each.
+    """
+
+    def begun() -> list[Line]:
+        rows = session.begin(len(prompts))
+        lines = [Line(row, list(ids), len(ids), streamed=len(ids)) for row, ids in zip(rows, prompts, strict=True)]
+        if jump is not None:
+            for line in lines:
+                jump(line)
+        return lines
+
+    ready = begun() if jump is not None and session.compiled and slots.prompt_can_grow else []
+    width = min((line.unfed for line in ready), default=0)  # a pass has one width: what all rows have
+    began = time.perf_counter_ns()
+    logits = slots.prefill([line.token_ids[line.prompt_length :][:width] for line in ready])
+    session.stats.forward_ns += time.perf_counter_ns() - began
+    for line in ready:
+        line.unfed -= width
+    lines = ready or begun()
+    session.stats.forwards += 1
+    session.stats.row_forwards += len(prompts)
+    return lines, logits

@@ -1,0 +1,276 @@
+"""The benchmarks of device work, on a CPU: they check what they time, and judge what they measured."""
+
+from __future__ import annotations
+
+import csv
+import runpy
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+
+from benchmarks import bench_apply, bench_device
+from benchmarks.apply_sides import BOUND, MASKED_FILL, OURS, Buffer, all_sides, touched_sectors
+from benchmarks.bench_apply import QUICK, apply_rows, step_rows, targets
+from benchmarks.bench_device import GENERATE, GUIDED, LOOP, lower_bound
+from benchmarks.device_timing import buffers_needed, taken_columns, time_calls
+from benchmarks.step_cases import COLD, HOT, KINDS, SHARED, Constrained, Steps, resized
+from hf_guided.device.kernels import Kernels, TorchKernels
+from hf_guided.device.reference import apply_slots_, step_
+from hf_guided.vocabulary import Vocabulary
+from tests import vocabularies
+from tests.kernel_harness import ROOT, HarnessKernels
+
+CPU = torch.device("cpu")
+TINY = replace(QUICK, vocabularies=(700,), batches=(3,), rotated=1 << 14)
+
+
+class TestTiming:
+    def test_every_replay_runs_all_calls_behind_a_reset(self) -> None:
+        ran: list[str] = []
+        calls = [lambda: ran.append("a"), lambda: ran.append("b")]
+        found = time_calls(calls, CPU, replays=4, reset=lambda: ran.append("reset"))
+        assert len(found) == 4 and all(one > 0 for one in found)
+        assert "".join(ran) == "resetab" * (len(ran) // 3) and len(ran) // 3 > 4
+
+    @pytest.mark.parametrize(("nbytes", "rotated", "count"), [(10, 100, 10), (11, 100, 10), (200, 100, 1), (0, 9, 9)])
+    def test_buffers_are_enough(self, nbytes: int, rotated: int, count: int) -> None:
+        assert buffers_needed(nbytes, rotated) == count
+
+    def test_columns_are_quantiles(self) -> None:
+        assert taken_columns([6.0, 1.0, 2.0, 5.0, 3.0, 4.0]) == {
+            "p20_us": "2.000",
+            "p50_us": "3.500",
+            "p80_us": "5.000",
+        }
+
+
+class TestApply:
+    @pytest.mark.parametrize("itemsize", [2, 4])
+    @pytest.mark.parametrize("width", [1, 16, 33, 100])
+    def test_sectors_are_those_of_32_bytes(self, itemsize: int, width: int) -> None:
+        forbidden = torch.rand(3, width, generator=torch.Generator().manual_seed(width)) < 0.05
+        places = torch.nonzero(forbidden.flatten()).flatten().tolist()
+        assert touched_sectors(forbidden, itemsize) == len({place * itemsize // 32 for place in places})
+
+    def test_a_row_for_each_side_and_share(self) -> None:
+        rows = list(apply_rows(TINY, all_sides(CPU, ["xgrammar CPU"]), torch.bfloat16, CPU))
+        assert [row["side"] for row in rows] == [OURS, BOUND, MASKED_FILL, "xgrammar CPU"] * 3
+        assert all(float(row["p50_us"]) > 0 and not row["problem"] for row in rows)
+        assert all(row["buffers"] * 3 * 700 * 2 >= TINY.rotated for row in rows)
+
+    def test_a_peer_that_fails_is_named_and_ours_may_not(self) -> None:
+        def missing(device: torch.device) -> Any:
+            raise ImportError("no such package")
+
+        def wrong(device: torch.device) -> Any:
+            return lambda buffer: buffer.logits.zero_()
+
+        made = {OURS: all_sides(CPU)[OURS], "absent": missing, "wrong": wrong}
+        rows = list(apply_rows(TINY, made, torch.float32, CPU))
+        problems = {row["side"]: row["problem"] for row in rows}
+        assert problems == {
+            OURS: "",
+            "absent": "ImportError: no such package",
+            "wrong": "AssertionError: wrong masks otherwise",
+        }
+        assert "no such package" in bench_apply.table(rows)
+        with pytest.raises(AssertionError, match="masks otherwise"):
+            list(apply_rows(TINY, {OURS: wrong}, torch.float32, CPU))
+
+    def test_the_share_of_allowed_tokens(self) -> None:
+        buffer = Buffer.random(4, 5_000, 0.25, torch.float16, CPU, 1)
+        assert (buffer.masked() > -torch.inf).float().mean().item() == pytest.approx(0.25, abs=0.02)
+
+
+class DeafKernels(TorchKernels):
+    """Leaves the rows where they are."""
+
+    def step_(self, lane: Any, logits: Tensor, alive: Tensor | None = None) -> None:
+        step_(replace(lane, length=torch.zeros_like(lane.length)), logits, alive)
+
+
+@pytest.fixture(scope="module")
+def constrained() -> Constrained:
+    return Constrained.of(resized(Vocabulary.from_tokenizer(vocabularies.demo()), 700), 5, CPU)
+
+
+@pytest.fixture(scope="module", params=["torch", "kernel"])
+def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
+    """Either implementation."""
+    if request.param == "torch":
+        yield TorchKernels()
+    else:
+        with HarnessKernels.registered(request.getfixturevalue("harness"), "hf_guided_benchmarks") as found:
+            yield found
+
+
+class TestStep:
+    @pytest.mark.parametrize("tokens", [300, 1_501])
+    def test_a_resized_vocabulary(self, tokens: int) -> None:
+        whole = Vocabulary.from_tokenizer(vocabularies.demo())
+        found = resized(whole, tokens)
+        same = min(tokens, len(whole.token_bytes))
+        assert len(found.token_bytes) == found.padded_size == tokens
+        assert found.token_bytes[:same] == whole.token_bytes[:same]
+        assert all(found.token_bytes[same:])
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_masks_are_made_when_cold_and_found_when_hot(
+        self, constrained: Constrained, kernels: Kernels, kind: str
+    ) -> None:
+        steps = Steps.of(constrained, kernels, kind, 5, dtype=torch.float32, rotated=1, least=3)
+        assert steps.distinct == (1 if kind == SHARED else 5)
+        for _ in range(2):
+            steps.check(constrained, kernels)
+            steps.reset()
+            for lane, call in zip(steps.lanes, steps.calls(kernels), strict=True):
+                before = int((lane.claims != 0).sum())
+                call()
+                made = int((lane.claims != 0).sum()) - before
+                assert lane.known.tolist() == [1] * 5
+                assert made == (0 if kind == HOT else steps.distinct)
+
+    def test_a_wrong_step_is_not_timed(self, constrained: Constrained) -> None:
+        steps = Steps.of(constrained, TorchKernels(), COLD, 2, dtype=torch.float32, rotated=1, least=1)
+        with pytest.raises(AssertionError, match="row 0 in state"):
+            steps.check(constrained, DeafKernels())
+
+    def test_a_row_for_each_kind(self) -> None:
+        rows = list(step_rows(TINY, TorchKernels(), torch.bfloat16, CPU))
+        assert [(row["side"], row["distinct"]) for row in rows] == [(HOT, 3), (COLD, 3), (SHARED, 1)]
+        assert all(float(row["p50_us"]) > 0 for row in rows)
+
+
+class TestTargets:
+    @staticmethod
+    def row(what: str, side: str, p50: float, batch: int = 1, **more: Any) -> dict[str, Any]:
+        common = {"what": what, "vocab": 131_072, "batch": batch, "allowed": 0.5 if what == "apply" else ""}
+        return {**common, "side": side, "p50_us": str(p50), "distinct": "", **more}
+
+    def shown(self, rows: list[dict[str, Any]]) -> list[str]:
+        return [str(target).rpartition(": ")[2] for target in targets(rows)]
+
+    def test_nothing_measured(self) -> None:
+        assert set(self.shown([])) == {"not measured"}
+
+    def test_met_and_missed(self) -> None:
+        rows = [
+            *(self.row("apply", side, p50) for side, p50 in ((OURS, 4.3), (BOUND, 2.0), ("peer", 8.6), ("slow", 90))),
+            *(self.row("apply", side, p50, 64) for side, p50 in ((OURS, 10.0), (BOUND, 9.0), ("peer", 5.0))),
+            self.row("apply", "slow", 1.0, 64, p50_us=""),
+            self.row("step", HOT, 14.0),
+            self.row("step", HOT, 21.0, 64),
+            self.row("step", COLD, 66.0, distinct=1),
+            self.row("step", COLD, 222.0, 64, distinct=64),
+            self.row("step", SHARED, 73.0, 64, distinct=1),
+        ]
+        assert self.shown(rows) == [
+            "met (1.000)",
+            "MISSED (2.000)",
+            "met (1.000)",
+            "met (14.000)",
+            "MISSED (21.000)",
+            "met (1.000)",
+            "MISSED (1.106)",
+        ]
+
+
+def test_the_whole_script_of_apply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    asked = ["--device", "cpu", "--quick", "--peers", "xgrammar CPU", "--vocab", "700", "--batch", "2"]
+    monkeypatch.setattr(sys, "argv", ["bench_apply", *asked, "--csv", str(path)])
+    bench_apply.main()
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["what"] for row in rows] == ["apply"] * 12 + ["step"] * 3
+    assert {row["kernels"] for row in rows} == {"torch"}
+    assert capsys.readouterr().out.count("| step | 700 | 2 |") == 3
+
+
+def tiny_model() -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
+    tokenizer = vocabularies.demo()
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **shape)
+    return LlamaForCausalLM(config).eval(), tokenizer
+
+
+class TestPairs:
+    @pytest.mark.parametrize("count", range(1, 14))
+    def test_the_bound_is_above_the_median_seldom_enough(self, count: int) -> None:
+        """All ways in which the values may lie about the median, each as likely as any other."""
+        wrong = 0
+        for signs in product((-1.0, 1.0), repeat=count):
+            found = lower_bound(signs)
+            assert (found is None) == (count < 5)  # five on one side happen once in 32
+            wrong += found == 1.0
+        assert wrong / 2**count <= 0.05
+        if count >= 5:  # and the value behind it would be so too often
+            rank = int(lower_bound([float(i) for i in range(count)]) or 0) + 1
+            above = sum(sorted(signs)[rank] == 1.0 for signs in product((-1.0, 1.0), repeat=count))
+            assert above / 2**count > 0.05
+
+    def test_rows_and_verdicts(self) -> None:
+        taken = [{GUIDED: 2.0, GENERATE: 2.0 + 0.1 * i, LOOP: 1.9} for i in range(-1, 9)]
+        rows = bench_device.result_rows(taken, 8, 64, form="eager")
+        by_side = {row["side"]: row for row in rows}
+        assert [row["side"] for row in rows] == [GENERATE, LOOP, GUIDED]
+        assert by_side[GENERATE]["guided_ratio"] == "1.1750"
+        assert by_side[GENERATE]["guided_ratio_lower"] == "1.0000"
+        assert by_side[GUIDED]["tokens_per_s"] == "256.0"
+        assert [bench_device.verdict(row) for row in rows] == ["met", "MISSED", ""]
+        assert "MISSED" in bench_device.table(rows, judged=True)
+        assert "MISSED" not in bench_device.table(rows, judged=False)
+
+    def test_too_few_pairs_meet_no_bound(self) -> None:
+        rows = bench_device.result_rows([{GUIDED: 1.0, GENERATE: 2.0, LOOP: 2.0}] * 4, 1, 64, form="eager")
+        assert [bench_device.verdict(row) for row in rows] == ["MISSED", "MISSED", ""]
+        compiled = [{**row, "form": "compiled"} for row in rows]
+        assert [bench_device.verdict(row) for row in compiled] == ["met", "met", ""]
+
+    def test_the_whole_script(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "rows.csv"
+        asked = ["--device", "cpu", "--pairs", "1", "--tokens", "9", "--batch", "2"]
+        monkeypatch.setattr(bench_device, "random_model", lambda shape, **given: tiny_model())  # soon ready
+        monkeypatch.setattr(sys, "argv", ["bench_device", *asked, "--csv", str(path)])
+        bench_device.main()
+        with path.open() as file:
+            rows = list(csv.DictReader(file))
+        assert [(row["form"], row["side"]) for row in rows] == [
+            *(("eager", side) for side in (GENERATE, LOOP, GUIDED)),
+            *(("captured", side) for side in (LOOP, GUIDED)),
+            *(("compiled", side) for side in (GENERATE, LOOP, GUIDED)),
+        ]
+        assert all(float(row["tokens_per_s"]) > 0 for row in rows)
+
+
+class TestTheKernelsOwnBenchmark:
+    def test_workloads_are_all_shapes_and_check_themselves(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        package = ModuleType("kernels.benchmark")
+        package.Benchmark = type("Benchmark", (), {})  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "kernels", ModuleType("kernels"))
+        monkeypatch.setitem(sys.modules, "kernels.benchmark", package)
+        module = runpy.run_path(str(ROOT / "kernels" / "guided_bitmask" / "benchmarks" / "benchmark.py"))
+        kind = module["GuidedBitmaskBenchmark"]
+        names = [name.removeprefix("benchmark_") for name in dir(kind) if name.startswith("benchmark_")]
+        assert len(names) == 4 * 4 * 3
+        assert all(hasattr(kind, f"{what}_{name}") for name in names for what in ("setup", "verify"))
+        for name, share in module["ALLOWED"].items():
+            one = kind()
+            one.device = "cpu"
+            one.kernel = SimpleNamespace(apply_bitmask_=apply_slots_)
+            getattr(one, f"setup_1_by_32000_{name}")()
+            expected = getattr(one, f"verify_1_by_32000_{name}")()
+            getattr(one, f"benchmark_1_by_32000_{name}")()
+            assert torch.equal(one.out, expected)
+            assert (expected > -torch.inf).float().mean().item() == pytest.approx(share, abs=0.02)

@@ -1,0 +1,207 @@
+"""Picking with temperature, top-k, top-p and min-p against transformers' own warpers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers.generation import LogitsProcessorList, MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from hf_guided.bitmask import pack
+from hf_guided.device.candidates import pick
+from hf_guided.device.kernels import TorchKernels
+from hf_guided.device.lane import FORBID_ALL, LEAVE_ALONE
+from hf_guided.device.sampling import masked_sample
+from tests import lanes
+from tests.chi_square import NEVER_BY_CHANCE, p_value
+
+
+class Recorded(TorchKernels):
+    """Keeps what it was asked to sample from."""
+
+    def masked_sample(self, logits: Tensor, *rest: Any) -> Tensor:
+        self.seen = logits.clone()
+        return masked_sample(logits, *rest)
+
+
+def warped(scores: Tensor, top_k: int | None, top_p: float | None, min_p: float | None) -> Tensor:
+    """What transformers leaves of tempered scores, in float64; in its order."""
+    warpers = LogitsProcessorList()
+    if top_k:
+        warpers.append(TopKLogitsWarper(top_k))
+    if top_p is not None and top_p < 1:
+        warpers.append(TopPLogitsWarper(top_p))
+    if min_p is not None:
+        warpers.append(MinPLogitsWarper(min_p))
+    return warpers(None, scores.double())
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_what_may_come_is_what_the_warpers_leave(seed: int) -> None:
+    random, generator = Random(seed), torch.Generator().manual_seed(seed)
+    rows, width = random.randint(1, 5), random.choice((1, 2, 33, 60, 300, 1500))
+    dtype = random.choice(lanes.DTYPES)
+    logits = (torch.randn(rows, width, generator=generator) * random.choice((0.5, 2, 6))).to(dtype)
+    if random.random() < 0.6:
+        logits = (logits * random.choice((0.5, 2))).round()  # many equal scores, at the edges too
+    logits[torch.rand(rows, width, generator=generator) < 0.02] = -torch.inf
+    may = torch.rand(rows, width, generator=generator) < random.choice((0.02, 0.5, 0.98))
+    may[:, random.randrange(width)] = True
+    slots = torch.randint(LEAVE_ALONE, rows, (rows,), generator=generator, dtype=torch.int32)
+    temperature = torch.tensor([random.choice((0.3, 0.7, 1.0, 1.9)) for _ in range(rows)])
+    filters = {
+        "top_k": random.choice((None, 0, 1, 3, 50, 5000)),
+        # No share of a few equal ones: which side of the edge the last of them is on would be a matter of rounding.
+        "top_p": random.choice((None, 1.0, 0.0371, 0.6173, 0.9391, 0.9973)),
+        "min_p": random.choice((None, 0.0517, 0.6137)),
+    }
+    if not filters["top_k"] and filters["top_p"] in (None, 1.0) and not filters["min_p"]:
+        filters["top_k"] = 7
+    kernels = Recorded()
+    steps = torch.arange(rows, dtype=torch.int32)
+    found = pick(logits, pack(may), slots, temperature, torch.arange(rows), steps, kernels=kernels, **filters)
+
+    alone = (slots == LEAVE_ALONE).unsqueeze(1)
+    masked = torch.where(may[slots.clamp(min=0).long()] | alone, logits.float(), -torch.inf)
+    tempered = masked / temperature.unsqueeze(1)
+    expected = warped(tempered, **filters)
+    for row in range(rows):
+        kept = kernels.seen[row] > -torch.inf
+        left = tempered[row][kept]
+        wanted = tempered[row][expected[row] > -torch.inf]
+        assert left.sort().values.tolist() == wanted.sort().values.tolist()
+        assert torch.equal(kernels.seen[row][kept], masked[row][kept])
+        if left.numel() == 0:
+            assert found[row] == -1
+            continue
+        assert kept[found[row]]
+        # Only where top-p cuts through equal scores may a token be missing that is as good as one that is there.
+        lowest = torch.nonzero(tempered[row] == left.min()).flatten()
+        stays = kept[lowest].tolist()
+        assert stays == sorted(stays), "of equals, those with the higher ids"
+        if filters["top_p"] in (None, 1.0):
+            assert all(stays)
+
+
+def test_equals_of_the_kth_count_in_top_p_beyond_the_candidates() -> None:
+    logits = torch.tensor([[3.0] + [1.0] * 200])
+    kernels = Recorded()
+    pick(logits, pack(logits > 0), None, torch.ones(1), torch.zeros(1).long(), torch.zeros(1).int(), top_k=4, top_p=0.5,
+         kernels=kernels)  # fmt: skip
+    # exp(3) = 20.1 and 200 * exp(1) = 543.7: half of it takes 97 of the 200, brute force says.
+    total = math.exp(3) + 200 * math.e
+    needed = next(n for n in range(201) if math.exp(3) + n * math.e >= total / 2)
+    assert torch.nonzero(kernels.seen[0] > -torch.inf).flatten().tolist() == [0, *range(201 - needed, 201)]
+
+
+LOGITS = torch.tensor([0.5, 2.0, -1.0, 1.0, 0.0, -torch.inf, 1.5, 3.0, 1.0, 1.0, 0.5, -0.5])
+MAY = torch.tensor([True, True, True, True, False, True, True, False, True, True, True, True])
+
+
+def drawn(filters: dict[str, Any], temperature: float, judged: float, seeds: int) -> float:
+    """The p-value of so many times 20,000 draws of one row at a temperature, judged by the warpers at another."""
+    rows, seen = 20_000, Counter[tuple[int, ...]]()
+    logits, masks = LOGITS.expand(rows, -1), pack(MAY.unsqueeze(0))
+    slots, position = torch.zeros(rows, dtype=torch.int32), torch.arange(rows, dtype=torch.int32)
+    for seed in range(seeds):
+        found = pick(
+            logits, masks, slots, torch.full((rows,), temperature), torch.full((rows,), seed), position, **filters
+        )
+        seen.update((token,) for token in found.tolist())
+    scores = torch.where(MAY, LOGITS, -torch.inf).double().unsqueeze(0) / judged
+    asked = {"top_k": None, "top_p": None, "min_p": None, **filters}
+    weights = warped(scores, **asked)[0].softmax(0).tolist()
+    return p_value(seen, {(token,): share for token, share in enumerate(weights)})
+
+
+CASES: list[dict[str, Any]] = [
+    {"top_k": None},
+    {"top_k": 3},  # three tokens have the third score: five may come
+    {"top_k": 50, "top_p": 0.913},
+    {"top_k": None, "top_p": 0.913},
+    {"top_k": 6, "min_p": 0.23},
+    {"top_k": 7, "top_p": 0.967, "min_p": 0.11},
+]
+
+
+@pytest.mark.parametrize("filters", CASES, ids=str)
+def test_samples_are_of_the_warped_softmax(filters: dict[str, Any]) -> None:
+    assert drawn(filters, 0.7, 0.7, 10) > NEVER_BY_CHANCE
+    assert drawn(filters, 0.7, 1.0, 1) < NEVER_BY_CHANCE  # and the test would see a dropped temperature
+
+
+def batch(rows: int, width: int, seed: int) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return (
+        torch.randn(rows, width, generator=generator) * 3,
+        pack(torch.rand(rows, width, generator=generator) < 0.5),
+        torch.arange(rows, dtype=torch.int32),
+        torch.linspace(0.5, 2, rows),
+        torch.arange(rows) * 77,
+        torch.arange(rows, dtype=torch.int32),
+    )
+
+
+@pytest.mark.parametrize("filters", CASES, ids=str)
+def test_a_row_draws_the_same_in_any_batch(filters: dict[str, Any]) -> None:
+    logits, masks, slots, temperature, seed, position = batch(6, 400, 1)
+    together = pick(logits, masks, slots, temperature, seed, position, **filters).tolist()
+    for row in range(6):
+        one = slice(row, row + 1)
+        alone = pick(logits[one], masks, slots[one], temperature[one], seed[one], position[one], **filters)
+        assert alone.tolist() == [together[row]]
+
+
+def test_filters_that_leave_the_token_do_not_change_the_draw() -> None:
+    given = batch(200, 90, 2)
+    free = masked_sample(*given).tolist()
+    assert pick(*given, top_k=None).tolist() == free
+    kernels = Recorded()
+    filtered = pick(*given, top_k=9, kernels=kernels).tolist()
+    stayed = [row for row in range(200) if kernels.seen[row, free[row]] > -torch.inf]
+    assert 100 < len(stayed) < 200
+    assert [filtered[row] for row in stayed] == [free[row] for row in stayed]
+
+
+@pytest.mark.parametrize("filters", [*CASES, {"top_k": 9, "top_p": 0.01}], ids=str)
+def test_greedy_rows_are_left_alone(filters: dict[str, Any]) -> None:
+    logits, masks, slots, _, seed, position = batch(6, 50, 3)
+    logits = (logits / 4).round()  # several are the greatest; top-p would keep the last of them
+    heat = torch.tensor([0.0, 1.0, 0.0, 0.0, 2.0, 0.0])
+    found = pick(logits, masks, slots, heat, seed, position, **filters)
+    greedy = masked_sample(logits, masks, slots, torch.zeros(6), seed, position)
+    assert found[heat == 0].tolist() == greedy[heat == 0].tolist()
+
+
+@pytest.mark.parametrize("filters", CASES, ids=str)
+def test_strange_scores(filters: dict[str, Any]) -> None:
+    inf = torch.inf
+    logits = torch.tensor([[torch.nan, 1, -inf, 0], [inf, 1, 0, 0], [torch.nan] * 4, [-inf] * 4, [1.0, 2, 3, 4]])
+    slots = torch.tensor([LEAVE_ALONE] * 4 + [FORBID_ALL], dtype=torch.int32)
+    none = torch.zeros(0, 1, dtype=torch.int32)
+    seen = set()
+    for seed in range(20):
+        rest = torch.ones(5), torch.full((5,), seed), torch.zeros(5, dtype=torch.int32)
+        found = pick(logits, none, slots, *rest, **filters).tolist()
+        assert found[1:] == [0, -1, -1, -1]
+        seen.add(found[0])
+    assert seen <= {1, 3}
+    before = logits.clone()
+    pick(logits, none, slots, *rest, **filters)
+    assert lanes.same_bits(logits, before)
+
+
+@pytest.mark.parametrize("filters", CASES, ids=str)
+@pytest.mark.parametrize("rows", [0, 3])
+def test_no_number_leaves_the_device(filters: dict[str, Any], rows: int) -> None:
+    """Tensors without contents: what asks for a number, or for a shape that depends on one, raises."""
+    given = batch(rows, 400, 4)
+    with FakeTensorMode() as mode:
+        found = pick(*(mode.from_tensor(one) for one in given), **filters)
+    assert (found.shape, found.dtype) == ((rows,), torch.int64)
