@@ -78,7 +78,11 @@ print(json.dumps([kernel_loader.find().kernels.name, [one.text for one in found]
 """
 
 
-@pytest.mark.parametrize("environment", [{}, {"CUDA_VISIBLE_DEVICES": ""}], ids=str)
+# Where there is a GPU, it is taken away too.
+ENVIRONMENTS = [{}, {"CUDA_VISIBLE_DEVICES": ""}] if torch.cuda.is_available() else [{}]
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=str)
 def test_without_the_packages_and_without_a_gpu(environment: dict[str, str]) -> None:
     model, tokenizer = demo.load()
     examples = demo.examples(2, seed=3)
