@@ -6,9 +6,10 @@ row are neighbours, in order; where nothing is drafted there is one line a row.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -40,6 +41,7 @@ class Masks:
         over: the governed lines at which the row has ended: they hold stop tokens only.
         warnings: (message, cause) of what the user is told when the masks are applied.
         sent: the governed lines on their way to the GPU; None where masks stay on the host.
+        copy_ns: nanoseconds of the host for that: until a slot was free, and until the copy was queued.
     """
 
     bitmask: Tensor
@@ -48,6 +50,7 @@ class Masks:
     over: frozenset[int]
     warnings: tuple[tuple[str, str], ...] = ()
     sent: Transfer | None = None
+    copy_ns: int = 0
 
 
 class MaskFiller:
@@ -99,7 +102,9 @@ class MaskFiller:
             stretches = [()] * len(rows)
         lines = len(rows) + sum(map(len, stretches))
         transfers = self._slots.transfers
+        began = time.perf_counter_ns()
         bitmask, first = self._slots.take(lines)
+        taken_ns = time.perf_counter_ns() - began
         warned: list[tuple[str, str]] = []
         of_row: list[int] = []
         governed: list[int] = []
@@ -124,9 +129,12 @@ class MaskFiller:
         except Exception as error:
             name_row(error, i)
             raise
-        sent = self._slots.send(governed, transfers) if transfers is not None and governed else None
-        lines_filled = bitmask[first : first + lines]
-        return Masks(lines_filled, tuple(of_row), tuple(governed), frozenset(over), tuple(warned), sent)
+        masks = Masks(bitmask[first : first + lines], tuple(of_row), tuple(governed), frozenset(over), tuple(warned))
+        if transfers is None:
+            return masks
+        began = time.perf_counter_ns()
+        sent = self._slots.send(governed, transfers) if governed else None
+        return replace(masks, sent=sent, copy_ns=taken_ns + time.perf_counter_ns() - began)
 
     def apply(self, scores: Tensor, masks: Masks) -> Tensor:
         """A copy of the scores with -inf for every token that is not allowed.

@@ -17,6 +17,7 @@ class SessionStats:
         wait_mask_ns: waiting for masks that were being filled ahead.
         track_ns: finding rows and advancing matchers.
         fill_ns: filling bitmasks.
+        copy_ns: sending them to a GPU; what the host spends on it, not how long they travel.
         apply_ns: writing -inf.
         tokens: tokens of output, stop tokens included; this and what follows only where the loop is ours.
         forwards: forward passes of the model, the prompts' included.
@@ -36,6 +37,7 @@ class SessionStats:
     wait_mask_ns: int = 0
     track_ns: int = 0
     fill_ns: int = 0
+    copy_ns: int = 0
     apply_ns: int = 0
     tokens: int = 0
     forwards: int = 0

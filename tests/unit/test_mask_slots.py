@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hf_guided import masks
+from hf_guided import session as sessions
 from hf_guided.apply import apply_bitmask
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.bitmask import unpack
 from hf_guided.mask_slots import MaskSlots
 from hf_guided.masks import MaskFiller
 from hf_guided.row import Row
-from tests.late import LateTransfers
+from tests.late import LateTransfer, LateTransfers
+from tests.sessions import session_of
 from tests.toy import compiled_set, letters
 
 VOCABULARY = letters("abc", stop=1)
@@ -85,8 +90,8 @@ def test_masks_of_many_steps_arrive_whole() -> None:
     written = ["", "", ""]
     seen = []
     for step in range(3):
-        masks = filler.fill(rows, [None] * 4)
-        seen.append((masks.sent, masks.governed, list(written)))
+        filled = filler.fill(rows, [None] * 4)
+        seen.append((filled.sent, filled.governed, list(written)))
         for i, (row, text) in enumerate(zip((rows[0], rows[2], rows[3]), texts, strict=True)):
             if step < len(text):
                 assert row.advance(VOCABULARY.token_bytes.index(text[step].encode()))
@@ -100,8 +105,35 @@ def test_masks_of_many_steps_arrive_whole() -> None:
 
 def test_free_rows_alone_are_not_copied() -> None:
     transfers = LateTransfers()
-    masks = MaskFiller(VOCABULARY, (1,), transfers).fill([Row(None), Row(None)], [None, None])
-    assert masks.sent is None and transfers.to_device_started == []
+    filled = MaskFiller(VOCABULARY, (1,), transfers).fill([Row(None), Row(None)], [None, None])
+    assert filled.sent is None and transfers.to_device_started == []
+
+
+def test_the_time_for_copies_is_counted_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on only where a copy is begun or waited for."""
+    now = 0
+
+    class Slow(LateTransfers):
+        def to_device(self, pieces: Sequence[torch.Tensor]) -> LateTransfer:
+            nonlocal now
+            now += 7
+            sent = super().to_device(pieces)
+            monkeypatch.setattr(sent, "synchronize", waited)
+            return sent
+
+    def waited() -> None:
+        nonlocal now
+        now += 100
+
+    session = session_of(VOCABULARY, [language()])
+    monkeypatch.setattr(session, "_filler", MaskFiller(VOCABULARY, (1,), Slow()))
+    for module in (masks, sessions):
+        monkeypatch.setattr(module.time, "perf_counter_ns", lambda: now)
+    rows = session.begin(1)
+    for _ in range(3):
+        session.fill_ahead(rows, [None]).result()
+    assert session.stats.copy_ns == 3 * 7 + 100  # the third is written where the first was
+    assert session.stats.fill_ns == 0
 
 
 @pytest.mark.parametrize("governed", [[0, 1, 2, 3], [1, 3], [2]])
