@@ -24,7 +24,7 @@ class SessionStats:
         row_forwards: the same, counted for each row that was still running.
         forced_tokens: tokens that needed no choice, and so no forward pass of their own.
         drafted_tokens: tokens that were drafted.
-        accepted_tokens: those of them that the model confirmed.
+        accepted_tokens: those of them that the model confirmed, in front of the row's end.
         device_steps: steps whose tokens the device lane chose.
         forward_ns: forward passes; on a GPU until they are queued, not until they are done. On the device lane the
             choice behind each of them is counted too.

@@ -189,19 +189,23 @@ class DecodeLoop:
     def _take(self, i: int, guess: Guess, agreed: int, bonus: int) -> None:
         """Add the stretches that the model has seen and confirmed, and the token that it chose behind them."""
         line, stats = self._lines[i], self._session.stats
-        stats.drafted_tokens += len(guess.stretches)
-        stats.accepted_tokens += agreed
+        written = 0
         for token_id in guess.tokens[: guess.ends[agreed]]:
             line.row.advance(token_id)
             self._append(line, [token_id])
             line.unfed -= 1
+            written += 1
             if line.over:
                 break
         else:
             if not line.row.advance(bonus):  # who came behind the masks has forced it
                 self._session.violated(i, line.row, bonus, line.token_ids[line.prompt_length :])
             self._append(line, [bonus])
-        stats.forced_tokens += guess.ends[agreed] - agreed
+        # Of what was confirmed, that behind the row's end is not written.
+        accepted = sum(start < written for start in guess.ends[:agreed])
+        stats.drafted_tokens += len(guess.stretches)
+        stats.accepted_tokens += accepted
+        stats.forced_tokens += written - accepted
         self._jump(line)
 
     def _length_fed(self, i: int) -> int:

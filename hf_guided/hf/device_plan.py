@@ -45,6 +45,9 @@ def starts_of(
             f"generate() does not end at all stop tokens {list(session.stop_token_ids)}, only at "
             f"{sorted(stops.eos_token_ids)}"
         )
+    if text := [token_id for token_id in session.stop_token_ids if session.vocabulary.is_text(token_id)]:
+        # Which no text of a constraint may contain now: rows that cannot do without come to a dead end.
+        raise NotOnDevice(f"stop tokens that are text otherwise, {text}: rows may need the host to end them")
     if stops.room(lines[0].token_ids) * len(lines) > _MOST_TOKENS:
         raise NotOnDevice("the greatest length is too far off: the device needs room for all tokens ahead")
     if not extra.can_be_undone:

@@ -59,6 +59,7 @@ class Line:
         return len(token_ids)
 
     def stream(self, streamer: Any) -> None:
-        """Hand a streamer what it does not have yet."""
-        streamer.put(torch.tensor(self.token_ids[self.streamed :]))
-        self.streamed = len(self.token_ids)
+        """Hand a streamer what it does not have yet, if there is any: generate() hands out no empty tensors."""
+        if fresh := self.token_ids[self.streamed :]:
+            streamer.put(torch.tensor(fresh))
+            self.streamed = len(self.token_ids)

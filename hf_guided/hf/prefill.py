@@ -41,6 +41,8 @@ def prefill(
 
     ready = begun() if jump is not None and session.compiled and slots.prompt_can_grow else []
     width = min((line.unfed for line in ready), default=0)  # a pass has one width: what all rows have
+    if ready and all(line.over for line in ready):
+        width -= 1  # nothing comes behind the last token: there may be no room for it in a cache, nor a position
     began = time.perf_counter_ns()
     logits = slots.prefill([line.token_ids[line.prompt_length :][:width] for line in ready])
     session.stats.forward_ns += time.perf_counter_ns() - began

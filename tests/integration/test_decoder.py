@@ -170,6 +170,31 @@ def test_what_is_forced_at_once_is_read_with_the_prompts(name: str, rows: int) -
         assert widths[0] >= inputs(name, rows)["input_ids"].shape[1] + forced
 
 
+@pytest.mark.parametrize("asked", [{}, {"cache_implementation": "static"}], ids=["growing", "static"])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3"])
+def test_the_last_token_of_all_is_never_run(name: str, rows: int, asked: dict[str, Any]) -> None:
+    """Nothing comes behind it, and neither caches nor positions have room for it."""
+    model, guide = family(name)
+    text = b"one and only"
+    guide.compile(hg.Choice([text.decode()]))
+    whole = run(name, 1, custom_generate=guide.decoder(hg.Choice([text.decode()])))[0]
+    assert guide.vocabulary.decode_bytes(whole) == text
+    for count in range(1, len(whole) + 1):
+        decoder = guide.decoder(hg.Choice([text.decode()]))
+        output = model.generate(
+            **inputs(name, rows),
+            do_sample=False,
+            max_new_tokens=count,
+            return_dict_in_generate=True,
+            custom_generate=decoder,
+            **asked,
+        )
+        assert texts(name, rows, output.sequences) == [whole[:count]] * rows
+        assert decoder.stats.forwards == 1 and decoder.stats.tokens == count * rows
+        assert output.past_key_values.get_seq_length() == output.sequences.shape[1] - 1  # as in the plain loop
+
+
 @pytest.mark.parametrize("name", ["mistral", "gemma3"])
 def test_a_cache_that_knows_no_windows(name: str) -> None:
     guide = family(name)[1]

@@ -135,7 +135,8 @@ class Recorder(BaseStreamer):
 
 @pytest.mark.parametrize("asked", [{}, {"return_dict_in_generate": True, "output_scores": True}])
 @pytest.mark.parametrize("retokenize", [False, True])
-def test_a_streamer_gets_every_token_once(retokenize: bool, asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("constraint", [RECORD, CONSTRAINTS[5]], ids=["begins with forced text", "does not"])
+def test_a_streamer_gets_every_token_once(constraint: Any, retokenize: bool, asked: dict[str, Any]) -> None:
     model, guide = family("llama")
     streamer = Recorder()
     output = model.generate(
@@ -143,9 +144,10 @@ def test_a_streamer_gets_every_token_once(retokenize: bool, asked: dict[str, Any
         **asked,
         do_sample=False,
         max_new_tokens=48,
-        custom_generate=guide.decoder(RECORD, streamer=streamer, retokenize=retokenize),
+        custom_generate=guide.decoder(constraint, streamer=streamer, retokenize=retokenize),
     )
     sequences = output if torch.is_tensor(output) else output.sequences
+    assert all(streamer.puts)  # generate() never puts nothing
     assert streamer.puts[0] == inputs("llama", 1)["input_ids"][0].tolist()
     assert sum(streamer.puts, []) == sequences[0].tolist()
     assert streamer.ended == 1

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessor
+from torch import Tensor
+from transformers import LogitsProcessor, StoppingCriteria, StoppingCriteriaList
 
 import hf_guided as hg
 from hf_guided import acceptance
@@ -68,6 +69,22 @@ def test_greedy_text_is_the_same(name: str, rows: int, source: str) -> None:
             assert decoder.stats.row_forwards <= sampled - decoder.stats.accepted_tokens + 2 * rows
         elif source == "assistant" and name == "llama":
             assert decoder.stats.accepted_tokens > 0
+
+
+@pytest.mark.parametrize("end", range(1, 30, 3))
+def test_what_is_behind_the_end_of_a_row_is_not_counted(end: int) -> None:
+    class After(StoppingCriteria):
+        def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+            return torch.full((len(input_ids),), input_ids.shape[1] >= inputs("llama", 1)["input_ids"].shape[1] + end)
+
+    guide = family("llama")[1]
+    whole = run("llama", 1, custom_generate=guide.decoder(CONSTRAINTS[0]))[0]
+    decoder = guide.decoder(CONSTRAINTS[0], draft=Oracle([whole]))
+    asked = {"stopping_criteria": StoppingCriteriaList([After()])}
+    assert run("llama", 1, custom_generate=decoder, **asked) == [whole[:end]]
+    stats = decoder.stats
+    assert stats.tokens == end
+    assert stats.forced_tokens + stats.accepted_tokens <= end
 
 
 @pytest.mark.parametrize("rows", [1, 8])

@@ -425,6 +425,20 @@ def test_what_it_cannot_serve_is_the_host_s(ours: dict[str, Any], asked: dict[st
         assert texts("llama", 1, sequences) == plain("llama", 1, SHORT, **asked)
 
 
+def test_rows_that_a_stop_token_brings_to_a_dead_end_are_ended_by_the_host() -> None:
+    """Without the only token of a byte no text can be finished that needs it."""
+    guide = family("llama")[1]
+    stops = [guide.tokenizer.eos_token_id, guide.tokenizer.encode("b")[0]]
+    constraints = [hg.Regex("[ac]{2}b{3}[0-9]"), hg.Regex("[0-9]{30}"), None]
+    decoder = on_device(guide, constraints, stop_token_ids=stops)
+    processor = guide.logits_processor(constraints, backend="automaton", stop_token_ids=stops)
+    with pytest.warns(UserWarning, match="row 0 reached a dead end"):
+        found = run("llama", 3, custom_generate=decoder, eos_token_id=stops)
+    with pytest.warns(UserWarning, match="row 0 reached a dead end"):
+        assert found == run("llama", 3, logits_processor=[processor], eos_token_id=stops)
+    assert "text otherwise" in decoder.why_host
+
+
 def test_other_values_are_refused() -> None:
     with pytest.raises(ValueError, match="device_lane: expected True, False"):
         family("llama")[1].decoder(SHORT, device_lane="cuda")
