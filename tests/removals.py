@@ -546,13 +546,6 @@ REMOVALS = [
         f"{CONTINUATION}::test_the_tokens_of_the_whole[demo]",
     ),
     Removal(
-        "continuation: a character that has begun is finished",
-        "continuation.py",
-        "        context = context[_inside_a_character(context) :]\n",
-        "",
-        f"{CONTINUATION}::test_a_character_that_has_begun_is_finished[byte_level]",
-    ),
-    Removal(
         "continuation: exactly these bytes",
         "continuation.py",
         "return cut if self._vocabulary.decode_bytes(cut) == data else None",
