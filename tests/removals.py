@@ -31,8 +31,6 @@ DRAFTED = "tests/integration/test_decoder_drafts.py"
 FORCED = "tests/property/test_forced.py"
 CONTINUATION = "tests/property/test_continuation.py"
 ACCEPTANCE = "tests/unit/test_acceptance.py"
-DRAFTS = "tests/property/test_drafts.py"
-ASSISTANT = "tests/integration/test_assistant_draft.py"
 FORESEEN = "tests/property/test_foreseen.py::test_foreseen_or_not"
 PASSED, FAILED = 0, 1  # pytest's exit status when all tests that ran passed, and when some failed
 
@@ -511,13 +509,6 @@ REMOVALS = [
         f"{FORCED}::test_a_brace_is_not_forced_where_a_quote_may_join_it",
     ),
     Removal(
-        "forced text: whole characters",
-        "forced.py",
-        "data = _whole_characters(row.jump_forward_bytes())",
-        "data = row.jump_forward_bytes()",
-        f"{FORCED}::test_what_is_forced_is_what_the_tokenizer_writes",
-    ),
-    Removal(
         "forced text: a budget is kept",
         "forced.py",
         "if bound and (row",
@@ -614,41 +605,6 @@ REMOVALS = [
         "            q_drafted[span] = q.gather(1, drafted[span, None]).flatten().to(p.dtype)\n",
         "            pass\n",
         f"{ACCEPTANCE}::test_first_token_is_a_sample_of_p",
-    ),
-    Removal(
-        "prompt lookup: the longest that occurs goes first",
-        "drafts/prompt_lookup.py",
-        "for places in reversed(by_length):",
-        "for places in by_length:",
-        f"{DRAFTS}::test_prompt_lookup_in_a_free_row",
-    ),
-    Removal(
-        "prompt lookup: drafts are cut by the grammar",
-        "drafts/prompt_lookup.py",
-        "if tokens := asked.legal(ids[place : place + length].tolist()):",
-        "if tokens := ids[place : place + length].tolist():",
-        f"{DRAFTS}::test_prompt_lookup_is_cut_by_the_grammar",
-    ),
-    Removal(
-        "grammar drafts: in the layout of the text so far",
-        "drafts/grammar.py",
-        "return self._layout.write(self._matcher.jump_forward_bytes())",
-        "return self._matcher.jump_forward_bytes()",
-        f"{DRAFTS}::test_grammar_drafts_are_what_json_dumps_writes_next",
-    ),
-    Removal(
-        "assistant: masked by the same grammar",
-        "drafts/assistant.py",
-        "walk.goes_on and walk.fill(bitmask, i)]",
-        "False]",
-        f"{ASSISTANT}::test_greedy_drafts_are_plain_masked_generation[llama-batch 3]",
-    ),
-    Removal(
-        "assistant: what was rejected is forgotten",
-        "drafts/assistant.py",
-        "same = most if self.token_ids[:most] == token_ids[:most] else next(differs)",
-        "same = most",
-        f"{ASSISTANT}::test_greedy_drafts_are_plain_masked_generation[llama-batch 3]",
     ),
     Removal(
         "device lane: the step too many leaves the cache",
