@@ -92,7 +92,7 @@ class Automaton(Engine):
             raise Refused([("", "", str(error))]) from error
         engine = self._compiled.new_engine()
         assert isinstance(engine, AutomatonEngine)
-        self._masks = engine._language.masks
+        self._masks = engine.language.masks
 
     def walk(self) -> Walk:
         return MatcherWalk(self._compiled.matcher(), self.bitmask)

@@ -62,7 +62,7 @@ class Constrained:
         compiled = AutomatonBackend(vocabulary).compile(JsonSchema(demo.EXAMPLES[0].schema, whitespace="compact"))
         engine = compiled.new_engine()
         assert isinstance(engine, AutomatonEngine)
-        language = engine._language
+        language = engine.language
         return cls(
             vocabulary,
             language,

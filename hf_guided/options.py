@@ -18,8 +18,15 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _switch(text: str) -> bool:
-    return bool(int(text))
+def _switch(*words: str) -> Callable[[str], Any]:
+    """Reads "0" and "1" as a switch, and these words as they are."""
+
+    def read(text: str) -> Any:
+        if text not in ("0", "1", *words):
+            raise ValueError(f"expected {' or '.join(map(repr, ('0', '1', *words)))}")
+        return text if text in words else text == "1"
+
+    return read
 
 
 def _read(environ: Mapping[str, str] | None, cls: Callable[..., Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
@@ -50,14 +57,6 @@ Overlap: TypeAlias = bool | Literal["auto"]
 DeviceLane: TypeAlias = bool | Literal["auto", "captured"]
 
 
-def _overlap(text: str) -> Overlap:
-    return "auto" if text == "auto" else _switch(text)
-
-
-def _device_lane(text: str) -> DeviceLane:
-    return "captured" if text == "captured" else _overlap(text)
-
-
 @dataclass(frozen=True)
 class LoopOptions:
     """How masks are made while a model generates.
@@ -82,15 +81,15 @@ class LoopOptions:
                 HF_GUIDED_DEVICE_LANE ("captured" too) are read; an empty value counts as not set.
 
         Raises:
-            ValueError: a value that is not a number, naming the variable.
+            ValueError: another value, naming the variable and what it takes.
         """
         return cls(
             **_read(
                 environ,
                 cls,
                 {
-                    "overlap": ("HF_GUIDED_OVERLAP", _overlap),
-                    "device_lane": ("HF_GUIDED_DEVICE_LANE", _device_lane),
+                    "overlap": ("HF_GUIDED_OVERLAP", _switch("auto")),
+                    "device_lane": ("HF_GUIDED_DEVICE_LANE", _switch("auto", "captured")),
                 },
             )
         )
@@ -141,7 +140,7 @@ class CompilerOptions:
             "cache_bytes": ("HF_GUIDED_COMPILE_CACHE_BYTES", int),
             "max_failures": ("HF_GUIDED_COMPILE_MAX_FAILURES", int),
             "timeout_s": ("HF_GUIDED_COMPILE_TIMEOUT_S", lambda text: None if text == "none" else float(text)),
-            "tiering": ("HF_GUIDED_COMPILE_TIERING", _switch),
+            "tiering": ("HF_GUIDED_COMPILE_TIERING", _switch()),
         }
         return cls(**_read(environ, cls, readers))
 
@@ -170,7 +169,7 @@ class KernelOptions:
                 ("0" or "1") are read; an empty value counts as not set.
 
         Raises:
-            ValueError: a value that is not a number, naming the variable.
+            ValueError: another value of a switch, naming the variable.
         """
         environ = os.environ if environ is None else environ
         named = environ.get("HF_GUIDED_KERNEL_CACHE", "")
@@ -178,5 +177,5 @@ class KernelOptions:
         return cls(
             hub_repository=environ.get("HF_GUIDED_KERNEL_REPOSITORY") or None,
             cache_directory=None if named == "none" else Path(named) if named else caches / "hf_guided" / "kernels",
-            **_read(environ, cls, {"torch_only": ("HF_GUIDED_TORCH_ONLY", _switch)}),
+            **_read(environ, cls, {"torch_only": ("HF_GUIDED_TORCH_ONLY", _switch())}),
         )

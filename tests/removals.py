@@ -25,6 +25,12 @@ TRACKER = "tests/unit/test_tracker.py"
 AHEAD = "tests/unit/test_session_ahead.py"
 WORKER = "tests/unit/test_prefetch.py"
 DEVICE = "tests/integration/test_device_loop.py"
+DECODER = "tests/integration/test_decoder.py"
+ARGUMENTS = "tests/integration/test_decoder_arguments.py"
+DRAFTED = "tests/integration/test_decoder_drafts.py"
+FORCED = "tests/property/test_forced.py"
+CONTINUATION = "tests/property/test_continuation.py"
+ACCEPTANCE = "tests/unit/test_acceptance.py"
 FORESEEN = "tests/property/test_foreseen.py::test_foreseen_or_not"
 PASSED, FAILED = 0, 1  # pytest's exit status when all tests that ran passed, and when some failed
 
@@ -447,6 +453,160 @@ REMOVALS = [
         "tests/integration/test_prefetch.py::test_the_pipeline_brings_the_companion",
     ),
     Removal(
+        "prefill: what is forced at once is read with the prompts",
+        "hf/prefill.py",
+        "if jump is not None and session.compiled and slots.prompt_can_grow else []",
+        "if False else []",
+        f"{DECODER}::test_what_is_forced_at_once_is_read_with_the_prompts[llama-1]",
+    ),
+    Removal(
+        "prefill: no more of it than all rows have",
+        "hf/prefill.py",
+        "width = min(",
+        "width = max(",
+        f"{DECODER}::test_what_is_forced_at_once_is_read_with_the_prompts[llama-3]",
+    ),
+    Removal(
+        "prefill: what was read is not read again",
+        "hf/prefill.py",
+        "        line.unfed -= width\n",
+        "        pass\n",
+        f"{DECODER}::test_what_is_forced_at_once_is_read_with_the_prompts[llama-1]",
+    ),
+    Removal(
+        "prefill: an encoder's prompt does not grow",
+        "hf/cache_slots.py",
+        "            not self._model.config.is_encoder_decoder\n            and tensors",
+        "            tensors",
+        f"{DECODER}::test_what_is_forced_at_once_is_read_with_the_prompts[t5-1]",
+    ),
+    Removal(
+        "jumps: forced text is appended",
+        "hf/jumps.py",
+        "        if self._forced is not None and not line.over:\n",
+        "        if False:\n",
+        f"{DECODER}::test_jumps_write_what_one_forward_a_token_writes[llama-1]",
+    ),
+    Removal(
+        "jumps: a token that gives way to another is taken back",
+        "hf/jumps.py",
+        "                del line.token_ids[-forced.taken_back :]\n",
+        "                pass\n",
+        f"{ARGUMENTS}::test_retokenized_text_is_what_the_tokenizer_writes",
+    ),
+    Removal(
+        "jumps: a budget counts what was generated",
+        "hf/jumps.py",
+        "left, stats = self._session.tokens_left(line.num_generated), self._session.stats",
+        "left, stats = self._session.tokens_left(0), self._session.stats",
+        f"{ARGUMENTS}::test_what_was_generated_is_taken_from_the_budget_of_forced_text",
+    ),
+    Removal(
+        "forced text: the end is left where a token may go on over it",
+        "forced.py",
+        "if joined and joined * _RARE >= len(nexts):",
+        "if False:",
+        f"{FORCED}::test_a_brace_is_not_forced_where_a_quote_may_join_it",
+    ),
+    Removal(
+        "forced text: a budget is kept",
+        "forced.py",
+        "if bound and (row",
+        "if False and (row",
+        f"{FORCED}::test_a_budget_stops_what_the_tokenizer_would_spend[0]",
+    ),
+    Removal(
+        "forced text: a stop token that must come is written",
+        "forced.py",
+        "bool(data) == bool(forced.token_ids) and self._must_stop(row):",
+        "False:",
+        f"{FORCED}::test_a_single_text_is_forced_from_beginning_to_end[demo]",
+    ),
+    Removal(
+        "forced text: a row comes back from its draft",
+        "forced.py",
+        "        row.return_to(start)  # a token that it refused has closed it\n",
+        "",
+        f"{DRAFTED}::test_greedy_text_is_the_same[llama-1-oracle]",
+    ),
+    Removal(
+        "continuation: the tokens in front count",
+        "continuation.py",
+        "        found = self._cut(context, data)\n",
+        "        found = None\n",
+        f"{CONTINUATION}::test_the_tokens_of_the_whole[demo]",
+    ),
+    Removal(
+        "continuation: exactly these bytes",
+        "continuation.py",
+        "return cut if self._vocabulary.decode_bytes(cut) == data else None",
+        "return cut",
+        f"{CONTINUATION}::test_always_exactly_these_bytes",
+    ),
+    Removal(
+        "continuation: bytes without a token of their own",
+        "continuation.py",
+        "return frozenset((*their_bytes[alone].tolist(), *others))",
+        "return frozenset(their_bytes[alone].tolist())",
+        f"{CONTINUATION}::test_leading_bytes_are_those_of_the_allowed_tokens",
+    ),
+    Removal(
+        "guesses: nothing behind the greatest length",
+        "hf/guesses.py",
+        "strict=True) if end < room\n",
+        "strict=True)\n",
+        f"{DRAFTED}::test_nothing_is_guessed_behind_the_last_position",
+    ),
+    Removal(
+        "guesses: tokens of another vocabulary are refused",
+        "hf/guesses.py",
+        "if any(not 0 <= token_id < width for token_id in tokens):",
+        "if False:",
+        f"{ARGUMENTS}::test_drafts_from_another_vocabulary_are_refused",
+    ),
+    Removal(
+        "guesses: none beside processors that remember",
+        "hf/decode_loop.py",
+        "or self._one_each or not self._scoring.takes_guesses:",
+        "or self._one_each:",
+        f"{DRAFTED}::test_processors_that_remember_see_what_the_plain_loop_shows_them",
+    ),
+    Removal(
+        "drafts: rejected tokens leave the cache",
+        "hf/decode_loop.py",
+        "            self._slots.forget([rejected.get(i, most) for i in range(len(self._lines))])\n",
+        "",
+        f"{DRAFTED}::test_greedy_text_is_the_same[llama-3-oracle]",
+    ),
+    Removal(
+        "drafts: rejected tokens of one row alone are holes",
+        "hf/cache_slots.py",
+        "                self._mask[i, self._num_slots - (number - least) :] = 0\n",
+        "                pass\n",
+        f"{DRAFTED}::test_greedy_text_is_the_same[llama-3-oracle]",
+    ),
+    Removal(
+        "acceptance: a greedy draft has to be the best token",
+        "acceptance.py",
+        "if token_id != best[start + j]), len(draft))",
+        "if False), len(draft))",
+        f"{ACCEPTANCE}::test_greedy_is_what_one_token_after_another_gives[0]",
+    ),
+    Removal(
+        "acceptance: what falls is replaced from what is left over",
+        "acceptance.py",
+        "        left[weighed] = _residual(left[weighed], torch.stack(q_fallen))\n",
+        "        pass\n",
+        f"{ACCEPTANCE}::test_first_token_is_a_sample_of_p",
+    ),
+    Removal(
+        "acceptance: by the probability it was drafted with",
+        "acceptance.py",
+        "            q_drafted[span] = q.gather(1, drafted[span, None]).flatten().to(p.dtype)\n",
+        "            pass\n",
+        f"{ACCEPTANCE}::test_first_token_is_a_sample_of_p",
+    ),
+    Removal(
         "device lane: the step too many leaves the cache",
         "hf/device_loop.py",
         "                    self._extra.undo()\n",
@@ -477,7 +637,7 @@ REMOVALS = [
     Removal(
         "device lane: transformers is not shown a mask to look into",
         "hf/cache_slots.py",
-        "if not (self.holes and self._gaps and _takes_whole_masks(self._model)):",
+        "if not (self.holes and self._mask is not None and _takes_whole_masks(self._model)):",
         "if True:",
         f"{DEVICE}::test_the_device_is_asked_for_no_number",
     ),

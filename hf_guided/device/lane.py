@@ -132,8 +132,12 @@ class Lane:
         rows: int,
     ) -> bool:
         """Whether a lane of these tables and so many rows would have the same pool, and scratch slots enough."""
-        same = self.vocabulary is vocabulary and self.languages == tuple(languages) and self.pools == pools
+        same = self.is_of(vocabulary, languages) and self.pools == pools
         return same and len(self.masks) >= len(self.claims) + rows
+
+    def is_of(self, vocabulary: VocabularyTables, languages: Sequence[LanguageTables]) -> bool:
+        """Whether these are its tables, and not just equal ones."""
+        return self.vocabulary is vocabulary and self.languages == tuple(languages)
 
     @property
     def buffers(self) -> tuple[Tensor, ...]:

@@ -129,7 +129,7 @@ class DeviceStore:
         """The pool of these tables, from now on the caller's; None if there is none."""
         with self._lock:
             for place, idle in enumerate(self._idle):
-                if idle.lane.vocabulary is vocabulary and idle.lane.languages == tuple(tables):
+                if idle.lane.is_of(vocabulary, tables):
                     return self._idle.pop(place)
         return None
 
@@ -137,11 +137,7 @@ class DeviceStore:
         """Take a pool back; the oldest ones make room for it."""
         lane = idle.lane
         with self._lock:
-            others = [
-                one
-                for one in self._idle
-                if one.lane.vocabulary is not lane.vocabulary or one.lane.languages != lane.languages
-            ]
+            others = [one for one in self._idle if not one.lane.is_of(lane.vocabulary, lane.languages)]
             self._idle = [idle, *others]
             while len(self._idle) > 1 and sum(one.lane.masks.nbytes for one in self._idle) > self._kept_bytes:
                 self._idle.pop()

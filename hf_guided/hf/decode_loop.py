@@ -153,7 +153,7 @@ class DecodeLoop:
         length = max(map(self._length_fed, choice.at))
         rows: list[int] = []
         columns: list[int] = []
-        ids: list[list[int]] = []  # in front of each line
+        ids: list[list[int]] = []  # in front of each line of scores
         for i, guess in zip(choice.places, choice.guesses, strict=True):
             fed: list[int] = []  # nobody looks at them
             if self._scoring.wants_batch:  # of one length: rows that wait are no longer than the others, rows that

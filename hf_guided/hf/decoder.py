@@ -33,6 +33,7 @@ from .decode_loop import DecodeLoop
 from .device_asked import NotOnDevice, check_asked
 from .guesses import Guesser
 from .jumps import Jumps
+from .line import Line
 from .logits_processor import GuidedLogitsProcessor
 from .prefill import prefill
 from .sampling import Scoring, before_warpers
@@ -176,37 +177,7 @@ class GuidedDecoder:
             with model._optimize_model_for_decode():
                 slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
                 stops = RowStops(criteria, input_ids.device)
-                scoring = Scoring(logits_processor)
-                forced = self._forced_text(scoring, stops)
-                jump = Jumps(self._session, stops, forced, self._streamer)
-                lines, logits = prefill(self._session, slots, input_ids.tolist(), jump if forced else None)
-                self._why_host = ""
-                try:
-                    check_asked(
-                        self._device_lane,
-                        slots.device,
-                        jump_forward=self._jump_forward,
-                        drafts=self._drafts is not None,
-                    )
-                    from .device_run import run_on_device  # comes with the automaton, which takes time to import
-
-                    self._why_eager = run_on_device(
-                        lines,
-                        logits,
-                        input_ids,
-                        session=self._session,
-                        slots=slots,
-                        scoring=scoring,
-                        stops=stops,
-                        config=generation_config,
-                        asked=self._device_lane,
-                        store=self._store(),
-                        streamer=self._streamer,
-                    )
-                except NotOnDevice as reason:
-                    self._why_host = str(reason)
-                if self._why_host:
-                    self._host_loop(slots, scoring, stops, forced, jump, generation_config).run(lines, logits)
+                lines = self._run(slots, input_ids, Scoring(logits_processor), stops, generation_config)
         except BaseException:
             if self._streamer is not None:
                 self._streamer.end()  # an iterator over it would wait for ever
@@ -214,6 +185,39 @@ class GuidedDecoder:
         if self._streamer is not None:
             self._streamer.end()
         return _output(model, generation_config, input_ids, [line.token_ids for line in lines], slots.cache)
+
+    def _run(
+        self, slots: CacheSlots, input_ids: Tensor, scoring: Scoring, stops: RowStops, config: GenerationConfig
+    ) -> list[Line]:
+        """Generate in a loop of ours: on the device if that is wanted and can be, else on the host."""
+        forced = self._forced_text(scoring, stops)
+        jump = Jumps(self._session, stops, forced, self._streamer)
+        lines, logits = prefill(self._session, slots, input_ids.tolist(), jump if forced else None)
+        self._why_host = ""
+        try:
+            check_asked(
+                self._device_lane, slots.device, jump_forward=self._jump_forward, drafts=self._drafts is not None
+            )
+            from .device_run import run_on_device  # comes with the automaton, which takes time to import
+
+            self._why_eager = run_on_device(
+                lines,
+                logits,
+                input_ids,
+                session=self._session,
+                slots=slots,
+                scoring=scoring,
+                stops=stops,
+                config=config,
+                asked=self._device_lane,
+                store=self._store(),
+                streamer=self._streamer,
+            )
+        except NotOnDevice as reason:
+            self._why_host = str(reason)
+        if self._why_host:  # behind the handler: an error of the loop has nothing to do with the reason
+            self._host_loop(slots, scoring, stops, forced, jump, config).run(lines, logits)
+        return lines
 
     def _host_loop(
         self,

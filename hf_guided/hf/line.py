@@ -13,7 +13,7 @@ from ..row import Row
 
 @dataclass
 class Line:
-    """One row of the batch, and its text.
+    """One row of the batch, and its text. No line of scores, as in masks.py: a row has one of those for each guess.
 
     Args:
         row: its place in the grammar.

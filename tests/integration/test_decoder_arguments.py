@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,6 +24,8 @@ import hf_guided as hg
 from hf_guided.backends.base import Matcher
 from hf_guided.drafts import Asked, Draft
 from hf_guided.hf.cache_slots import CacheSlots
+from tests import vocabularies
+from tests.integration import models
 from tests.integration.test_decoder import CONSTRAINTS, SCHEMA, family, inputs, run, texts
 
 RECORD = CONSTRAINTS[0]
@@ -240,6 +243,46 @@ def test_a_budget_is_kept_though_text_is_forced(name: str, max_new_tokens: int) 
     for row in texts(name, 8, output):
         assert row[-1] == guide.tokenizer.eos_token_id and len(row) <= max_new_tokens
         jsonschema.validate(json.loads(guide.vocabulary.decode_bytes(row)), SCHEMA)
+
+
+@pytest.mark.parametrize("spare", [0, 1, 4])
+def test_what_was_generated_is_taken_from_the_budget_of_forced_text(spare: int) -> None:
+    """The tokenizer writes what is forced here in more tokens than there need to be."""
+    tokenizer = vocabularies.demo()
+    model = models.llama(tokenizer)
+    guide = hg.Guide(tokenizer, model)
+    pattern = "[ab]{9}(?:email){3}[0-9]"
+    minimum = guide.compile(hg.Regex(pattern), "automaton").matcher().min_tokens_to_finish()
+    assert minimum is not None
+    budget = minimum + spare
+    decoder = guide.decoder(hg.Regex(pattern), backend="automaton", max_new_tokens=budget)
+    prompt = torch.tensor([guide.vocabulary.encode_bytes(b"one two")] * 4)
+    asked = {"attention_mask": torch.ones_like(prompt), "do_sample": True, "max_new_tokens": budget}
+    torch.manual_seed(1)
+    for row in model.generate(prompt, **asked, custom_generate=decoder)[:, prompt.shape[1] :].tolist():
+        assert tokenizer.eos_token_id in row
+        written = guide.vocabulary.decode_bytes(row[: row.index(tokenizer.eos_token_id)]).decode()
+        assert re.fullmatch(pattern, written)
+
+
+def test_retokenized_text_is_what_the_tokenizer_writes() -> None:
+    """A chosen token that is the beginning of another one gives way to it."""
+    model, guide = family("llama")
+    options = ["alphabet 42", "names of", "kind of 7"]
+    prompt = torch.tensor([guide.vocabulary.encode_bytes(b"one:\n")] * 8)
+    asked = {"attention_mask": torch.ones_like(prompt), "do_sample": True, "top_k": 0, "temperature": 3.0}
+    counted = {}
+    for retokenize in (False, True):
+        decoder = guide.decoder(hg.Choice(options), retokenize=retokenize)
+        torch.manual_seed(2)
+        output = model.generate(prompt, **asked, max_new_tokens=20, custom_generate=decoder)
+        stop = guide.tokenizer.eos_token_id
+        rows = [row[: row.index(stop) + 1] for row in output[:, prompt.shape[1] :].tolist()]
+        assert decoder.stats.tokens == sum(map(len, rows))
+        usual = {option: guide.tokenizer(option, add_special_tokens=False)["input_ids"] for option in options}
+        written = [guide.vocabulary.decode_bytes(row).decode() for row in rows]
+        counted[retokenize] = sum(row == [*usual[text], stop] for text, row in zip(written, rows, strict=True))
+    assert counted[False] < counted[True] == 8
 
 
 def test_one_decoder_serves_many_calls() -> None:

@@ -452,7 +452,7 @@ def test_the_environment_may_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None
     assert decoder.why_host == "" and decoder.stats.device_steps > 0
     for text, read in (("", "auto"), ("auto", "auto"), ("0", False), ("captured", "captured")):
         assert LoopOptions.from_env({"HF_GUIDED_DEVICE_LANE": text}).device_lane == read
-    with pytest.raises(ValueError, match="HF_GUIDED_DEVICE_LANE='gpu'"):
+    with pytest.raises(ValueError, match="HF_GUIDED_DEVICE_LANE='gpu': expected '0' or '1' or 'auto' or 'captured'"):
         LoopOptions.from_env({"HF_GUIDED_DEVICE_LANE": "gpu"})
 
 

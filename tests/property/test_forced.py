@@ -16,7 +16,25 @@ from hf_guided.forced import ForcedText
 from hf_guided.row import Row
 from tests.property.test_continuation import vocabulary
 
-PIECES = ['{"', '"}', '": "', ", ", "name", "names", "kind", "of", " of", "alpha", "alphabet", "-", "7", "42", "é", " "]
+PIECES = [
+    '{"',
+    '"}',
+    '": "',
+    ", ",
+    "name",
+    "names",
+    "kind",
+    "of",
+    " of",
+    "alpha",
+    "alphabet",
+    "-",
+    "7",
+    "42",
+    "é",
+    "è",
+    " ",
+]
 TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join)
 VOCABULARIES = ["byte_level", "demo", "tekken"]
 

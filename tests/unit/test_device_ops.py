@@ -10,53 +10,38 @@ import torch
 from torch import Tensor
 
 from hf_guided.bitmask import allocate_bitmask, pack
-from hf_guided.device.kernels import OpKernels
-from hf_guided.device.lane import Lane
 from hf_guided.device.launches import apply_launch
-from hf_guided.device.ops import register
 from hf_guided.device.reference import fill_pool_
 from hf_guided.device.sampling import masked_sample
 from hf_guided.errors import BitmaskShapeError
 from tests import lanes
-from tests.kernel_harness import Harness, OnCpu, tables_of
+from tests.kernel_harness import Harness, HarnessKernels
 
 NAMESPACE = "hf_guided_on_cpu"
 
 
 @pytest.fixture(scope="module")
-def on_cpu(harness: Harness) -> Iterator[OnCpu]:
-    run = OnCpu(harness)
-    library = register(NAMESPACE, "CPU", run, lambda device: 3)
-    yield run
-    library._destroy()
-
-
-@pytest.fixture
-def kernels(on_cpu: OnCpu) -> OpKernels:
-    return OpKernels("harness", getattr(torch.ops, NAMESPACE))
+def kernels(harness: Harness) -> Iterator[HarnessKernels]:
+    with HarnessKernels.registered(harness, NAMESPACE) as found:
+        yield found
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_step_agrees_with_the_host_lane(on_cpu: OnCpu, kernels: OpKernels, seed: int) -> None:
-    def step(lane: Lane, logits: Tensor, alive: Tensor | None) -> None:
-        on_cpu.tables = tables_of(lane)
-        kernels.step_(lane, logits, alive)
-
+def test_the_step_agrees_with_the_host_lane(kernels: HarnessKernels, seed: int) -> None:
     random = Random(seed)
     batch = lanes.random_batch(random)
     if batch is not None:
-        lanes.run(random, batch, step, 3)
+        lanes.run(random, batch, kernels.step_, 3)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_pools_are_filled_as_by_the_reference(on_cpu: OnCpu, kernels: OpKernels, seed: int) -> None:
+def test_pools_are_filled_as_by_the_reference(kernels: HarnessKernels, seed: int) -> None:
     random = Random(seed)
     vocabulary = lanes.random_vocabulary(random, 100)
     found = [lanes.random_language(random, vocabulary, 7) for _ in range(2)]
     languages = [one for one in found if one is not None]
     pool_bytes = random.choice((0, 160, 9999))
     ours, theirs = (lanes.Batch.of(vocabulary, languages, 2, 4, pool_bytes=pool_bytes).lane for _ in range(2))
-    on_cpu.tables = tables_of(ours)
     kernels.fill_pool_(ours)
     fill_pool_(theirs)
     assert torch.equal(ours.claims, theirs.claims)
@@ -75,13 +60,12 @@ def arguments(rows: int = 3, vocab: int = 70) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.usefixtures("on_cpu")
-def test_samples_agree_with_the_reference(kernels: OpKernels) -> None:
+def test_samples_agree_with_the_reference(kernels: HarnessKernels) -> None:
     given = arguments()
     assert kernels.masked_sample(*given.values()).tolist() == masked_sample(*given.values()).tolist()
 
 
-@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.usefixtures("kernels")
 def test_torch_finds_the_operators_in_order() -> None:
     given, ops = arguments(), getattr(torch.ops, NAMESPACE)
     checks = ("test_schema", "test_faketensor")
@@ -111,7 +95,7 @@ def test_tensors_that_do_not_fit_are_refused(
         apply_launch(logits, bitmask, row_slots)
 
 
-def test_nothing_is_launched_for_no_rows(on_cpu: OnCpu, kernels: OpKernels) -> None:
+def test_nothing_is_launched_for_no_rows(kernels: HarnessKernels) -> None:
     empty = torch.zeros(0, 40)
     kernels.apply_slots_(empty, allocate_bitmask(0, 40))
     nothing = torch.zeros(0, dtype=torch.int64)
