@@ -2,9 +2,9 @@
 
 A manager's processor is given one int32 per line of logits. Ours is a *slot*: a line of one mask buffer, which stays
 where it is for as long as the manager's tensors do, so that a CUDA graph that has captured ``__call__`` reads the masks
-of whatever batch it is replayed for. Slot 0 allows everything and is never written: free requests use it, and so do
-lines of logits that only fill a graph's shape. Such lines may also hold a slot of an earlier batch, therefore no slot
-ever forbids everything: sampling from it would be an error on the device.
+of whatever batch it is replayed for. Free requests are left alone. Lines of logits that only fill a graph's shape may
+still hold the slot of an earlier batch, therefore no slot ever forbids everything: sampling from it would be an error
+on the device.
 
 Before each forward pass the generation thread asks for the slots of the requests that are about to get a token. There a
 request's row takes the tokens that have come since, and its mask is filled. Rows belong to request states: a request
@@ -26,14 +26,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..bitmask import allocate_bitmask, apply_bitmask_reference
+from ..bitmask import allocate_bitmask
 from ..constraints import Constraint
+from ..device.kernels import Kernels, TorchKernels
+from ..device.lane import LEAVE_ALONE
+from ..kernel_loader import find
 from ..row import Row
 from ..stats import SessionStats
 from ..vocabulary import Vocabulary
 from .batching_manager import ContinuousBatchingLogitsProcessor, new_tokens, num_generated, tokens_left
-
-FREE = 0  # the slot that allows everything
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         self._begin = begin
         self._config = config
         self._followed: dict[str, _Followed] = {}  # by request id
-        self._masks = self._host = allocate_bitmask(1, vocabulary.padded_size)  # (slots, words) on device and host
+        self._masks = self._host = allocate_bitmask(0, vocabulary.padded_size)  # (slots, words) on device and host
+        self._kernels: Kernels = TorchKernels()
 
     def fill_defaults(self, int32_tensor: Tensor) -> None:
         """Make room for the masks of a whole batch, where the logits will be.
@@ -101,11 +103,11 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         Args:
             int32_tensor: (1,) int32 on that device; written: the slot of a line nobody has asked anything for.
         """
-        int32_tensor.fill_(FREE)
-        device = int32_tensor.device
-        slots = 1 + self._config.max_requests_per_batch
+        int32_tensor.fill_(LEAVE_ALONE)
+        device, slots = int32_tensor.device, self._config.max_requests_per_batch
         self._host = allocate_bitmask(slots, self.vocabulary.padded_size, pin_memory=device.type == "cuda")
         self._masks = self._host if device.type == "cpu" else self._host.to(device)
+        self._kernels = find(device=device).kernels  # here, because nothing may be compiled while a graph is captured
 
     def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> Tensor:
         """Fill the masks of one batch.
@@ -121,17 +123,17 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         """
         start = time.perf_counter_ns()
         slots: list[int] = []
-        used = FREE
+        used = 0
         for future in requests_with_new_token:
             asked = future.state.logit_processor_kwargs.get("response_format")
             if asked is None:
-                slots.append(FREE)
+                slots.append(LEAVE_ALONE)
                 continue
-            used += 1
             self._fill(used, future.state, asked)
             slots.append(used)
+            used += 1
         if used and self._masks is not self._host:
-            self._masks[1 : used + 1].copy_(self._host[1 : used + 1])
+            self._masks[:used].copy_(self._host[:used])
         self.stats.calls += 1
         self.stats.masked_rows += used
         self.stats.fill_ns += time.perf_counter_ns() - start
@@ -146,7 +148,9 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
 
         Streams: runs on the current stream and never waits; can be captured in a CUDA graph.
         """
-        return apply_bitmask_reference(scores, self._masks.index_select(0, tensor_arg[: len(scores)]))
+        masked = scores.clone()  # they may be the model's own
+        self._kernels.apply_slots_(masked, self._masks, tensor_arg[: len(scores)])
+        return masked
 
     def _fill(self, slot: int, state: Any, asked: Asked) -> None:
         """Say what a request may take next; stop tokens only where it has come to an end of its own."""
