@@ -166,7 +166,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             self._followed.pop(state.request_id, None)  # nothing is known of this row any more
             why = f"{type(error).__name__}: {error}"
         state.error = f"{asked.constraint} was not finished: {why}"
-        self._host[slot] = torch.from_numpy(self.vocabulary.bitmask_of(asked.stop_token_ids))
+        self._host.numpy()[slot] = self.vocabulary.bitmask_of(asked.stop_token_ids)
 
     def _row_of(self, state: Any, asked: Asked) -> Row:
         """The request's row behind all of its output."""
