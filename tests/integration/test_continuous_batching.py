@@ -7,6 +7,7 @@ and ``jsonschema``. Whoever waits here waits for a result or an event; PATIENCE 
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import pickle
 import re
@@ -69,6 +70,14 @@ CASES = [
     Case(None, lambda text: True, length=2, max_new_tokens=7),
     Case(hg.JsonSchema(SCHEMA, whitespace="compact"), is_valid, length=12),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def old_objects_aside() -> Iterator[None]:
+    """A manager collects garbage when it stops, twice, which takes long among all that has been imported."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @cache
