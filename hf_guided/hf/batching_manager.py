@@ -101,9 +101,10 @@ def effective_config(model: Any, generate_kwargs: dict[str, Any]) -> Any:
         TypeError: some of them belong in no generation config.
     """
     config, others = model._prepare_generation_config(**{"generation_config": None, **generate_kwargs})
-    if others:
+    dropped = sorted(name for name, value in others.items() if value is not None)
+    if dropped:
         raise TypeError(
-            f"continuous batching takes what a generation config takes, got also {sorted(others)}; leave them out, or "
+            f"continuous batching takes what a generation config takes, got also {dropped}; leave them out, or "
             "generate without continuous_batching"
         )
     return config

@@ -199,19 +199,19 @@ def test_the_tokens_stay_when_requests_give_back_their_cache_and_begin_anew(monk
     begin_anew = RequestState.create_equivalent_initial_request
 
     def noted(state: RequestState) -> RequestState:
-        anew.append((state.request_id, len(state.generated_tokens)))
+        anew.append(len(state.generated_tokens))
         return begin_anew(state)
 
     monkeypatch.setattr(RequestState, "create_equivalent_initial_request", noted)
     constraint = hg.Regex("[a-z]{30,}")
+    asked = [constraint] * 5 + [None]
     prompts = [prompt(6, seed=seed) for seed in range(6)]
     with guided(room={"num_blocks": 6, "page_size": 16, "allow_block_sharing": False}) as manager:
-        ids = [add(manager, ids, constraint) for ids in prompts[:5]] + [add(manager, prompts[5], None)]
+        ids = [add(manager, ids, one) for ids, one in zip(prompts, asked, strict=True)]
         outputs = results(manager, set(ids))
-    assert any(generated for _, generated in anew)
-    for request_id, ids_of_prompt in zip(ids, prompts, strict=True):
-        governing = None if request_id == ids[5] else constraint
-        assert outputs[request_id].generated_tokens == alone(ids_of_prompt, governing, 40)
+    assert any(anew)
+    for request_id, ids_of_prompt, one in zip(ids, prompts, asked, strict=True):
+        assert outputs[request_id].generated_tokens == alone(ids_of_prompt, one, 40)
     assert all(re.fullmatch("[a-z]{30,}", text_of(outputs[one].generated_tokens)) for one in ids[:5])
 
 
@@ -284,6 +284,43 @@ def test_an_id_may_come_again() -> None:
             add(manager, prompt(5, seed=seed), constraint, request_id="same")
             output = results(manager, {"same"})["same"]
             assert output.generated_tokens == alone(prompt(5, seed=seed), constraint, 40)
+
+
+def test_requests_come_from_many_threads() -> None:
+    """Sixteen callers, each with two requests, every fourth of which is cancelled at once; none is lost or crossed."""
+    added: dict[str, tuple[int, Case]] = {}
+    cancelled = set()
+    with guided() as manager:
+
+        def call(caller: int) -> None:
+            for turn in range(2):
+                number = 2 * caller + turn
+                case = CASES[number % len(CASES)]
+                name = f"{caller}-{turn}"
+                added[name] = number, case
+                add(
+                    manager,
+                    prompt(case.length, seed=number),
+                    case.constraint,
+                    request_id=name,
+                    max_new_tokens=case.max_new_tokens,
+                )
+                if number % 4 == 3:
+                    cancelled.add(name)
+                    manager.cancel_request(name)
+
+        callers = [threading.Thread(target=call, args=(caller,)) for caller in range(16)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join(PATIENCE)
+        outputs = results(manager, set(added) - cancelled)
+    assert len(added) == 32 and len(cancelled) == 8
+    for name in set(added) - cancelled:
+        number, case = added[name]
+        assert outputs[name].prompt_ids == prompt(case.length, seed=number)
+        if case.constraint is not None:
+            assert case.is_good(text_of(outputs[name].generated_tokens))
 
 
 def test_requests_added_together_share_a_constraint_and_a_prefix() -> None:
