@@ -533,13 +533,6 @@ REMOVALS = [
         f"{BATCHING}::test_the_tokens_stay_when_requests_give_back_their_cache_and_begin_anew",
     ),
     Removal(
-        "continuous batching: a row belongs to one request state",
-        "hf/request_masks.py",
-        "if followed is None or followed.state() is not state:",
-        "if followed is None:",
-        f"{BATCHING}::test_the_tokens_stay_when_requests_give_back_their_cache_and_begin_anew",
-    ),
-    Removal(
         "continuous batching: rows go away with their requests",
         "hf/request_masks.py",
         "                del followed[request_id]\n",

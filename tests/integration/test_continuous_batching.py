@@ -203,7 +203,8 @@ def test_the_tokens_stay_when_requests_give_back_their_cache_and_begin_anew(monk
         return begin_anew(state)
 
     monkeypatch.setattr(RequestState, "create_equivalent_initial_request", noted)
-    constraint = hg.Regex("[a-z]{30,}")
+    pattern = "([a-i][0-9][j-z]){10,}!"  # at each place something else may come
+    constraint = hg.Regex(pattern)
     asked = [constraint] * 5 + [None]
     prompts = [prompt(6, seed=seed) for seed in range(6)]
     with guided(room={"num_blocks": 6, "page_size": 16, "allow_block_sharing": False}) as manager:
@@ -212,7 +213,7 @@ def test_the_tokens_stay_when_requests_give_back_their_cache_and_begin_anew(monk
     assert any(anew)
     for request_id, ids_of_prompt, one in zip(ids, prompts, asked, strict=True):
         assert outputs[request_id].generated_tokens == alone(ids_of_prompt, one, 40)
-    assert all(re.fullmatch("[a-z]{30,}", text_of(outputs[one].generated_tokens)) for one in ids[:5])
+    assert all(re.fullmatch(pattern, text_of(outputs[one].generated_tokens)) for one in ids[:5])
 
 
 def test_what_travels_to_other_processes_is_the_constraint_alone() -> None:
@@ -438,7 +439,11 @@ def test_an_engine_that_fails_ends_its_own_request_alone(monkeypatch: pytest.Mon
         good = add(manager, prompt(7), SCHEMA)
         outputs |= results(manager, {good})
     assert "OSError: out of order" in outputs[broken].error
-    assert outputs[broken].generated_tokens[-1] == tokenizer().eos_token_id
+    assert (
+        outputs[broken].generated_tokens.index(tokenizer().eos_token_id)
+        == 6
+        == len(outputs[broken].generated_tokens) - 1
+    )
     assert outputs[free].error is None and outputs[free].generated_tokens == alone(prompt(8), None, 40)
     assert outputs[good].generated_tokens == alone(prompt(7), SCHEMA, 40)
 
