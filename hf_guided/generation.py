@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
+from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from .coerce import coerce_batch
 from .errors import BatchSizeError, InvalidConstraint, VocabularySizeError
@@ -21,6 +22,7 @@ from .requests import check_budget, prefix_bytes, row_after_prefix
 from .result import GuidedResult
 from .session import OnViolation
 from .stats import SessionStats
+from .together import Ask, Together
 from .vocabulary import Vocabulary
 
 # transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
@@ -42,6 +44,7 @@ def generate(
     jump_forward: bool = True,
     draft: Any = "auto",
     device_lane: DeviceLane | None = None,
+    continuous_batching: bool | ContinuousBatchingConfig = False,
     stats: bool | Callable[[SessionStats], None] = False,
     progress: bool | None = None,
     **generate_kwargs: Any,
@@ -70,6 +73,11 @@ def generate(
             prompt lookup for greedy decoding, nothing elsewhere.
         device_lane: with ``jump_forward=False`` and no draft, whether the model's device chooses tokens by itself, see
             ``Guide.decoder``; None asks the environment.
+        continuous_batching: True, or a config for it, runs all prompts in transformers' continuous batching manager,
+            where a row that ends makes room for another at once. Greedy decoding and sampling only; nothing is jumped
+            over or drafted. What such a manager does not know of a generation config it leaves out, and warns of. On a
+            CPU its cache has room for ``batch_size`` rows, unless a config says otherwise; elsewhere it takes most of
+            the memory there is.
         stats: True shows tokens per second and forward passes per token behind the progress bar, where the loop is not
             transformers' own; a function is called with the ``SessionStats`` of each ``model.generate`` call when it
             ends.
@@ -122,19 +130,54 @@ def generate(
     if settings.needs_tokenizer:
         generate_kwargs["tokenizer"] = tokenizer
     device_lane = LoopOptions.from_env().device_lane if device_lane is None else device_lane
+    together = None
+    if continuous_batching:
+        if on_violation != "close":
+            raise ValueError("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
+        config = continuous_batching if isinstance(continuous_batching, ContinuousBatchingConfig) else None
+        together = Together(model, guide, generate_kwargs, config, batch_size)
     on_device = model.device.type == "cuda" if device_lane == "auto" else bool(device_lane)
-    fast = (jump_forward or on_device) and settings.takes_decoder
+    fast = (jump_forward or on_device) and settings.takes_decoder and together is None
     if draft == "auto":
         draft = "prompt_lookup" if jump_forward and fast and not settings.get("do_sample") else None
     if draft is not None and not (jump_forward and fast):
         raise ValueError(
-            "draft: drafts are for greedy decoding and sampling with jump_forward=True, and without generate()'s own "
-            "streamer, stop_strings or assistant_model; leave it out, or use guide.decoder(draft=...)"
+            "draft: drafts are for greedy decoding and sampling with jump_forward=True, without continuous_batching or "
+            "generate()'s own streamer, stop_strings or assistant_model; leave it out, or use guide.decoder(draft=...)"
         )
-    step = 1 if settings.one_at_a_time else batch_size
+    step = 1 if settings.one_at_a_time else batch_size if together is None else max(len(batch), 1)
+
+    def read(i: int, token_ids: list[int], budget: int, spent: SessionStats) -> GuidedResult:
+        return guide.read(
+            constraints[i],
+            token_ids,
+            backend=backend,
+            prefix=prefixes[i],
+            stop_token_ids=stops,
+            pad_token_id=pad_token_id,
+            max_new_tokens=budget,
+            stats=spent,
+        )
+
+    def run_together(rows: Sequence[int], together: Together) -> list[list[GuidedResult]]:
+        """All of these prompts in one manager."""
+        asks = []
+        for i in rows:
+            ids = _encode(guide.vocabulary, batch[i], prefixes[i] or "")
+            budget = settings.max_new_tokens(len(ids)) or DEFAULT_MAX_NEW_TOKENS
+            asks.append(Ask(ids, constraints[i], prefixes[i], budget))
+        began = time.perf_counter()
+        answers, spent = together.run(asks, backend, stops)
+        report(spent, time.perf_counter() - began)
+        return [
+            [read(i, token_ids, ask.max_new_tokens, spent) for token_ids in some]
+            for i, ask, some in zip(rows, asks, answers, strict=True)
+        ]
 
     def run(rows: Sequence[int]) -> list[list[GuidedResult]]:
         """One generate() call: for each of these prompts its results."""
+        if together is not None:
+            return run_together(rows, together)
         inputs = _pad([_encode(guide.vocabulary, batch[i], prefixes[i] or "") for i in rows], pad_token_id, model)
         start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
         budget = settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
@@ -158,19 +201,7 @@ def generate(
         copies = len(sequences) // len(rows)
         found: list[list[GuidedResult]] = [[] for _ in rows]
         for place, token_ids in enumerate(sequences[:, start:].tolist()):
-            i = rows[place // copies]
-            found[place // copies].append(
-                guide.read(
-                    constraints[i],
-                    token_ids,
-                    backend=backend,
-                    prefix=prefixes[i],
-                    stop_token_ids=stops,
-                    pad_token_id=pad_token_id,
-                    max_new_tokens=budget,
-                    stats=seam.stats,
-                )
-            )
+            found[place // copies].append(read(rows[place // copies], token_ids, budget, seam.stats))
         return found
 
     def report(spent: SessionStats, seconds: float) -> None:

@@ -22,6 +22,7 @@ from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
 from .requests import Request, prefix_bytes
 from .result import GuidedResult, read_output
+from .row import Row
 from .schema.audit import Audit
 from .session import OnViolation, Session
 from .stats import SessionStats
@@ -29,6 +30,7 @@ from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from .device.store import DeviceStore
+    from .hf.request_masks import Asked
 
 
 class Guide:
@@ -297,6 +299,49 @@ class Guide:
             max_new_tokens=max_new_tokens,
             overlap=LoopOptions.from_env().overlap if overlap is None else overlap,
         )
+
+    def attach(self, manager: Any) -> Any:
+        """Let every request of transformers' continuous batching bring a constraint of its own.
+
+        ``manager = guide.attach(model.init_continuous_batching(...))``, in front of ``start()`` and ``warmup()``. Then
+        ``manager.add_request(input_ids, response_format=constraint)`` takes a constraint, or a plain form of one, for
+        this request and its return sequences; None, or none, leaves it free. It also takes ``backend`` and ``prefix``,
+        as ``logits_processor`` does. It compiles before it queues the request: a bad constraint raises there (as in
+        ``compile``, and BudgetTooSmall, StopTokenError, EmptyIntersection), and a slow one holds nobody else up.
+        Texts close within the request's ``max_new_tokens``. ``add_requests`` takes the same for all of its requests.
+        An output whose ``error`` is set although it has finished came to a dead end. Read outputs back with
+        ``guide.read(constraint, output.generated_tokens)``.
+
+        Masks come from the host, which has to know a token to fill the next mask, so asynchronous batching is switched
+        off for this manager. CUDA graphs stay.
+
+        Args:
+            manager: not yet started; or one that the model has kept, and this guide has attached before.
+
+        Returns:
+            The manager.
+
+        Raises:
+            RuntimeError: it has started or warmed up.
+            VocabularySizeError: its model's logits have another width.
+            ValueError: another guide has attached it.
+        """
+        from .hf.continuous_batching import attach  # leans on parts of transformers that nothing else here needs
+
+        attach(manager, self.vocabulary, self._begin)
+        return manager
+
+    def _begin(self, asked: Asked) -> Row:
+        """The row of a request in continuous batching, at the start of its output."""
+        session = self.session(
+            asked.constraint,
+            backend=asked.backend,
+            prefix=asked.prefix,
+            stop_token_ids=asked.stop_token_ids,
+            max_new_tokens=asked.max_new_tokens,
+            overlap=False,
+        )
+        return session.begin(1)[0]
 
     def _draft_source(self, draft: Any, backend: str) -> DraftSource | None:
         if draft is None or isinstance(draft, DraftSource):

@@ -31,6 +31,7 @@ DRAFTED = "tests/integration/test_decoder_drafts.py"
 FORCED = "tests/property/test_forced.py"
 CONTINUATION = "tests/property/test_continuation.py"
 ACCEPTANCE = "tests/unit/test_acceptance.py"
+BATCHING = "tests/integration/test_continuous_batching.py"
 FORESEEN = "tests/property/test_foreseen.py::test_foreseen_or_not"
 PASSED, FAILED = 0, 1  # pytest's exit status when all tests that ran passed, and when some failed
 
@@ -675,6 +676,84 @@ REMOVALS = [
         "                self._cache.put((key, backend, False), Compilation(*found))\n",
         "",
         "tests/unit/test_tiers.py::test_warm_up_leaves_the_engines_that_will_serve",
+    ),
+    Removal(
+        "continuous batching: the mask itself",
+        "hf/request_masks.py",
+        "        return masked\n",
+        "        return scores\n",
+        f"{BATCHING}::test_return_sequences_are_independent",
+    ),
+    Removal(
+        "continuous batching: a row takes all of its request's output",
+        "hf/batching_manager.py",
+        "        return list(state.generated_tokens[taken - in_prompt :])\n    return [*state.initial_tokens"
+        "[state._true_initial_tokens + taken :], *state.generated_tokens]\n",
+        "        return list(state.generated_tokens[taken - in_prompt :])\n    return [*state.generated_tokens]\n",
+        f"{BATCHING}::test_the_tokens_stay_when_requests_give_back_their_cache_and_begin_anew",
+    ),
+    Removal(
+        "continuous batching: rows go away with their requests",
+        "hf/request_masks.py",
+        "                del followed[request_id]\n",
+        "                pass\n",
+        f"{BATCHING}::test_a_cancelled_request_leaves_nothing_behind",
+    ),
+    Removal(
+        "continuous batching: an engine's failure is its request's",
+        "hf/request_masks.py",
+        "        except Exception as error:  # an engine may raise anything\n",
+        "        except ZeroDivisionError as error:\n",
+        f"{BATCHING}::test_an_engine_that_fails_ends_its_own_request_alone",
+    ),
+    Removal(
+        "continuous batching: a request that goes wrong may stop",
+        "hf/request_masks.py",
+        "        self._host.numpy()[slot] = self.vocabulary.bitmask_of(asked.stop_token_ids)\n",
+        "",
+        f"{BATCHING}::test_an_engine_that_fails_ends_its_own_request_alone",
+    ),
+    Removal(
+        "continuous batching: what is compiled stays in its process",
+        "hf/request_masks.py",
+        "    def __reduce__(self)",
+        "    def _not_reduced(self)",
+        f"{BATCHING}::test_what_travels_to_other_processes_is_the_constraint_alone",
+    ),
+    Removal(
+        "continuous batching: a row is made where none came along",
+        "hf/request_masks.py",
+        "self._begin(asked) if asked.row is None else asked.row.fork()",
+        "asked.row.fork()",
+        f"{BATCHING}::test_what_travels_to_other_processes_is_the_constraint_alone",
+    ),
+    Removal(
+        "continuous batching: return sequences have rows of their own",
+        "hf/request_masks.py",
+        "asked.row.fork()",
+        "asked.row",
+        f"{BATCHING}::test_return_sequences_are_independent",
+    ),
+    Removal(
+        "continuous batching: texts close within their tokens",
+        "hf/batching_manager.py",
+        "    return None if state.max_new_tokens is None else state.max_new_tokens - len(state.generated_tokens)\n",
+        "    return None\n",
+        f"{BATCHING}::test_each_request_gets_the_tokens_that_it_gets_alone[demo]",
+    ),
+    Removal(
+        "continuous batching: batches wait for the tokens of the last",
+        "hf/batching_manager.py",
+        "    config.use_async_batching = False\n",
+        "",
+        f"{BATCHING}::test_batches_are_prepared_behind_the_tokens_of_the_last",
+    ),
+    Removal(
+        "continuous batching: generate_batch drops no constraint",
+        "hf/continuous_batching.py",
+        "        manager.model.generate_batch = partial(_generate_batch, manager.model.generate_batch)\n",
+        "        pass\n",
+        f"{BATCHING}::test_generate_batch_refuses_what_it_would_drop",
     ),
 ]
 

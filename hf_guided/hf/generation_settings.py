@@ -121,7 +121,8 @@ class GenerationSettings:
         governed = [one for one in compiled if one is not None]
         if governed and self.get("cache_implementation") == "paged":
             raise UnsupportedConstraint(
-                'cache_implementation="paged" ignores logits processors, so nothing would be enforced; leave it out'
+                'cache_implementation="paged" ignores logits processors, so nothing would be enforced; leave it out, '
+                "or use hg.generate(..., continuous_batching=True)"
             )
         stops = self.stop_token_ids()
         if governed and set(stops) <= set(self.get("suppress_tokens") or ()):

@@ -1,0 +1,119 @@
+"""What we lean on of transformers' continuous batching manager, in one place (transformers 5.23).
+
+Public names, by their documents: ``init_continuous_batching``, ``add_request``, ``get_result``, ``is_running``,
+``start``, ``stop``, ``destroy``, ``ContinuousBatchingConfig``, ``WorkloadHints``, ``GenerationOutput``.
+
+Names without an underscore that no document promises:
+
+- ``manager.logit_processor``: read when the batch processor is made, so replaced before that; its ``tensors_required``
+  counts the int32 lines that are kept for processors' arguments, and its constructor counts only processors that it
+  has itself turned into their form for continuous batching;
+- ``manager.continuous_batching_config``: resolved in the manager's constructor, completed when the cache is made;
+- ``manager.batch_processor``: None until ``start`` or ``warmup`` has made it;
+- ``RequestState``: its fields ``request_id``, ``initial_tokens``, ``generated_tokens``, ``max_new_tokens``,
+  ``logit_processor_kwargs`` and ``error``, which is handed to whoever waits for the request;
+- ``ContinuousBatchingLogitsProcessor``: its methods are called on the generation thread: ``fill_defaults`` once for
+  each set of input tensors, ``prepare_tensor_args`` for each batch in front of its forward pass, ``__call__`` behind
+  it, or in the graph that has captured it.
+
+Private names: ``RequestState._true_initial_tokens`` (a request that had to give back its cache begins anew with its
+output as part of the prompt; this is where that prompt ended at first), ``model._prepare_generation_config`` (what
+generate() makes of its arguments), ``model._cached_continuous_batching_manager`` (a manager kept for another session).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import LogitsProcessorList
+from transformers.generation.continuous_batching.cb_logits_processors import (
+    ContinuousBatchingLogitsProcessor,
+    ContinuousBatchingLogitsProcessorList,
+)
+
+# What ``max_memory_percent`` is on a GPU unless it is given; it has been resolved when a manager can be attached.
+_SHARE_WITHOUT_PROCESSORS, _SHARE_WITH_PROCESSORS = 0.9, 0.8
+
+__all__ = [
+    "ContinuousBatchingLogitsProcessor",
+    "effective_config",
+    "first_processor",
+    "has_begun",
+    "kept_manager",
+    "new_tokens",
+    "num_generated",
+    "put_first",
+    "tokens_left",
+]
+
+
+def has_begun(manager: Any) -> bool:
+    """Whether the manager has made its tensors, so that its processors are what they are."""
+    return manager.batch_processor is not None or bool(manager.is_running())
+
+
+def first_processor(manager: Any) -> Any:
+    """The first of the manager's logits processors; None if there is none."""
+    return next(iter(manager.logit_processor.logits_processor), None)
+
+
+def put_first(manager: Any, processor: ContinuousBatchingLogitsProcessor) -> None:
+    """Have the manager call a processor in front of its others, as generate() calls a caller's own before warpers.
+
+    It then prepares a batch only when the tokens of the last one are known: asynchronous batching prepares it earlier.
+    And it leaves the memory free that processors take, as the manager does where it knows of some.
+    """
+    theirs = manager.logit_processor
+    ours = ContinuousBatchingLogitsProcessorList(
+        LogitsProcessorList([processor, *theirs.logits_processor]), drop_unsupported_processors=False
+    )
+    ours.tensors_required = theirs.tensors_required + 1
+    manager.logit_processor = ours
+    config = manager.continuous_batching_config
+    config.use_async_batching = False
+    if not theirs.do_processing and config.max_memory_percent == _SHARE_WITHOUT_PROCESSORS:
+        config.max_memory_percent = _SHARE_WITH_PROCESSORS
+
+
+def num_generated(state: Any) -> int:
+    """How many tokens of output a request has, those from before it began anew among them."""
+    return _num_in_prompt(state) + len(state.generated_tokens)
+
+
+def new_tokens(state: Any, taken: int) -> list[int]:
+    """A request's output behind its first ``taken`` tokens."""
+    in_prompt = _num_in_prompt(state)
+    if taken >= in_prompt:
+        return list(state.generated_tokens[taken - in_prompt :])
+    return [*state.initial_tokens[state._true_initial_tokens + taken :], *state.generated_tokens]
+
+
+def tokens_left(state: Any) -> int | None:
+    """How many tokens a request may still get; None if it has no such limit."""
+    # A request that begins anew is given what was left of its limit.
+    return None if state.max_new_tokens is None else state.max_new_tokens - len(state.generated_tokens)
+
+
+def effective_config(model: Any, generate_kwargs: dict[str, Any]) -> Any:
+    """The generation config that generate() would make of these arguments.
+
+    Raises:
+        TypeError: some of them belong in no generation config.
+    """
+    config, others = model._prepare_generation_config(**{"generation_config": None, **generate_kwargs})
+    dropped = sorted(name for name, value in others.items() if value is not None)
+    if dropped:
+        raise TypeError(
+            f"continuous batching takes what a generation config takes, got also {dropped}; leave them out, or "
+            "generate without continuous_batching"
+        )
+    return config
+
+
+def kept_manager(model: Any) -> Any:
+    """The manager that the model keeps, and would give instead of a new one; None if there is none."""
+    return getattr(model, "_cached_continuous_batching_manager", None)
+
+
+def _num_in_prompt(state: Any) -> int:
+    return len(state.initial_tokens) - state._true_initial_tokens if state._true_initial_tokens else 0
