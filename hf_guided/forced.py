@@ -18,6 +18,7 @@ from .vocabulary import Vocabulary
 
 _RARE = 8  # what joins with less than one in so many of the bytes that may follow is not waited for
 _SEAM = 24  # bytes at the end of forced text that are looked at
+_TRIED = 8  # bytes that may follow it, behind which its tokens are looked at again
 
 
 class Forced(NamedTuple):
@@ -111,29 +112,36 @@ class ForcedText:
             if rewritten is not None:
                 row.rewind(1)
                 left = None if tokens_left is None else tokens_left + 1
-                taken, likely = self._without_seam(row, self._taken(row, rewritten, left))
+                taken, likely = self._without_seam(row, before[:-1], self._taken(row, rewritten, left))
                 if taken:
                     return Forced(1, taken, likely)
                 row.advance(before[-1])
-        return Forced(0, *self._without_seam(row, self._taken(row, self._continuation(before, data), tokens_left)))
+        taken = self._taken(row, self._continuation(before, data), tokens_left)
+        return Forced(0, *self._without_seam(row, before, taken))
 
-    def _without_seam(self, row: Row, taken: list[int]) -> tuple[list[int], list[int]]:
+    def _without_seam(self, row: Row, before: Sequence[int], taken: list[int]) -> tuple[list[int], list[int]]:
         """Parted from the tokens at the end that others may take the place of; the row moves back with those."""
         data = self._vocabulary.decode_bytes(taken)
         start = len(data)  # of the longest end of the text with which a token begins that may go on behind it
         nexts: frozenset[int] | None = None
+        joining: set[int] = set()  # what such tokens have behind the text
         for length in range(1, min(_SEAM, len(data)) + 1):
             followers = self._continuation.followers(data[-length:])
             if not followers:
                 continue
             nexts = self._next_bytes(row) if nexts is None else nexts
-            joined = len(followers & nexts)
-            if joined and joined * _RARE >= len(nexts):
+            joined = followers & nexts
+            if joined and len(joined) * _RARE >= len(nexts):
                 start = len(data) - length
+                joining |= joined
         end, kept = len(data), len(taken)
         while end > start:
             kept -= 1
             end -= len(self._vocabulary.decode_bytes([taken[kept]]))
+        # A token that goes on behind the text may also change how what stands in front of it is cut.
+        for byte in sorted(byte for byte in joining if byte < 0x80)[:_TRIED]:
+            longer = self._continuation(before, data + bytes([byte]))
+            kept = min(kept, next((i for i in range(kept) if longer[i : i + 1] != taken[i : i + 1]), kept))
         row.rewind(len(taken) - kept)
         return taken[:kept], taken[kept:]
 
