@@ -1,0 +1,258 @@
+"""A structural tag in llguidance's Lark, its schemas read by this package's own front end.
+
+The lexer is greedy, so whatever is regular is put into one terminal with what stands behind it: text that ends in the
+tag's beginning, and has no trigger before that, is one terminal, and there is nothing to guess. What has no such end
+in front of a schema is refused, and left to an engine without a lexer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+from ..constraints import JsonSchema
+from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..regex import (
+    ALL,
+    ANYTHING,
+    EMPTY,
+    NOTHING,
+    Emptiness,
+    Node,
+    UnsupportedRegex,
+    alt,
+    both,
+    chars,
+    complement,
+    concat,
+    parse_fullmatch,
+    repeat,
+    text,
+    to_lark,
+)
+from ..regex.write import times
+from ..schema.grammar import contents
+from ..schema.lark import SchemaWriter
+from ..schema.normalize import Normalizer
+from ..schema.walk import escape
+from ..schema.xml_lark import xml_rules
+from ..schema.xml_styles import STYLES
+
+Format = dict[str, Any]
+Piece = tuple["Node | str", ...]  # one after another: languages, and expressions of the grammar; no two languages meet
+_NOT_EMPTY = repeat(chars(ALL), 1)
+# What narrows a region and has no counterpart here.
+_OTHER_ENGINES = "only xgrammar has this"
+
+
+class TagLark:
+    """Writes one structural tag.
+
+    Args:
+        tag: in either form that ``StructuralTag`` takes.
+    """
+
+    def __init__(self, tag: Format):
+        self.losses: list[Loss] = []
+        self._lines: list[str] = []
+        self._terminals: dict[Node, str] = {}
+        self._schemas: dict[str, str] = {}
+        root, pointer = (tag["format"], "/format") if "format" in tag else (_triggered(tag), "")
+        start = self._expression(self._piece(root, pointer))
+        lines = [f"start: {start}", *self._lines]
+        lines += [f"{name}: {to_lark(node)}" for node, name in self._terminals.items()]
+        self.grammar = "\n".join(lines)
+
+    def _piece(self, one: Any, pointer: str) -> Piece:
+        kind = one.get("type") if isinstance(one, dict) else None
+        write = self._WRITERS.get(kind) if isinstance(kind, str) else None
+        if write is None:
+            raise _unsupported(pointer, str(kind), _OTHER_ENGINES)
+        return write(self, one, pointer)
+
+    def _const(self, one: Format, pointer: str) -> Piece:
+        return (text(one["value"]),)
+
+    def _regex(self, one: Format, pointer: str) -> Piece:
+        if one.get("excludes"):
+            raise _unsupported(pointer, "excludes", _OTHER_ENGINES)
+        try:
+            node = parse_fullmatch(one["pattern"])
+        except UnsupportedRegex as error:
+            raise _unsupported(pointer, "pattern", str(error)) from None
+        if node == NOTHING:
+            raise InvalidConstraint(f"the pattern at {pointer} of the structural tag matches nothing")
+        return (node,)
+
+    def _any_text(self, one: Format, pointer: str) -> Piece:
+        return (self._free(one, pointer, ()),)
+
+    def _free(self, one: Format, pointer: str, ends: Sequence[str]) -> Node:
+        """Text without what it excludes, and without these."""
+        if one.get("max_tokens") is not None:
+            raise _unsupported(pointer, "max_tokens", _OTHER_ENGINES)
+        limit = one.get("max_chars")
+        free = ANYTHING if limit is None else repeat(chars(ALL), 0, limit)
+        return both(free, _without([*one.get("excludes", ()), *ends]))
+
+    def _schema(self, one: Format, pointer: str) -> Piece:
+        if one.get("excludes") and one.get("style") != "kimi_k3_xml":  # whose elements leave these out anyway
+            raise _unsupported(pointer, "excludes", _OTHER_ENGINES)
+        if one.get("any_order"):
+            raise _unsupported(pointer, "any_order", _OTHER_ENGINES)
+        style = "qwen_xml" if one["type"] == "qwen_xml_parameter" else one.get("style") or "json"
+        constraint = JsonSchema(one["json_schema"])
+        known = f"{style} {constraint.schema_json}"
+        if known not in self._schemas:
+            n, prefix = Normalizer.of(constraint), f"g{len(self._schemas)}_"
+            if style == "json":
+                rules = SchemaWriter(n, contents(n, closed=True), "flexible", prefix).write()
+            elif style in STYLES:
+                rules = xml_rules(n, STYLES[style], closed=True, prefix=prefix)
+            else:
+                raise _unsupported(pointer, "style", f"nothing is known of the style {style!r}")
+            self.losses += [loss._replace(pointer=f"{pointer}/json_schema{loss.pointer}") for loss in n.losses]
+            self._lines += rules.lines
+            self._schemas[known] = rules.start
+        return (self._schemas[known],)
+
+    def _sequence(self, one: Format, pointer: str) -> Piece:
+        return self._joined(*(self._piece(each, f"{pointer}/elements/{i}") for i, each in enumerate(one["elements"])))
+
+    def _or(self, one: Format, pointer: str) -> Piece:
+        return self._any_of([self._piece(each, f"{pointer}/elements/{i}") for i, each in enumerate(one["elements"])])
+
+    def _repeated(self, one: Format, pointer: str) -> Piece:
+        low, high = {"optional": (0, 1), "plus": (1, None), "star": (0, None)}.get(one["type"], (0, None))
+        if one["type"] == "repeat":
+            low, high = one["min"], None if one["max"] < 0 else one["max"]
+        return self._times(self._piece(one["content"], f"{pointer}/content"), low, high)
+
+    def _tag(self, one: Format, pointer: str) -> Piece:
+        return self._tag_after(one, pointer, one["begin"])
+
+    def _tag_after(self, one: Format, pointer: str, begin: Any, before: Node = EMPTY) -> Piece:
+        """A tag, of whose beginning this much is left, behind some text."""
+        if not isinstance(begin, str):
+            raise _unsupported(pointer, "begin", _OTHER_ENGINES)
+        ends = [one["end"]] if isinstance(one["end"], str) else one["end"]
+        if not isinstance(ends, list) or not all(isinstance(end, str) for end in ends):
+            raise _unsupported(pointer, "end", _OTHER_ENGINES)
+        content, inside = one["content"], f"{pointer}/content"
+        if content.get("type") == "any_text":
+            piece: Piece = (self._free(content, inside, [end for end in ends if end]),)
+        else:
+            piece = self._piece(content, inside)
+        return self._joined((before,), (text(begin),), piece, (alt(*map(text, ends)),))
+
+    def _triggered(self, one: Format, pointer: str) -> Piece:
+        """Free text, and tags where it comes to a trigger."""
+        triggers, excludes = one["triggers"], one.get("excludes", [])
+        free = _without([*triggers, *excludes])
+        tags = [(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(one["tags"])]
+        alone = self._any_of([self._tag(*tag) for tag in tags])
+        later = self._any_of([self._after_text(tag, at, triggers, excludes) for tag, at in tags])
+        once = one.get("stop_after_first")
+        if one.get("at_least_one"):
+            return alone if once else self._joined(alone, self._times(later, 0, None), (free,))
+        if once:
+            return self._any_of([(free,), later])
+        return self._joined(self._times(later, 0, None), (free,))
+
+    def _after_text(self, tag: Format, pointer: str, triggers: Sequence[str], excludes: Sequence[str]) -> Piece:
+        if not isinstance(tag["begin"], str):
+            raise _unsupported(pointer, "begin", _OTHER_ENGINES)
+        trigger = next((one for one in triggers if tag["begin"].startswith(one)), None)
+        if trigger is None:
+            raise InvalidConstraint(f"no trigger of the structural tag is how its tag at {pointer} begins")
+        # Up to the first trigger of all: every other place in it where one ends is forbidden.
+        first = both(
+            concat(ANYTHING, text(trigger)),
+            complement(concat(ANYTHING, alt(*map(text, triggers)), _NOT_EMPTY)),
+            _without(excludes),
+        )
+        return self._tag_after(tag, pointer, tag["begin"][len(trigger) :], first)
+
+    def _separated(self, one: Format, pointer: str) -> Piece:
+        tags = [self._piece(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(one["tags"])]
+        piece = self._any_of(tags)
+        if not one.get("stop_after_first"):
+            later = self._any_of([self._joined((text(one["separator"]),), tag) for tag in tags])
+            piece = self._joined(piece, self._times(later, 0, None))
+        return piece if one.get("at_least_one") else self._times(piece, 0, 1)
+
+    _WRITERS: dict[str, Callable[[TagLark, Format, str], Piece]] = {
+        "const_string": _const,
+        "regex": _regex,
+        "any_text": _any_text,
+        "json_schema": _schema,
+        "qwen_xml_parameter": _schema,
+        "sequence": _sequence,
+        "or": _or,
+        "optional": _repeated,
+        "plus": _repeated,
+        "star": _repeated,
+        "repeat": _repeated,
+        "tag": _tag,
+        "triggered_tags": _triggered,
+        "tags_with_separator": _separated,
+    }
+
+    def _joined(self, *pieces: Piece) -> Piece:
+        parts: list[Node | str] = []
+        for part in chain(*pieces):
+            if part == EMPTY:
+                continue
+            if parts and isinstance(part, Node) and isinstance(before := parts[-1], Node):
+                parts[-1] = concat(before, part)
+            else:
+                parts.append(part)
+        return tuple(parts)
+
+    def _any_of(self, pieces: Sequence[Piece]) -> Piece:
+        if all(len(piece) == 1 and isinstance(piece[0], Node) for piece in pieces):
+            return (alt(*(piece[0] for piece in pieces if isinstance(piece[0], Node))),)
+        written = [self._expression(piece) for piece in pieces]
+        return (written[0] if len(written) == 1 else f"({' | '.join(written)})",)
+
+    def _times(self, piece: Piece, low: int, high: int | None) -> Piece:
+        if len(piece) == 1 and isinstance(piece[0], Node):
+            return (repeat(piece[0], low, high),)
+        return (f"({self._expression(piece)}){times(low, high)}",)
+
+    def _expression(self, piece: Piece) -> str:
+        written = []
+        for i, part in enumerate(piece):
+            if isinstance(part, str):
+                written.append(part)
+            else:
+                if i + 1 < len(piece):
+                    _check_it_ends(part)
+                name = self._terminals.setdefault(both(part, _NOT_EMPTY), f"TEXT{len(self._terminals)}")
+                written.append(f"{name}?" if part.nullable else name)
+        return " ".join(written) or '""'
+
+
+def _triggered(tag: Format) -> Format:
+    """The older form of a tag, in the words of the newer one."""
+    tags = [
+        {"type": "tag", "begin": one["begin"], "content": {"type": "json_schema", "json_schema": one["schema"]},
+         "end": one["end"]}
+        for one in tag["structures"]
+    ]
+    return {"type": "triggered_tags", "triggers": tag["triggers"], "tags": tags}
+
+
+def _without(texts: Sequence[str]) -> Node:
+    return complement(concat(ANYTHING, alt(*map(text, texts)), ANYTHING)) if texts else ANYTHING
+
+
+def _check_it_ends(node: Node) -> None:
+    """Refuse a language with texts that are the beginning of others, for a greedy lexer goes on to the longer one."""
+    if not Emptiness()(both(node, concat(node, _NOT_EMPTY))):
+        raise _unsupported("", "structural_tag", "where a part of this tag ends cannot be told from its own text")
+
+
+def _unsupported(pointer: str, keyword: str, reason: str) -> UnsupportedConstraint:
+    return UnsupportedConstraint("llguidance cannot write this structural tag", (Loss(pointer, keyword, reason),))
