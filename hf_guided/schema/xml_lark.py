@@ -27,9 +27,7 @@ from .shapes import (
 from .tracks import Entry, Track
 from .xml_styles import NAME, XmlStyle
 
-_ANY_CONTENT = Content(
-    [NullClause(), BooleanClause(), NumberClause(), StringClause()], any_array=True, any_object=True
-)
+_ANY_CONTENT = Content([NullClause(), BooleanClause(), NumberClause(), StringClause()], any_array=True, any_object=True)
 _NAME = parse_fullmatch(NAME)
 _KINDS: tuple[tuple[type[Clause], Kind], ...] = (
     (NullClause, "null"),
@@ -103,7 +101,9 @@ class _XmlWriter(SchemaWriter):
         ways = []
         for kind_of_clause, kind in _KINDS:
             clauses = [clause for clause in content.scalars if isinstance(clause, kind_of_clause)]
-            languages = [self._raw(clause) if isinstance(clause, StringClause) else language_of(clause) for clause in clauses]
+            languages = [
+                self._raw(clause) if isinstance(clause, StringClause) else language_of(clause) for clause in clauses
+            ]
             of_kind[kind] = alt(*(one for one in languages if one is not None))
             counted = [clause for clause, one in zip(clauses, languages, strict=True) if one is None]
             if counted:
@@ -111,7 +111,9 @@ class _XmlWriter(SchemaWriter):
         if self._style.kinds is None:
             # Nothing tells a string from a number, so they are one terminal.
             of_kind = {"string": alt(*of_kind.values())}
-        ways += [self._terminal(to_lark(self._whole(entry, kind, one))) for kind, one in of_kind.items() if one != NOTHING]
+        ways += [
+            self._terminal(to_lark(self._whole(entry, kind, one))) for kind, one in of_kind.items() if one != NOTHING
+        ]
         for kind, there in (
             ("object", content.objects or content.any_object),
             ("array", content.arrays or content.any_array),
