@@ -132,8 +132,7 @@ class ToolCalls(Constraint):
     @cached_property
     def _parameters(self) -> dict[str, dict[str, Any]]:
         """The schema of each tool's arguments, which are an object whether or not it says so."""
-        functions = [tool["function"] for tool in self.tools]
-        return {one["name"]: {**(one.get("parameters") or {}), "type": "object"} for one in functions}
+        return {one["name"]: _arguments(one.get("parameters")) for one in (tool["function"] for tool in self.tools)}
 
     def parse(self, text: str) -> ToolAnswer:
         """The calls with their arguments, and the text around them.
@@ -184,6 +183,14 @@ def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
         raise InvalidConstraint(f"{where}.function.parameters.type: arguments are an object, got {kind!r}")
     return {**tool, "function": dict(function)}
+
+
+def _arguments(parameters: dict[str, Any] | None) -> dict[str, Any]:
+    """A tool's parameters as the schema of an object, closed where there are none: such a tool takes none."""
+    schema = {**(parameters or {"properties": {}}), "type": "object"}
+    if schema.get("properties") == {} and not schema.keys() & {"patternProperties", "$ref", "allOf", "anyOf", "oneOf"}:
+        schema.setdefault("additionalProperties", False)
+    return schema
 
 
 def _chosen_name(choice: Mapping[str, Any]) -> str:

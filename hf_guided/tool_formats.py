@@ -105,7 +105,7 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) 
     except ValueError as error:
         raise InvalidConstraint(f"ToolCalls: {error}") from None
     root = _without_thinking(json.loads(tag.model_dump_json())["format"])
-    _write_lines(root)
+    _spell_out(root)
     if format == "harmony":
         root = _harmony(root, choice, named)
     if choice == "none":
@@ -133,9 +133,11 @@ def _without_thinking(root: Tag) -> Tag:
     return left[0] if len(left) == 1 else {**root, "elements": left}
 
 
-def _write_lines(root: Tag) -> None:
-    """Where a template has every argument's value on lines of its own, leave no other way to write it."""
+def _spell_out(root: Tag) -> None:
+    """Leave one way to write what templates write in one way: numbers, and arguments on lines of their own."""
     for one in _walk(root):
+        if one.get("pattern") == r"\d+":
+            one["pattern"] = "[0-9]+"  # the number of a call, to xgrammar ASCII alone
         content = one.get("content")
         if isinstance(content, Mapping) and content.get("style") == "qwen_xml" and one["begin"].endswith("\n"):
             one["content"] = {**content, "style": "qwen_xml_lines"}

@@ -37,6 +37,7 @@ from ..regex import (
     to_lark,
 )
 from ..regex.write import times
+from ..schema.documents import Documents
 from ..schema.grammar import contents
 from ..schema.lark import SchemaWriter
 from ..schema.normalize import Normalizer
@@ -126,7 +127,9 @@ class TagLark:
         constraint = JsonSchema(one["json_schema"])
         known = f"{style} {constraint.schema_json}"
         if known not in self._schemas:
-            n, prefix = Normalizer.of(constraint), f"g{len(self._schemas)}_"
+            # What calls a function gets its integers without a point.
+            n = Normalizer(Documents(constraint.schema_json, {}), point_zero=False)
+            prefix = f"g{len(self._schemas)}_"
             if style == "json":
                 rules = SchemaWriter(n, contents(n, closed=True), "flexible", prefix).write()
             elif style in STYLES:
