@@ -116,7 +116,7 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) 
 def with_schemas(tag: Tag, schema_of: Callable[[str], Any]) -> Tag:
     """A copy of what ``call_tag`` gave, with a schema in every place that a tool's name holds."""
     copy: Tag = json.loads(json.dumps(tag))
-    for one in _walk(copy):
+    for one in objects_in(copy):
         if "json_schema" in one:
             one["json_schema"] = schema_of(one["json_schema"]["title"])
     return copy
@@ -135,7 +135,7 @@ def _without_thinking(root: Tag) -> Tag:
 
 def _spell_out(root: Tag) -> None:
     """Leave one way to write what templates write in one way: numbers, and arguments on lines of their own."""
-    for one in _walk(root):
+    for one in objects_in(root):
         if one.get("pattern") == r"\d+":
             one["pattern"] = "[0-9]+"  # the number of a call, to xgrammar ASCII alone
         content = one.get("content")
@@ -157,23 +157,23 @@ def _no_calls(root: Tag) -> Tag:
     if root["type"] == "triggered_tags":
         return {"type": "any_text", "excludes": [*root["triggers"], *root["excludes"]]}
     if root["type"] == "sequence":
-        kept = [one for one in root["elements"] if not any("json_schema" in inner for inner in _walk(one))]
+        kept = [one for one in root["elements"] if not any("json_schema" in inner for inner in objects_in(one))]
         return {**root, "elements": kept}
     if root["type"] == "or":
         return _no_calls(root["elements"][0])
     if root["type"] == "tags_with_separator":
-        kept = [one for one in root["tags"] if not any("json_schema" in inner for inner in _walk(one))]
+        kept = [one for one in root["tags"] if not any("json_schema" in inner for inner in objects_in(one))]
         return {**root, "tags": kept, "stop_after_first": True}
     return root
 
 
-def _walk(value: Any) -> Iterator[Tag]:
+def objects_in(value: Any) -> Iterator[Tag]:
     """Every object in a tag, the outer ones first."""
     if isinstance(value, list):
         for item in value:
-            yield from _walk(item)
+            yield from objects_in(item)
     elif isinstance(value, dict):
         yield value
         for key, item in value.items():
             if key != "json_schema":
-                yield from _walk(item)
+                yield from objects_in(item)

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..errors import Loss
 from ..schema.walk import escape
-from ..tool_formats import TOOL_WHITESPACE
+from ..schema.xml_styles import STYLES
+from ..tool_formats import TOOL_WHITESPACE, objects_in
 
 Reduce = Callable[[Any], tuple[Any, Sequence[Loss]]]
 _SCHEMA_FORMATS = ("json_schema", "qwen_xml_parameter")
@@ -26,6 +27,17 @@ def reduce_schemas(tag: dict[str, Any], reduce: Reduce) -> list[Loss]:
     losses: list[Loss] = []
     _visit(tag, "", reduce, losses)
     return losses
+
+
+def closing_marks(tag: Any) -> list[str]:
+    """The texts that end a stretch of free text in a structural tag: ends of tags, and of arguments as elements."""
+    found: dict[str, None] = {}
+    for one in objects_in(tag):
+        if (style := STYLES.get(one.get("style") or "")) is not None and "{name}" not in style.closing:
+            found[style.closing] = None
+        ends = one.get("end", ())
+        found |= dict.fromkeys(end for end in ([ends] if isinstance(ends, str) else ends) if isinstance(end, str))
+    return [mark for mark in found if mark]
 
 
 def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None:
