@@ -28,7 +28,7 @@ _CHEAP = ((b"\"'`)]}>", 0.0), (b",:;", 0.3), (b"0123456789", 0.5), (b"abcdefghij
 _OTHER, _SPACE = 1.5, 3.0
 _STEP = 0.02  # what going on costs in any case
 _NEXT_BEST = 0.5  # what it costs to take the second where the first would do, and the third ...
-_MARK = 0.05  # what it costs to try a mark: more than to go on with what is cheapest, for it may be but text here
+_MARK = 5.0  # what a mark is worth: what it ends could go on for ever
 _BRANCHES = 12
 _ALIKE = 4  # of one cost
 _SECONDS = 0.5  # of one search
@@ -82,28 +82,35 @@ class WaySearch:
         """
         if engine.is_completed():
             return []
-        queue: list[tuple[float, int, Engine, list[int]]] = [(0.0, 0, engine, [])]
+        if not self._marks:
+            return self._best_first(engine, steps, ())
+        # Most texts of a tag close without: where a mark is but text, a way would get longer by it.
+        return self._best_first(engine, steps // 3, ()) or self._best_first(engine, steps, self._marks)
+
+    def _best_first(self, engine: Engine, steps: int, marks: Sequence[list[int]]) -> list[int] | None:
+        """As ``find``, trying these marks wherever they are allowed, each once along a way."""
+        queue: list[tuple[float, int, Engine, list[int], frozenset[int]]] = [(0.0, 0, engine, [], frozenset())]
         made, end = 0, time.monotonic() + _SECONDS
         while queue and steps and time.monotonic() < end:
             steps -= 1
-            cost, _, here, way = heapq.heappop(queue)
+            cost, _, here, way, used = heapq.heappop(queue)
             try:
                 here, forced = self._forced(here)
                 way, cost = way + forced, cost + _STEP * (1 + len(forced))
                 if here.is_completed():
                     return self._shortened(engine, way)
-                for mark in self._marks:
+                for index in set(range(len(marks))) - used:
                     ahead = here.fork()
-                    if all(map(ahead.accept, mark)):
+                    if all(map(ahead.accept, marks[index])):
                         made += 1
-                        heapq.heappush(queue, (cost + _MARK, made, ahead, [*way, *mark]))
+                        heapq.heappush(queue, (cost - _MARK, made, ahead, way + marks[index], used | {index}))
                 for rank, token_id in enumerate(self._branches(here)):
                     ahead = here.fork()
                     if ahead.accept(token_id):
                         made += 1
                         if ahead.is_completed():
                             return self._shortened(engine, [*way, token_id])
-                        heapq.heappush(queue, (cost + _NEXT_BEST * rank, made, ahead, [*way, token_id]))
+                        heapq.heappush(queue, (cost + _NEXT_BEST * rank, made, ahead, [*way, token_id], used))
             except CompileLimitExceeded:
                 continue  # this way is too complex for the engine; others may not be
         return None
