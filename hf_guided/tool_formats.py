@@ -16,7 +16,6 @@ from .errors import InvalidConstraint
 
 Tag = dict[str, Any]
 AUTO = "auto"
-TOOL_WHITESPACE = 20  # white space characters in a row inside a call's arguments; without a bound it may never end
 
 # What only this family's template has in it, the more particular families first. Templates hold line ends as they are
 # or as escapes, and may put marks together from parts.
@@ -99,7 +98,6 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) 
             # Where nothing may be called, what would begin a call is what may not be written.
             {"type": "function", "function": {"name": choice}} if named else "auto" if choice == "none" else choice,
             reasoning="disabled",  # it has a gate of its own, in front of every constraint
-            max_whitespace_cnt=TOOL_WHITESPACE,
             parallel_tool_calls=parallel,
         )
     except ValueError as error:

@@ -8,9 +8,10 @@ from typing import Any
 from ..errors import Loss
 from ..schema.walk import escape
 from ..schema.xml_styles import STYLES
-from ..tool_formats import TOOL_WHITESPACE, objects_in
+from ..tool_formats import objects_in
 
 Reduce = Callable[[Any], tuple[Any, Sequence[Loss]]]
+TOOL_WHITESPACE = 20  # white space characters in a row inside a call's arguments; without a bound it may never end
 _SCHEMA_FORMATS = ("json_schema", "qwen_xml_parameter")
 
 

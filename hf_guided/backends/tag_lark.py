@@ -7,6 +7,7 @@ in front of a schema is refused, and left to an engine without a lexer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -64,6 +65,7 @@ class Times(NamedTuple):
 # One after another: languages, of which no two meet, and what is none: names of rules, choices, repetitions.
 Piece = tuple["Node | str | Choice | Times", ...]
 _NOT_EMPTY = repeat(chars(ALL), 1)
+MAX_SPACE = 41  # white space in a row, where it is flexible: see schema/layout.py
 # What narrows a region and has no counterpart here.
 _OTHER_ENGINES = "only xgrammar has this"
 
@@ -83,6 +85,8 @@ class TagLark:
         self._schemas: dict[str, str] = {}
         root, pointer = (tag["format"], "/format") if "format" in tag else (_triggered(tag), "")
         start = self._expression(self._piece(root, pointer))
+        if "format" not in tag:
+            self.losses = [loss._replace(pointer=_older(loss.pointer)) for loss in self.losses]
         lines = [f"start: {start}", *self._lines]
         lines += [f"{name}: {to_lark(node)}" for node, name in self._terminals.items()]
         self.grammar = "\n".join(lines)
@@ -125,13 +129,13 @@ class TagLark:
             raise _unsupported(pointer, "any_order", _OTHER_ENGINES)
         style = "qwen_xml" if one["type"] == "qwen_xml_parameter" else one.get("style") or "json"
         constraint = JsonSchema(one["json_schema"])
-        known = f"{style} {constraint.schema_json}"
+        known = f"{style} {one.get('max_whitespace_cnt')} {constraint.schema_json}"
         if known not in self._schemas:
             # What calls a function gets its integers without a point.
             n = Normalizer(Documents(constraint.schema_json, {}), point_zero=False)
             prefix = f"g{len(self._schemas)}_"
             if style == "json":
-                rules = SchemaWriter(n, contents(n, closed=True), "flexible", prefix).write()
+                rules = SchemaWriter(n, contents(n, closed=True), _whitespace(one, pointer), prefix).write()
             elif style in STYLES:
                 rules = xml_rules(n, STYLES[style], closed=True, prefix=prefix)
             else:
@@ -322,6 +326,18 @@ def _triggered(tag: Format) -> Format:
         for one in tag["structures"]
     ]
     return {"type": "triggered_tags", "triggers": tag["triggers"], "tags": tags}
+
+
+def _older(pointer: str) -> str:
+    return re.sub(r"^/tags/(\d+)/content/json_schema", r"/structures/\1/schema", pointer)
+
+
+def _whitespace(one: Format, pointer: str) -> str:
+    """How JSON is laid out with at most so much white space in a row."""
+    most = one.get("max_whitespace_cnt")
+    if most == 0:
+        raise _unsupported(pointer, "max_whitespace_cnt", "a space behind a comma or colon is the least there is")
+    return "flexible" if most is None or most > MAX_SPACE else "compact"
 
 
 def _without(texts: Sequence[str]) -> Node:
