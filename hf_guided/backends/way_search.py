@@ -85,7 +85,7 @@ class WaySearch:
         if not self._marks:
             return self._best_first(engine, steps, ())
         # Most texts of a tag close without: where a mark is but text, a way would get longer by it.
-        return self._best_first(engine, steps // 3, ()) or self._best_first(engine, steps, self._marks)
+        return self._best_first(engine, steps, ()) or self._best_first(engine, steps, self._marks)
 
     def _best_first(self, engine: Engine, steps: int, marks: Sequence[list[int]]) -> list[int] | None:
         """As ``find``, trying these marks wherever they are allowed, each once along a way."""
