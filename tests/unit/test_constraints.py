@@ -479,3 +479,9 @@ def test_coerce_batch() -> None:
         coerce_batch([None, [None]])
     with pytest.raises(InvalidConstraint, match="empty list"):
         coerce_batch([])
+
+
+@pytest.mark.parametrize(("schema", "text"), [({"type": "integer"}, "19.0"), ({"multipleOf": 0.01}, "19.99")])
+def test_validation_takes_numbers_as_what_they_are(schema: dict[str, Any], text: str) -> None:
+    """A whole number may have a point, and a fraction is the one that is written."""
+    assert JsonSchema(schema, on_unsupported="validate").parse(text) == float(text)
