@@ -31,7 +31,7 @@ from .options import CompilerOptions
 from .result import GuidedResult
 from .schema.audit import Audit
 from .stats import SessionStats
-from .tool_calls import ToolCalls
+from .tool_calls import ToolAnswer, ToolCall, ToolCalls
 
 __version__ = "0.1.0"
 
@@ -64,6 +64,8 @@ __all__ = [
     "StructuralTag",
     "TokenRejected",
     "TokenizerError",
+    "ToolAnswer",
+    "ToolCall",
     "ToolCalls",
     "UnsupportedConstraint",
     "UnsupportedModel",

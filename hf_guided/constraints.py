@@ -51,6 +51,10 @@ class Constraint:
     def check(self) -> None:
         """The checks that are too slow for the constructor; raises InvalidConstraint."""
 
+    def for_tokenizer(self, tokenizer: Any) -> Constraint:
+        """The same constraint, with what it leaves to the tokenizer filled in."""
+        return self
+
     def parse(self, text: str) -> Any:
         """The value of a finished text.
 
@@ -191,7 +195,12 @@ class JsonSchema(Constraint):
         return adapter_of(self.python_type).validate_json(text)
 
     def _validate(self, value: Any) -> None:
-        """What decoding left out is made good for here; ``value`` has its fractions as Decimal."""
+        """What decoding left out is made good for here; ``value`` has its numbers exactly."""
+        for error in self.validator().iter_errors(value):
+            raise ValueError(f"not valid at {error.json_path}: {error.message}")
+
+    def validator(self) -> Any:
+        """The validator of `jsonschema` for it; values should have their numbers as ``exact_number`` reads them."""
         from jsonschema.validators import Draft202012Validator, validator_for
         from referencing import Registry
         from referencing.jsonschema import DRAFT202012
@@ -199,9 +208,7 @@ class JsonSchema(Constraint):
         schema = _exact(self.schema_json)
         known = validator_for(schema, default=Draft202012Validator)
         documents = [(uri, DRAFT202012.create_resource(document)) for uri, document in self.registry.items()]
-        validator = known(schema, registry=Registry().with_resources(documents), format_checker=known.FORMAT_CHECKER)
-        for error in validator.iter_errors(value):
-            raise ValueError(f"not valid at {error.json_path}: {error.message}")
+        return known(schema, registry=Registry().with_resources(documents), format_checker=known.FORMAT_CHECKER)
 
     def __repr__(self) -> str:
         made_from = self.schema_json if self.python_type is None else repr(self.python_type)
@@ -402,9 +409,14 @@ def set_fields(constraint: Constraint, **values: Any) -> None:
         object.__setattr__(constraint, name, value)  # the way into a frozen dataclass
 
 
+def exact_number(digits: str) -> int | Decimal:
+    """A number with a point as it is: as a float, 19.99 is no multiple of 0.01, and as a Decimal, 1.0 no integer."""
+    number = Decimal(digits)
+    return int(number) if number == number.to_integral_value() and number.adjusted() < 400 else number
+
+
 def _exact(text: str) -> Any:
-    """JSON with its fractions as Decimal: as floats, 19.99 is no multiple of 0.01."""
-    return json.loads(text, parse_float=Decimal)
+    return json.loads(text, parse_float=exact_number)
 
 
 def _one_of(name: str, value: Any, allowed: Any) -> Any:

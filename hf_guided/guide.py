@@ -92,11 +92,11 @@ class Guide:
         Raises:
             InvalidConstraint: the constraint is malformed. What cannot be enforced is reported, not raised.
         """
-        return self._compiler.audit(_required(constraint), backend)
+        return self._compiler.audit(self._required(constraint), backend)
 
     def submit(self, constraint: Any, backend: str = "auto", *, budget: bool = False) -> Future[CompiledConstraint]:
         """Compile on the pool; equal constraints share one future. See ``compile``."""
-        return self._compiler.submit(_required(constraint), backend, budget=budget)
+        return self._compiler.submit(self._required(constraint), backend, budget=budget)
 
     def compile(self, constraint: Any, backend: str = "auto", *, budget: bool = False) -> CompiledConstraint:
         """Compile, or take it from the cache.
@@ -127,7 +127,7 @@ class Guide:
             ConstraintError, BackendError: as ``compile``, for the first one that cannot be had.
         """
         given = coerce_batch(constraints)
-        asked = [one for one in (given if isinstance(given, list) else [given]) if one is not None]
+        asked = [self._required(one) for one in (given if isinstance(given, list) else [given]) if one is not None]
         for one in asked:
             self._compiler.submit(one, backend)
         for one in asked:
@@ -392,6 +392,8 @@ class Guide:
             stats: put into the result as they are.
         """
         asked = coerce(constraint)
+        if asked is not None:
+            asked = asked.for_tokenizer(self.tokenizer)
         return read_output(
             self.vocabulary,
             token_ids,
@@ -402,6 +404,12 @@ class Guide:
             pad_token_id=self.tokenizer.pad_token_id if pad_token_id is None else pad_token_id,
             stats=stats,
         )
+
+    def _required(self, constraint: Any) -> Constraint:
+        asked = coerce(constraint)
+        if asked is None:
+            raise InvalidConstraint("expected a constraint, got None: a free row has nothing to compile")
+        return asked.for_tokenizer(self.tokenizer)
 
     def stats(self) -> CompilerStats:
         """What compiling has cost so far: cache hits, misses, failures, milliseconds."""
@@ -425,10 +433,3 @@ def guide_for(tokenizer: Any, model: Any) -> Guide:
         while len(_kept) > _MAX_KEPT:
             _kept.popitem(last=False)
         return _kept[key]
-
-
-def _required(constraint: Any) -> Constraint:
-    asked = coerce(constraint)
-    if asked is None:
-        raise InvalidConstraint("expected a constraint, got None: a free row has nothing to compile")
-    return asked

@@ -37,7 +37,7 @@ def from_response_format(response_format: Mapping[str, Any], path: str = "respon
     return TYPES[kind](response_format, path)
 
 
-def from_request(request: Mapping[str, Any], tool_format: str = "qwen_3") -> Constraint | None:
+def from_request(request: Mapping[str, Any], tool_format: str = "auto") -> Constraint | None:
     """The one constraint of the body of /v1/chat/completions or /v1/responses.
 
     Args:
@@ -69,9 +69,7 @@ def from_request(request: Mapping[str, Any], tool_format: str = "qwen_3") -> Con
     return next(iter(found.values()), None)
 
 
-def from_tools(
-    tools: Any, tool_choice: Any = None, tool_format: str = "qwen_3", *, parallel: bool = True
-) -> Constraint:
+def from_tools(tools: Any, tool_choice: Any = None, tool_format: str = "auto", *, parallel: bool = True) -> Constraint:
     """OpenAI tools and tool_choice, nested as in chat completions or flat as in /v1/responses.
 
     Args:

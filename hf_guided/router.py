@@ -1,9 +1,8 @@
 """Which backend takes a constraint, and why.
 
 "auto" takes the first backend that loses nothing: llguidance, because it is ready at once, then xgrammar for what
-llguidance refuses. Tags are xgrammar's own kind, so there it goes first. The automaton goes first where a text has to
-close within a number of tokens, because it knows the shortest way from everywhere, and where the depth of nesting is
-bounded, because nobody else does that.
+llguidance refuses. The automaton goes first where a text has to close within a number of tokens, because it knows the
+shortest way from everywhere, and where the depth of nesting is bounded, because nobody else does that; it has no tags.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
     if backend != AUTO:
         return (backend,)
     if isinstance(constraint, StructuralTag):
-        return ("xgrammar", "llguidance")
+        return ("llguidance", "xgrammar")
     if budget or (isinstance(constraint, JsonSchema) and constraint.max_depth is not None):
         return (NATIVE, "llguidance", "xgrammar")
     return ("llguidance", "xgrammar")

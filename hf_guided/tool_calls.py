@@ -4,15 +4,48 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from . import json_text
-from .constraints import Constraint, StructuralTag, set_fields
+from .constraints import Constraint, JsonSchema, StructuralTag, set_fields
 from .errors import InvalidConstraint
 from .json_text import shorten
+from .tool_formats import AUTO, call_tag, format_of, with_schemas
+from .tool_reading import read_answer, settled
 
-TOOL_WHITESPACE = 20  # white space characters in a row inside a call's arguments; without a bound it may never end
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One call.
+
+    Args:
+        name: of the tool.
+        arguments: valid against its schema.
+    """
+
+    name: str
+    arguments: dict[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class ToolAnswer:
+    """What a model answered that may call tools.
+
+    Args:
+        text: what it wrote besides.
+        calls: in order.
+    """
+
+    text: str
+    calls: tuple[ToolCall, ...]
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The assistant's message, as `apply_chat_template` takes it."""
+        calls = [{"type": "function", "function": {"name": one.name, "arguments": one.arguments}} for one in self.calls]
+        return {"role": "assistant", "content": self.text, **({"tool_calls": calls} if calls else {})}
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -22,7 +55,8 @@ class ToolCalls(Constraint):
     Args:
         tools: OpenAI tool dicts (``{"type": "function", "function": {...}}``) or documented Python functions, as
             `apply_chat_template(tools=...)` takes them.
-        format: how the model writes its calls: a format name of xgrammar's `get_model_structural_tag`.
+        format: how the model writes its calls: "auto", by the tokenizer's chat template, or a family's name, as
+            xgrammar's `get_model_structural_tag` takes it ("llama", "qwen_3", "deepseek_v3_1", "harmony" ...).
         choice: "auto" (text or calls), "required" (at least one call), "none" (no calls), or the name of one tool
             (also as ``{"type": "function", "function": {"name": ...}}``).
         parallel: whether there may be more than one call.
@@ -41,7 +75,7 @@ class ToolCalls(Constraint):
     def __init__(
         self,
         tools: Sequence[Mapping[str, Any] | Callable[..., Any]],
-        format: str = "qwen_3",
+        format: str = AUTO,
         choice: str | Mapping[str, Any] = "auto",
         parallel: bool = True,
     ) -> None:
@@ -68,30 +102,49 @@ class ToolCalls(Constraint):
         """The tools as OpenAI dicts, a fresh copy."""
         return json.loads(self.tools_json)  # type: ignore[no-any-return]
 
+    def for_tokenizer(self, tokenizer: Any) -> ToolCalls:
+        """With the format that the tokenizer's chat template writes, where it is "auto".
+
+        Raises:
+            InvalidConstraint: the template writes calls in none of the known ways.
+        """
+        if self.format != AUTO:
+            return self
+        return ToolCalls(self.tools, format_of(tokenizer), self.choice, self.parallel)
+
     def structural_tag(self) -> StructuralTag:
         """The same language as a structural tag.
 
         Raises:
             InvalidConstraint: an unknown format, or a tool the format cannot write.
         """
-        from xgrammar import get_model_structural_tag
+        return StructuralTag(with_schemas(self._tag, self._parameters.__getitem__))
 
-        choice: Any = self.choice
-        if choice not in ("auto", "required", "none"):
-            choice = {"type": "function", "function": {"name": choice}}
-        try:
-            tag = get_model_structural_tag(
-                self.format,
-                # Without "strict" the library would drop the schema of a tool that says "strict": false.
-                [{**tool, "function": {**tool["function"], "strict": True}} for tool in self.tools],
-                choice,
-                reasoning="disabled",  # it has a gate of its own, in front of every constraint
-                max_whitespace_cnt=TOOL_WHITESPACE,
-                parallel_tool_calls=self.parallel,
+    @cached_property
+    def _tag(self) -> dict[str, Any]:
+        """The structural tag with the tools' names for their schemas."""
+        if self.format == AUTO:
+            raise InvalidConstraint(
+                "ToolCalls: format='auto' needs a tokenizer: compile it with a Guide, or use for_tokenizer(tokenizer)"
             )
-        except ValueError as error:
-            raise InvalidConstraint(f"ToolCalls: {error}") from None
-        return StructuralTag(tag)
+        return call_tag(self.format, list(self._parameters), self.choice, parallel=self.parallel)
+
+    @cached_property
+    def _parameters(self) -> dict[str, dict[str, Any]]:
+        """The schema of each tool's arguments, which are an object whether or not it says so."""
+        return {one["name"]: _arguments(one.get("parameters")) for one in (tool["function"] for tool in self.tools)}
+
+    def parse(self, text: str) -> ToolAnswer:
+        """The calls with their arguments, and the text around them.
+
+        Raises:
+            ValueError: not an answer in this format, or arguments that are not valid.
+        """
+        written, calls = read_answer(self._tag, text)
+        schemas = {call.name: JsonSchema(self._parameters[call.name]).validator() for call in calls}
+        return ToolAnswer(
+            written, tuple(ToolCall(call.name, settled(call.arguments, schemas[call.name])) for call in calls)
+        )
 
     def check(self) -> None:
         """Check that the format exists and can write these tools; raises InvalidConstraint."""
@@ -123,9 +176,21 @@ def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
         )
     if not isinstance(function.get("name"), str) or not function["name"]:
         raise InvalidConstraint(f"{where}.function.name: expected a name, got {function.get('name')!r}")
-    if not isinstance(function.get("parameters", {}), (dict, type(None))):
-        raise InvalidConstraint(f"{where}.function.parameters: expected a schema, got {function['parameters']!r}")
+    parameters = function.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise InvalidConstraint(f"{where}.function.parameters: expected a schema, got {parameters!r}")
+    kind = parameters.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise InvalidConstraint(f"{where}.function.parameters.type: arguments are an object, got {kind!r}")
     return {**tool, "function": dict(function)}
+
+
+def _arguments(parameters: dict[str, Any] | None) -> dict[str, Any]:
+    """A tool's parameters as the schema of an object, closed where there are none: such a tool takes none."""
+    schema = {**(parameters or {"properties": {}}), "type": "object"}
+    if schema.get("properties") == {} and not schema.keys() & {"patternProperties", "$ref", "allOf", "anyOf", "oneOf"}:
+        schema.setdefault("additionalProperties", False)
+    return schema
 
 
 def _chosen_name(choice: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""llguidance: JSON Schema, regular expressions, choices and grammars, ready in about a millisecond.
+"""llguidance: JSON Schema, regular expressions, choices, grammars and tags, ready in about a millisecond.
 
 The library never raises: a matcher falls into an error state in which its mask holds only EOS. So every call that
 can fail is followed by a look at ``get_error()``. A refused ``try_consume_tokens`` is no error, and changes nothing.
@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch import Tensor
 
 from ..bitmask import allocate_bitmask, words
-from ..constraints import Choice, Constraint, Grammar, JsonSchema, Regex
+from ..constraints import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from ..errors import (
     BackendError,
     CompileLimitExceeded,
     InvalidConstraint,
     Loss,
+    UnsupportedConstraint,
     UnwritableConstraint,
 )
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
@@ -30,6 +31,7 @@ from ..schema.lark import lark_grammar
 from ..schema.normalize import Normalizer
 from .adapter import Adapter, Build
 from .base import Engine
+from .tag_lark import TagLark
 
 if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
@@ -68,7 +70,13 @@ class LLGuidanceBackend(Adapter):
         return build, n.losses
 
     def _text(self, constraint: Constraint) -> Build:
-        grammar = self._grammar(constraint)
+        if isinstance(constraint, StructuralTag):
+            tag = TagLark(constraint.tag)
+            if tag.losses:
+                raise UnsupportedConstraint("llguidance does not enforce all of the schemas in this tag", tag.losses)
+            grammar = tag.grammar
+        else:
+            grammar = self._grammar(constraint)
         return lambda: self._built(grammar)
 
     def _built(self, grammar: str) -> tuple[Callable[[], Engine], int]:

@@ -22,7 +22,7 @@ from ..automaton.frames import Frame, FrameBuilder, network
 from ..automaton.limits import Clock
 from ..automaton.pushdown import Places, Pushdown
 from ..automaton.token_trie import token_trie
-from ..constraints import Choice, Constraint, JsonObject, JsonSchema, Regex
+from ..constraints import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, UnwritableConstraint
 from ..regex import Node, UnsupportedRegex, alt, parse_fullmatch, text
 from ..schema.lower import NotRegular
@@ -31,6 +31,7 @@ from ..schema.normalize import Normalizer
 from .base import CompiledConstraint
 from .layer import Layer
 from .searched import SearchedEngine
+from .structural_tag import closing_marks
 from .way_search import WaySearch, leads_to_end
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def with_routes(compiled: CompiledConstraint) -> CompiledConstraint:
     if compiled.keeps_budget:
         return replace(compiled, nbytes=compiled.nbytes + BUDGET_BYTES)
     vocabulary = compiled.vocabulary
-    search = WaySearch(vocabulary, token_trie(vocabulary))
+    marks = closing_marks(compiled.constraint.tag) if isinstance(compiled.constraint, StructuralTag) else ()
+    search = WaySearch(vocabulary, token_trie(vocabulary), marks)
     routes = _routes(compiled)
     if routes is not None:
         return replace(

@@ -7,9 +7,11 @@ from typing import Any
 
 from ..errors import Loss
 from ..schema.walk import escape
-from ..tool_calls import TOOL_WHITESPACE
+from ..schema.xml_styles import STYLES
+from ..tool_formats import objects_in
 
 Reduce = Callable[[Any], tuple[Any, Sequence[Loss]]]
+TOOL_WHITESPACE = 20  # white space characters in a row inside a call's arguments; without a bound it may never end
 _SCHEMA_FORMATS = ("json_schema", "qwen_xml_parameter")
 
 
@@ -17,7 +19,7 @@ def reduce_schemas(tag: dict[str, Any], reduce: Reduce) -> list[Loss]:
     """Replace every schema in a structural tag by what of it is enforced, and bound its white space, in place.
 
     Args:
-        tag: the structural tag; formats of XML style keep their schema as it is, since ``reduce`` speaks JSON.
+        tag: the structural tag; arguments written as elements (XML) are a loss, since ``reduce`` speaks JSON.
         reduce: a schema to its enforced part, and what that loses.
 
     Returns:
@@ -26,6 +28,17 @@ def reduce_schemas(tag: dict[str, Any], reduce: Reduce) -> list[Loss]:
     losses: list[Loss] = []
     _visit(tag, "", reduce, losses)
     return losses
+
+
+def closing_marks(tag: Any) -> list[str]:
+    """The texts that end a stretch of free text in a structural tag: ends of tags, and of arguments as elements."""
+    found: dict[str, None] = {}
+    for one in objects_in(tag):
+        if (style := STYLES.get(one.get("style") or "")) is not None and "{name}" not in style.closing:
+            found[style.closing] = None
+        ends = one.get("end", ())
+        found |= dict.fromkeys(end for end in ([ends] if isinstance(ends, str) else ends) if isinstance(end, str))
+    return [mark for mark in found if mark]
 
 
 def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None:
@@ -42,8 +55,12 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
             _visit(item, f"{pointer}/{escape(key)}", reduce, losses)
     if name is not None:
         reduced, lost = reduce(value[name])
+        style = "json" if older else "xml" if value["type"] != "json_schema" else value.get("style") or "json"
+        if style != "json":
+            losses.append(
+                Loss(pointer, "style", "its own converter writes these arguments, and drops keywords in silence")
+            )
         losses += [Loss(f"{pointer}/{name}{loss.pointer}", loss.keyword, loss.reason) for loss in lost]
-        if older or value.get("style", "json") == "json" and value["type"] == "json_schema":
-            value[name] = reduced
-        if not older and value["type"] == "json_schema" and value.get("max_whitespace_cnt") is None:
+        value[name] = reduced
+        if not older and value.get("max_whitespace_cnt") is None:
             value["max_whitespace_cnt"] = TOOL_WHITESPACE  # else a model that likes white space goes on for ever

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +28,7 @@ _CHEAP = ((b"\"'`)]}>", 0.0), (b",:;", 0.3), (b"0123456789", 0.5), (b"abcdefghij
 _OTHER, _SPACE = 1.5, 3.0
 _STEP = 0.02  # what going on costs in any case
 _NEXT_BEST = 0.5  # what it costs to take the second where the first would do, and the third ...
+_MARK = 5.0  # what a mark is worth: what it ends could go on for ever
 _BRANCHES = 12
 _ALIKE = 4  # of one cost
 _SECONDS = 0.5  # of one search
@@ -38,9 +41,10 @@ class WaySearch:
     Args:
         vocabulary: the tokens.
         tokens: their trie.
+        marks: texts that end something in this grammar, where letters alone would not tell that they do.
     """
 
-    def __init__(self, vocabulary: Vocabulary, tokens: TokenTrie):
+    def __init__(self, vocabulary: Vocabulary, tokens: TokenTrie, marks: Sequence[str] = ()):
         self._vocabulary, self.tokens, self._size = vocabulary, tokens, tokens.size
         by_byte = np.full(256, _OTHER)
         by_byte[list(b" \t\r\n")] = _SPACE
@@ -50,6 +54,9 @@ class WaySearch:
         self._cost = np.full(tokens.size, np.inf)
         counts = np.diff(tokens.token_start)
         self._cost[tokens.token_ids] = 1 + np.repeat(sums, counts)
+        self._marks: list[list[int]] = []
+        with suppress(UnwritableConstraint):  # then no text of the grammar can be written, and that is said elsewhere
+            self._marks = [vocabulary.encode_bytes(mark.encode()) for mark in marks]
 
     @property
     def nbytes(self) -> int:
@@ -75,23 +82,35 @@ class WaySearch:
         """
         if engine.is_completed():
             return []
-        queue: list[tuple[float, int, Engine, list[int]]] = [(0.0, 0, engine, [])]
+        if not self._marks:
+            return self._best_first(engine, steps, ())
+        # Most texts of a tag close without: where a mark is but text, a way would get longer by it.
+        return self._best_first(engine, steps, ()) or self._best_first(engine, steps, self._marks)
+
+    def _best_first(self, engine: Engine, steps: int, marks: Sequence[list[int]]) -> list[int] | None:
+        """As ``find``, trying these marks wherever they are allowed, each once along a way."""
+        queue: list[tuple[float, int, Engine, list[int], frozenset[int]]] = [(0.0, 0, engine, [], frozenset())]
         made, end = 0, time.monotonic() + _SECONDS
         while queue and steps and time.monotonic() < end:
             steps -= 1
-            cost, _, here, way = heapq.heappop(queue)
+            cost, _, here, way, used = heapq.heappop(queue)
             try:
                 here, forced = self._forced(here)
                 way, cost = way + forced, cost + _STEP * (1 + len(forced))
                 if here.is_completed():
                     return self._shortened(engine, way)
+                for index in set(range(len(marks))) - used:
+                    ahead = here.fork()
+                    if all(map(ahead.accept, marks[index])):
+                        made += 1
+                        heapq.heappush(queue, (cost - _MARK, made, ahead, way + marks[index], used | {index}))
                 for rank, token_id in enumerate(self._branches(here)):
                     ahead = here.fork()
                     if ahead.accept(token_id):
                         made += 1
                         if ahead.is_completed():
                             return self._shortened(engine, [*way, token_id])
-                        heapq.heappush(queue, (cost + _NEXT_BEST * rank, made, ahead, [*way, token_id]))
+                        heapq.heappush(queue, (cost + _NEXT_BEST * rank, made, ahead, [*way, token_id], used))
             except CompileLimitExceeded:
                 continue  # this way is too complex for the engine; others may not be
         return None

@@ -6,15 +6,24 @@ quotes, and white space belongs to the brackets, commas and colons around it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..regex import Node, concat, json_spelling, to_lark
 from .grammar import Content, contents
 from .layout import Layout, layout_of
 from .normalize import Normalizer
 from .scalars import constant, multiples_rule, quoted, scalars
-from .shapes import ANY, BooleanClause, Clause, NullClause, NumberClause, Position, StringClause
+from .shapes import ANY, BooleanClause, Clause, Kind, NullClause, NumberClause, Position, StringClause
 from .tracks import Edge, Entry, Track
+
+
+class Rules(NamedTuple):
+    """Lines of a grammar, and the expression in it that stands for the schema's values."""
+
+    start: str
+    lines: list[str]
 
 
 def lark_grammar(n: Normalizer, *, whitespace: str, closed: bool) -> str:
@@ -29,67 +38,95 @@ def lark_grammar(n: Normalizer, *, whitespace: str, closed: bool) -> str:
         InvalidConstraint: no value satisfies it.
         CompileLimitExceeded: it is too large.
     """
-    return _Writer(n, contents(n, closed=closed), whitespace).write()
+    start, lines = SchemaWriter(n, contents(n, closed=closed), whitespace).write()
+    return "\n".join([f"start: {start}", *lines])
 
 
-class _Writer:
-    def __init__(self, n: Normalizer, found: dict[Position, Content], whitespace: str):
+class SchemaWriter:
+    """Writes the rules of one schema.
+
+    Args:
+        n: the schema.
+        found: its positions.
+        whitespace: "flexible" or "compact".
+        prefix: what all names of rules begin with, in lower case; names of terminals begin with the same in capitals.
+    """
+
+    def __init__(self, n: Normalizer, found: dict[Position, Content], whitespace: str, prefix: str = ""):
         self._n = n
         self._contents = found
+        self._prefix = prefix
         self._layout = layout_of(whitespace)
         self._lines: list[str] = []
         self._names: dict[Position, str] = {}
         self._terminals: dict[str, str] = {}
         self._any_is_used = False
 
-    def write(self) -> str:
-        start = self._value(self._n.root)
+    def write(self) -> Rules:
+        """The rules, and what stands for the root."""
+        start = self._root()
         # Every position gets its rule when it is first named; naming may name more.
         written = 0
         while written < len(self._names):
             position = list(self._names)[written]
             written += 1
             self._rule(self._names[position], position)
-        lines = [f"start: {start}", *self._lines]
-        lines += [f"{name}: {to_lark(sign)}" for name, sign in _signs(self._layout).items()]
+        lines = self._lines
+        lines += [f"{self._sign(name)}: {to_lark(sign)}" for name, sign in _signs(self._layout).items()]
         if self._any_is_used:
+            a, comma = f"{self._prefix}any", self._sign("COMMA")
+            lbrace, rbrace, lbrack, rbrack = map(self._sign, ("LBRACE", "RBRACE", "LBRACK", "RBRACK"))
             lines += [
-                f"any: {self._terminal(_ANY_SCALAR)} | any_object | any_array",
-                'any_object: LBRACE "}" | LBRACE any_member (COMMA any_member)* RBRACE',
-                f"any_member: {self._terminal(_ANY_STRING)} COLON any",
-                'any_array: LBRACK "]" | LBRACK any (COMMA any)* RBRACK',
+                f"{a}: {self._terminal(_ANY_SCALAR)} | {a}_object | {a}_array",
+                f'{a}_object: {lbrace} "}}" | {lbrace} {a}_member ({comma} {a}_member)* {rbrace}',
+                f"{a}_member: {self._terminal(_ANY_STRING)} {self._sign('COLON')} {a}",
+                f'{a}_array: {lbrack} "]" | {lbrack} {a} ({comma} {a})* {rbrack}',
             ]
         lines += [f"{name}: {expression}" for expression, name in self._terminals.items()]
-        return "\n".join(lines)
+        return Rules(start, lines)
+
+    def _root(self) -> str:
+        return self._value(self._n.root)
+
+    def _sign(self, name: str) -> str:
+        return self._prefix.upper() + name
 
     def _value(self, position: Position) -> str:
         """What stands for a value at this position in a rule."""
         if position == ANY:
             self._any_is_used = True
-            return "any"
+            return f"{self._prefix}any"
         content = self._contents[position]
         if content.scalars and not (content.arrays or content.objects or content.any_array or content.any_object):
             alternatives = self._scalars(content.scalars)
             if len(alternatives) == 1:
                 return alternatives[0]
-        return self._names.setdefault(position, f"v{len(self._names)}")
+        return self._names.setdefault(position, f"{self._prefix}v{len(self._names)}")
 
     def _rule(self, name: str, position: Position) -> None:
         content = self._contents[position]
-        alternatives = self._scalars(content.scalars)
+        alternatives = self._scalars(content.scalars) + self._containers(name, content)
+        self._lines.append(f"{name}: {' | '.join(alternatives)}")
+
+    def _containers(self, name: str, content: Content, kinds: Sequence[Kind] = ("array", "object")) -> list[str]:
+        """What stands for the arrays and objects of a position, in the rule of this name."""
+        alternatives = []
         for kind, is_any, tracks in (
             ("array", content.any_array, content.arrays),
             ("object", content.any_object, content.objects),
         ):
+            if kind not in kinds:
+                continue
             if is_any:
                 self._any_is_used = True
-                alternatives.append(f"any_{kind}")
+                alternatives.append(f"{self._prefix}any_{kind}")
             for i, track in enumerate(tracks):
                 opening, empty, closing = (
                     ("LBRACE", '"}"', "RBRACE") if kind == "object" else ("LBRACK", '"]"', "RBRACK")
                 )
+                opening, closing = self._sign(opening), self._sign(closing)
                 alternatives.append(f"{opening} {self._track(f'{name}_{kind[0]}{i}', track, empty, closing)}")
-        self._lines.append(f"{name}: {' | '.join(alternatives)}")
+        return alternatives
 
     def _track(self, prefix: str, track: Track, empty: str, closing: str) -> str:
         """Everything behind the opening bracket.
@@ -137,14 +174,15 @@ class _Writer:
         return " ".join(start)
 
     def _run(self, edge: Edge, begun: bool) -> str:
-        comma = "COMMA " if begun else ""
+        comma = self._sign("COMMA")
         entry = " | ".join(map(self._entry, edge.entries))
         if len(edge.entries) > 1:
             entry = f"({entry})"
+        first = f"{comma} {entry}" if begun else entry
         if (edge.low, edge.high) == (1, 1):
-            return comma + entry
+            return first
         low, high = edge.low - 1, "" if edge.high is None else edge.high - 1
-        return f"{comma}{entry} (COMMA {entry}){'*' if (low, high) == (0, '') else f'{{{low},{high}}}'}"
+        return f"{first} ({comma} {entry}){'*' if (low, high) == (0, '') else f'{{{low},{high}}}'}"
 
     def _entry(self, entry: Entry) -> str:
         value = self._value(entry.value)
@@ -154,10 +192,10 @@ class _Writer:
             name = self._terminal(constant(entry.name))
         else:
             name = self._terminal(to_lark(quoted(json_spelling(entry.name))))
-        return f"{name} COLON {value}"
+        return f"{name} {self._sign('COLON')} {value}"
 
     def _terminal(self, expression: str) -> str:
-        return self._terminals.setdefault(expression, f"T{len(self._terminals)}")
+        return self._terminals.setdefault(expression, f"{self._sign('T')}{len(self._terminals)}")
 
     def _scalars(self, clauses: list[Clause]) -> list[str]:
         terminal, multiples = scalars(tuple(clauses))

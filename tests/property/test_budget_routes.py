@@ -80,7 +80,7 @@ CONSTRAINTS: dict[str, Constraint] = {
     ),
 }
 TAKEN = {
-    "llguidance": ["tree", "compact tree", "open", "extra", "record", "object", "regex", "choice", "lark"],
+    "llguidance": ["tree", "compact tree", "open", "extra", "record", "object", "regex", "choice", "lark", "tag"],
     "xgrammar": ["tree", "compact tree", "open", "record", "object", "regex", "choice", "gbnf", "tag"],
     "lm_format_enforcer": ["tree", "open", "record", "object", "regex", "choice"],
 }

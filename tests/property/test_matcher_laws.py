@@ -31,7 +31,7 @@ law = settings(max_examples=120, suppress_health_check=[HealthCheck.data_too_lar
 def test_every_backend_and_constraint_takes_part():
     taken = {(one.backend, one.constraint.kind) for one in (case.compiled for case in draw.cases(draw.tiny()))}
     kinds = {
-        "llguidance": {"regex", "choice", "json_schema", "json_object", "grammar"},
+        "llguidance": {"regex", "choice", "json_schema", "json_object", "grammar", "structural_tag"},
         "xgrammar": {"regex", "choice", "json_schema", "json_object", "grammar", "structural_tag"},
         "lm_format_enforcer": {"regex", "choice", "json_schema", "json_object"},
         "automaton": {"regex", "choice", "json_schema"},

@@ -85,7 +85,7 @@ def test_look_around_is_for_llguidance_and_the_automaton():
 @pytest.mark.parametrize(
     ("name", "constraint"),
     [
-        ("llguidance", StructuralTag({"type": "structural_tag", "format": {"type": "any_text"}})),
+        ("automaton", StructuralTag({"type": "structural_tag", "format": {"type": "any_text"}})),
         ("llguidance", Grammar('root ::= "a"')),
         ("xgrammar", Grammar('start: "a"')),
         ("lm_format_enforcer", Grammar('start: "a"')),

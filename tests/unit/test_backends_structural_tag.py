@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import hf_guided as hg
+from hf_guided.backends.structural_tag import TOOL_WHITESPACE
 from hf_guided.compiler import Compiler
-from hf_guided.tool_calls import TOOL_WHITESPACE
 from tests import toy
 
 
@@ -19,7 +19,9 @@ def compiler() -> Compiler:
 
 def tool_calls(argument: dict[str, Any]) -> hg.ToolCalls:
     parameters = {"type": "object", "properties": {"a": argument}, "required": ["a"]}
-    return hg.ToolCalls([{"type": "function", "function": {"name": "f", "parameters": parameters}}], choice="required")
+    return hg.ToolCalls(
+        [{"type": "function", "function": {"name": "f", "parameters": parameters}}], "qwen_3", choice="required"
+    )
 
 
 OLDER = {
@@ -63,9 +65,96 @@ def test_alternatives_that_begin_alike_are_told_apart(compiler: Compiler, value:
     assert (matcher.validate_tokens(list(text)) == len(text)) is allowed
 
 
-@pytest.mark.parametrize(("asked", "most"), [({}, TOOL_WHITESPACE), ({"max_whitespace_cnt": 3}, 3)])
-def test_white_space_in_a_tag_is_bounded(compiler: Compiler, asked: dict[str, int], most: int) -> None:
+@pytest.mark.parametrize(
+    ("backend", "asked", "most"),
+    [
+        ("xgrammar", {}, TOOL_WHITESPACE),
+        ("xgrammar", {"max_whitespace_cnt": 3}, 3),
+        ("llguidance", {}, 41),
+        ("llguidance", {"max_whitespace_cnt": 3}, 0),  # as json.dumps writes it
+    ],
+)
+def test_white_space_in_a_tag_is_bounded(compiler: Compiler, backend: str, asked: dict[str, int], most: int) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"]}
     tag = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema, **asked}}
-    matcher = compiler.compile(hg.StructuralTag(tag)).matcher()
-    assert matcher.validate_tokens(list(b"{" + b" " * 300)) == 1 + most
+    matcher = compiler.compile(hg.StructuralTag(tag), backend).matcher()
+    assert matcher.validate_tokens(list(b"{\n" + b" " * 300)) == 1 + most
+
+
+def triggered(**more: Any) -> dict[str, Any]:
+    tags = [
+        {"type": "tag", "begin": f"<{name}>", "content": {"type": "json_schema", "json_schema": schema}, "end": "</>"}
+        for name, schema in (
+            ("f", {"const": 1}),
+            ("fg", {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2}),
+        )
+    ]
+    return {"type": "triggered_tags", "triggers": ["<f"], "tags": tags, **more}
+
+
+TAGS: dict[str, dict[str, Any]] = {
+    "triggered": triggered(excludes=["no"]),
+    "at least one": triggered(at_least_one=True),
+    "one at most": triggered(stop_after_first=True),
+    "just one": triggered(at_least_one=True, stop_after_first=True),
+    "separated": {"type": "tags_with_separator", "separator": ";", "tags": triggered()["tags"]},
+    "ended text": {
+        "type": "sequence",
+        "elements": [
+            {"type": "tag", "begin": "a", "content": {"type": "any_text"}, "end": ["aa", "b"]},
+            {"type": "optional", "content": {"type": "json_schema", "json_schema": {"const": [1]}}},
+        ],
+    },
+    "numbered": {
+        "type": "or",
+        "elements": [
+            {
+                "type": "sequence",
+                "elements": [
+                    {"type": "regex", "pattern": "[0-9]+"},
+                    {"type": "const_string", "value": ":"},
+                    {"type": "json_schema", "json_schema": {"const": "x"}},
+                ],
+            },
+            {"type": "plus", "content": {"type": "const_string", "value": "ab"}},
+        ],
+    },
+}
+TEXTS = [
+    *("", "hi", "no", "<f", "<", "<f>1</>", "<fg>[]</>", '<fg>["a"]</>', '<fg>["c"]</>', "hi<f>1</>", "hi<f>1</>ho"),
+    *("<f>1</><f>1</>", "<f>1</>;<f>1</>", "<f>1</>;", "<f>1</>no", "no<f>1</>", "<g>"),
+    *("aaa", "ab", "axb", "aa[1]", "axb[1]", "aaa[1]", "abb", "abab", '12:"x"', ':"x"', '1"x"', "aba"),
+]
+
+
+@pytest.mark.parametrize("name", TAGS)
+def test_two_engines_take_the_same_texts(compiler: Compiler, name: str) -> None:
+    tag = hg.StructuralTag({"type": "structural_tag", "format": TAGS[name]})
+    verdicts = []
+    for backend in ("xgrammar", "llguidance"):
+        matcher = compiler.compile(tag, backend).matcher()
+        stops = {text: [*text.encode(), 256] for text in TEXTS}
+        verdicts.append(
+            {text for text, token_ids in stops.items() if matcher.validate_tokens(token_ids) == len(token_ids)}
+        )
+    assert verdicts[0] == verdicts[1]
+    assert 0 < len(verdicts[0]) < len(TEXTS)
+
+
+def test_text_of_which_nothing_tells_the_end_is_left_to_xgrammar(compiler: Compiler) -> None:
+    content = [{"type": "any_text"}, {"type": "json_schema", "json_schema": {"const": [1]}}]
+    tag = hg.StructuralTag({"type": "structural_tag", "format": {"type": "sequence", "elements": content}})
+    compiled = compiler.compile(tag)
+    assert compiled.backend == "xgrammar"
+    assert compiled.matcher().validate_tokens([*b"hello[1]", 256]) == 9
+
+
+def test_arguments_as_elements_are_not_left_to_a_converter_that_drops_keywords(compiler: Compiler) -> None:
+    calls = tool_calls({"type": "string", "pattern": "^a+$"})
+    tag = hg.ToolCalls(calls.tools, "glm_4_7", "required").structural_tag()
+    assert not compiler.audit(tag, "xgrammar").ok
+    assert compiler.compile(tag).backend == "llguidance"
+    matcher = compiler.compile(tag).matcher()
+    for value, allowed in (("aa", True), ("b", False), ("", False)):
+        text = f"<tool_call>f<arg_key>a</arg_key><arg_value>{value}</arg_value></tool_call>".encode()
+        assert (matcher.validate_tokens(list(text)) == len(text)) is allowed

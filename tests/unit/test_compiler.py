@@ -306,9 +306,9 @@ def test_warnings_are_remembered_for_the_last_constraints_alone() -> None:
 
 
 def test_tool_calls_reach_the_backend_as_a_structural_tag() -> None:
-    fake = Fake("xgrammar")
+    fake = Fake("llguidance")
     compiler = make(fake)
-    calls = ToolCalls([{"type": "function", "function": {"name": "f"}}])
+    calls = ToolCalls([{"type": "function", "function": {"name": "f"}}], "qwen_3")
     compiler.compile(calls)
     assert fake.compiled == [calls.structural_tag()]
     assert compiler.audit(calls).rows[0].keyword == "tool_calls"

@@ -386,14 +386,14 @@ def test_structural_tags_take_every_form_xgrammar_has() -> None:
 
 @pytest.mark.parametrize("choice", ["auto", "required", "none", "get_weather"])
 def test_tool_calls_lower_to_what_xgrammar_reads(choice: str) -> None:
-    tag = ToolCalls([get_weather], choice=choice).structural_tag()
+    tag = ToolCalls([get_weather], "qwen_3", choice).structural_tag()
     xgrammar.Grammar.from_structural_tag(tag.tag)
     assert ("get_weather" in tag.tag_json) == (choice != "none")
 
 
 def test_tool_calls_enforce_the_schema_of_a_tool_that_is_not_strict() -> None:
     function = {"name": "f", "strict": False, "parameters": {"type": "object", "properties": {"a": {"const": "xyz"}}}}
-    assert "xyz" in ToolCalls([{"type": "function", "function": function}]).structural_tag().tag_json
+    assert "xyz" in ToolCalls([{"type": "function", "function": function}], "qwen_3").structural_tag().tag_json
 
 
 def test_tool_calls_name_the_tool_that_is_wrong() -> None:
@@ -479,3 +479,9 @@ def test_coerce_batch() -> None:
         coerce_batch([None, [None]])
     with pytest.raises(InvalidConstraint, match="empty list"):
         coerce_batch([])
+
+
+@pytest.mark.parametrize(("schema", "text"), [({"type": "integer"}, "19.0"), ({"multipleOf": 0.01}, "19.99")])
+def test_validation_takes_numbers_as_what_they_are(schema: dict[str, Any], text: str) -> None:
+    """A whole number may have a point, and a fraction is the one that is written."""
+    assert JsonSchema(schema, on_unsupported="validate").parse(text) == float(text)

@@ -58,8 +58,8 @@ def test_auto_takes_xgrammar_for_what_llguidance_loses() -> None:
     assert chosen.reason == "enforces all of it; llguidance would lose /properties/a (uniqueItems): not known"
 
 
-def test_tags_go_to_xgrammar() -> None:
-    assert route(StructuralTag({"format": {}}), "auto", backends()).backend == "xgrammar"
+def test_tags_go_to_llguidance() -> None:
+    assert route(StructuralTag({"format": {}}), "auto", backends()).backend == "llguidance"
 
 
 def test_a_backend_asked_for_by_name() -> None:
