@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from .backends.gated import gated
 from .coerce import coerce_batch
 from .errors import BatchSizeError, InvalidConstraint, VocabularySizeError
 from .guide import Guide, guide_for
@@ -17,6 +18,7 @@ from .hf.compat import logits_width
 from .hf.generation_settings import GenerationSettings
 from .hf.guided_call import guided_call
 from .options import DeviceLane, LoopOptions
+from .reasoning import Opening, Reasoning
 from .requests import check_budget, prefix_bytes, row_after_prefix
 from .result import GuidedResult
 from .session import OnViolation
@@ -44,6 +46,7 @@ def generate(
     device_lane: DeviceLane | None = None,
     stats: bool | Callable[[SessionStats], None] = False,
     progress: bool | None = None,
+    reasoning: Reasoning | None = None,
     **generate_kwargs: Any,
 ) -> list[GuidedResult]:
     """Generate and read back, in whatever generation mode the arguments ask for.
@@ -74,6 +77,8 @@ def generate(
             transformers' own; a function is called with the ``SessionStats`` of each ``model.generate`` call when it
             ends.
         progress: whether to show a progress bar; None shows one on a terminal when there are several batches.
+        reasoning: what comes in front of every answer: free text up to a marker, see ``Guide.logits_processor``. It
+            is the result's ``thinking``, and no part of its ``text``.
         **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
             generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``) close
             their text within it.
@@ -110,12 +115,25 @@ def generate(
         )
     settings = GenerationSettings(model, generate_kwargs)
     stops, most = settings.stop_token_ids(), settings.given_max_new_tokens
+    gate = guide.gate(reasoning)
+    if gate is not None and any(prefixes):
+        raise InvalidConstraint("prefix, reasoning: expected one of the two, for a prefix begins the answer")
     # A bad constraint raises here, before any prompt is run.
     compiled = [None if one is None else guide.compile(one, backend, budget=True) for one in constraints]
     settings.check_against(compiled)
+
+    def encoded(i: int) -> list[int]:
+        return _encode(guide.vocabulary, batch[i], prefixes[i] or "")
+
+    def in_front(prompt: list[int]) -> list[int]:
+        """What of a prompt stands in front of the output: an encoder-decoder answers elsewhere."""
+        return [] if model.config.is_encoder_decoder else prompt
+
     if most is not None:
-        for one, begun in dict.fromkeys(zip(compiled, map(prefix_bytes, prefixes), strict=True)):
-            check_budget(row_after_prefix(one, begun, stops), most)
+        openings = [Opening.ALL if gate is None else gate.opening(in_front(encoded(i))) for i in range(len(batch))]
+        for one, begun, opening in dict.fromkeys(zip(compiled, map(prefix_bytes, prefixes), openings, strict=True)):
+            thinking = one if one is None or gate is None else gated(one, gate, opening)
+            check_budget(row_after_prefix(thinking, begun, stops), most)
     pad_token_id = settings.get("pad_token_id")
     pad_token_id = stops[0] if pad_token_id is None else pad_token_id
     generate_kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **_default_length(settings))
@@ -135,7 +153,8 @@ def generate(
 
     def run(rows: Sequence[int]) -> list[list[GuidedResult]]:
         """One generate() call: for each of these prompts its results."""
-        inputs = _pad([_encode(guide.vocabulary, batch[i], prefixes[i] or "") for i in rows], pad_token_id, model)
+        prompted = [encoded(i) for i in rows]
+        inputs = _pad(prompted, pad_token_id, model)
         start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
         budget = settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
         session: dict[str, Any] = {
@@ -144,6 +163,7 @@ def generate(
             "stop_token_ids": stops,
             "on_violation": on_violation,
             "max_new_tokens": budget,
+            "reasoning": reasoning,
         }
         governing = [constraints[i] for i in rows]
         seam = (
@@ -169,6 +189,8 @@ def generate(
                     pad_token_id=pad_token_id,
                     max_new_tokens=budget,
                     stats=seam.stats,
+                    reasoning=reasoning,
+                    prompt=in_front(prompted[place // copies]),
                 )
             )
         return found

@@ -20,6 +20,7 @@ from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
+from .reasoning import Gate, Opening, Reasoning
 from .requests import Request, prefix_bytes
 from .result import GuidedResult, read_output
 from .schema.audit import Audit
@@ -68,6 +69,7 @@ class Guide:
         )
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
+        self._gates: dict[Reasoning, Gate] = {}
 
     @property
     def tokenizer(self) -> Any:
@@ -141,6 +143,7 @@ class Guide:
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
+        reasoning: Reasoning | None = None,
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
@@ -162,9 +165,13 @@ class Guide:
                 ``stopping_criteria=[processor.companion]``; "auto": while that takes longer than handing them over
                 does; None asks the environment (HF_GUIDED_OVERLAP), where the default is "auto". The tokens are the
                 same.
+            reasoning: what governed rows do before they answer: think, freely, up to a marker. A prompt that ends
+                with one of the two markers has begun that, or done it. Not beside a ``prefix``, which begins the
+                answer.
 
         Raises:
-            InvalidConstraint: a constraint is malformed.
+            InvalidConstraint: a constraint is malformed, or there is a prefix beside ``reasoning``.
+            UnwritableConstraint: the vocabulary cannot write the markers of ``reasoning``.
             StopTokenError: a stop token is outside the logits.
         """
         return GuidedLogitsProcessor(
@@ -176,6 +183,7 @@ class Guide:
                 on_violation=on_violation,
                 max_new_tokens=max_new_tokens,
                 overlap=overlap,
+                reasoning=reasoning,
             )
         )
 
@@ -195,6 +203,7 @@ class Guide:
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
         device_lane: DeviceLane | None = None,
+        reasoning: Reasoning | None = None,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
@@ -230,6 +239,7 @@ class Guide:
                 the environment (HF_GUIDED_DEVICE_LANE), where the default is "auto". Greedy tokens are the same.
                 Samples are of the same distribution, drawn with a generator of its own, whose seeds torch's draws once
                 per call.
+            reasoning: as for ``logits_processor``.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
@@ -247,6 +257,7 @@ class Guide:
                 on_violation=on_violation,
                 max_new_tokens=max_new_tokens,
                 overlap=overlap,
+                reasoning=reasoning,
             ),
             self._continuation,
             jump_forward=jump_forward,
@@ -268,6 +279,7 @@ class Guide:
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
+        reasoning: Reasoning | None = None,
     ) -> Session:
         """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
         asked = coerce_batch(constraint)
@@ -282,12 +294,19 @@ class Guide:
             raise BatchSizeError(
                 f"expected one prefix for all rows or {len(constraints)} (one per constraint), got {len(prefixes)}"
             )
+        gate = self.gate(reasoning)
+        if gate is not None and any(prefixes):
+            raise InvalidConstraint(
+                "prefix, reasoning: expected one of the two, for a prefix begins the answer, and thinking comes before "
+                "it; leave one out"
+            )
         return Session(
             self.vocabulary,
             [
                 Request(
                     None if one is None else self.submit(one, backend, budget=max_new_tokens is not None),
                     prefix_bytes(text),
+                    gate,
                 )
                 for one, text in zip(constraints, prefixes, strict=True)
             ],
@@ -297,6 +316,21 @@ class Guide:
             max_new_tokens=max_new_tokens,
             overlap=LoopOptions.from_env().overlap if overlap is None else overlap,
         )
+
+    def gate(self, reasoning: Reasoning | None) -> Gate | None:
+        """What thinking in front of an answer takes in this vocabulary; None for None.
+
+        Raises:
+            InvalidConstraint, UnwritableConstraint: see ``Gate``.
+        """
+        if reasoning is None:
+            return None
+        if not isinstance(reasoning, Reasoning):
+            raise InvalidConstraint(f"reasoning: expected hg.Reasoning(...) or None, got {reasoning!r}")
+        gate = self._gates.get(reasoning)
+        if gate is None:
+            gate = self._gates[reasoning] = Gate(self.vocabulary, reasoning)
+        return gate
 
     def _draft_source(self, draft: Any, backend: str) -> DraftSource | None:
         if draft is None or isinstance(draft, DraftSource):
@@ -330,6 +364,8 @@ class Guide:
         pad_token_id: int | None = None,
         max_new_tokens: int | None = None,
         stats: SessionStats | None = None,
+        reasoning: Reasoning | None = None,
+        prompt: Sequence[int] = (),
     ) -> GuidedResult:
         """Read one output row back: its text, its value, and how it ended.
 
@@ -345,8 +381,11 @@ class Guide:
             pad_token_id: what stands behind a row that was cut while others went on; None means the tokenizer's.
             max_new_tokens: as when it was generated.
             stats: put into the result as they are.
+            reasoning: as when it was generated.
+            prompt: with that, the token ids in front of the row; only their end is looked at.
         """
         asked = coerce(constraint)
+        gate = None if asked is None else self.gate(reasoning)
         return read_output(
             self.vocabulary,
             token_ids,
@@ -356,6 +395,8 @@ class Guide:
             stop_token_ids=stop_token_ids,
             pad_token_id=self.tokenizer.pad_token_id if pad_token_id is None else pad_token_id,
             stats=stats,
+            gate=gate,
+            opening=Opening.ALL if gate is None else gate.opening(prompt),
         )
 
     def stats(self) -> CompilerStats:
