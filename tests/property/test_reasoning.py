@@ -20,24 +20,12 @@ from hf_guided.bitmask import allocate_bitmask, unpack
 from hf_guided.constraints import Choice
 from hf_guided.reasoning import Gate, Opening, Reasoning
 from hf_guided.vocabulary import Vocabulary
-from tests.toy import LetterTokenizer, compiled_set, letters
+from tests.toy import GreedyTokenizer, compiled_set, letters
 
 MARKER = st.text("ab", min_size=1, max_size=5)
 OPTIONS = st.lists(st.text("ab", max_size=4), min_size=1, max_size=3, unique=True).filter(any)
 PICKS = st.lists(st.integers(0, 1000), max_size=14)
 law = settings(max_examples=150, deadline=None)
-
-
-class Greedy(LetterTokenizer):
-    """Writes the longest token that fits, again and again."""
-
-    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
-        ids = []
-        while text:
-            piece = max((one for one in self.tokens if text.startswith(one)), key=len)
-            ids.append(self.tokens.index(piece))
-            text = text[len(piece) :]
-        return {"input_ids": ids}
 
 
 @cache
@@ -49,7 +37,7 @@ def vocabulary() -> Vocabulary:
         token_bytes=(*base.token_bytes, *(data for data, _ in extra)),
         stop_token_ids=base.stop_token_ids,
         padded_size=len(base.token_bytes) + len(extra) + 3,
-        tokenizer=Greedy([*base.tokenizer.tokens, *(name for _, name in extra)]),  # type: ignore[attr-defined, arg-type]
+        tokenizer=GreedyTokenizer([*base.tokenizer.tokens, *(name for _, name in extra)]),  # type: ignore[attr-defined, arg-type]
     )
 
 
