@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from .device.store import DeviceStore
+
+_MAX_GATES = 16  # of the last limits and markers asked for; one with special markers holds a vocabulary
 
 
 class Guide:
@@ -69,7 +71,7 @@ class Guide:
         )
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
-        self._gates: dict[Reasoning, Gate] = {}
+        self._gate_for = lru_cache(_MAX_GATES)(partial(Gate, self.vocabulary))
 
     @property
     def tokenizer(self) -> Any:
@@ -327,10 +329,7 @@ class Guide:
             return None
         if not isinstance(reasoning, Reasoning):
             raise InvalidConstraint(f"reasoning: expected hg.Reasoning(...) or None, got {reasoning!r}")
-        gate = self._gates.get(reasoning)
-        if gate is None:
-            gate = self._gates[reasoning] = Gate(self.vocabulary, reasoning)
-        return gate
+        return self._gate_for(reasoning)
 
     def _draft_source(self, draft: Any, backend: str) -> DraftSource | None:
         if draft is None or isinstance(draft, DraftSource):
