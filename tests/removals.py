@@ -60,7 +60,7 @@ REMOVALS = [
         "session.py",
         "self._requests.new_rows(num_rows, self._ids)",
         "self._requests.new_rows(num_rows)",
-        f"{THINKING}::test_hot_models_think_and_answer[beams-demo]",
+        f"{THINKING}::test_hot_models_think_and_answer[demo-beams]",
     ),
     Removal(
         "reasoning: the bytes behind the marker are the answer's",

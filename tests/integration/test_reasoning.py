@@ -185,6 +185,22 @@ def test_jumps_write_the_markers() -> None:
     assert result.value == "yes" and decoder.stats.forwards < len(ids) / 2
 
 
+def test_thinking_is_gated_on_the_host() -> None:
+    """The device lane steps aside, and says so; once a prompt leaves nothing to think it serves the answer."""
+    model, tokenizer, guide = loaded("demo")
+    for prompt, why in (("start", "thinks first"), ("all", "")):
+        inputs = tokenizer(PROMPTS[prompt], return_tensors="pt", return_token_type_ids=False)
+        asked: dict[str, Any] = {"backend": "automaton", "reasoning": THINK}
+        decoder = guide.decoder(ASKED, jump_forward=False, device_lane=True, **asked)
+        output = model.generate(**inputs, do_sample=False, max_new_tokens=BUDGET, custom_generate=decoder)
+        assert (why in decoder.why_host) if why else (decoder.why_host == "")
+        plain = guide.logits_processor(ASKED, **asked)
+        assert (
+            output.tolist()
+            == model.generate(**inputs, do_sample=False, max_new_tokens=BUDGET, logits_processor=[plain]).tolist()
+        )
+
+
 def test_assisted_generation_thinks_alike() -> None:
     model, tokenizer, guide = loaded("demo")
     asked: dict[str, Any] = {"guide": guide, "reasoning": THINK, "max_new_tokens": BUDGET, "do_sample": False}
