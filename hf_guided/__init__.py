@@ -28,6 +28,7 @@ from .generation import generate
 from .guide import Guide
 from .hf.register import register
 from .options import CompilerOptions
+from .reasoning import Reasoning
 from .result import GuidedResult
 from .schema.audit import Audit
 from .stats import SessionStats
@@ -58,6 +59,7 @@ __all__ = [
     "JsonObject",
     "JsonSchema",
     "Loss",
+    "Reasoning",
     "Regex",
     "SessionStats",
     "StopTokenError",

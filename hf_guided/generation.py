@@ -11,6 +11,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
+from .backends.gated import gated
 from .coerce import coerce_batch
 from .errors import BatchSizeError, InvalidConstraint, VocabularySizeError
 from .guide import Guide, guide_for
@@ -18,6 +19,7 @@ from .hf.compat import logits_width
 from .hf.generation_settings import GenerationSettings
 from .hf.guided_call import guided_call
 from .options import DeviceLane, LoopOptions
+from .reasoning import Opening, Reasoning
 from .requests import check_budget, prefix_bytes, row_after_prefix
 from .result import GuidedResult
 from .session import OnViolation
@@ -47,6 +49,7 @@ def generate(
     continuous_batching: bool | ContinuousBatchingConfig = False,
     stats: bool | Callable[[SessionStats], None] = False,
     progress: bool | None = None,
+    reasoning: Reasoning | None = None,
     **generate_kwargs: Any,
 ) -> list[GuidedResult]:
     """Generate and read back, in whatever generation mode the arguments ask for.
@@ -82,6 +85,8 @@ def generate(
             transformers' own; a function is called with the ``SessionStats`` of each ``model.generate`` call when it
             ends.
         progress: whether to show a progress bar; None shows one on a terminal when there are several batches.
+        reasoning: what comes in front of every answer: free text up to a marker, see ``Guide.logits_processor``. It
+            is the result's ``thinking``, and no part of its ``text``.
         **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
             generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``) close
             their text within it.
@@ -118,12 +123,25 @@ def generate(
         )
     settings = GenerationSettings(model, generate_kwargs)
     stops, most = settings.stop_token_ids(), settings.given_max_new_tokens
+    gate = guide.gate(reasoning)
+    if gate is not None and any(prefixes):
+        raise InvalidConstraint("prefix, reasoning: expected one of the two, for a prefix begins the answer")
     # A bad constraint raises here, before any prompt is run.
     compiled = [None if one is None else guide.compile(one, backend, budget=True) for one in constraints]
     settings.check_against(compiled)
+
+    def encoded(i: int) -> list[int]:
+        return _encode(guide.vocabulary, batch[i], prefixes[i] or "")
+
+    def in_front(prompt: list[int]) -> list[int]:
+        """What of a prompt stands in front of the output: an encoder-decoder answers elsewhere."""
+        return [] if model.config.is_encoder_decoder else prompt
+
     if most is not None:
-        for one, begun in dict.fromkeys(zip(compiled, map(prefix_bytes, prefixes), strict=True)):
-            check_budget(row_after_prefix(one, begun, stops), most)
+        openings = [Opening.ALL if gate is None else gate.opening(in_front(encoded(i))) for i in range(len(batch))]
+        for one, begun, opening in dict.fromkeys(zip(compiled, map(prefix_bytes, prefixes), openings, strict=True)):
+            thinking = one if one is None or gate is None else gated(one, gate, opening)
+            check_budget(row_after_prefix(thinking, begun, stops), most)
     pad_token_id = settings.get("pad_token_id")
     pad_token_id = stops[0] if pad_token_id is None else pad_token_id
     generate_kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **_default_length(settings))
@@ -132,6 +150,8 @@ def generate(
     device_lane = LoopOptions.from_env().device_lane if device_lane is None else device_lane
     together = None
     if continuous_batching:
+        if reasoning is not None:
+            raise ValueError("reasoning: continuous_batching guides answers without thinking; leave one of them out")
         if on_violation != "close":
             raise ValueError("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
         config = continuous_batching if isinstance(continuous_batching, ContinuousBatchingConfig) else None
@@ -147,7 +167,7 @@ def generate(
         )
     step = 1 if settings.one_at_a_time else batch_size if together is None else max(len(batch), 1)
 
-    def read(i: int, token_ids: list[int], budget: int, spent: SessionStats) -> GuidedResult:
+    def read(i: int, token_ids: list[int], budget: int, spent: SessionStats, prompt: list[int]) -> GuidedResult:
         return guide.read(
             constraints[i],
             token_ids,
@@ -157,20 +177,22 @@ def generate(
             pad_token_id=pad_token_id,
             max_new_tokens=budget,
             stats=spent,
+            reasoning=reasoning,
+            prompt=in_front(prompt),
         )
 
     def run_together(rows: Sequence[int], together: Together) -> list[list[GuidedResult]]:
         """All of these prompts in one manager."""
         asks = []
         for i in rows:
-            ids = _encode(guide.vocabulary, batch[i], prefixes[i] or "")
+            ids = encoded(i)
             budget = settings.max_new_tokens(len(ids)) or DEFAULT_MAX_NEW_TOKENS
             asks.append(Ask(ids, constraints[i], prefixes[i], budget))
         began = time.perf_counter()
         answers, spent = together.run(asks, backend, stops)
         report(spent, time.perf_counter() - began)
         return [
-            [read(i, token_ids, ask.max_new_tokens, spent) for token_ids in some]
+            [read(i, token_ids, ask.max_new_tokens, spent, ask.input_ids) for token_ids in some]
             for i, ask, some in zip(rows, asks, answers, strict=True)
         ]
 
@@ -178,7 +200,8 @@ def generate(
         """One generate() call: for each of these prompts its results."""
         if together is not None:
             return run_together(rows, together)
-        inputs = _pad([_encode(guide.vocabulary, batch[i], prefixes[i] or "") for i in rows], pad_token_id, model)
+        prompted = [encoded(i) for i in rows]
+        inputs = _pad(prompted, pad_token_id, model)
         start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
         budget = settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
         session: dict[str, Any] = {
@@ -187,6 +210,7 @@ def generate(
             "stop_token_ids": stops,
             "on_violation": on_violation,
             "max_new_tokens": budget,
+            "reasoning": reasoning,
         }
         governing = [constraints[i] for i in rows]
         seam = (
@@ -201,7 +225,8 @@ def generate(
         copies = len(sequences) // len(rows)
         found: list[list[GuidedResult]] = [[] for _ in rows]
         for place, token_ids in enumerate(sequences[:, start:].tolist()):
-            found[place // copies].append(read(rows[place // copies], token_ids, budget, seam.stats))
+            i = rows[place // copies]
+            found[place // copies].append(read(i, token_ids, budget, seam.stats, prompted[place // copies]))
         return found
 
     def report(spent: SessionStats, seconds: float) -> None:

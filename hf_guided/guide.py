@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
+from .reasoning import Gate, Opening, Reasoning
 from .requests import Request, prefix_bytes
 from .result import GuidedResult, read_output
 from .row import Row
@@ -31,6 +32,8 @@ from .vocabulary import Vocabulary
 if TYPE_CHECKING:
     from .device.store import DeviceStore
     from .hf.request_masks import Asked
+
+_MAX_GATES = 16  # of the last limits and markers asked for; one with special markers holds a vocabulary
 
 
 class Guide:
@@ -70,6 +73,7 @@ class Guide:
         )
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
+        self._gate_for = lru_cache(_MAX_GATES)(partial(Gate, self.vocabulary))
 
     @property
     def tokenizer(self) -> Any:
@@ -143,6 +147,7 @@ class Guide:
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
+        reasoning: Reasoning | None = None,
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
@@ -164,9 +169,13 @@ class Guide:
                 ``stopping_criteria=[processor.companion]``; "auto": while that takes longer than handing them over
                 does; None asks the environment (HF_GUIDED_OVERLAP), where the default is "auto". The tokens are the
                 same.
+            reasoning: what governed rows do before they answer: think, freely, up to a marker. A prompt that ends
+                with one of the two markers has begun that, or done it. Not beside a ``prefix``, which begins the
+                answer.
 
         Raises:
-            InvalidConstraint: a constraint is malformed.
+            InvalidConstraint: a constraint is malformed, or there is a prefix beside ``reasoning``.
+            UnwritableConstraint: the vocabulary cannot write the markers of ``reasoning``.
             StopTokenError: a stop token is outside the logits.
         """
         return GuidedLogitsProcessor(
@@ -178,6 +187,7 @@ class Guide:
                 on_violation=on_violation,
                 max_new_tokens=max_new_tokens,
                 overlap=overlap,
+                reasoning=reasoning,
             )
         )
 
@@ -197,6 +207,7 @@ class Guide:
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
         device_lane: DeviceLane | None = None,
+        reasoning: Reasoning | None = None,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
@@ -232,6 +243,7 @@ class Guide:
                 the environment (HF_GUIDED_DEVICE_LANE), where the default is "auto". Greedy tokens are the same.
                 Samples are of the same distribution, drawn with a generator of its own, whose seeds torch's draws once
                 per call.
+            reasoning: as for ``logits_processor``.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
@@ -249,6 +261,7 @@ class Guide:
                 on_violation=on_violation,
                 max_new_tokens=max_new_tokens,
                 overlap=overlap,
+                reasoning=reasoning,
             ),
             self._continuation,
             jump_forward=jump_forward,
@@ -270,6 +283,7 @@ class Guide:
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
+        reasoning: Reasoning | None = None,
     ) -> Session:
         """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
         asked = coerce_batch(constraint)
@@ -284,12 +298,19 @@ class Guide:
             raise BatchSizeError(
                 f"expected one prefix for all rows or {len(constraints)} (one per constraint), got {len(prefixes)}"
             )
+        gate = self.gate(reasoning)
+        if gate is not None and any(prefixes):
+            raise InvalidConstraint(
+                "prefix, reasoning: expected one of the two, for a prefix begins the answer, and thinking comes before "
+                "it; leave one out"
+            )
         return Session(
             self.vocabulary,
             [
                 Request(
                     None if one is None else self.submit(one, backend, budget=max_new_tokens is not None),
                     prefix_bytes(text),
+                    gate,
                 )
                 for one, text in zip(constraints, prefixes, strict=True)
             ],
@@ -343,6 +364,18 @@ class Guide:
         )
         return session.begin(1)[0]
 
+    def gate(self, reasoning: Reasoning | None) -> Gate | None:
+        """What thinking in front of an answer takes in this vocabulary; None for None.
+
+        Raises:
+            InvalidConstraint, UnwritableConstraint: see ``Gate``.
+        """
+        if reasoning is None:
+            return None
+        if not isinstance(reasoning, Reasoning):
+            raise InvalidConstraint(f"reasoning: expected hg.Reasoning(...) or None, got {reasoning!r}")
+        return self._gate_for(reasoning)
+
     def _draft_source(self, draft: Any, backend: str) -> DraftSource | None:
         if draft is None or isinstance(draft, DraftSource):
             return draft
@@ -375,6 +408,8 @@ class Guide:
         pad_token_id: int | None = None,
         max_new_tokens: int | None = None,
         stats: SessionStats | None = None,
+        reasoning: Reasoning | None = None,
+        prompt: Sequence[int] = (),
     ) -> GuidedResult:
         """Read one output row back: its text, its value, and how it ended.
 
@@ -390,10 +425,13 @@ class Guide:
             pad_token_id: what stands behind a row that was cut while others went on; None means the tokenizer's.
             max_new_tokens: as when it was generated.
             stats: put into the result as they are.
+            reasoning: as when it was generated.
+            prompt: with that, the token ids in front of the row; only their end is looked at.
         """
         asked = coerce(constraint)
         if asked is not None:
             asked = asked.for_tokenizer(self.tokenizer)
+        gate = None if asked is None else self.gate(reasoning)
         return read_output(
             self.vocabulary,
             token_ids,
@@ -403,6 +441,8 @@ class Guide:
             stop_token_ids=stop_token_ids,
             pad_token_id=self.tokenizer.pad_token_id if pad_token_id is None else pad_token_id,
             stats=stats,
+            gate=gate,
+            opening=Opening.ALL if gate is None else gate.opening(prompt),
         )
 
     def _required(self, constraint: Any) -> Constraint:

@@ -6,8 +6,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .backends.base import CompiledConstraint
+from .backends.gated import gated
 from .errors import BatchSizeError, BudgetTooSmall, InvalidConstraint
+from .reasoning import Gate, Opening
 from .row import Row, RowState
 
 
@@ -18,10 +23,12 @@ class Request:
     Args:
         compiled: the constraint, perhaps still compiling; None is a free row.
         prefix: bytes of the answer that the prompt already holds.
+        gate: what stands in front of the answer, if rows think first; None if they do not.
     """
 
     compiled: Future[CompiledConstraint] | None = None
     prefix: bytes = b""
+    gate: Gate | None = None
 
 
 class Requests:
@@ -46,7 +53,7 @@ class Requests:
         self._per_prompt = per_prompt
         self._stop_token_ids = stop_token_ids
         self._max_new_tokens = max_new_tokens
-        self._prototypes: list[Row] | None = None
+        self._prototypes: dict[tuple[int, Opening], Row] | None = None
 
     @property
     def ready(self) -> bool:
@@ -65,19 +72,13 @@ class Requests:
             warn: told of what may be cut, for want of a way to its end.
 
         Raises:
-            BudgetTooSmall: ``max_new_tokens`` is too few from the start.
+            BudgetTooSmall: ``max_new_tokens`` is too few from the start, thinking aside.
             InvalidConstraint: a prefix is not the beginning of any text.
         """
-        prototypes = [
-            row_after_prefix(
-                None if request.compiled is None else request.compiled.result(), request.prefix, self._stop_token_ids
-            )
-            for request in self._requests
-        ]
-        for row in prototypes:
+        prototypes = {(i, Opening.ALL): self._prototype(i, Opening.ALL) for i in range(len(self._requests))}
+        for row in prototypes.values():
             if self._max_new_tokens is None:
                 break
-            check_budget(row, self._max_new_tokens)
             if row.state is RowState.OPEN and row.matcher is not None and row.matcher.min_tokens_to_finish() is None:
                 warn(
                     f"{row.matcher.compiled.backend} found no way to the end of {row.matcher.compiled.constraint}, so "
@@ -86,21 +87,46 @@ class Requests:
                 )
         self._prototypes = prototypes
 
-    def new_rows(self, num_rows: int) -> tuple[list[Row], int]:
+    def new_rows(
+        self, num_rows: int, prompts: Sequence[Sequence[int]] | NDArray[np.int64] | None = None
+    ) -> tuple[list[Row], int]:
         """Rows behind their prefixes, and how many neighbours share a request; behind ``prepare``.
+
+        Args:
+            num_rows: how many.
+            prompts: token ids of each row; they may have begun the thinking. None: they have not.
 
         Raises:
             BatchSizeError: the number of rows is no multiple of the number of prompts.
+            BudgetTooSmall: ``max_new_tokens`` is too few for thinking nothing.
         """
-        assert self._prototypes is not None
-        prompts = len(self._prototypes) if self._per_prompt else 1
-        if num_rows % prompts:
+        asked = len(self._requests) if self._per_prompt else 1
+        if num_rows % asked:
             raise BatchSizeError(
-                f"expected {prompts} rows or a multiple, because {prompts} constraints were given (one per prompt), "
+                f"expected {asked} rows or a multiple, because {asked} constraints were given (one per prompt), "
                 f"got {num_rows} rows; pass one constraint per prompt, or a single one for all"
             )
-        group_size = max(num_rows // prompts, 1)
-        return [self._prototypes[i // group_size].fork() for i in range(num_rows)], group_size
+        group_size = max(num_rows // asked, 1)
+        rows = [self._row_at(i // group_size, () if prompts is None else prompts[i]) for i in range(num_rows)]
+        return [row.fork() for row in rows], group_size
+
+    def _row_at(self, place: int, prompt: Sequence[int] | NDArray[np.int64]) -> Row:
+        assert self._prototypes is not None
+        gate = self._requests[place].gate
+        opening = Opening.ALL if gate is None else gate.opening(prompt)
+        if (place, opening) not in self._prototypes:
+            self._prototypes[place, opening] = self._prototype(place, opening)
+        return self._prototypes[place, opening]
+
+    def _prototype(self, place: int, opening: Opening) -> Row:
+        request = self._requests[place]
+        compiled = None if request.compiled is None else request.compiled.result()
+        if compiled is not None and request.gate is not None:
+            compiled = gated(compiled, request.gate, opening)
+        row = row_after_prefix(compiled, request.prefix, self._stop_token_ids)
+        if self._max_new_tokens is not None:
+            check_budget(row, self._max_new_tokens)
+        return row
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:
         """What of a row's answer its prompt already holds."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .backends.base import CompiledConstraint
+from .backends.gated import gated
 from .bitmask import allocate_bitmask
+from .reasoning import Gate, Opening
 from .requests import row_after_prefix
 from .stats import SessionStats
 from .vocabulary import Vocabulary
@@ -20,7 +22,8 @@ class GuidedResult:
     """One output row.
 
     Args:
-        text: what was generated, without stop and special tokens; behind the ``prefix``, if the prompt held one.
+        text: what was generated, without stop and special tokens; behind the ``prefix``, if the prompt held one, and
+            without the thinking.
         value: the text as a value of the constraint (model instance, dict, match, str ...); None if the row did not
             finish, or ``error`` says why it could not be read. A free row's value is its text.
         token_ids: generated tokens up to and with the stop token.
@@ -30,6 +33,7 @@ class GuidedResult:
         error: why a finished text could not be turned into a value (a validator stricter than the schema), or what the
             engine gave up with in a dead end; None where there is nothing to say.
         stats: what the generate() call that made this row spent on guidance; shared by the rows of the call.
+        thinking: what came in front of the answer, without its markers; None where nothing was to be thought.
     """
 
     text: str
@@ -38,6 +42,7 @@ class GuidedResult:
     finish_reason: FinishReason
     error: str | None = None
     stats: SessionStats | None = field(default=None, repr=False, compare=False)
+    thinking: str | None = field(default=None, repr=False)
 
 
 def read_output(
@@ -50,6 +55,8 @@ def read_output(
     stop_token_ids: Sequence[int] | None = None,
     pad_token_id: int | None = None,
     stats: SessionStats | None = None,
+    gate: Gate | None = None,
+    opening: Opening = Opening.ALL,
 ) -> GuidedResult:
     """Read one row of output back by replaying it, so that the verdict does not depend on how it was generated.
 
@@ -62,7 +69,11 @@ def read_output(
         stop_token_ids: tokens that end the row; None means the vocabulary's.
         pad_token_id: what stands behind a row that was cut while others went on.
         stats: attached to the result.
+        gate: what stood in front of the answer, if the row thought first.
+        opening: what of that the prompt held already.
     """
+    if gate is not None and compiled is not None:
+        compiled, vocabulary = gated(compiled, gate, opening), gate.vocabulary
     stops = set(vocabulary.stop_token_ids if stop_token_ids is None else stop_token_ids)
     reason: FinishReason = "length"
     taken: list[int] = []
@@ -84,11 +95,15 @@ def read_output(
             break
     # A stop token given per call may be text otherwise, such as a line end.
     written = taken[:-1] if reason == "stop" else taken
-    text = (prefix + vocabulary.decode_bytes(written)).decode(errors="replace")
+    data, thinking = prefix + vocabulary.decode_bytes(written), None
+    if gate is not None:
+        thinking, data = gate.split(data, opening)
+    text = data.decode(errors="replace")
     value, error = (text if constraint is None else None), None if limit is None else str(limit)
     if reason == "stop" and constraint is not None:
         try:
             value = constraint.parse(text)
         except Exception as exception:  # a caller's own validator may raise anything; the other rows are still good
             error = f"{type(exception).__name__}: {exception}"
-    return GuidedResult(text, value, taken, reason, error, stats)
+    thought = None if thinking is None else thinking.decode(errors="replace")
+    return GuidedResult(text, value, taken, reason, error, stats, thought)

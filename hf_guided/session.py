@@ -79,7 +79,7 @@ class Session:
         self._requests = Requests(
             requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids, max_new_tokens=max_new_tokens
         )
-        self._tracker = RowTracker(self._requests.new_rows, self._violated)
+        self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(vocabulary, self.stop_token_ids)
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
         self._overlap = overlap
@@ -170,15 +170,19 @@ class Session:
         """Whether ``begin`` would not wait for compilation."""
         return self._requests.compiled
 
-    def begin(self, num_rows: int) -> list[Row]:
+    def begin(self, num_rows: int, prompts: Sequence[Sequence[int]] | None = None) -> list[Row]:
         """Rows at the start of their constraints, behind the prefixes.
+
+        Args:
+            num_rows: how many.
+            prompts: token ids of each row, where rows think first: a prompt may have begun that.
 
         Raises:
             BatchSizeError, BudgetTooSmall: as ``mask``.
         """
         self._settle()
         self._prepare()
-        return self._requests.new_rows(num_rows)[0]
+        return self._requests.new_rows(num_rows, prompts)[0]
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:
         """What of a row's answer its prompt already holds."""
@@ -254,7 +258,7 @@ class Session:
         """Have the rows, the tracker and the slots back from the worker; what was foreseen is undone."""
         try:
             if not self._ahead.settle():
-                self._tracker = RowTracker(self._requests.new_rows, self._violated)
+                self._tracker = RowTracker(self._new_rows, self._violated)
                 self._filler = self._filler.anew()
                 self._ahead.forget()
         except BaseException:
@@ -302,6 +306,10 @@ class Session:
         return masks
 
     # -- rows ----------------------------------------------------------------------------------------------------
+
+    def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
+        """Rows for a new prompt, the one being served."""
+        return self._requests.new_rows(num_rows, self._ids)
 
     def _prepare(self) -> None:
         """Wait for compilation, once."""

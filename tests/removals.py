@@ -32,6 +32,8 @@ FORCED = "tests/property/test_forced.py"
 CONTINUATION = "tests/property/test_continuation.py"
 ACCEPTANCE = "tests/unit/test_acceptance.py"
 BATCHING = "tests/integration/test_continuous_batching.py"
+THINKING = "tests/integration/test_reasoning.py"
+AROUND_MARKERS = "tests/property/test_reasoning.py"
 FORESEEN = "tests/property/test_foreseen.py::test_foreseen_or_not"
 PASSED, FAILED = 0, 1  # pytest's exit status when all tests that ran passed, and when some failed
 
@@ -61,6 +63,48 @@ def mode(name: str, kind: str = "schema", vocabulary: str = "demo") -> str:
 
 REMOVALS = [
     Removal(
+        "reasoning: what a prompt holds already",
+        "session.py",
+        "self._requests.new_rows(num_rows, self._ids)",
+        "self._requests.new_rows(num_rows)",
+        f"{THINKING}::test_hot_models_think_and_answer[demo-beams]",
+    ),
+    Removal(
+        "reasoning: the bytes behind the marker are the answer's",
+        "backends/gated.py",
+        "        given = None if moved is None else self._behind.token_ids(moved.rest)\n",
+        "        given = None if moved is None else ()\n",
+        f"{AROUND_MARKERS}::test_masks_are_what_looking_for_the_marker_gives",
+    ),
+    Removal(
+        "reasoning: a marker that overlaps with itself",
+        "reasoning.py",
+        "            matched = self._shorter[matched]\n        return matched + ",
+        "            matched = 0\n        return matched + ",
+        f"{AROUND_MARKERS}::test_masks_are_what_looking_for_the_marker_gives",
+    ),
+    Removal(
+        "reasoning: room is left for the marker",
+        "backends/gated.py",
+        "        if room < gate.longest_way + least:\n",
+        "        if room < least:\n",
+        f"{AROUND_MARKERS}::test_a_budget_is_kept",
+    ),
+    Removal(
+        "reasoning: special tokens are text inside the marker only",
+        "reasoning.py",
+        " or (token_id in self._special and matched < len(data))",
+        "",
+        f"{AROUND_MARKERS}::test_masks_are_what_looking_for_the_marker_gives",
+    ),
+    Removal(
+        "reasoning: grammar drafts begin behind the thinking",
+        "drafts/grammar.py",
+        "            del output[:thought]\n",
+        "",
+        f"{THINKING}::test_grammar_drafts_begin_behind_the_thinking",
+    ),
+    Removal(
         "greedy and sampling: the mask itself",
         "session.py",
         "            raise\n        return self.apply(scores, masks)\n",
@@ -70,8 +114,8 @@ REMOVALS = [
     Removal(
         "num_return_sequences: rows of one prompt are neighbours",
         "requests.py",
-        "self._prototypes[i // group_size]",
-        "self._prototypes[i % prompts]",
+        "self._row_at(i // group_size,",
+        "self._row_at(i % asked,",
         f"{PIPELINE}::test_batches_with_several_sequences",
     ),
     Removal(

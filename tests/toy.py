@@ -28,6 +28,18 @@ class LetterTokenizer:
         return len(self.tokens)
 
 
+class GreedyTokenizer(LetterTokenizer):
+    """One that writes too: the longest token that fits, again and again."""
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        ids = []
+        while text:
+            piece = max((token for token in self.tokens if text.startswith(token)), key=len)
+            ids.append(self.tokens.index(piece))
+            text = text[len(piece) :]
+        return {"input_ids": ids}
+
+
 def letters(alphabet: str = "abcd", *, stop: int = 1, padded_size: int | None = None) -> Vocabulary:
     """Vocabulary: a pad token, ``stop`` stop tokens, one token for each letter, one for each pair of letters."""
     texts = [*alphabet, *(a + b for a in alphabet for b in alphabet)]
@@ -49,6 +61,17 @@ def all_bytes() -> Vocabulary:
         stop_token_ids=(256,),
         padded_size=257,
         tokenizer=LetterTokenizer([*map(chr, range(256)), "<stop>"]),  # type: ignore[arg-type]
+    )
+
+
+def pieces(*texts: str) -> Vocabulary:
+    """Vocabulary: a stop token, then every piece of these texts that there is."""
+    found = sorted({text[i:j] for text in texts for i in range(len(text)) for j in range(i + 1, len(text) + 1)})
+    return Vocabulary(
+        token_bytes=(None, *(piece.encode() for piece in found)),
+        stop_token_ids=(0,),
+        padded_size=1 + len(found),
+        tokenizer=GreedyTokenizer(["<stop>", *found]),  # type: ignore[arg-type]
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ..backends.base import CompiledConstraint, Matcher
+from ..backends.gated import GatedEngine
 from ..constraints import Constraint, JsonObject, JsonSchema
 from ..errors import CompileLimitExceeded, UnwritableConstraint
 from ..row import Row, RowState
@@ -71,10 +72,16 @@ class GrammarDraft:
         twin = self._twin(asked.row)
         if twin is None:
             return None
-        output = list(asked.token_ids[asked.prompt_length :])
+        output, prefix = list(asked.token_ids[asked.prompt_length :]), asked.prefix
+        engine = None if asked.row.matcher is None else asked.row.matcher.engine
+        if isinstance(engine, GatedEngine):
+            if engine.answer is None:
+                return None
+            thought, prefix = engine.answer
+            del output[:thought]
         follower = self._followers.get(asked.index)
         if follower is None or not follower.stands_before(twin, output):
-            follower = self._followers[asked.index] = _Follower(twin, asked.prefix)
+            follower = self._followers[asked.index] = _Follower(twin, prefix)
         follower.follow(output)
         return follower
 

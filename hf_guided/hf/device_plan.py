@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from ..backends.automaton import AutomatonEngine
+from ..backends.gated import GatedEngine
 from ..device.kernels import TorchKernels
 from ..device.store import DeviceStore, Start
 from ..device.tables import MAX_MOVES
@@ -60,6 +61,8 @@ def _start_of(i: int, line: Line) -> Start:
     if matcher is None:
         return Start()
     engine = matcher.engine
+    if isinstance(engine, GatedEngine):
+        raise NotOnDevice(f"row {i} thinks first, and the end of that is found on the host")
     if not isinstance(engine, AutomatonEngine):
         raise NotOnDevice(f"row {i} is served by {matcher.compiled.backend}, not by the automaton")
     if line.row.state is not RowState.OPEN:

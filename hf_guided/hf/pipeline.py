@@ -18,6 +18,7 @@ from ..constraints import Constraint
 from ..errors import BatchSizeError
 from ..generation import DEFAULT_MAX_NEW_TOKENS
 from ..guide import guide_for
+from ..reasoning import Reasoning
 from .generation_settings import GenerationSettings
 
 _DEFAULTS = GenerationConfig(max_new_tokens=DEFAULT_MAX_NEW_TOKENS, do_sample=True, temperature=0.7)
@@ -47,10 +48,12 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     - ``response_format``: a constraint for all prompts, or a list with one per prompt of a list (None = free). Given to
       ``pipeline(...)`` it is the default of every call.
     - ``backend``: "auto", or the name of a backend.
+    - ``reasoning``: what comes in front of every answer, an ``hg.Reasoning``.
 
     Returns a list of dicts per prompt, one per returned sequence, as the text-generation pipeline does, with
 
     - ``generated_text``: the answer alone (``return_full_text=True`` puts the prompt, or the chat, in front of it);
+    - ``thinking``: only with ``reasoning``, and where the prompt had not ended it: what came in front of the answer;
     - ``value``: the answer as a value of the constraint; None if it did not finish;
     - ``finish_reason``: "stop", "length" or "dead_end";
     - ``error``: only where a finished answer could not be turned into a value, and why.
@@ -85,7 +88,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     def _sanitize_parameters(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         # Taken out first: transformers hands everything it does not know to generate().
         asked = {key: kwargs.pop(key) for key in ("response_format",) if key in kwargs}
-        chosen = {key: kwargs.pop(key) for key in ("backend",) if key in kwargs}
+        chosen = {key: kwargs.pop(key) for key in ("backend", "reasoning") if key in kwargs}
         preprocess, forward, postprocess = super()._sanitize_parameters(**kwargs)
         return {**preprocess, **asked}, {**forward, **chosen}, postprocess
 
@@ -97,7 +100,9 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         inputs["asked"] = _Asked(coerce(response_format), _begun(prompt_text, kwargs.get("continue_final_message")))
         return inputs
 
-    def _forward(self, model_inputs: Any, backend: str = "auto", **generate_kwargs: Any) -> dict[str, Any]:
+    def _forward(
+        self, model_inputs: Any, backend: str = "auto", reasoning: Reasoning | None = None, **generate_kwargs: Any
+    ) -> dict[str, Any]:
         asked = model_inputs.pop("asked")
         rows: list[_Asked] = asked if isinstance(asked, list) else [asked]  # a list once collated
         guide = guide_for(self.tokenizer, self.model)
@@ -112,6 +117,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             prefix=[row.prefix for row in rows],
             stop_token_ids=stops,
             max_new_tokens=budget,
+            reasoning=reasoning,
         )
         theirs = generate_kwargs.pop("logits_processor", None) or []
         criteria = generate_kwargs.pop("stopping_criteria", None) or []
@@ -123,6 +129,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         )
         input_ids = outputs["input_ids"]
         start = 1 if input_ids is None else input_ids.shape[-1]  # generate() begins an empty prompt with BOS
+        prompts: list[list[int]] = [[]] * len(rows) if input_ids is None else input_ids.tolist()
         results = [
             [
                 guide.read(
@@ -132,10 +139,12 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
                     prefix=row.prefix,
                     stop_token_ids=stops,
                     max_new_tokens=budget,
+                    reasoning=reasoning,
+                    prompt=prompt,
                 )
                 for token_ids in sequences[:, start:].tolist()
             ]
-            for row, sequences in zip(rows, outputs["generated_sequence"], strict=True)
+            for row, prompt, sequences in zip(rows, prompts, outputs["generated_sequence"], strict=True)
         ]
         # The pipeline takes a batch apart by indexing; a lone prompt's outputs it leaves as they are.
         outputs["results"] = list(zip(rows, results, strict=True)) if isinstance(asked, list) else (rows[0], results[0])
@@ -156,6 +165,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             elif return_type is ReturnType.FULL_TEXT and isinstance(prompt_text, str):
                 record["generated_text"] = prompt_text + new_text
             record.update(value=result.value, finish_reason=result.finish_reason)
+            if result.thinking is not None:
+                record["thinking"] = result.thinking
             if result.error is not None:
                 record["error"] = result.error
         return records

@@ -32,7 +32,7 @@ def prefill(
     """
 
     def begun() -> list[Line]:
-        rows = session.begin(len(prompts))
+        rows = session.begin(len(prompts), prompts)
         lines = [Line(row, list(ids), len(ids), streamed=len(ids)) for row, ids in zip(rows, prompts, strict=True)]
         if jump is not None:
             for line in lines:

@@ -1,0 +1,201 @@
+"""The gate against brute force: every token of a small vocabulary, by looking for the marker in the text so far.
+
+Markers, options and texts are of two letters, so that markers overlap with themselves, and with beginnings of answers,
+in every way there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.base import CompiledConstraint, Matcher
+from hf_guided.backends.gated import gated
+from hf_guided.bitmask import allocate_bitmask, unpack
+from hf_guided.constraints import Choice
+from hf_guided.reasoning import Gate, Opening, Reasoning
+from hf_guided.vocabulary import Vocabulary
+from tests.toy import GreedyTokenizer, compiled_set, letters
+
+MARKER = st.text("ab", min_size=1, max_size=5)
+OPTIONS = st.lists(st.text("ab", max_size=4), min_size=1, max_size=3, unique=True).filter(any)
+PICKS = st.lists(st.integers(0, 1000), max_size=14)
+law = settings(max_examples=150, deadline=None)
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    """Two letters and all their pairs, two tokens of three, and a special token that may be in a marker."""
+    base = letters("ab")
+    extra: list[tuple[bytes | None, str]] = [(b"aba", "aba"), (b"bba", "bba"), (None, "bb")]
+    return Vocabulary(
+        token_bytes=(*base.token_bytes, *(data for data, _ in extra)),
+        stop_token_ids=base.stop_token_ids,
+        padded_size=len(base.token_bytes) + len(extra) + 3,
+        tokenizer=GreedyTokenizer([*base.tokenizer.tokens, *(name for _, name in extra)]),  # type: ignore[attr-defined, arg-type]
+    )
+
+
+SPECIAL = {10: b"bb"}
+
+
+@cache
+def automaton() -> AutomatonBackend:
+    return AutomatonBackend(vocabulary())
+
+
+def of_the_set(options: Sequence[str]) -> CompiledConstraint:
+    return compiled_set(vocabulary(), *options)
+
+
+def of_the_automaton(options: Sequence[str]) -> CompiledConstraint:
+    return automaton().compile(Choice(list(options)))
+
+
+ENGINES = st.sampled_from([of_the_set, of_the_automaton])
+
+
+class Oracle:
+    """What may come next, from the tokens so far alone."""
+
+    def __init__(self, reasoning: Reasoning, options: Sequence[str], opening: Opening):
+        self.start = reasoning.start.encode() if opening is Opening.NOTHING else b""
+        self.end, self.most = reasoning.end.encode(), reasoning.max_tokens
+        self.options = [one.encode() for one in options]
+
+    def data(self, token_id: int) -> bytes | None:
+        """The bytes of a token; special ones count only where their text is part of a marker."""
+        known = vocabulary().token_bytes
+        return SPECIAL.get(token_id, known[token_id]) if token_id < len(known) else None
+
+    def answer(self, tokens: Sequence[int]) -> bytes | None:
+        text = b"".join(self.data(one) or b"" for one in tokens)[len(self.start) :]
+        place = text.find(self.end)
+        return None if place < 0 else text[place + len(self.end) :]
+
+    def allows(self, tokens: Sequence[int], token_id: int) -> bool:
+        before = self.answer(tokens)
+        if token_id in vocabulary().stop_token_ids:
+            return before in self.options
+        data = self.data(token_id)
+        if data is None:
+            return False
+        if before is not None:
+            return token_id not in SPECIAL and any(one.startswith(before + data) for one in self.options)
+        text = b"".join(self.data(one) or b"" for one in tokens)[len(self.start) :] + data
+        after = self.answer([*tokens, token_id])
+        if token_id in SPECIAL:  # all of it has to be a piece of the marker that has come so far
+            if after is not None:
+                return after == b"" and len(self.end) >= len(data)
+            return any(text.endswith(self.end[:n]) for n in range(len(data), len(self.end)))
+        return after is None or any(one.startswith(after) for one in self.options)
+
+
+def allowed(matcher: Matcher, tokens_left: int | None = None) -> list[int]:
+    bitmask = allocate_bitmask(1, vocabulary().padded_size)
+    matcher.fill_next_token_bitmask(bitmask, tokens_left=tokens_left)
+    found: list[int] = unpack(bitmask, vocabulary().padded_size)[0].nonzero().flatten().tolist()
+    return found
+
+
+def position(matcher: Matcher) -> Any:
+    return allowed(matcher), matcher.is_completed(), matcher.is_terminated(), matcher.jump_forward_bytes()
+
+
+@law
+@given(ENGINES, MARKER, OPTIONS, PICKS)
+def test_masks_are_what_looking_for_the_marker_gives(
+    compile_: Callable[[Sequence[str]], CompiledConstraint], end: str, options: list[str], picks: list[int]
+):
+    reasoning = Reasoning(start="", end=end)
+    matcher = gated(compile_(options), Gate(vocabulary(), reasoning), Opening.START).matcher()
+    oracle, tokens = Oracle(reasoning, options, Opening.START), list[int]()
+    for pick in picks:
+        by_force = [i for i in range(vocabulary().padded_size) if oracle.allows(tokens, i)]
+        assert allowed(matcher) == by_force
+        assert matcher.is_completed() == (oracle.answer(tokens) in oracle.options)
+        for token_id in range(-1, vocabulary().padded_size + 1):
+            assert matcher.validate_tokens([token_id]) == (token_id in by_force)
+            assert matcher.fork().accept_token(token_id) == (token_id in by_force)
+        text = [one for one in by_force if one not in vocabulary().stop_token_ids]
+        if not text:
+            break
+        tokens.append(text[pick % len(text)])
+        assert matcher.accept_token(tokens[-1])
+
+
+@law
+@given(ENGINES, MARKER, MARKER, OPTIONS, st.none() | st.integers(0, 4), PICKS, st.integers(0, 14))
+def test_rollback_and_fork_and_validation(
+    compile_: Callable[[Sequence[str]], CompiledConstraint],
+    start: str,
+    end: str,
+    options: list[str],
+    most: int | None,
+    picks: list[int],
+    back: int,
+):
+    gate = Gate(vocabulary(), Reasoning(start, end, most))
+    matcher = gated(compile_(options), gate, Opening.NOTHING).matcher()
+    positions, tokens = [position(matcher)], list[int]()
+    for pick in picks:
+        if not (may := positions[-1][0]):
+            break
+        tokens.append(may[pick % len(may)])
+        assert matcher.accept_token(tokens[-1])
+        positions.append(position(matcher))
+    back = min(back, len(tokens))
+    twin = matcher.fork()
+    matcher.rollback(back)
+    assert position(matcher) == positions[len(tokens) - back]
+    assert position(twin) == positions[-1]
+    last = tokens[len(tokens) - back :]
+    assert matcher.validate_tokens(last) == back
+    assert position(matcher) == positions[len(tokens) - back]
+    assert all(map(matcher.accept_token, last)) and position(matcher) == positions[-1]
+
+
+@law
+@given(MARKER, MARKER, OPTIONS, st.integers(0, 4), PICKS)
+def test_thinking_ends_when_its_tokens_are_used_up(
+    start: str, end: str, options: list[str], most: int, picks: list[int]
+):
+    reasoning = Reasoning(start, end, most)
+    gate = Gate(vocabulary(), reasoning)
+    matcher = gated(of_the_set(options), gate, Opening.NOTHING).matcher()
+    written, oracle = [], Oracle(reasoning, options, Opening.NOTHING)
+    for pick in [*picks, *[0] * 20]:
+        may = allowed(matcher)
+        if oracle.answer(written) is not None:
+            break
+        written.append(may[pick % len(may)])
+        assert matcher.accept_token(written[-1])
+    text = b"".join(oracle.data(one) or b"" for one in written)
+    assert text.startswith(start.encode()) and end.encode() in text[len(start) :]
+    assert len(written) <= len(gate.start_ids) + most + gate.longest_way
+
+
+@law
+@given(MARKER, MARKER, OPTIONS, st.none() | st.integers(0, 4), st.integers(0, 6), PICKS)
+def test_a_budget_is_kept(start: str, end: str, options: list[str], most: int | None, spare: int, picks: list[int]):
+    gate = Gate(vocabulary(), Reasoning(start, end, most))
+    matcher = gated(of_the_automaton(options), gate, Opening.NOTHING).matcher()
+    least = matcher.min_tokens_to_finish()
+    assert least is not None
+    written: list[int] = []
+    picks = [*picks, *[7] * 20]
+    for left in range(least + spare, 0, -1):
+        may = allowed(matcher, tokens_left=left)
+        assert set(may) <= set(allowed(matcher))
+        written.append(may[picks[len(written)] % len(may)])
+        assert matcher.accept_token(written[-1])
+        if matcher.is_terminated():
+            break
+    assert matcher.is_terminated()
+    answer = Oracle(gate.reasoning, options, Opening.NOTHING).answer(written[:-1])
+    assert answer in [one.encode() for one in options]

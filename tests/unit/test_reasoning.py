@@ -1,0 +1,187 @@
+"""Markers in several vocabularies: split in every way, glued to answers, special tokens, what a prompt holds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.base import Matcher
+from hf_guided.backends.gated import gated
+from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.backends.xgrammar import XGrammarBackend
+from hf_guided.bitmask import allocate_bitmask, unpack
+from hf_guided.constraints import Choice
+from hf_guided.errors import InvalidConstraint, UnwritableConstraint
+from hf_guided.reasoning import Gate, Opening, Reasoning
+from hf_guided.vocabulary import Vocabulary
+from tests.toy import pieces
+from tests.vocabularies import fast_sentencepiece_32k, tekken, tiny_byte_level, tiny_unigram
+
+TEXTS = (b"</</think>/", b"a</think>(yes)", b"</think></think>")
+BACKENDS = (AutomatonBackend, LLGuidanceBackend, XGrammarBackend)
+OPTIONS = ["(yes)", "/", "</think>"]
+
+
+@cache
+def byte_level() -> Vocabulary:
+    """131,072 tokens."""
+    return Vocabulary.from_tokenizer(tekken())
+
+
+@cache
+def sentencepiece() -> Vocabulary:
+    """32,768 tokens, those of single bytes twice."""
+    return Vocabulary.from_tokenizer(fast_sentencepiece_32k())
+
+
+@cache
+def tiny() -> Vocabulary:
+    """Every piece of one of the texts, so that there is every way of splitting it; and what else options need."""
+    return pieces(TEXTS[0].decode(), "(yes)")
+
+
+VOCABULARIES = pytest.mark.parametrize("vocabulary_of", [byte_level, sentencepiece, tiny], ids=lambda one: one.__name__)
+
+
+@cache
+def matcher_of(vocabulary_of: Callable[[], Vocabulary], backend: type) -> Matcher:
+    vocabulary = vocabulary_of()
+    gate = Gate(vocabulary, Reasoning(start=""))
+    return gated(backend(vocabulary).compile(Choice(OPTIONS)), gate, Opening.START).matcher()
+
+
+def ways(ids: dict[bytes, list[int]], data: bytes) -> Iterator[list[bytes]]:
+    """All tokens that join to these bytes, in every way."""
+    if not data:
+        yield []
+    for end in range(1, len(data) + 1):
+        if data[:end] in ids:
+            yield from ([data[:end], *rest] for rest in ways(ids, data[end:]))
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda one: one.name)
+@VOCABULARIES
+def test_the_marker_is_found_however_it_is_split(vocabulary_of, backend):
+    vocabulary, rng = vocabulary_of(), random.Random(0)
+    ids: dict[bytes, list[int]] = {}
+    for token_id, data in enumerate(vocabulary.token_bytes):
+        if data is not None:
+            ids.setdefault(data, []).append(token_id)
+    number = glued = 0
+    for text in TEXTS[:1] if vocabulary_of is tiny else TEXTS:
+        begin = text.index(b"</think>") + len(b"</think>")
+        for way in ways(ids, text):
+            matcher, place = matcher_of(vocabulary_of, backend).fork(), 0
+            tokens = [rng.choice(ids[piece]) for piece in way]
+            assert matcher.validate_tokens([*tokens, vocabulary.stop_token_ids[0]]) == len(tokens) + 1
+            for piece, token_id in zip(way, tokens, strict=True):
+                assert not matcher.is_completed()
+                assert matcher.accept_token(token_id), (way, piece)
+                glued += place < begin < place + len(piece)
+                place += len(piece)
+            assert matcher.is_completed()
+            number += 1
+    assert glued > 0 and (number == 2 ** (len(TEXTS[0]) - 1) if vocabulary_of is tiny else number > 100)
+
+
+@VOCABULARIES
+def test_masks_around_the_marker_by_brute_force(vocabulary_of):
+    vocabulary = vocabulary_of()
+    matcher, so_far = matcher_of(vocabulary_of, AutomatonBackend).fork(), b""
+    bitmask = allocate_bitmask(1, vocabulary.padded_size)
+    options = [one.encode() for one in OPTIONS]
+    for byte in b"</th</think>(y":
+        matcher.fill_next_token_bitmask(bitmask)
+        found = set(unpack(bitmask, vocabulary.padded_size)[0].nonzero().flatten().tolist())
+        for token_id, data in enumerate(vocabulary.token_bytes):
+            _, marker, answer = (so_far + data).partition(b"</think>") if data else (b"", b"", b"")
+            fits = data is not None and (not marker or any(one.startswith(answer) for one in options))
+            assert (token_id in found) == fits, (so_far, data)
+        assert matcher.accept_token(vocabulary.encode_bytes(bytes([byte]))[0])
+        so_far += bytes([byte])
+
+
+def test_the_end_marker_is_forced_as_the_tokenizer_writes_it():
+    for tokenizer in (fast_sentencepiece_32k(), tiny_byte_level()):
+        gate = Gate(Vocabulary.from_tokenizer(tokenizer), Reasoning())
+        in_a_text = tokenizer("so\n</think>", add_special_tokens=False)["input_ids"]
+        ids, matched = [], 0
+        while matched < gate.whole:
+            ids.append(gate.first_token(matched))
+            moved = gate.move(matched, ids[-1])
+            assert moved is not None and not moved.rest
+            matched = moved.matched
+        assert ids == in_a_text[-len(ids) :]
+        assert gate.tokens_to_end(0) == len(ids)
+
+
+def with_special_markers() -> PreTrainedTokenizerBase:
+    """A tokenizer of its own, since added tokens stay: two markers that are special tokens, as some models have."""
+    from copy import deepcopy
+
+    tokenizer = deepcopy(tiny_byte_level())
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<think>", "</think>", "<|im_end|>"]})
+    return tokenizer
+
+
+def test_markers_that_are_special_tokens():
+    tokenizer = with_special_markers()
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    start, end, other = tokenizer.convert_tokens_to_ids(["<think>", "</think>", "<|im_end|>"])
+    assert not any(map(vocabulary.is_text, (start, end, other)))
+    gate = Gate(vocabulary, Reasoning(max_tokens=3))
+    assert gate.start_ids == (start,) and gate.first_token(0) == end
+    yes, a = tokenizer("yes")["input_ids"], tokenizer("a")["input_ids"]
+    for backend in (AutomatonBackend, LLGuidanceBackend, XGrammarBackend):
+        matcher = gated(backend(vocabulary).compile(Choice(["yes"])), gate, Opening.NOTHING).matcher()
+        assert not matcher.accept_token(a[0])
+        assert matcher.accept_token(start)
+        bitmask = allocate_bitmask(1, vocabulary.padded_size)
+        matcher.fill_next_token_bitmask(bitmask)
+        allowed = set(unpack(bitmask, vocabulary.padded_size)[0].nonzero().flatten().tolist())
+        assert allowed == {i for i in range(len(tokenizer)) if vocabulary.is_text(i)} | {end}
+        assert matcher.validate_tokens([*a * 3, end, *yes]) == 4 + len(yes)
+        assert matcher.validate_tokens([*a * 4]) == 3  # used up
+        assert all(map(matcher.accept_token, [*a * 3, end]))
+        matcher.fill_next_token_bitmask(bitmask)
+        allowed = set(unpack(bitmask, vocabulary.padded_size)[0].nonzero().flatten().tolist())
+        assert not allowed & {start, end, other} and not matcher.accept_token(end)
+        assert all(map(matcher.accept_token, yes)) and matcher.is_completed()
+    assert gate.opening(tokenizer("Hi <think>\n")["input_ids"]) is Opening.START
+
+
+@pytest.mark.parametrize(
+    ("prompt", "opening"),
+    [
+        ("Hello", Opening.NOTHING),
+        ("Hello <think>", Opening.START),
+        ("Hello <think>\n\n", Opening.START),
+        ("Hello <think>\n\n</think>\n\n", Opening.ALL),
+        ("Think between <think> and </think>, then answer.", Opening.NOTHING),
+        ("First <think>", Opening.START),
+        ("<think> is the tag\n", Opening.NOTHING),
+        ("", Opening.NOTHING),
+    ],
+)
+def test_what_a_prompt_holds(prompt, opening):
+    tokenizer = tiny_byte_level()
+    gate = Gate(Vocabulary.from_tokenizer(tokenizer), Reasoning())
+    assert gate.opening(tokenizer(prompt)["input_ids"]) is opening
+    anyway = Gate(gate.vocabulary, Reasoning(start=""))
+    expected = Opening.ALL if opening is Opening.ALL else Opening.START
+    assert anyway.opening(tokenizer(prompt)["input_ids"]) is expected
+
+
+def test_bad_markers():
+    for bad in ({"end": ""}, {"start": None}, {"end": 7}, {"max_tokens": -1}, {"max_tokens": True}, {"end": "\ud800"}):
+        with pytest.raises(InvalidConstraint, match="reasoning: "):
+            Reasoning(**bad)
+    with pytest.raises(InvalidConstraint, match=r"stop token <\|endoftext\|>"):
+        Gate(Vocabulary.from_tokenizer(tiny_byte_level()), Reasoning(end="<|endoftext|>"))
+    with pytest.raises(UnwritableConstraint, match="no tokens that write '<', '>'"):
+        Gate(Vocabulary.from_tokenizer(tiny_unigram()), Reasoning())
