@@ -115,7 +115,7 @@ def _schema(fmt: Mapping[str, Any], key: str, path: str, extra: Any = "forbid") 
     try:
         return JsonSchema(fmt[key], extra=extra)
     except InvalidConstraint as error:
-        raise InvalidConstraint(f"{path}.{key}: {error}") from None
+        raise InvalidConstraint(f"{path}.{key}: {error}", pointers=error.pointers) from None
 
 
 def _json_object(fmt: Mapping[str, Any], path: str) -> Constraint:
@@ -135,7 +135,7 @@ def _field(make: Callable[[Any], Constraint], *keys: str) -> Callable[[Mapping[s
         try:
             return make(fmt[key])
         except InvalidConstraint as error:
-            raise InvalidConstraint(f"{path}.{key}: {error}") from None
+            raise InvalidConstraint(f"{path}.{key}: {error}", pointers=error.pointers) from None
 
     return convert
 

@@ -32,7 +32,7 @@ class GuidedModelManager(ModelManager):  # type: ignore[misc]  # transformers is
         if not _is_built_in(model_id_and_revision):
             return super()._load_model(model_id_and_revision, *args, **kwargs)
         model, _ = demo.load()
-        return model if self.device == "auto" else model.to(self.device)  # type: ignore[arg-type]
+        return model if self.device == "auto" else model.to(self.device)
 
 
 def _is_built_in(model_id_and_revision: str) -> bool:

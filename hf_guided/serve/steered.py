@@ -1,7 +1,8 @@
 """A stand-in for a model, whose generate() keeps one answer inside one constraint.
 
-transformers' server calls ``model.generate(streamer=..., generation_config=..., **inputs)`` on a thread of its own and
-reads the answer from what comes back, or from the streamer. So a model that differs in ``generate`` alone is all it takes.
+transformers' server calls ``model.generate(streamer=..., generation_config=..., **inputs)`` on a thread of its own,
+and reads the answer from what comes back, or from the streamer. So a model that differs in ``generate`` alone is all
+it takes.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class SteeredModel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    @property
+    @property  # type: ignore[misc]  # object's can be written
     def __class__(self) -> type:  # transformers' server tells what a model takes by the name of its class
         return type(self._model)
 
