@@ -147,9 +147,7 @@ def test_responses(api):
 @pytest.mark.parametrize("stream", [False, True])
 def test_responses_with_tools(api, stream):
     asked: Any = {"tools": FLAT_TOOLS, "tool_choice": {"type": "function", "name": "get_weather"}, "stream": stream}
-    found = api.responses.create(
-        model="demo", input=EXAMPLE.prompt, parallel_tool_calls=False, extra_body=HOT, **asked
-    )
+    found = api.responses.create(model="demo", input=EXAMPLE.prompt, parallel_tool_calls=False, extra_body=HOT, **asked)
     response = list(found)[-1].response if stream else found
     calls = [(item.name, item.arguments) for item in response.output if item.type == "function_call"]
     assert (len(calls), check_calls(calls)) == (1, {"get_weather"})
@@ -233,7 +231,9 @@ def test_requests_that_are_too_large(api, url):
 
     body = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "x" * 500_000}]}).encode()
     declared = httpx2.post(f"{url}/v1/chat/completions", content=body)
-    in_chunks = httpx2.post(f"{url}/v1/chat/completions", content=(body[i : i + 50_000] for i in range(0, 500_000, 50_000)))
+    in_chunks = httpx2.post(
+        f"{url}/v1/chat/completions", content=(body[i : i + 50_000] for i in range(0, 500_000, 50_000))
+    )
     assert [found.status_code for found in (declared, in_chunks)] == [413, 413]
     assert declared.json() == in_chunks.json()
     nested = httpx2.post(f"{url}/v1/chat/completions", content='{"a":' * 60_000)
