@@ -26,8 +26,8 @@ from .refusals import RequestRefused, refusal
 from .steered import Asked
 from .tool_formats import format_for, template_for
 
-# One slow schema must not keep the others waiting, on a machine of one core either.
-_LEAST_WORKERS = 2
+# More than there are cores: they share the time, so that slow schemas make the others slower, and do not stop them.
+_LEAST_WORKERS = 16
 
 
 class Guidance:
