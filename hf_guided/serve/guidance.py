@@ -26,8 +26,9 @@ from .refusals import RequestRefused, refusal
 from .steered import Asked
 from .tool_formats import format_for, template_for
 
-# More than there are cores: they share the time, so that slow schemas make the others slower, and do not stop them.
-_LEAST_WORKERS = 16
+# On a machine of one core too: a slow schema makes the others slower, and does not stop them. Each may take hundreds of
+# megabytes while it compiles, so there are not more.
+_LEAST_WORKERS = 2
 
 
 class Guidance:
