@@ -1,4 +1,4 @@
-"""The command line: ``hf-guided demo``, ``hf-guided generate``, ``hf-guided audit``, ``hf-guided doctor``.
+"""The command line: ``hf-guided demo``, ``generate``, ``serve``, ``audit``, ``doctor``.
 
 Exit codes: 0 as asked; 1 an answer that did not finish, or an audit that loses something; 2 a mistake in what was
 asked, said in one message on stderr.
@@ -85,6 +85,21 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     audit.set_defaults(command=_audit)
 
+    serve = commands.add_parser("serve", help="an OpenAI-style server whose answers keep to what requests ask for")
+    serve.add_argument("model", metavar="MODEL", help=f"a model's directory, or '{BUILT_IN}'")
+    serve.add_argument("--host", default="localhost", help="address to listen at (%(default)s)")
+    serve.add_argument("--port", type=int, default=8000, help="port to listen at; 0 takes a free one (%(default)s)")
+    serve.add_argument("--device", default="auto", help="where the model runs (%(default)s)")
+    serve.add_argument("--dtype", default="auto", help="of the weights (%(default)s: as they are stored)")
+    serve.add_argument(
+        "--tool-format", default="auto", metavar="NAME", help="how the model writes tool calls (%(default)s)"
+    )
+    serve.add_argument("--max-schema-bytes", type=_positive(int), metavar="N", help="of a request's schema or tools")
+    serve.add_argument("--max-request-bytes", type=_positive(int), metavar="N", help="of a request")
+    serve.add_argument("--compile-timeout", type=_positive(float), metavar="SECONDS", help="of a request's constraint")
+    serve.add_argument("--enable-cors", action="store_true", help="let pages of any origin call the server")
+    serve.set_defaults(command=_serve)
+
     doctor = commands.add_parser("doctor", help="what is installed, which kernels would be used, and why not others")
     doctor.set_defaults(command=_doctor)
     return parser
@@ -140,6 +155,44 @@ def _generate(arguments: argparse.Namespace) -> int:
     }
     print(f"hf-guided: the answer did not finish: {why[result.finish_reason]}", file=sys.stderr)
     return 1
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    try:
+        from .serve.app import Server, build_app
+        from .serve.options import ServeOptions
+    except ImportError as error:
+        raise _Mistake(f"serve needs more packages ({error}); pip install 'hf-guided[serve]'") from error
+
+    built_in = arguments.model == BUILT_IN and not Path(arguments.model).exists()
+    if built_in:
+        import torch
+
+        torch.set_num_threads(1)  # as in _demo
+    else:
+        _check_directory(arguments.model, "model")
+    given = {
+        "max_schema_bytes": arguments.max_schema_bytes,
+        "max_request_bytes": arguments.max_request_bytes,
+        "compile_timeout_s": arguments.compile_timeout,
+    }
+    options = ServeOptions(
+        arguments.model,
+        host=arguments.host,
+        port=arguments.port,
+        device=arguments.device,
+        dtype=arguments.dtype,
+        tool_format=arguments.tool_format,
+        enable_cors=arguments.enable_cors,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    _quiet()
+
+    def say(url: str) -> None:
+        print(f"hf-guided: serving {options.model} at {url}", flush=True)
+
+    Server(build_app(options), options, say).run()
+    return 0
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -221,16 +274,20 @@ def _load_tokenizer(directory: str) -> Any:
 
 
 def _from_directory(auto_class: Any, directory: str, what: str, **kwargs: Any) -> Any:
+    _check_directory(directory, what)
+    try:
+        return auto_class.from_pretrained(directory, local_files_only=True, **kwargs)
+    except (OSError, ValueError, KeyError) as error:
+        raise _Mistake(f"cannot load a {what} from {directory!r}: {error}") from error
+
+
+def _check_directory(directory: str, what: str) -> None:
     # Without this check transformers would take the path for a name on the Hub and go looking for it there.
     if not Path(directory).is_dir():
         raise _Mistake(
             f"{what} directory {directory!r} does not exist; give a directory with a saved {what} "
             "(models on the Hub have to be downloaded first, e.g. with `hf download`)"
         )
-    try:
-        return auto_class.from_pretrained(directory, local_files_only=True, **kwargs)
-    except (OSError, ValueError, KeyError) as error:
-        raise _Mistake(f"cannot load a {what} from {directory!r}: {error}") from error
 
 
 def _positive(kind: type[int] | type[float]) -> Any:

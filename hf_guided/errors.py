@@ -80,7 +80,16 @@ class ConstraintError(HFGuidedError, ValueError):
 
 
 class InvalidConstraint(ConstraintError):
-    """The constraint is malformed."""
+    """The constraint is malformed.
+
+    Args:
+        message: what was expected and what came.
+        pointers: JSON pointers into its schema, where the place is known.
+    """
+
+    def __init__(self, message: str, *, pointers: Sequence[str] = ()) -> None:
+        self.pointers = tuple(pointers)
+        super().__init__(message)
 
 
 class UnsupportedConstraint(ConstraintError):

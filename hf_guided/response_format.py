@@ -55,10 +55,13 @@ def from_request(request: Mapping[str, Any], tool_format: str = "auto") -> Const
     if isinstance(text, Mapping) and text.get("format") is not None:
         asked["text.format"] = from_response_format(text["format"], "text.format")
     choice = request.get("tool_choice")
-    # Nobody may call: the answer's format alone counts.
-    if request.get("tools") and choice != "none":
+    # Nobody may call: the answer's format alone counts. A call that is wanted with nothing to call is a mistake.
+    if choice != "none" and (request.get("tools") or choice not in (None, "auto")):
         asked["tools"] = from_tools(
-            request["tools"], choice, tool_format, parallel=request.get("parallel_tool_calls") is not False
+            request.get("tools") or [],
+            choice,
+            tool_format,
+            parallel=request.get("parallel_tool_calls") is not False,
         )
     found = {name: constraint for name, constraint in asked.items() if constraint is not None}
     if len(found) > 1:
@@ -113,7 +116,7 @@ def _schema(fmt: Mapping[str, Any], key: str, path: str, extra: Any = "forbid") 
     try:
         return JsonSchema(fmt[key], extra=extra)
     except InvalidConstraint as error:
-        raise InvalidConstraint(f"{path}.{key}: {error}") from None
+        raise InvalidConstraint(f"{path}.{key}: {error}", pointers=error.pointers) from None
 
 
 def _json_object(fmt: Mapping[str, Any], path: str) -> Constraint:
@@ -133,7 +136,7 @@ def _field(make: Callable[[Any], Constraint], *keys: str) -> Callable[[Mapping[s
         try:
             return make(fmt[key])
         except InvalidConstraint as error:
-            raise InvalidConstraint(f"{path}.{key}: {error}") from None
+            raise InvalidConstraint(f"{path}.{key}: {error}", pointers=error.pointers) from None
 
     return convert
 

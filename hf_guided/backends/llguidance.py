@@ -31,6 +31,7 @@ from ..schema.lark import lark_grammar
 from ..schema.normalize import Normalizer
 from .adapter import Adapter, Build
 from .base import Engine
+from .lark_chains import longest_chain
 from .tag_lark import TagLark
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ _LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|m
 _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
 _OPTIONS = re.compile(r"^%llguidance\s*", re.MULTILINE)
 _T = TypeVar("_T")
+
+# It follows references by recursion, without a limit: on a stack of 8 MiB the process ends between 2,000 and 3,000.
+MAX_CHAIN = 1500
 
 
 class LLGuidanceBackend(Adapter):
@@ -81,6 +85,11 @@ class LLGuidanceBackend(Adapter):
 
     def _built(self, grammar: str) -> tuple[Callable[[], Engine], int]:
         grammar = _unforced(grammar)
+        if longest_chain(grammar) > MAX_CHAIN:
+            raise CompileLimitExceeded(
+                f"llguidance would run out of stack: more than {MAX_CHAIN} rules lead from one into the next; make the "
+                "constraint smaller"
+            )
         template = _Template(lambda: self._matcher(grammar), words(self.vocabulary.padded_size))
         if template.is_broken(template.copy()):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")

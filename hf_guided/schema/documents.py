@@ -98,7 +98,9 @@ class Documents:
         """
         pointer = parent.pointer + "".join(f"/{escape(str(step))}" for step in steps)
         if not isinstance(schema, (dict, bool)):
-            raise InvalidConstraint(f"not a valid JSON Schema, at {pointer}: expected a schema, got {schema!r}")
+            raise InvalidConstraint(
+                f"not a valid JSON Schema, at {pointer}: expected a schema, got {schema!r}", pointers=[pointer]
+            )
         made = self._made.get(id(schema)) if isinstance(schema, dict) else None
         if made is not None:
             return made
@@ -126,7 +128,8 @@ class Documents:
         found = lookup(self.root.schema, pointer)
         if not isinstance(found, (dict, bool)):
             raise InvalidConstraint(
-                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which does not exist"
+                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which does not exist",
+                pointers=[source.pointer],
             )
         made = self._made.get(id(found)) if isinstance(found, dict) else None
         return made or self._make(found, pointer, *self._scope(pointer))
@@ -183,7 +186,8 @@ class Documents:
             found = self._registry.resolver(base_uri=source.base).lookup(ref).contents
         except (PointerToNowhere, NoSuchAnchor):
             raise InvalidConstraint(
-                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which does not exist"
+                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which does not exist",
+                pointers=[source.pointer],
             ) from None
         except Unresolvable:
             document = urljoin(source.base, ref).partition("#")[0]
@@ -198,7 +202,10 @@ class Documents:
                 self._made[id(found)] = known
                 return known
         if not isinstance(found, (dict, bool)):
-            raise InvalidConstraint(f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which is no schema")
+            raise InvalidConstraint(
+                f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which is no schema",
+                pointers=[source.pointer],
+            )
         whole = urljoin(source.base, ref)
         return self._make(found, whole, whole.partition("#")[0], source.dialect)
 

@@ -143,7 +143,8 @@ class Normalizer:
         if found is None:
             if term in self._under_way:
                 raise InvalidConstraint(
-                    f"the JSON Schema at {term.schema.pointer or '/'} only refers back to itself, so it says nothing"
+                    f"the JSON Schema at {term.schema.pointer or '/'} only refers back to itself, so it says nothing",
+                    pointers=[term.schema.pointer],
                 )
             self._under_way.append(term)
             found = self._terms[term] = (self._holding if term.holds else self._failing)(term.schema)

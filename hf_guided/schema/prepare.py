@@ -74,11 +74,13 @@ def _check_references(schema: dict[str, Any] | bool) -> None:
         while isinstance(here, dict) and isinstance(ref := here.get("$ref"), str) and f"{ref}/".startswith("#/"):
             if ref in passed:
                 raise InvalidConstraint(
-                    f"the JSON Schema refers to {ref!r} at {place.pointer or '/'}, which only refers back to itself"
+                    f"the JSON Schema refers to {ref!r} at {place.pointer or '/'}, which only refers back to itself",
+                    pointers=[place.pointer],
                 )
             passed.append(ref)
             here = local_target(schema, ref)
             if here is None:
                 raise InvalidConstraint(
-                    f"the JSON Schema refers to {ref!r} at {place.pointer or '/'}, which does not exist"
+                    f"the JSON Schema refers to {ref!r} at {place.pointer or '/'}, which does not exist",
+                    pointers=[place.pointer],
                 )

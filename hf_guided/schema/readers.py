@@ -17,9 +17,9 @@ def malformed(sub: Subschema, keyword: str, expected: str) -> NoReturn:
         InvalidConstraint: always.
     """
     assert isinstance(sub.schema, dict)
-    got = sub.schema[keyword]
+    got, pointer = sub.schema[keyword], f"{sub.pointer}/{escape(keyword)}"
     raise InvalidConstraint(
-        f"not a valid JSON Schema, at {sub.pointer}/{escape(keyword)}: expected {expected}, got {got!r}"
+        f"not a valid JSON Schema, at {pointer}: expected {expected}, got {got!r}", pointers=[pointer]
     )
 
 

@@ -545,6 +545,7 @@ def test_generate_samples_several_for_each_prompt() -> None:
         ({"logits_processor": [print]}, ValueError, "processors"),
         ({"draft": "prompt_lookup"}, ValueError, "draft"),
         ({"on_violation": "raise"}, ValueError, "on_violation"),
+        ({"reasoning": hg.Reasoning()}, ValueError, "reasoning"),
         ({"temprature": 1.0}, TypeError, "temprature"),
     ],
 )

@@ -1,0 +1,145 @@
+"""From a request's body to what its answer has to keep to: read, bounded, compiled and checked before anything runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ..backends.base import CompiledConstraint
+from ..compiler import CompilerStats
+from ..constraints import Constraint
+from ..errors import CompileLimitExceeded, HFGuidedError
+from ..guide import Guide
+from ..hf.generation_settings import GenerationSettings
+from ..options import CompilerOptions
+from ..requests import check_budget, row_after_prefix
+from ..response_format import from_request
+from ..tool_calls import ToolCalls
+from .metrics import Metrics
+from .options import ServeOptions
+from .refusals import RequestRefused, refusal
+from .steered import Asked
+from .tool_formats import format_for, template_for
+
+# On a machine of one core too: a slow schema makes the others slower, and does not stop them. Each may take hundreds of
+# megabytes while it compiles, so there are not more.
+_LEAST_WORKERS = 2
+
+
+class Guidance:
+    """The guides of a server's models, and what its requests ask of them. Thread safe.
+
+    Args:
+        options: limits, and the format of tool calls.
+        metrics: told of every request.
+    """
+
+    def __init__(self, options: ServeOptions, metrics: Metrics):
+        compiler = CompilerOptions.from_env()
+        self._compiler = replace(
+            compiler, timeout_s=options.compile_timeout_s, workers=max(compiler.workers, _LEAST_WORKERS)
+        )
+        self._options = options
+        self._guides: WeakKeyDictionary[Any, Guide] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+        self.metrics = metrics
+
+    def guide_for(self, model: Any, processor: Any) -> Guide:
+        """The guide of a model, made once; takes a second for a large vocabulary."""
+        with self._lock:
+            if model not in self._guides:
+                tokenizer = getattr(processor, "tokenizer", processor)
+                self._guides[model] = Guide(tokenizer, model, options=self._compiler)
+            return self._guides[model]
+
+    def compilers(self) -> list[CompilerStats]:
+        """What compiling has cost so far, for each guide that lives."""
+        with self._lock:
+            guides = list(self._guides.values())
+        return [guide.stats() for guide in guides]
+
+    async def read(self, body: Mapping[str, Any], model: Any, processor: Any, generation_config: Any) -> Asked | None:
+        """What a request asks; waits for compilation, and keeps nobody else waiting.
+
+        Args:
+            body: of the request.
+            model: that will answer.
+            processor: its processor or tokenizer.
+            generation_config: what it will be called with.
+
+        Returns:
+            None if nothing is asked of the answer.
+
+        Raises:
+            RequestRefused: it cannot be promised.
+        """
+        param = _param(body)
+        try:
+            asked = None if param is None else await self._read(body, param, model, processor, generation_config)
+        except HFGuidedError as error:
+            refused = refusal(error, param)
+            self.metrics.refused(refused.code)
+            raise refused from error
+        except RequestRefused as refused:
+            self.metrics.refused(refused.code)
+            raise
+        self.metrics.request("free" if asked is None else asked.constraint.kind)
+        return asked
+
+    async def _read(
+        self, body: Mapping[str, Any], param: str, model: Any, processor: Any, generation_config: Any
+    ) -> Asked | None:
+        tool_format = format_for(model, self._options.tool_format)
+        constraint = await asyncio.to_thread(self._constraint, body, param, tool_format)
+        if constraint is None:
+            return None
+        guide = await asyncio.to_thread(self.guide_for, model, processor)
+        future = guide.submit(constraint, budget=True)
+        self.metrics.looked_up(found=future.done())
+        try:
+            compiled = await asyncio.wait_for(asyncio.wrap_future(future), self._options.compile_timeout_s)
+        except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
+            raise CompileLimitExceeded(
+                f"not compiled within {self._options.compile_timeout_s:g} s; make the constraint smaller, or raise "
+                "--compile-timeout"
+            ) from None
+        await asyncio.to_thread(_check, compiled, GenerationSettings(model, {"generation_config": generation_config}))
+        template = template_for(processor, model, tool_format) if isinstance(constraint, ToolCalls) else None
+        return Asked(guide, constraint, compiled, template)
+
+    def _constraint(self, body: Mapping[str, Any], param: str, tool_format: str) -> Constraint | None:
+        fields = {"response_format", "text", "tools", "tool_choice", "parallel_tool_calls"}
+        asked = {name: body[name] for name in fields & set(body)}
+        try:
+            size = len(json.dumps(asked))
+        except RecursionError:
+            raise RequestRefused("nested too deeply; flatten it", code="constraint_too_deep", param=param) from None
+        if size > self._options.max_schema_bytes:
+            raise RequestRefused(
+                f"expected {self._options.max_schema_bytes} bytes at most, as JSON, got {size}; ask for less, or raise "
+                "--max-schema-bytes",
+                code="constraint_too_large",
+                param=param,
+            )
+        return from_request(asked, tool_format)
+
+
+def _check(compiled: CompiledConstraint, settings: GenerationSettings) -> None:
+    settings.check_against([compiled])
+    most = settings.given_max_new_tokens
+    if most is not None:
+        check_budget(row_after_prefix(compiled, b"", settings.stop_token_ids()), most)
+
+
+def _param(body: Mapping[str, Any]) -> str | None:
+    """The field that a request puts its constraint into, for error texts; None if there is none."""
+    if body.get("response_format") is not None:
+        return "response_format"
+    if isinstance(body.get("text"), Mapping) and body["text"].get("format") is not None:
+        return "text.format"
+    return "tools" if body.get("tools") or body.get("tool_choice") not in (None, "auto", "none") else None

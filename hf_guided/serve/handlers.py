@@ -1,0 +1,77 @@
+"""transformers' handlers of /v1/chat/completions and /v1/responses, each asked through a constraint."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from transformers.cli.serving.chat_completion import UNUSED_CHAT_COMPLETION_FIELDS, ChatCompletionHandler
+from transformers.cli.serving.response import UNUSED_RESPONSE_FIELDS, ResponseHandler
+
+from .guidance import Guidance
+from .steered import Asked, SteeredModel
+from .tool_formats import reading_with
+
+# What the handler that runs in this task was asked; transformers hands the body to its steps, and nothing beside it.
+_ASKED: ContextVar[Asked | None] = ContextVar("_ASKED", default=None)
+
+_HONOURED = {"response_format", "text", "tool_choice", "parallel_tool_calls"}
+
+
+class _Guided:
+    """Goes in front of a handler of transformers.
+
+    Args:
+        guidance: what reads the constraints.
+        **kwargs: the handler's own.
+    """
+
+    def __init__(self, guidance: Guidance, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._guidance = guidance
+
+    async def handle_request(self, body: dict[str, Any], request_id: str) -> Any:
+        """Serve one request; see the handler of transformers.
+
+        Args:
+            body: of the request.
+            request_id: from its header, or made up.
+
+        Raises:
+            RequestRefused: what is asked cannot be promised.
+        """
+        body = {**body, "stream": bool(body.get("stream"))}  # /v1/responses of transformers streams unless told not to
+        if body.get("tool_choice") == "none":
+            body.pop("tools", None)  # what must not be called is not shown to the model
+        self._validate_request(body)  # type: ignore[attr-defined]  # of the handler behind
+        _, model, processor = self._resolve_model(dict(body))
+        # Without the seed, which takes effect when it is read.
+        config = self._build_generation_config(  # type: ignore[attr-defined]
+            {**body, "seed": None}, model.generation_config
+        )
+        asked = await self._guidance.read(body, model, processor, config)
+        token = _ASKED.set(asked)
+        try:
+            return await super().handle_request(body, request_id)  # type: ignore[misc]
+        finally:
+            _ASKED.reset(token)
+
+    def _resolve_model(self, body: dict[str, Any]) -> tuple[str, Any, Any]:
+        model_id, model, processor = super()._resolve_model(body)  # type: ignore[misc]
+        asked = _ASKED.get()
+        if asked is None:
+            return model_id, model, processor
+        steered = SteeredModel(model, asked, self._guidance.metrics)
+        return model_id, steered, reading_with(processor, asked.response_template)
+
+
+class GuidedChatHandler(_Guided, ChatCompletionHandler):  # type: ignore[misc]  # transformers is untyped here
+    """POST /v1/chat/completions with ``response_format``, ``tools`` and ``tool_choice``."""
+
+    _unused_fields = UNUSED_CHAT_COMPLETION_FIELDS - _HONOURED
+
+
+class GuidedResponseHandler(_Guided, ResponseHandler):  # type: ignore[misc]  # transformers is untyped here
+    """POST /v1/responses with ``text.format``, ``tools`` and ``tool_choice``."""
+
+    _unused_fields = UNUSED_RESPONSE_FIELDS - _HONOURED

@@ -1,0 +1,126 @@
+"""What a server counts, and its text for Prometheus."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ..compiler import CompilerStats
+from ..stats import SessionStats
+
+
+class Sample(NamedTuple):
+    """One line of the exposition: a name without prefix, its kind, its help, label and value."""
+
+    name: str
+    kind: str
+    about: str
+    value: float
+    label: tuple[str, str] | None = None
+
+
+class Metrics:
+    """Counts of one server. Thread safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
+        self._generations: Counter[str] = Counter()
+        self._running = self._hits = self._misses = 0
+        self._masks = self._tokens = self._forced = self._mask_ns = 0
+
+    def request(self, kind: str) -> None:
+        """A request was taken; ``kind`` is its constraint's, or "free"."""
+        with self._lock:
+            self._requests[kind] += 1
+
+    def refused(self, code: str) -> None:
+        """A request was refused."""
+        with self._lock:
+            self._refused[code] += 1
+
+    def looked_up(self, *, found: bool) -> None:
+        """A constraint was wanted; ``found`` if it had been compiled before."""
+        with self._lock:
+            self._hits += found
+            self._misses += not found
+
+    @contextmanager
+    def generation(self, stats: SessionStats, cancelled: type[BaseException]) -> Iterator[None]:
+        """Around one guided generate() call.
+
+        Args:
+            stats: what its session counts, read at the end.
+            cancelled: what is raised when the client has gone.
+        """
+        outcome = "failed"
+        with self._lock:
+            self._running += 1
+        try:
+            yield
+            outcome = "finished"
+        except cancelled:
+            outcome = "cancelled"
+            raise
+        finally:
+            with self._lock:
+                self._running -= 1
+                self._generations[outcome] += 1
+                self._masks += stats.masked_rows
+                self._tokens += stats.tokens
+                self._forced += stats.forced_tokens
+                self._mask_ns += stats.track_ns + stats.fill_ns + stats.copy_ns + stats.apply_ns
+
+    def text(self, compilers: Iterable[CompilerStats]) -> str:
+        """All of it in Prometheus' text format.
+
+        Args:
+            compilers: of the guides that live.
+        """
+        lines: list[str] = []
+        described = set()
+        for name, kind, about, value, label in self._samples(list(compilers)):
+            full = f"hf_guided_{name}"
+            if full not in described:
+                described.add(full)
+                lines += [f"# HELP {full} {about}", f"# TYPE {full} {kind}"]
+            labels = "" if label is None else f'{{{label[0]}="{label[1]}"}}'
+            lines.append(f"{full}{labels} {value:.12g}")
+        return "\n".join(lines) + "\n"
+
+    def _samples(self, compilers: list[CompilerStats]) -> Iterator[Sample]:
+        with self._lock:
+            requests, refused = sorted(self._requests.items()), sorted(self._refused.items())
+            generations = sorted(self._generations.items())
+            running, hits, misses = self._running, self._hits, self._misses
+            masks, tokens, forced, mask_ns = self._masks, self._tokens, self._forced, self._mask_ns
+        for kind, count in requests:
+            yield Sample("requests_total", "counter", "Requests taken, by constraint.", count, ("kind", kind))
+        for code, count in refused:
+            yield Sample("refused_total", "counter", "Requests refused, by reason.", count, ("code", code))
+        for outcome, count in generations:
+            about = "Guided generations, by how they ended."
+            yield Sample("generations_total", "counter", about, count, ("outcome", outcome))
+        yield Sample("generations_running", "gauge", "Guided generations under way.", running)
+        yield Sample("compile_cache_hits_total", "counter", "Constraints that were compiled already.", hits)
+        yield Sample("compile_cache_misses_total", "counter", "Constraints that had to be compiled.", misses)
+        for name, about, value in (
+            ("compile_milliseconds_total", "Time spent on compiling.", sum(one.compile_ms for one in compilers)),
+            ("compile_evictions_total", "Grammars dropped for room.", sum(one.evictions for one in compilers)),
+        ):
+            yield Sample(name, "counter", about, value)
+        for name, about, value in (
+            ("compile_cache_entries", "Grammars kept.", sum(one.entries for one in compilers)),
+            ("compile_cache_bytes", "Their size.", sum(one.nbytes for one in compilers)),
+        ):
+            yield Sample(name, "gauge", about, value)
+        yield Sample("masks_total", "counter", "Masks made, one for each row and step that needed one.", masks)
+        yield Sample("mask_milliseconds_total", "counter", "Time spent on them.", mask_ns / 1e6)
+        about = "Masks made per second of the time spent on them."
+        yield Sample("masks_per_second", "gauge", about, masks / mask_ns * 1e9 if mask_ns else 0.0)
+        yield Sample("tokens_total", "counter", "Tokens of guided answers from the fast loop.", tokens)
+        yield Sample("forced_tokens_total", "counter", "Those that took no forward pass of their own.", forced)

@@ -1,0 +1,60 @@
+"""A bound on the size of request bodies, which the web server itself does not have."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .refusals import RequestRefused
+
+
+class RequestSizeLimit:
+    """ASGI middleware: bodies above a size are refused, before they are read where their length is declared.
+
+    Args:
+        app: what serves the others.
+        max_bytes: the largest body that is read.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int):
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if not declared.isdigit() or int(declared) > self._max_bytes:
+            await self._refuse(scope, receive, send)
+            return
+        left, refused = self._max_bytes, False
+
+        async def counted() -> Message:
+            nonlocal left, refused
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:  # it came in chunks, with no length declared: who reads it is told that there is no more
+                refused = True
+                return {"type": "http.disconnect"}
+            return message
+
+        async def unless_refused(message: Message) -> None:
+            if not refused:
+                await send(message)
+
+        try:
+            await self._app(scope, counted, unless_refused)
+        finally:
+            if refused:
+                await self._refuse(scope, receive, send)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from fastapi.responses import JSONResponse
+
+        refused = RequestRefused(
+            f"expected a request of {self._max_bytes} bytes at most; send less, or raise --max-request-bytes",
+            status=413,
+            code="request_too_large",
+        )
+        await JSONResponse(refused.body, status_code=413)(scope, receive, send)

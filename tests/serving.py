@@ -1,0 +1,46 @@
+"""A server for the length of a test, in a thread of this process: it is waited for, and it is ended."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import openai
+import torch
+
+from hf_guided.serve.app import Server, build_app
+from hf_guided.serve.options import ServeOptions
+
+
+@contextmanager
+def serving(**options: object) -> Iterator[str]:
+    """The URL of a server of the demo model, at a free port."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    asked = ServeOptions("demo", host="127.0.0.1", port=0, device="cpu", **options)  # type: ignore[arg-type]
+    told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    server = Server(build_app(asked), asked, told.put)
+
+    def run() -> None:
+        try:
+            server.run()
+        finally:
+            told.put(None)  # it will never be ready
+
+    thread = threading.Thread(target=run, name="server")
+    thread.start()
+    try:
+        url = told.get()
+        assert url is not None, "the server did not start"
+        yield url
+    finally:
+        server.should_exit = True
+        thread.join()
+        torch.set_num_threads(threads)
+
+
+def client(url: str) -> openai.OpenAI:
+    """A client that asks once: an answer that is lost is not asked for again."""
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=600)
