@@ -257,7 +257,8 @@ def test_closing_brackets_count_as_the_tokens_that_write_them_together():
         ("auto", JsonSchema(TREE), "llguidance"),
         ("auto", JsonObject(), "llguidance"),
         ("xgrammar", Regex("[a-z]+"), "xgrammar"),
-        ("auto", CONSTRAINTS["tag"], "xgrammar"),
+        ("auto", CONSTRAINTS["tag"], "llguidance"),
+        ("xgrammar", CONSTRAINTS["tag"], "xgrammar"),
     ],
 )
 def test_a_compiler_that_is_asked_for_a_budget_gives_engines_that_keep_it(backend, constraint, answered_by):
