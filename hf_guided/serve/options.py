@@ -16,7 +16,8 @@ class ServeOptions:
         device: where the model runs, as transformers' ``device_map`` takes it.
         dtype: of the weights; "auto" is what they are stored in.
         tool_format: how the model writes its tool calls (``ToolCalls``); "auto" goes by the kind of model.
-        max_schema_bytes: of a request's constraint (its response_format, or its tools) as JSON.
+        max_schema_bytes: of a request's constraint (its response_format, or its tools) as JSON. Engines may need many
+            thousand times as much memory.
         max_request_bytes: of a request's body.
         compile_timeout_s: until a constraint has to be compiled.
         enable_cors: let pages of any origin call the server.
@@ -28,7 +29,7 @@ class ServeOptions:
     device: str = "auto"
     dtype: str = "auto"
     tool_format: str = "auto"
-    max_schema_bytes: int = 256 * 2**10
+    max_schema_bytes: int = 64 * 2**10
     max_request_bytes: int = 32 * 2**20
     compile_timeout_s: float = 20.0
     enable_cors: bool = False
