@@ -66,19 +66,22 @@ def test_alternatives_that_begin_alike_are_told_apart(compiler: Compiler, value:
 
 
 @pytest.mark.parametrize(
-    ("backend", "asked", "most"),
+    ("backend", "asked", "spaces", "behind_line_end"),
     [
-        ("xgrammar", {}, TOOL_WHITESPACE),
-        ("xgrammar", {"max_whitespace_cnt": 3}, 3),
-        ("llguidance", {}, 41),
-        ("llguidance", {"max_whitespace_cnt": 3}, 0),  # as json.dumps writes it
+        ("xgrammar", {}, TOOL_WHITESPACE, TOOL_WHITESPACE),
+        ("xgrammar", {"max_whitespace_cnt": 3}, 3, 3),
+        ("llguidance", {}, 1, 41),
+        ("llguidance", {"max_whitespace_cnt": 3}, 0, 0),  # as json.dumps writes it
     ],
 )
-def test_white_space_in_a_tag_is_bounded(compiler: Compiler, backend: str, asked: dict[str, int], most: int) -> None:
+def test_white_space_in_a_tag_is_bounded(
+    compiler: Compiler, backend: str, asked: dict[str, int], spaces: int, behind_line_end: int
+) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"]}
     tag = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema, **asked}}
     matcher = compiler.compile(hg.StructuralTag(tag), backend).matcher()
-    assert matcher.validate_tokens(list(b"{\n" + b" " * 300)) == 1 + most
+    assert matcher.validate_tokens(list(b"{" + b" " * 300)) == 1 + spaces
+    assert matcher.validate_tokens(list(b"{\n" + b" " * 300)) == 1 + behind_line_end
 
 
 def triggered(**more: Any) -> dict[str, Any]:
