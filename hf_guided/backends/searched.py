@@ -19,6 +19,7 @@ from .way_search import WaySearch, leads_to_end
 
 _FIRST_STEPS = 300  # of the search at the start of a text
 _STEPS = 60  # of those later on
+_PATIENCE = 8  # tokens until the next search, where one found nothing; twice as many after each further one
 _MARGIN = 16  # tokens that one token is thought to add to a way, at most
 _CANDIDATES = 64
 
@@ -31,6 +32,13 @@ class _Way(NamedTuple):
     behind: dict[int, list[int]]
 
 
+class _Failure(NamedTuple):
+    """A search that found nothing."""
+
+    place: int  # so many tokens were taken
+    wait: int  # tokens until the next search
+
+
 class SearchedEngine(Layer):
     """One position of an engine, and a way to its end.
 
@@ -39,11 +47,19 @@ class SearchedEngine(Layer):
         engine: see ``Layer``.
         taken: see ``Layer``.
         way: what another engine of the constraint knows of these tokens, or of their beginning.
+        failure: where another searched in vain, so as above.
     """
 
-    def __init__(self, search: WaySearch, engine: Engine, taken: Sequence[int] = (), way: _Way | None = None):
+    def __init__(
+        self,
+        search: WaySearch,
+        engine: Engine,
+        taken: Sequence[int] = (),
+        way: _Way | None = None,
+        failure: _Failure | None = None,
+    ):
         super().__init__(engine, taken)
-        self._search, self._way = search, way
+        self._search, self._way, self._failure = search, way, failure
 
     def anew(self, engine: Engine) -> SearchedEngine:
         """One at the start of the text, where this one stands too: it need not search again.
@@ -52,17 +68,19 @@ class SearchedEngine(Layer):
             engine: at the start of the grammar.
         """
         assert not self.taken
-        return SearchedEngine(self._search, engine, way=self._way)
+        return SearchedEngine(self._search, engine, way=self._way, failure=self._failure)
 
     def rollback(self, num_tokens: int) -> None:
         """See ``Engine.rollback``."""
         super().rollback(num_tokens)
         if self._way is not None and self._way.place > len(self.taken):
             self._way = None
+        if self._failure is not None and self._failure.place > len(self.taken):
+            self._failure = None
 
     def fork(self) -> SearchedEngine:
         """See ``Engine.fork``."""
-        return SearchedEngine(self._search, self.engine.fork(), self.taken, self._way)
+        return SearchedEngine(self._search, self.engine.fork(), self.taken, self._way, self._failure)
 
     def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``."""
@@ -97,8 +115,14 @@ class SearchedEngine(Layer):
                 tokens = [since[0], *behind[since[0]]]
             if tokens[: len(since)] == since:
                 return tokens[len(since) :]
+        place, failure = len(self.taken), self._failure
+        if failure is not None and place < failure.place + failure.wait:
+            return None  # a search takes long where it finds nothing
         found = self._search.find(self.engine, _STEPS if self.taken else _FIRST_STEPS)
-        self._way = None if found is None else _Way(len(self.taken), found, {})
+        if found is None:
+            self._way, self._failure = None, _Failure(place, _PATIENCE if failure is None else 2 * failure.wait)
+        else:
+            self._way, self._failure = _Way(place, found, {}), None
         return found
 
     def _others(self, way: list[int], room: int) -> dict[int, list[int]]:

@@ -24,6 +24,7 @@ from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedC
 from ..options import usable_cores
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.prepare import prepare
+from ..schema.walk import walk
 from . import utf8
 from .adapter import Adapter, Build
 from .base import Engine
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 MAX_WHITESPACE = 42
 # It compiles into this directly; nesting takes it minutes and tens of gigabytes, and it has no limit of its own.
 MAX_NESTING = 100
+# In one object: each position holds memory that grows with their square, 8 MB here.
+MAX_OPTIONAL = 500
 
 
 class XGrammarBackend(Adapter):
@@ -69,6 +72,11 @@ class XGrammarBackend(Adapter):
         text = json.dumps(schema)
         if text.count("{") > MAX_NESTING and _depth(schema) > MAX_NESTING:
             raise CompileLimitExceeded(f"the JSON Schema nests deeper than {MAX_NESTING}, xgrammar would take minutes")
+        if (optional := _optional(schema)) > MAX_OPTIONAL:
+            raise CompileLimitExceeded(
+                f"an object has {optional} properties that are not required, xgrammar's positions hold too much memory "
+                f"with more than {MAX_OPTIONAL}"
+            )
         if constraint.whitespace == "compact":
             options: dict[str, Any] = {"any_whitespace": False}
         else:
@@ -176,6 +184,18 @@ def _depth(value: Any) -> int:
     if isinstance(value, dict):
         return 1 + max(map(_depth, value.values()), default=0)
     return max(map(_depth, value), default=0) if isinstance(value, list) else 0
+
+
+def _optional(schema: Any) -> int:
+    """How many properties of one object may be left out, at most."""
+    return max(
+        (
+            len(place.schema.get("properties", ())) - len(place.schema.get("required", ()))
+            for place in walk(schema)
+            if isinstance(place.schema, dict)
+        ),
+        default=0,
+    )
 
 
 def _without_source(error: Exception) -> str:

@@ -21,6 +21,7 @@ from hf_guided.automaton.limits import Clock
 from hf_guided.automaton.pushdown import Pushdown
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.backends import automaton, registry
+from hf_guided.backends import searched as searched_module
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.backends.routed import with_routes
 from hf_guided.backends.way_search import WaySearch
@@ -295,8 +296,9 @@ def test_what_is_no_regular_expression_for_us_may_be_one_for_another_engine():
     assert matcher.min_tokens_to_finish() == 3
 
 
-def test_a_way_from_the_start_is_searched_once(monkeypatch):
-    searched = []
+def searches(monkeypatch) -> list[int]:
+    """Grows by the steps of each search."""
+    searched: list[int] = []
     find = WaySearch.find
 
     def noted(self, engine, steps):
@@ -304,6 +306,28 @@ def test_a_way_from_the_start_is_searched_once(monkeypatch):
         return find(self, engine, steps)
 
     monkeypatch.setattr(WaySearch, "find", noted)
+    return searched
+
+
+def test_searches_in_vain_get_rarer(monkeypatch):
+    """There is a short way from the start, but behind a letter sixty more are needed, which ten steps do not find."""
+    monkeypatch.setattr(searched_module, "_STEPS", 10)
+    searched = searches(monkeypatch)
+    made = with_routes(registry.create("llguidance", single_bytes()).compile(Grammar('start: "!" | /[a-z]{61,}/')))
+    matcher = made.matcher()
+    at: dict[int, int] = {}  # after so many letters this many searches
+    for place in range(58):
+        known = matcher.min_tokens_to_finish()
+        at[place] = len(searched)
+        assert matcher.accept_token(ord("a") + place % 26)
+    assert [place for place in at if at[place] > at.get(place - 1, 0)] == [0, 1, 9, 25, 57]
+    assert known == 5  # the last of them found four letters and the end
+    matcher.rollback(58)
+    assert matcher.min_tokens_to_finish() == 2
+
+
+def test_a_way_from_the_start_is_searched_once(monkeypatch):
+    searched = searches(monkeypatch)
     made = with_routes(registry.create("llguidance", tiny()).compile(Grammar('start: "[" (start | /[0-9]+/) "]"')))
     matchers = [made.matcher() for _ in range(3)]
     assert {one.min_tokens_to_finish() for one in matchers} == {matchers[0].min_tokens_to_finish()}

@@ -325,6 +325,16 @@ def test_lm_format_enforcer_gives_up_after_its_time(monkeypatch):
         backend("lm_format_enforcer", tiny()).compile(Regex("(a|b)*a(a|b){24}"))
 
 
+def test_optional_properties_have_a_limit(monkeypatch):
+    monkeypatch.setattr(xgrammar, "MAX_OPTIONAL", 20)
+    wide = {"type": "object", "properties": {f"p{i}": {"type": "null"} for i in range(22)}, "required": ["p3"]}
+    schema = {"type": "array", "items": {**wide, "additionalProperties": False}}
+    with pytest.raises(CompileLimitExceeded, match="21 properties"):
+        backend("xgrammar", tiny()).compile(JsonSchema(schema))
+    schema["items"]["required"].append("p4")
+    assert _takes(backend("xgrammar", tiny()).compile(JsonSchema(schema)), [{"p3": None, "p4": None}])
+
+
 def test_nesting_has_a_limit(monkeypatch):
     monkeypatch.setattr(xgrammar, "MAX_NESTING", 20)
     schema: dict = {"type": "null"}
