@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Literal, overload
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
@@ -11,11 +11,25 @@ from .batches import run_batch
 from .generation_plan import plan
 from .guide import Guide, guide_for
 from .options import DeviceLane
+from .partial import Partial
 from .progress import Progress
 from .reasoning import Reasoning
 from .result import GuidedResult
 from .session import OnViolation
 from .stats import SessionStats
+from .streaming import check_can_stream, stream_plan
+
+
+@overload
+def generate(
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: Literal[True], **arguments: Any
+) -> Generator[Partial, None, None]: ...
+
+
+@overload
+def generate(
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: Literal[False] = False, **arguments: Any
+) -> list[GuidedResult]: ...
 
 
 def generate(
@@ -24,6 +38,7 @@ def generate(
     prompts: Any,
     constraint: Any,
     *,
+    stream: bool = False,
     guide: Guide | None = None,
     backend: str = "auto",
     prefix: str | Sequence[str | None] | None = None,
@@ -38,7 +53,7 @@ def generate(
     progress: bool | None = None,
     reasoning: Reasoning | None = None,
     **generate_kwargs: Any,
-) -> list[GuidedResult]:
+) -> list[GuidedResult] | Generator[Partial, None, None]:
     """Generate and read back, in whatever generation mode the arguments ask for.
 
     Args:
@@ -47,6 +62,10 @@ def generate(
         prompts: a text, a chat (list of messages with "role" and "content"), or a list of texts and chats. Chats go
             through the tokenizer's chat template.
         constraint: one for all prompts, or a list with one per prompt (None = free). A list of strings is one Choice.
+        stream: give answers while they are being written: an iterator of ``Partial``, each of which shows what is
+            certain by then, the last of each answer with its result. Batches run one after another; answers of one
+            batch come interleaved. The model runs on a thread of its own, from the first ``next`` on. Leaving the
+            loop, or ``close()``, ends it at the next token. Not with beams, ``retries`` or ``continuous_batching``.
         guide: a Guide for this tokenizer and model, if there is one already; otherwise one is made and kept.
         backend: "auto", or the name of a backend.
         prefix: beginning of the answer, put behind the prompt and in front of the result's text; one, or one per
@@ -79,12 +98,13 @@ def generate(
             their text within it.
 
     Returns:
-        One GuidedResult per prompt, in order; with ``num_return_sequences``, that many neighbours per prompt.
+        One GuidedResult per prompt, in order; with ``num_return_sequences``, that many neighbours per prompt. With
+        ``stream``, an iterator of Partials, whose ``index`` is a result's place in that list.
 
     Raises:
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
         BudgetTooSmall: no text of a constraint closes within ``max_new_tokens``; also before anything is generated.
-        ValueError: ``max_new_tokens`` is no number of tokens.
+        ValueError: ``max_new_tokens`` is no number of tokens; or something that cannot be streamed beside ``stream``.
         BatchSizeError: the number of constraints or prefixes is not the number of prompts.
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.
@@ -108,6 +128,9 @@ def generate(
         continuous_batching=continuous_batching,
         reasoning=reasoning,
     )
+    if stream:
+        check_can_stream(asked, retries)
+        return stream_plan(asked, stats, progress)
     results: list[list[GuidedResult]] = []
     with Progress(len(asked.prompts), asked.route.step, stats, progress) as told:
         for places in asked.batches():
