@@ -116,17 +116,12 @@ class PartialJson:
                 at = self._step(text, at)
         except (ValueError, RecursionError):  # no JSON, or more than `json` takes (an integer of 5,000 digits)
             self._over = True
-        return self._told()
+        told, self._closed = self._closed, []
+        return told
 
     def end(self) -> list[str]:
         """The text is complete: a number closes that has nothing behind it. Returns as ``feed``."""
-        if self._place is _Place.SCALAR and not self._inside:
-            self.feed(" ")
-        return self._told()
-
-    def _told(self) -> list[str]:
-        told, self._closed = self._closed, []
-        return told
+        return self.feed(" ") if self._place is _Place.SCALAR and not self._inside else []
 
     def _step(self, text: str, at: int) -> int:
         """Take some of the text; returns where the rest begins."""
