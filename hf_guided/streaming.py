@@ -8,10 +8,10 @@ iterator makes the listener raise, which ends the call at its next token.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
+from threading import Event, Thread
 
 import torch
 from transformers.generation.configuration_utils import GenerationMode
@@ -93,7 +93,7 @@ class _Closed(BaseException):
 
 
 class _Ear(RowListener):
-    def __init__(self, queue: _Queue, closing: threading.Event):
+    def __init__(self, queue: _Queue, closing: Event):
         self._queue = queue
         self._closing = closing
 
@@ -114,8 +114,8 @@ def stream_plan(
         shown: likewise.
     """
     queue: _Queue = SimpleQueue()
-    closing = threading.Event()
-    worker = threading.Thread(
+    closing = Event()
+    worker = Thread(
         target=_generate,
         args=(plan, queue, closing, _surroundings(plan.model.device.type)),
         name="hf-guided-stream",
@@ -155,9 +155,7 @@ def _partials(queue: _Queue, told: Progress) -> Iterator[Partial]:
             return
 
 
-def _generate(
-    plan: Plan, queue: _Queue, closing: threading.Event, surroundings: Callable[[], contextlib.ExitStack]
-) -> None:
+def _generate(plan: Plan, queue: _Queue, closing: Event, surroundings: Callable[[], contextlib.ExitStack]) -> None:
     """Run the batches, on the worker."""
     error: BaseException | None = None
     try:

@@ -110,8 +110,8 @@ def test_nothing_that_was_shown_is_taken_back(text: str, data: st.DataObject) ->
 
 # -- every way it may go on --------------------------------------------------------------------------------------------
 
-LONGEST = 9
-FORESEEN = 4  # characters in front of the longest texts' end within which few ways are left, so that much seems certain
+LONGEST = 11
+ROOM = 5  # characters more than the shortest way to go on: with less, all there are may agree for want of room
 
 
 @cache
@@ -160,9 +160,8 @@ def members(length: int) -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.mark.parametrize("whole_length", [LONGEST])
-def test_what_is_shown_is_what_every_way_to_go_on_keeps(whole_length: int) -> None:
-    language = sorted(text for length in range(1, whole_length + 1) for text in values(length))
+def test_what_is_shown_is_what_every_way_to_go_on_keeps() -> None:
+    language = sorted(text for length in range(1, LONGEST + 1) for text in values(length))
     assert len(language) > 10_000
     read = {text: dict(parts(json.loads(text))) for text in language}
     ways: dict[str, list[str]] = {}
@@ -183,10 +182,10 @@ def test_what_is_shown_is_what_every_way_to_go_on_keeps(whole_length: int) -> No
         assert all(same(shown[pointer], certain[pointer]) for pointer in closed), beginning
         scalars = {pointer for pointer, value in shown.items() if not isinstance(value, (list, dict))}
         assert scalars <= closed, beginning
-        if len(beginning) <= whole_length - FORESEEN and not beginning.endswith(("t", "tr", "tru")):
+        if min(map(len, texts_behind)) <= LONGEST - ROOM and not beginning.endswith(("t", "tr", "tru")):
             complete += len(certain)
             assert certain.keys() == closed, beginning
-    assert complete > 500
+    assert complete > 150
 
 
 def same(one: Any, other: Any) -> bool:
