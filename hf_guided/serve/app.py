@@ -25,7 +25,7 @@ from .handlers import GuidedChatHandler, GuidedResponseHandler
 from .metrics import Metrics
 from .models import GuidedModelManager
 from .options import ServeOptions
-from .refusals import RequestRefused, answer_failure, answer_http, answer_malformed, answer_refused, log
+from .refusals import Failures, RequestRefused, answer_http, answer_malformed, answer_refused, log
 from .request_size import RequestSizeLimit
 from .running import GuidedState
 
@@ -80,13 +80,13 @@ def build_app(options: ServeOptions) -> FastAPI:
         generation_state=state,
         enable_cors=options.enable_cors,
     )
+    app.add_middleware(Failures)
     app.add_middleware(RequestSizeLimit, max_bytes=options.max_request_bytes)
     app.add_exception_handler(RequestRefused, answer_refused)
     app.add_exception_handler(HFGuidedError, answer_refused)
     app.add_exception_handler(HTTPException, answer_http)
     app.add_exception_handler(RequestValidationError, answer_malformed)
-    app.add_exception_handler(CBWorkerDeadError, answer_failure)
-    app.add_exception_handler(Exception, answer_failure)
+    app.exception_handlers.pop(CBWorkerDeadError, None)  # transformers' own answers in another shape
 
     @app.get("/metrics", response_class=PlainTextResponse)
     def show_metrics() -> str:

@@ -13,6 +13,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from transformers.cli.serving.utils import CBWorkerDeadError, _GenerationCancelled
 
 from ..errors import CompileLimitExceeded, ConstraintError, EmptyIntersection, HFGuidedError
@@ -100,11 +101,37 @@ async def answer_malformed(_: Request, error: Exception) -> JSONResponse:
     return JSONResponse(error_body(found, 400, "malformed_request"), 400)
 
 
-async def answer_failure(request: Request, error: Exception) -> JSONResponse:
-    """FastAPI's handler for everything else; the web server logs it behind this, with its traceback."""
-    dead = isinstance(error, CBWorkerDeadError)
-    message = f"{type(error).__name__}: {error}"
-    return JSONResponse(error_body(message, code="batching_has_stopped" if dead else None), 503 if dead else 500)
+class Failures:
+    """ASGI middleware: whatever else is raised is logged with its traceback, and answered.
+
+    FastAPI's own handler of last resort would raise it once more, and the web server close the connection for that,
+    upon which other requests may be on their way.
+
+    Args:
+        app: what may fail.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if begun or scope["type"] != "http":
+                raise
+            log.exception("%s failed", scope["path"])
+            dead = isinstance(error, CBWorkerDeadError)
+            body = error_body(f"{type(error).__name__}: {error}", code="batching_has_stopped" if dead else None)
+            await JSONResponse(body, 503 if dead else 500)(scope, receive, send)
 
 
 @contextmanager
