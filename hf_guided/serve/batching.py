@@ -36,6 +36,9 @@ _ALONE = {
     "no_repeat_ngram_size": (None, 0),
 }
 
+# On a CPU: for so many requests of so many tokens at once, more of shorter ones; in one forward pass so many tokens.
+_REQUESTS, _CONTEXT, _PAGE, _PREFILL = 32, 8192, 256, 512
+
 
 class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers is untyped here
     """What transformers' server calls for each request.
@@ -46,7 +49,7 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
     """
 
     def __init__(self, guide_of: Callable[[Any], Guide], metrics: Metrics):
-        super().__init__(ContinuousBatchingConfig(per_request_processors=True))
+        super().__init__()
         self._cb: Any = None
         self._guide_of = guide_of
         self._metrics = metrics
@@ -63,7 +66,7 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
         config.update(do_sample=True, temperature=0.5, top_k=5, top_p=0.5, use_cache=False)
         guide = model.asked.guide if isinstance(model, SteeredModel) else self._guide_of(model)
         manager = guide.attach(
-            model.init_continuous_batching(generation_config=config, continuous_batching_config=self._cb_config)
+            model.init_continuous_batching(generation_config=config, continuous_batching_config=_config(model))
         )
         self._metrics.follow(first_processor(manager).stats)
         self._vocab_size = guide.vocabulary.padded_size
@@ -217,6 +220,20 @@ class _Sampling:
     def add_request(self, *args: Any, **kwargs: Any) -> Any:
         """See the manager's."""
         return self._manager.add_request(*args, **kwargs, **self._sampling)
+
+
+def _config(model: Any) -> ContinuousBatchingConfig:
+    """Room for the batches: what is free on a GPU; on a CPU, of whose memory others want some, a bounded part."""
+    room: dict[str, int] = {}
+    if model.device.type != "cuda":
+        context = min(getattr(model.config, "max_position_embeddings", None) or _CONTEXT, _CONTEXT)
+        room = {
+            "page_size": _PAGE,
+            "num_blocks": _REQUESTS * (-(-context // _PAGE) + 1),
+            "max_batch_tokens": _PREFILL,
+            "max_requests_per_batch": _PREFILL,
+        }
+    return ContinuousBatchingConfig(per_request_processors=True, **room)
 
 
 def _check(gen_config: Any) -> None:
