@@ -173,12 +173,15 @@ class Compiler:
         Returns:
             Whether all threads have ended.
         """
-        with self._lock:
-            threads = [*self._pool.end(), *self._second_pool.end()]
         deadline = time.monotonic() + timeout_s
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in threads)
+        ended = True
+        for pool in (self._pool, self._second_pool):  # what the first has done may be work for the second
+            with self._lock:
+                threads = pool.end()
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+                ended &= not thread.is_alive()
+        return ended
 
     def stats(self) -> CompilerStats:
         """The counts so far."""
