@@ -7,6 +7,7 @@ asked, said in one message on stderr.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -98,9 +99,20 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--tool-format", default="auto", metavar="NAME", help="how the model writes tool calls (%(default)s)"
     )
+    serve.add_argument(
+        "--reasoning",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="whether the model thinks before it answers (%(default)s: as its chat template has it)",
+    )
+    serve.add_argument("--max-thinking-tokens", type=_positive(int), metavar="N", help="after which thinking is ended")
+    serve.add_argument(
+        "--continuous-batching", action="store_true", help="serve requests side by side, not one after another"
+    )
     serve.add_argument("--max-schema-bytes", type=_positive(int), metavar="N", help="of a request's schema or tools")
     serve.add_argument("--max-request-bytes", type=_positive(int), metavar="N", help="of a request")
     serve.add_argument("--compile-timeout", type=_positive(float), metavar="SECONDS", help="of a request's constraint")
+    serve.add_argument("--compile-cache-bytes", type=_positive(int), metavar="N", help="kept of what was compiled")
     serve.add_argument("--enable-cors", action="store_true", help="let pages of any origin call the server")
     serve.set_defaults(command=_serve)
 
@@ -186,6 +198,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         "max_schema_bytes": arguments.max_schema_bytes,
         "max_request_bytes": arguments.max_request_bytes,
         "compile_timeout_s": arguments.compile_timeout,
+        "compile_cache_bytes": arguments.compile_cache_bytes,
+        "max_thinking_tokens": arguments.max_thinking_tokens,
     }
     options = ServeOptions(
         arguments.model,
@@ -194,6 +208,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         device=arguments.device,
         dtype=arguments.dtype,
         tool_format=arguments.tool_format,
+        reasoning=arguments.reasoning,
+        continuous_batching=arguments.continuous_batching,
         enable_cors=arguments.enable_cors,
         **{name: value for name, value in given.items() if value is not None},
     )
@@ -202,7 +218,14 @@ def _serve(arguments: argparse.Namespace) -> int:
     def say(url: str) -> None:
         print(f"hf-guided: serving {options.model} at {url}", flush=True)
 
-    Server(build_app(options), options, say).run()
+    server = Server(build_app(options), options, say)
+    try:
+        server.run()
+    finally:
+        if server.left_running:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)  # the interpreter's own way out would kill the thread inside an engine, and abort
     return 0
 
 

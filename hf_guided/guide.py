@@ -477,6 +477,10 @@ class Guide:
             raise InvalidConstraint("expected a constraint, got None: a free row has nothing to compile")
         return asked.for_tokenizer(self.tokenizer)
 
+    def close(self, timeout_s: float) -> bool:
+        """End the threads that compile; see ``Compiler.close``."""
+        return self._compiler.close(timeout_s)
+
     def stats(self) -> CompilerStats:
         """What compiling has cost so far: cache hits, misses, failures, milliseconds."""
         return self._compiler.stats()

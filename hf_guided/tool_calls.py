@@ -120,6 +120,16 @@ class ToolCalls(Constraint):
         """
         return StructuralTag(with_schemas(self._tag, self._parameters.__getitem__))
 
+    @property
+    def marks(self) -> tuple[str, ...] | None:
+        """What begins a call in free text, none without calls; None where an answer is more than text and calls."""
+        root = self._tag["format"]
+        if root["type"] == "any_text":
+            return ()
+        if root["type"] != "triggered_tags" or root.get("at_least_one"):
+            return None
+        return tuple(root["triggers"])
+
     @cached_property
     def _tag(self) -> dict[str, Any]:
         """The structural tag with the tools' names for their schemas."""
