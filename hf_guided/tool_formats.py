@@ -1,7 +1,8 @@
 """How model families write tool calls: as structural tags, and how to tell the family from its chat template.
 
 The tags are xgrammar's own. What is mended here: "required" that would take no call at all, the end of a thinking part
-that a gate of its own looks after, and the line ends that chat templates write around arguments.
+that a gate of its own looks after, the line ends that chat templates write around arguments, and JSON that holds what
+ends its call, which its strings can write with escapes: many who read calls look for that first.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) 
         raise InvalidConstraint(f"ToolCalls: {error}") from None
     root = _without_thinking(json.loads(tag.model_dump_json())["format"])
     _spell_out(root)
+    _keep_ends_out(root, ())
     if format == "harmony":
         root = _harmony(root, choice, named)
     if choice == "none":
@@ -140,6 +142,21 @@ def _spell_out(root: Tag) -> None:
         if isinstance(content, Mapping) and content.get("style") == "qwen_xml" and one["begin"].endswith("\n"):
             one["content"] = {**content, "style": "qwen_xml_lines"}
             one["end"] = one["end"].removeprefix("\n")
+
+
+def _keep_ends_out(one: Any, ends: tuple[str, ...]) -> None:
+    """Forbid JSON to hold the marks that end what it stands in."""
+    if isinstance(one, list):
+        for item in one:
+            _keep_ends_out(item, ends)
+    elif isinstance(one, dict) and one.get("type") == "json_schema":
+        if one.get("style") == "json":
+            one["excludes"] = list(ends)
+    elif isinstance(one, dict):
+        # The mark is behind what closes the JSON around the arguments, or a line.
+        more = re.findall(r"<.*", one["end"]) if isinstance(one.get("end"), str) else []
+        for item in one.values():
+            _keep_ends_out(item, (*ends, *more))
 
 
 def _harmony(root: Tag, choice: str, named: bool) -> Tag:
