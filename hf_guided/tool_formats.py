@@ -152,16 +152,32 @@ def _keep_ends_out(one: Any, ends: tuple[str, ...]) -> None:
     elif isinstance(one, dict) and one.get("type") == "json_schema":
         if one.get("style") == "json":
             one["excludes"] = list(ends)
+    elif isinstance(one, dict) and one.get("type") == "sequence":
+        for place, element in enumerate(one["elements"]):
+            behind = [other["value"] for other in one["elements"][place + 1 :] if other["type"] == "const_string"]
+            _keep_ends_out(element, (*ends, *_marks(behind)))
     elif isinstance(one, dict):
-        # The mark is behind what closes the JSON around the arguments, or a line.
-        more = re.findall(r"<.*", one["end"]) if isinstance(one.get("end"), str) else []
+        end = one.get("end", [])
         for item in one.values():
-            _keep_ends_out(item, (*ends, *more))
+            _keep_ends_out(item, (*ends, *_marks([end] if isinstance(end, str) else end)))
+
+
+def _marks(texts: Sequence[str]) -> list[str]:
+    """The marks in some texts, without the brackets and lines around them."""
+    return [mark for text in texts for mark in re.findall("<[^<>]*>", text)]
 
 
 def _harmony(root: Tag, choice: str, named: bool) -> Tag:
-    """A call that is asked for is not optional, and where it is named there is one."""
+    """A call that is asked for is not optional, and where it is named there is one.
+
+    A call behind a text has what parts the two in front of each way to begin it, so that one look tells it from a text.
+    """
     if choice in ("auto", "none"):
+        for one in root.get("elements", ()):
+            if one["type"] == "sequence":
+                texts, apart, calls = one["elements"]
+                ways = [{"type": "sequence", "elements": [apart, call]} for call in calls["tags"]]
+                one["elements"] = [texts, {"type": "or", "elements": ways}]
         return root
     root = root["content"] if root["type"] == "optional" else root
     return {**root, "at_least_one": True, "stop_after_first": named or root["stop_after_first"]}

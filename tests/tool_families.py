@@ -173,6 +173,29 @@ _NESTED = {
 }
 
 
+_THINKS = ("<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>")
+ENDS: dict[str, tuple[str, ...]] = {
+    "llama": (),
+    "qwen_3": ("</tool_call>",),
+    "exaone": ("</tool_call>",),
+    "kimi": ("<|tool_call_end|>", "<|tool_calls_section_end|>"),
+    "deepseek_r1": _THINKS,
+    "deepseek_v3_1": _THINKS,
+    "harmony": ("<|call|>",),
+    "qwen_3_coder": ("</parameter>",),
+    "qwen_3_5": ("</parameter>",),
+    "mimo": ("</parameter>",),
+    "glm_4_7": ("</arg_value>",),
+    "minimax": ("</parameter>",),
+    "deepseek_v3_2": (f"</{_DS}parameter>",),
+    "deepseek_v4": (f"</{_DS}parameter>",),
+    "deepseek_v4_1": (f"</{_DS} parameter>",),
+    "kimi_k3": ("<|open|>", "<|close|>", "<|sep|>"),
+    "cohere": ("</cofl:value>",),
+    "minimax_m3": (_SCOPE,),
+}
+"""What a value may not hold as it is, because it ends there for whoever looks for the mark."""
+
 STARTS = {
     "llama": '{"name": ',
     "harmony": "<|channel|>commentary to=",
@@ -203,8 +226,12 @@ def parsed(name: str, text: str) -> list[tuple[str, Any]]:
     """What transformers' own parser makes of an answer: tools' names, and their arguments as ``flat`` writes them."""
     family = FAMILIES[name]
     if name == "llama":  # a call ends where its JSON does, which no pattern tells
-        call, _ = json.JSONDecoder().raw_decode(text)
-        return [(call["name"], flat(call["parameters"]))]
+        calls = []
+        while (start := text.find(STARTS[name])) >= 0:
+            call, end = json.JSONDecoder().raw_decode(text, start)
+            calls.append((call["name"], flat(call["parameters"])))
+            text = text[end:]
+        return calls
     # The other two ways in which Harmony may begin a call.
     text = re.sub(
         r" to=(\S+?)<\|channel\|>commentary (<\|constrain\|>)?json",
@@ -229,8 +256,14 @@ def parsed(name: str, text: str) -> list[tuple[str, Any]]:
 
 def flat(arguments: dict[str, Any]) -> dict[str, str]:
     """Arguments as their text, since elements tell no types; an array that is elements again is left out."""
-    return {
-        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
-        for key, value in arguments.items()
-        if key != "codes"
-    }
+    return {key: _spelled(value) for key, value in arguments.items() if key != "codes"}
+
+
+def _spelled(value: Any) -> str:
+    """JSON in one spelling, and other text as it is."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return str(value)
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)

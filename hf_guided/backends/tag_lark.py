@@ -247,7 +247,7 @@ class TagLark:
                 inside = self._expression(part.piece, more or part.high != 1)
                 written.append(f"({inside}){times(part.low, part.high)}")
             elif more and not self._ends(part):
-                raise _unsupported("", "structural_tag", "where a part of this tag ends cannot be told from its text")
+                written.append(self._expression(self._without_end(part), more))
             else:
                 whole = both(part, _NOT_EMPTY) if part.nullable else part  # an empty terminal would match anywhere
                 name = self._terminals.setdefault(whole, f"TEXT{len(self._terminals)}")
@@ -266,6 +266,14 @@ class TagLark:
             following = [*node.parts[1:], None]
             return all(self._ends(one) or _stops_at(one, then) for one, then in zip(node.parts, following, strict=True))
         return False
+
+    def _without_end(self, node: Node) -> Piece:
+        """A language that may go on behind any text of it, as its first part and what may come again behind that."""
+        if isinstance(node, Concat) and isinstance(again := node.parts[-1], Repeat):
+            first = concat(*node.parts[:-1])
+            if self._ends(first) and self._ends(again.body):
+                return first, Times((again.body,), again.low, again.high)
+        raise _unsupported("", "structural_tag", "where a part of this tag ends cannot be told from its text")
 
     def _ending(self, node: Node) -> Node:
         """Take note that a language ends where the first of its marks does."""
