@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -209,6 +210,11 @@ def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
         )
     if not isinstance(function.get("name"), str) or not function["name"]:
         raise InvalidConstraint(f"{where}.function.name: expected a name, got {function.get('name')!r}")
+    if re.search(r'["<>\\\x00-\x1f\x7f]', function["name"]):  # it is written as it is, between such marks
+        raise InvalidConstraint(
+            f"{where}.function.name: expected no quotes, angle brackets, backslashes and control characters, got "
+            f"{function['name']!r}"
+        )
     parameters = function.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise InvalidConstraint(f"{where}.function.parameters: expected a schema, got {parameters!r}")
