@@ -208,6 +208,7 @@ class Guide:
         overlap: Overlap | None = None,
         device_lane: DeviceLane | None = None,
         reasoning: Reasoning | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
@@ -244,10 +245,14 @@ class Guide:
                 Samples are of the same distribution, drawn with a generator of its own, whose seeds torch's draws once
                 per call.
             reasoning: as for ``logits_processor``.
+            seeds: ints of 64 bits, one for each row. What a row samples is then a function of its seed and its scores:
+                the same whatever the other rows are, with and without drafts, on the host and on the device. None
+                draws with torch's generator.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
-            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``.
+            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``;
+                ``seeds`` that are no such ints.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly.
         """
         if retokenize and draft is not None:
@@ -271,6 +276,7 @@ class Guide:
             stop_strings=stop_strings,
             device_lane=LoopOptions.from_env().device_lane if device_lane is None else device_lane,
             store=lambda: self._device_store,
+            seeds=seeds,
         )
 
     def session(

@@ -61,6 +61,8 @@ class GuidedDecoder:
         device_lane: whether the model's device chooses tokens by itself where it can; "auto": on GPUs with kernels;
             "captured": each step as one CUDA graph.
         store: gives what is kept there between calls; the guide's decoders share one.
+        seeds: one for each row, of what it draws when it samples: the same whatever the other rows are, with and
+            without drafts, and on either lane. None draws with torch's generator.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class GuidedDecoder:
         stop_strings: str | Sequence[str] = (),
         device_lane: DeviceLane = "auto",
         store: Callable[[], DeviceStore],
+        seeds: Sequence[int] | None = None,
     ):
         if device_lane not in (True, False, "auto", "captured"):
             raise ValueError(f'device_lane: expected True, False, "auto" or "captured", got {device_lane!r}')
@@ -87,6 +90,7 @@ class GuidedDecoder:
         self._stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings)
         self._device_lane = device_lane
         self._store = store
+        self._seeds = None if seeds is None else [_as_int64(seed) for seed in seeds]
         self._why_host = self._why_eager = "nothing was generated yet"
         self._serving = Lock()
 
@@ -130,7 +134,7 @@ class GuidedDecoder:
         Raises:
             GenerationError: it serves another call, whose masks and rows this one would take.
             UnsupportedConstraint: a generation mode, or a model spread over processes, that takes another seam.
-            ValueError: a streamer for several rows.
+            ValueError: a streamer for several rows; another number of seeds than of rows.
         """
         if not self._serving.acquire(blocking=False):
             raise GenerationError(
@@ -169,11 +173,15 @@ class GuidedDecoder:
                 self._streamer.put(input_ids.cpu())
             theirs = _transformers_own(model, generation_config)
             if theirs is not None:
+                if self._seeds is not None and generation_config.do_sample:
+                    raise ValueError("seeds: transformers' own loop, for beams and scores, draws from one generator")
                 self._why_host = "transformers' own loop serves this generation mode and these outputs"
                 processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))
                 if generation_config.num_beams == 1:
                     model_kwargs["streamer"] = self._streamer
                 return theirs(input_ids, processors, criteria, generation_config, **model_kwargs)
+            if self._seeds is not None and len(self._seeds) != len(input_ids):
+                raise ValueError(f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}")
             with model._optimize_model_for_decode():
                 slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
                 stops = RowStops(criteria, input_ids.device)
@@ -212,6 +220,7 @@ class GuidedDecoder:
                 asked=self._device_lane,
                 store=self._store(),
                 streamer=self._streamer,
+                seeds=self._seeds,
             )
         except NotOnDevice as reason:
             self._why_host = str(reason)
@@ -232,7 +241,16 @@ class GuidedDecoder:
         if not self._retokenize:  # else a token that was confirmed might have to give way again
             warp = scoring.warp if config.do_sample else None
             guesser = Guesser(self._drafts, self._session, stops, forced, warp)
-        return DecodeLoop(self._session, slots, scoring, stops, jump=jump, guesser=guesser, do_sample=config.do_sample)
+        return DecodeLoop(
+            self._session,
+            slots,
+            scoring,
+            stops,
+            jump=jump,
+            guesser=guesser,
+            do_sample=config.do_sample,
+            seeds=self._seeds,
+        )
 
     def _forced_text(self, scoring: Scoring, stops: RowStops) -> ForcedText | None:
         if not self._jump_forward or scoring.wants_batch:
@@ -244,6 +262,13 @@ class GuidedDecoder:
             retokenize=self._retokenize,
             may_stop=self._session.stop_token_ids[0] in stops.eos_token_ids,
         )
+
+
+def _as_int64(seed: Any) -> int:
+    """A seed as the 64 bits that tensors hold."""
+    if not isinstance(seed, int) or isinstance(seed, bool) or not -(1 << 63) <= seed < 1 << 64:
+        raise ValueError(f"seeds: expected ints of 64 bits, got {seed!r}")
+    return seed - (1 << 64) if seed >= 1 << 63 else seed
 
 
 def _transformers_own(model: Any, config: GenerationConfig) -> Callable[..., Any] | None:
