@@ -16,7 +16,8 @@ from . import __version__, json_text
 from .coerce import coerce
 from .constraints import Choice, Constraint, Grammar, Regex
 from .errors import HFGuidedError, InvalidConstraint
-from .generation import DEFAULT_MAX_NEW_TOKENS, generate
+from .generation import generate
+from .generation_plan import DEFAULT_MAX_NEW_TOKENS
 from .guide import Guide
 
 BUILT_IN = "demo"  # the name of the model that comes with the package

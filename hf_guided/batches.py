@@ -1,0 +1,126 @@
+"""Runs the prompts of a plan, a batch at a time, and reads what comes out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from .generation_plan import DEFAULT_MAX_NEW_TOKENS, Plan
+from .hf.guided_call import guided_call
+from .prompts import padded
+from .result import GuidedResult, RowReader
+from .stats import SessionStats
+from .together import Ask, Together
+
+
+class Ran(NamedTuple):
+    """What came of one call.
+
+    Args:
+        results: of each prompt, one or more.
+        stats: what was spent on guidance.
+        seconds: how long it took.
+    """
+
+    results: list[list[GuidedResult]]
+    stats: SessionStats
+    seconds: float
+
+
+def run_batch(plan: Plan, places: Sequence[int]) -> Ran:
+    """Run the prompts at these places in one call."""
+    if plan.route.together is not None:
+        return _run_together(plan, places, plan.route.together)
+    batch = Batch(plan, places)
+    began = time.perf_counter()
+    rows = batch.run()
+    seconds = time.perf_counter() - began
+    copies = len(rows) // len(places)
+    results = [
+        [batch.reader(prompt).read(row) for row in rows[prompt * copies : (prompt + 1) * copies]]
+        for prompt in range(len(places))
+    ]
+    return Ran(results, batch.stats, seconds)
+
+
+class Batch:
+    """One ``model.generate`` call.
+
+    Args:
+        plan: what is asked.
+        places: the prompts.
+    """
+
+    def __init__(self, plan: Plan, places: Sequence[int]):
+        self.places = places
+        self._plan = plan
+        self._prompts = [plan.encoded(i) for i in places]
+        self._inputs = padded(self._prompts, plan.pad_token_id, plan.model)
+        start = 1 if plan.model.config.is_encoder_decoder else self._inputs["input_ids"].shape[1]
+        self._start = start
+        self._budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
+        governing = [plan.constraints[i] for i in places]
+        session: dict[str, Any] = {
+            "backend": plan.backend,
+            "prefix": [plan.prefixes[i] for i in places],
+            "stop_token_ids": plan.stop_token_ids,
+            "on_violation": plan.on_violation,
+            "max_new_tokens": self._budget,
+            "reasoning": plan.reasoning,
+        }
+        route = plan.route
+        how = {"jump_forward": route.jump_forward, "draft": route.draft, "device_lane": route.device_lane}
+        self._seam = (
+            plan.guide.decoder(governing, **how, **session)
+            if route.fast
+            else plan.guide.logits_processor(governing, **session)
+        )
+
+    @property
+    def stats(self) -> SessionStats:
+        """What has been spent so far."""
+        return self._seam.stats
+
+    def run(self) -> list[list[int]]:
+        """The output tokens of each row, rows of one prompt beside each other."""
+        output = guided_call(self._plan.model, self._seam, **self._inputs, **self._plan.generate_kwargs)
+        sequences = output if isinstance(output, Tensor) else output.sequences
+        return sequences[:, self._start :].tolist()
+
+    def reader(self, prompt: int) -> RowReader:
+        """Reads a row of the prompt at this place of the batch."""
+        return _reader(self._plan, self.places[prompt], self._budget, self.stats, self._prompts[prompt])
+
+
+def _run_together(plan: Plan, places: Sequence[int], together: Together) -> Ran:
+    """All of these prompts in one manager."""
+    asks = []
+    for i in places:
+        ids = plan.encoded(i)
+        budget = plan.settings.max_new_tokens(len(ids)) or DEFAULT_MAX_NEW_TOKENS
+        asks.append(Ask(ids, plan.constraints[i], plan.prefixes[i], budget))
+    began = time.perf_counter()
+    answers, stats = together.run(asks, plan.backend, plan.stop_token_ids)
+    seconds = time.perf_counter() - began
+    results = [
+        [_reader(plan, i, ask.max_new_tokens, stats, ask.input_ids).read(row) for row in rows]
+        for i, ask, rows in zip(places, asks, answers, strict=True)
+    ]
+    return Ran(results, stats, seconds)
+
+
+def _reader(plan: Plan, place: int, budget: int, stats: SessionStats, prompt: list[int]) -> RowReader:
+    return plan.guide.reader(
+        plan.constraints[place],
+        backend=plan.backend,
+        prefix=plan.prefixes[place],
+        stop_token_ids=plan.stop_token_ids,
+        pad_token_id=plan.pad_token_id,
+        max_new_tokens=budget,
+        stats=stats,
+        reasoning=plan.reasoning,
+        prompt=plan.in_front(prompt),
+    )
