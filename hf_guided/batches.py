@@ -9,9 +9,13 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from .generation_plan import DEFAULT_MAX_NEW_TOKENS, Plan
+from .hf.decoder import GuidedDecoder
 from .hf.guided_call import guided_call
+from .hf.listening import RowListener, RowStreamer
+from .hf.logits_processor import GuidedLogitsProcessor
 from .prompts import padded
 from .result import GuidedResult, RowReader
+from .seeds import row_seed
 from .stats import SessionStats
 from .together import Ask, Together
 
@@ -30,19 +34,15 @@ class Ran(NamedTuple):
     seconds: float
 
 
-def run_batch(plan: Plan, places: Sequence[int]) -> Ran:
-    """Run the prompts at these places in one call."""
+def run_batch(plan: Plan, places: Sequence[int], attempt: int = 0) -> Ran:
+    """Run the prompts at these places in one call, so many times before which they were run already."""
     if plan.route.together is not None:
         return _run_together(plan, places, plan.route.together)
-    batch = Batch(plan, places)
-    began = time.perf_counter()
-    rows = batch.run()
-    seconds = time.perf_counter() - began
-    copies = len(rows) // len(places)
-    results = [
-        [batch.reader(prompt).read(row) for row in rows[prompt * copies : (prompt + 1) * copies]]
-        for prompt in range(len(places))
-    ]
+    batch = Batch(plan, places, attempt=attempt)
+    rows, seconds = batch.run()
+    results: list[list[GuidedResult]] = [[] for _ in places]
+    for row, token_ids in enumerate(rows):
+        results[row // batch.copies].append(batch.reader(row).read(token_ids))
     return Ran(results, batch.stats, seconds)
 
 
@@ -52,10 +52,13 @@ class Batch:
     Args:
         plan: what is asked.
         places: the prompts.
+        listener: hears of every row while it is being written, on the thread that runs the batch; or None.
+        attempt: how often these prompts were run before; it makes other samples of the same seeds.
     """
 
-    def __init__(self, plan: Plan, places: Sequence[int]):
+    def __init__(self, plan: Plan, places: Sequence[int], listener: RowListener | None = None, attempt: int = 0):
         self.places = places
+        self.copies = int(plan.settings.get("num_return_sequences") or 1)
         self._plan = plan
         self._prompts = [plan.encoded(i) for i in places]
         self._inputs = padded(self._prompts, plan.pad_token_id, plan.model)
@@ -73,25 +76,38 @@ class Batch:
         }
         route = plan.route
         how = {"jump_forward": route.jump_forward, "draft": route.draft, "device_lane": route.device_lane}
-        self._seam = (
-            plan.guide.decoder(governing, **how, **session)
-            if route.fast
-            else plan.guide.logits_processor(governing, **session)
-        )
+        self._generate_kwargs = dict(plan.generate_kwargs)
+        self._seam: GuidedDecoder | GuidedLogitsProcessor
+        if route.fast:
+            seeds = plan.seeds and [
+                row_seed(plan.seeds[i], copy, attempt) for i in places for copy in range(self.copies)
+            ]
+            self._seam = plan.guide.decoder(governing, streamer=listener, seeds=seeds, **how, **session)
+        else:
+            self._seam = plan.guide.logits_processor(governing, **session)
+            if listener is not None:
+                self._generate_kwargs["streamer"] = RowStreamer(listener, plan.stop_token_ids)
 
     @property
     def stats(self) -> SessionStats:
         """What has been spent so far."""
         return self._seam.stats
 
-    def run(self) -> list[list[int]]:
-        """The output tokens of each row, rows of one prompt beside each other."""
-        output = guided_call(self._plan.model, self._seam, **self._inputs, **self._plan.generate_kwargs)
-        sequences = output if isinstance(output, Tensor) else output.sequences
-        return sequences[:, self._start :].tolist()
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are; those of one prompt stand beside each other."""
+        return len(self.places) * self.copies
 
-    def reader(self, prompt: int) -> RowReader:
-        """Reads a row of the prompt at this place of the batch."""
+    def run(self) -> tuple[list[list[int]], float]:
+        """The output tokens of each row, and how many seconds they took."""
+        began = time.perf_counter()
+        output = guided_call(self._plan.model, self._seam, **self._inputs, **self._generate_kwargs)
+        sequences = output if isinstance(output, Tensor) else output.sequences
+        return sequences[:, self._start :].tolist(), time.perf_counter() - began
+
+    def reader(self, row: int) -> RowReader:
+        """Reads a row."""
+        prompt = row // self.copies
         return _reader(self._plan, self.places[prompt], self._budget, self.stats, self._prompts[prompt])
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Literal, overload
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
@@ -11,11 +11,25 @@ from .batches import run_batch
 from .generation_plan import plan
 from .guide import Guide, guide_for
 from .options import DeviceLane
+from .partial import Partial
 from .progress import Progress
 from .reasoning import Reasoning
 from .result import GuidedResult
 from .session import OnViolation
 from .stats import SessionStats
+from .streaming import check_can_stream, stream_plan
+
+
+@overload
+def generate(
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: Literal[True], **arguments: Any
+) -> Generator[Partial, None, None]: ...
+
+
+@overload
+def generate(
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: Literal[False] = False, **arguments: Any
+) -> list[GuidedResult]: ...
 
 
 def generate(
@@ -24,6 +38,7 @@ def generate(
     prompts: Any,
     constraint: Any,
     *,
+    stream: bool = False,
     guide: Guide | None = None,
     backend: str = "auto",
     prefix: str | Sequence[str | None] | None = None,
@@ -37,8 +52,9 @@ def generate(
     stats: bool | Callable[[SessionStats], None] = False,
     progress: bool | None = None,
     reasoning: Reasoning | None = None,
+    seed: int | Sequence[int] | None = None,
     **generate_kwargs: Any,
-) -> list[GuidedResult]:
+) -> list[GuidedResult] | Generator[Partial, None, None]:
     """Generate and read back, in whatever generation mode the arguments ask for.
 
     Args:
@@ -47,6 +63,10 @@ def generate(
         prompts: a text, a chat (list of messages with "role" and "content"), or a list of texts and chats. Chats go
             through the tokenizer's chat template.
         constraint: one for all prompts, or a list with one per prompt (None = free). A list of strings is one Choice.
+        stream: give answers while they are being written: an iterator of ``Partial``, each of which shows what is
+            certain by then, the last of each answer with its result. Batches run one after another; answers of one
+            batch come interleaved. The model runs on a thread of its own, from the first ``next`` on. Leaving the
+            loop, or ``close()``, ends it at the next token. Not with beams, ``retries`` or ``continuous_batching``.
         guide: a Guide for this tokenizer and model, if there is one already; otherwise one is made and kept.
         backend: "auto", or the name of a backend.
         prefix: beginning of the answer, put behind the prompt and in front of the result's text; one, or one per
@@ -74,17 +94,20 @@ def generate(
         progress: whether to show a progress bar; None shows one on a terminal when there are several batches.
         reasoning: what comes in front of every answer: free text up to a marker, see ``Guide.logits_processor``. It
             is the result's ``thinking``, and no part of its ``text``.
+        seed: of what is sampled: one int, or one for each prompt, whose samples are then the same in any batch, with
+            any drafts, as far as the model computes the same scores there. None leaves it to ``torch.manual_seed``.
         **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
             generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``) close
             their text within it.
 
     Returns:
-        One GuidedResult per prompt, in order; with ``num_return_sequences``, that many neighbours per prompt.
+        One GuidedResult per prompt, in order; with ``num_return_sequences``, that many neighbours per prompt. With
+        ``stream``, an iterator of Partials, whose ``index`` is a result's place in that list.
 
     Raises:
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
         BudgetTooSmall: no text of a constraint closes within ``max_new_tokens``; also before anything is generated.
-        ValueError: ``max_new_tokens`` is no number of tokens.
+        ValueError: ``max_new_tokens`` is no number of tokens; or something that cannot be streamed beside ``stream``.
         BatchSizeError: the number of constraints or prefixes is not the number of prompts.
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.
@@ -107,7 +130,11 @@ def generate(
         device_lane=device_lane,
         continuous_batching=continuous_batching,
         reasoning=reasoning,
+        seed=seed,
     )
+    if stream:
+        check_can_stream(asked, retries)
+        return stream_plan(asked, stats, progress)
     results: list[list[GuidedResult]] = []
     with Progress(len(asked.prompts), asked.route.step, stats, progress) as told:
         for places in asked.batches():
@@ -115,10 +142,10 @@ def generate(
             told.spent(ran.stats, ran.seconds)
             results += ran.results
             told.done(len(places))
-        for _ in range(retries):
+        for attempt in range(1, retries + 1):
             failed = [i for i, some in enumerate(results) if any(map(_was_refused, some))]
             for places in asked.batches(failed):
-                ran = run_batch(asked, places)
+                ran = run_batch(asked, places, attempt)
                 told.spent(ran.stats, ran.seconds)
                 for i, anew in zip(places, ran.results, strict=True):
                     results[i] = [new if _was_refused(old) else old for old, new in zip(results[i], anew, strict=True)]

@@ -227,7 +227,8 @@ class Guide:
                 first. Greedy output and the distribution of samples stay what they are. Models whose attention is not
                 full in every layer take no drafts, and there are none beside processors that may remember their calls
                 (guidance_scale, SynthID, a caller's own).
-            streamer: a transformers streamer, for one row. ``generate(streamer=...)`` never reaches a decoding method.
+            streamer: a transformers streamer, for one row; or a ``hf.listening.RowListener``, for any number.
+                ``generate(streamer=...)`` never reaches a decoding method.
             stop_strings: a text, or texts, that end a row.
             backend: as for ``logits_processor``.
             prefix: likewise.

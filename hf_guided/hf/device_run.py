@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +36,6 @@ def run_on_device(
     config: GenerationConfig,
     asked: DeviceLane,
     store: DeviceStore,
-    streamer: Any,
     seeds: Sequence[int] | None = None,
 ) -> str:
     """Generate until all rows are over, or raise before anything is generated.
@@ -53,7 +51,6 @@ def run_on_device(
         config: of this call.
         asked: how the device lane was asked for.
         store: what is kept on the device between calls.
-        streamer: gets every token of a single row; or None.
         seeds: of what each row draws; None has torch's generator draw them.
 
     Returns:
@@ -81,9 +78,7 @@ def run_on_device(
             pad_token_id=slots.pad_token_id,
         )
         steps = EagerSteps(slots, rows) if why_eager else FixedSteps(slots.static_forward(), rows, device)
-        loop = DeviceLoop(
-            session, rows, steps, stops, store.copies(device), extra, do_sample=do_sample, streamer=streamer
-        )
+        loop = DeviceLoop(session, rows, steps, stops, store.copies(device), extra, do_sample=do_sample)
         loop.run(lines, logits)
     return why_eager
 
