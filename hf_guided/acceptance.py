@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .device.sampling import gumbel
+from .noise import gumbel
 
 
 class Accepted(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import BaseModel, Field, field_validator
 
 import hf_guided as hg
 from hf_guided.acceptance import accept_seeded
@@ -87,3 +88,47 @@ def test_bad_seeds_are_refused() -> None:
         run("llama", 3, custom_generate=guide.decoder(None, seeds=[1, 2]), **HOT)
     with pytest.raises(ValueError, match="one generator"):
         run("llama", 1, custom_generate=guide.decoder(hg.Regex("a+"), seeds=[1]), num_beams=2, **HOT)
+
+
+def test_hg_generate_draws_the_same_in_any_batches() -> None:
+    model, guide = family("llama")
+    prompts = ["a", "bb c", "d", "e f g", "h"]
+    asked = {**HOT, "seed": 5, "guide": guide, "max_new_tokens": 40}
+
+    def run_all(**changed: Any) -> list[list[int]]:
+        results = hg.generate(model, guide.tokenizer, prompts, hg.Regex("[a-z ]{8,30}"), **{**asked, **changed})
+        return [result.token_ids for result in results]
+
+    once = run_all(batch_size=5)
+    torch.manual_seed(1)
+    for batch_size in (1, 2, 3):
+        assert run_all(batch_size=batch_size) == once
+    assert run_all(draft="prompt_lookup") == once
+    assert run_all(seed=6) != once
+    assert len({tuple(one) for one in run_all(num_return_sequences=4)}) == 20  # the copies of a prompt too
+    assert run_all(seed=[9] * 5) == run_all(seed=[9] * 5, batch_size=1)
+    with pytest.raises(ValueError, match="one for each of 5 prompts"):
+        run_all(seed=[1, 2])
+    with pytest.raises(ValueError, match="fast loop only"):
+        run_all(jump_forward=False, device_lane=False)
+
+
+def test_a_retry_draws_anew() -> None:
+    """A value that a validator of the caller refuses half the time: the second try is no repetition of the first."""
+    model, guide = family("llama")
+
+    class Even(BaseModel):
+        n: int = Field(ge=0, le=9)
+
+        @field_validator("n")
+        @classmethod
+        def even(cls, n: int) -> int:
+            if n % 2:
+                raise ValueError("odd")
+            return n
+
+    def run_all(retries: int) -> list[hg.GuidedResult]:
+        return hg.generate(model, guide.tokenizer, ["a"] * 12, Even, guide=guide, seed=1, retries=retries, **HOT)
+
+    assert any(result.error for result in run_all(0))
+    assert not any(result.error for result in run_all(12))
