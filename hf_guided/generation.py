@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, Literal, overload
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
@@ -114,13 +115,15 @@ def generate(
     """
     if batch_size < 1 or retries < 0:
         raise ValueError(f"expected batch_size of 1 or more and retries of 0 or more, got {batch_size} and {retries}")
-    asked = plan(
+    guide = guide_for(tokenizer, model) if guide is None else guide
+    planned = partial(
+        plan,
         model,
         tokenizer,
         prompts,
         constraint,
         generate_kwargs,
-        guide=guide_for(tokenizer, model) if guide is None else guide,
+        guide=guide,
         backend=backend,
         prefix=prefix,
         on_violation=on_violation,
@@ -132,6 +135,8 @@ def generate(
         reasoning=reasoning,
         seed=seed,
     )
+    # Each of the processes that hold a model compiles by itself, to read the answers with.
+    asked = planned() if guide.ranks is None else guide.ranks.agreed(planned)
     if stream:
         check_can_stream(asked, retries)
         return stream_plan(asked, stats, progress)

@@ -10,6 +10,7 @@ transformers' own loop with the same session.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from ..drafts import DraftSource
 from ..errors import GenerationError, UnsupportedConstraint
 from ..forced import ForcedText
 from ..options import DeviceLane
+from ..ranks import Ranks
 from ..seeds import as_int64
 from ..session import Session
 from ..stats import SessionStats
@@ -34,7 +36,7 @@ from .decode_loop import DecodeLoop
 from .device_asked import NotOnDevice, check_asked
 from .guesses import Guesser
 from .jumps import Jumps
-from .line import Line
+from .led_slots import LeadingSlots, follow, lead
 from .listening import OneRowListener, RowListener, RowStreamer
 from .logits_processor import GuidedLogitsProcessor
 from .prefill import prefill
@@ -191,21 +193,31 @@ class GuidedDecoder:
             if self._seeds is not None and len(self._seeds) != len(input_ids):
                 raise ValueError(f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}")
             with model._optimize_model_for_decode():
-                slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
-                stops = RowStops(criteria, input_ids.device)
-                lines = self._run(slots, input_ids, Scoring(logits_processor), stops, generation_config)
+                stops, scoring = RowStops(criteria, input_ids.device), Scoring(logits_processor)
+                call = (model, input_ids, generation_config, model_kwargs)
+                ranks = Ranks.of(model)
+                slots = CacheSlots(*call) if ranks is None or not ranks.first else LeadingSlots(ranks, *call)
+                loop = partial(self._run, slots, input_ids, scoring, stops, generation_config)
+                if ranks is None:
+                    rows = loop()
+                elif ranks.first:
+                    rows = lead(ranks, slots, loop)
+                else:
+                    rows = follow(ranks, slots)
+                    self._why_host = "another process chooses for this one"
+                    self._tell(rows, input_ids.shape[1])
         except BaseException:
             if self._streamer is not None:
                 self._streamer.end()  # an iterator over it would wait for ever
             raise
         if self._streamer is not None:
             self._streamer.end()
-        return _output(model, generation_config, input_ids, [line.token_ids for line in lines], slots.cache)
+        return _output(model, generation_config, input_ids, rows, slots.cache)
 
     def _run(
         self, slots: CacheSlots, input_ids: Tensor, scoring: Scoring, stops: RowStops, config: GenerationConfig
-    ) -> list[Line]:
-        """Generate in a loop of ours: on the device if that is wanted and can be, else on the host."""
+    ) -> list[list[int]]:
+        """The tokens of each row, from a loop of ours: on the device if that is wanted and can be, else on the host."""
         forced = self._forced_text(scoring, stops)
         jump = Jumps(self._session, stops, forced)
         lines, logits = prefill(
@@ -214,7 +226,11 @@ class GuidedDecoder:
         self._why_host = ""
         try:
             check_asked(
-                self._device_lane, slots.device, jump_forward=self._jump_forward, drafts=self._drafts is not None
+                self._device_lane,
+                slots.device,
+                jump_forward=self._jump_forward,
+                drafts=self._drafts is not None,
+                spread=isinstance(slots, LeadingSlots),
             )
             from .device_run import run_on_device  # comes with the automaton, which takes time to import
 
@@ -235,7 +251,13 @@ class GuidedDecoder:
             self._why_host = str(reason)
         if self._why_host:  # behind the handler: an error of the loop has nothing to do with the reason
             self._host_loop(slots, scoring, stops, forced, jump, config).run(lines, logits)
-        return lines
+        return [line.token_ids for line in lines]
+
+    def _tell(self, rows: Sequence[Sequence[int]], prompt_length: int) -> None:
+        """The listener hears of rows that were written elsewhere, of all of their tokens at once."""
+        if self._listener is not None:
+            for i, token_ids in enumerate(rows):
+                self._listener.hear(i, token_ids[prompt_length:])
 
     def _row_streamer(self, input_ids: Tensor) -> RowStreamer | None:
         """For transformers' own loop, behind the prompts (rows, length)."""
