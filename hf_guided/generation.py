@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, Literal, overload
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
@@ -52,6 +53,7 @@ def generate(
     stats: bool | Callable[[SessionStats], None] = False,
     progress: bool | None = None,
     reasoning: Reasoning | None = None,
+    seed: int | Sequence[int] | None = None,
     **generate_kwargs: Any,
 ) -> list[GuidedResult] | Generator[Partial, None, None]:
     """Generate and read back, in whatever generation mode the arguments ask for.
@@ -93,6 +95,8 @@ def generate(
         progress: whether to show a progress bar; None shows one on a terminal when there are several batches.
         reasoning: what comes in front of every answer: free text up to a marker, see ``Guide.logits_processor``. It
             is the result's ``thinking``, and no part of its ``text``.
+        seed: of what is sampled: one int, or one for each prompt, whose samples are then the same in any batch, with
+            any drafts, as far as the model computes the same scores there. None leaves it to ``torch.manual_seed``.
         **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
             generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``) close
             their text within it.
@@ -111,13 +115,15 @@ def generate(
     """
     if batch_size < 1 or retries < 0:
         raise ValueError(f"expected batch_size of 1 or more and retries of 0 or more, got {batch_size} and {retries}")
-    asked = plan(
+    guide = guide_for(tokenizer, model) if guide is None else guide
+    planned = partial(
+        plan,
         model,
         tokenizer,
         prompts,
         constraint,
         generate_kwargs,
-        guide=guide_for(tokenizer, model) if guide is None else guide,
+        guide=guide,
         backend=backend,
         prefix=prefix,
         on_violation=on_violation,
@@ -127,7 +133,10 @@ def generate(
         device_lane=device_lane,
         continuous_batching=continuous_batching,
         reasoning=reasoning,
+        seed=seed,
     )
+    # Each of the processes that hold a model compiles by itself, to read the answers with.
+    asked = planned() if guide.ranks is None else guide.ranks.agreed(planned)
     if stream:
         check_can_stream(asked, retries)
         return stream_plan(asked, stats, progress)
@@ -138,10 +147,10 @@ def generate(
             told.spent(ran.stats, ran.seconds)
             results += ran.results
             told.done(len(places))
-        for _ in range(retries):
+        for attempt in range(1, retries + 1):
             failed = [i for i, some in enumerate(results) if any(map(_was_refused, some))]
             for places in asked.batches(failed):
-                ran = run_batch(asked, places)
+                ran = run_batch(asked, places, attempt)
                 told.spent(ran.stats, ran.seconds)
                 for i, anew in zip(places, ran.results, strict=True):
                     results[i] = [new if _was_refused(old) else old for old, new in zip(results[i], anew, strict=True)]

@@ -15,11 +15,12 @@ from .compiler import Compiler, CompilerStats
 from .constraints import Constraint
 from .continuation import Continuation
 from .drafts import AssistantDraft, DraftSource, GrammarDraft, PromptLookup, Several, compact_twin
-from .errors import BatchSizeError, InvalidConstraint, StopTokenError
+from .errors import BatchSizeError, InvalidConstraint, StopTokenError, UnsupportedModel
 from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
+from .ranks import Ranks
 from .reasoning import Gate, Opening, Reasoning
 from .requests import Request, prefix_bytes
 from .result import GuidedResult, RowReader
@@ -71,6 +72,8 @@ class Guide:
         self.vocabulary = Vocabulary.from_tokenizer(
             tokenizer, padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
         )
+        # The processes that hold the model, if there are several; None where one does, or only its width is known.
+        self.ranks = Ranks.of(model)
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
         self._gate_for = lru_cache(_MAX_GATES)(partial(Gate, self.vocabulary))
@@ -208,6 +211,7 @@ class Guide:
         overlap: Overlap | None = None,
         device_lane: DeviceLane | None = None,
         reasoning: Reasoning | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
@@ -245,10 +249,14 @@ class Guide:
                 Samples are of the same distribution, drawn with a generator of its own, whose seeds torch's draws once
                 per call.
             reasoning: as for ``logits_processor``.
+            seeds: ints of 64 bits, one for each row. What a row samples is then a function of its seed and its scores:
+                the same whatever the other rows are, with and without drafts, on the host and on the device. None
+                draws with torch's generator.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
-            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``.
+            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``;
+                ``seeds`` that are no such ints.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly.
         """
         if retokenize and draft is not None:
@@ -272,6 +280,7 @@ class Guide:
             stop_strings=stop_strings,
             device_lane=LoopOptions.from_env().device_lane if device_lane is None else device_lane,
             store=lambda: self._device_store,
+            seeds=seeds,
         )
 
     def session(
@@ -320,6 +329,7 @@ class Guide:
             on_violation=on_violation,
             max_new_tokens=max_new_tokens,
             overlap=LoopOptions.from_env().overlap if overlap is None else overlap,
+            ranks=self.ranks,
         )
 
     def attach(self, manager: Any) -> Any:
@@ -345,9 +355,15 @@ class Guide:
 
         Raises:
             RuntimeError: it has started or warmed up.
+            UnsupportedModel: several processes hold the model; its masks would be each process's own.
             VocabularySizeError: its model's logits have another width.
             ValueError: another guide has attached it.
         """
+        if self.ranks is not None:
+            raise UnsupportedModel(
+                "continuous batching cannot keep the processes of one model in step (tensor parallel); use "
+                "hg.generate, guide.decoder or guide.logits_processor"
+            )
         from .hf.continuous_batching import attach  # leans on parts of transformers that nothing else here needs
 
         attach(manager, self.vocabulary, self._begin)
