@@ -25,6 +25,7 @@ from ..drafts import DraftSource
 from ..errors import GenerationError, UnsupportedConstraint
 from ..forced import ForcedText
 from ..options import DeviceLane
+from ..recorder import Recorder
 from ..session import Session
 from ..stats import SessionStats
 from .cache_slots import CacheSlots
@@ -105,6 +106,16 @@ class GuidedDecoder:
         """What this decoder has done so far."""
         return self._session.stats
 
+    @property
+    def recorder(self) -> Recorder | None:
+        """What writes down what is done; None without ``trace=True``. ``Guide.trace`` reads it."""
+        return self._session.recorder
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """Tokens that end a row."""
+        return self._session.stop_token_ids
+
     def __call__(
         self,
         model: Any,
@@ -159,6 +170,8 @@ class GuidedDecoder:
                 "the decoder cannot keep processes in step (FSDP, DeepSpeed ZeRO-3); "
                 "use logits_processor=[guide.logits_processor(c)]"
             )
+        if self._session.recorder is not None:
+            self._session.recorder.begin(input_ids.shape[1])
         criteria = StoppingCriteriaList(stopping_criteria)
         if self._stop_strings:
             criteria.append(StopStringCriteria(self._session.vocabulary.tokenizer, self._stop_strings))
@@ -196,7 +209,11 @@ class GuidedDecoder:
         self._why_host = ""
         try:
             check_asked(
-                self._device_lane, slots.device, jump_forward=self._jump_forward, drafts=self._drafts is not None
+                self._device_lane,
+                slots.device,
+                jump_forward=self._jump_forward,
+                drafts=self._drafts is not None,
+                recorded=self._session.recorder is not None,
             )
             from .device_run import run_on_device  # comes with the automaton, which takes time to import
 
