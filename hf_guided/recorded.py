@@ -9,6 +9,8 @@ from typing import Literal, TypeAlias
 # because the grammar left no choice; the model was not asked.
 Kind: TypeAlias = Literal["chosen", "drafted", "forced"]
 
+Activity: TypeAlias = Literal["forward", "fill", "wait", "compile"]
+
 
 @dataclass(frozen=True)
 class Alternative:
@@ -74,15 +76,15 @@ class Span:
     """A stretch of time that something took.
 
     Args:
-        what: a forward pass (on a GPU until it is queued, not until it is done), masks being filled, or the loop
-            waiting for them.
+        what: a forward pass (on a GPU until it is queued, not until it is done), masks being filled, the loop waiting
+            for them, or for the constraints to be compiled.
         start_ns: of ``time.perf_counter_ns``.
         end_ns: likewise.
         on_worker: whether it was on the thread that works ahead, not on that of the loop.
         rows: the rows that took part, where that is told.
     """
 
-    what: Literal["forward", "fill", "wait"]
+    what: Activity
     start_ns: int
     end_ns: int
     on_worker: bool = False

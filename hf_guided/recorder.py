@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .bitmask import unpack
 from .masks import Masks
-from .recorded import Alternative, Kind, Look, RowRecord, Span, TokenRecord
+from .recorded import Activity, Alternative, Kind, Look, RowRecord, Span, TokenRecord
 
 BEST, BEST_ALLOWED = 6, 4  # how many alternatives are kept: of all tokens, and of those allowed
 _BACK = 32  # tokens that may be chosen between two calls of transformers' loops: an assistant's drafts
@@ -79,7 +79,7 @@ class Recorder:
 
     # -- times -------------------------------------------------------------------------------------------------------
 
-    def spent(self, what: Literal["forward", "fill", "wait"], start_ns: int, rows: Sequence[int] = ()) -> None:
+    def spent(self, what: Activity, start_ns: int, rows: Sequence[int] = ()) -> None:
         """Something that began then has just ended, on this thread."""
         on_worker = threading.get_ident() != self._thread
         self._spans.append(Span(what, start_ns, time.perf_counter_ns(), on_worker, tuple(rows)))

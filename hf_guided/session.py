@@ -340,6 +340,8 @@ class Session:
             start = time.perf_counter_ns()
             self._requests.prepare(self._filler.warn_once)
             self.stats.wait_ns += time.perf_counter_ns() - start
+            if self.recorder is not None:
+                self.recorder.spent("compile", start)
 
     def _violated(self, index: int, row: Row, token_id: int) -> None:
         self.violated(index, row, token_id, self._ids[index, self._tracker.prompt_length : -1].tolist())

@@ -15,7 +15,7 @@ from .graph import Graph
 
 RADIUS = 11.0
 _CHARACTER = 7.2  # width of one of a label, in the page's font for them
-_GAP = 15.0  # between layers
+_GAP = 16.0  # between layers
 _ROW = 30.0  # between places of one layer
 _SWEEPS = 24
 

@@ -21,15 +21,16 @@
 
   function percent(p) {
     if (p === undefined || p === null) return "–";
-    if (p === 0 || p === 1) return `${100 * p} %`;
-    if (p < 0.0001) return "< 0.01 %";
-    if (p > 0.9999) return "> 99.99 %";
-    return `${(100 * p).toPrecision(p >= 0.9995 ? 4 : 3)} %`;
+    // Spaces at which no line breaks.
+    if (p === 0 || p === 1) return `${100 * p}\u00a0%`;
+    if (p < 0.0001) return "<\u00a00.01\u00a0%";
+    if (p > 0.9999) return ">\u00a099.99\u00a0%";
+    return `${(100 * p).toPrecision(p >= 0.9995 ? 4 : 3)}\u00a0%`;
   }
 
   const count = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
   const seen = (text) => text.replaceAll(" ", "␣");
-  const quoted = (token) => (token.special ? seen(token.text) : `“${seen(token.text)}”`);
+  const quoted = (token) => (token.special ? token.text : `“${seen(token.text)}”`);
 
   // -- numbers ---------------------------------------------------------------------------------------------------
 
@@ -158,7 +159,7 @@
     return element(
       "tr",
       { class: `${one.ok ? "allowed" : "forbidden"}${taken ? " taken" : ""}` },
-      element("td", { class: "mono" }, one.special ? seen(one.text) : seen(one.text)),
+      element("td", { class: "mono" }, seen(one.text)),
       element("td", { class: "p" }, percent(one.p), element("div", { class: "bar", style: width })),
       element("td", {}, one.ok ? (taken ? token.kind : "allowed") : forbidden),
     );
@@ -182,8 +183,8 @@
 
   function removed() {
     const left = 62, top = 10, bottom = 54, height = 230;
-    const width = Math.max(420, $("removed").clientWidth);
     const n = data.tokens.length;
+    const width = Math.min(Math.max(420, $("removed").clientWidth), left + 10 + Math.max(420, 44 * n));
     const inner = width - left - 10, tall = height - top - bottom;
     const svg = frame(width, height, "Probability that the mask removed, in percent, for each output token");
     const step = n ? inner / n : inner;
@@ -232,10 +233,11 @@
     ["forward", "forward pass"],
     ["fill", "fill masks"],
     ["wait", "wait for masks"],
-  ];
+    ["compile", "wait to compile"],
+  ].filter(([what]) => what !== "compile" || data.spans.some((span) => span.what === "compile"));
 
   function timeline() {
-    const left = 116, top = 8, lane = 32, bottom = 50;
+    const left = 122, top = 8, lane = 32, bottom = 50;
     const zoom = Number($("zoom").value);
     const end = data.spans.reduce((last, span) => Math.max(last, span.start + span.ms), 0);
     const box = $("timeline");
@@ -290,11 +292,19 @@
 
   // -- the automaton ---------------------------------------------------------------------------------------------
 
-  function path(points, radius, ring) {
+  function path(points, radius, ring, wide) {
     if (ring) {
+      // A leaf from the node to its label's left end, and back.
       const [[x, y], [ax, ay]] = points;
-      const d = `M ${x + radius * 0.8} ${y - radius * 0.6} C ${x + 34} ${y - 16}, ${ax} ${ay - 20}, ${ax} ${ay} S ${x + 34} ${y + 16}, ${x + radius * 0.8 + 3} ${y + radius * 0.6 + 3}`;
-      return { d, tip: [x + radius * 0.8, y + radius * 0.6], angle: 225 };
+      const end = ax - wide / 2 - x;
+      const way = Math.atan2(ay - y, end);
+      const at = (angle, far) => [x + far * Math.cos(way + angle), y + far * Math.sin(way + angle)];
+      const half = Math.hypot(end, ay - y) * 0.55 + radius;
+      const turns = [at(-0.5, radius), at(-0.55, half), at(0.55, half), at(0.5, radius + 7)];
+      const [a, b, c, d] = turns.map((point) => point.map((n) => n.toFixed(1)).join(" "));
+      const tip = at(0.5, radius);
+      const stop = `${(x + end).toFixed(1)} ${ay}`;
+      return { d: `M ${a} Q ${b}, ${stop} Q ${c}, ${d}`, tip, angle: ((way + 0.5) * 180) / Math.PI + 180 };
     }
     const forward = points.at(-1)[0] >= points[0][0] ? 1 : -1;
     const [fx, fy] = points[0], [tx, ty] = points.at(-1);
@@ -318,9 +328,9 @@
     $("graph-note").textContent = "States, and what leads from one to another; a text may end at a state with two rings. The place behind the token in view is marked.";
     const svg = frame(g.width, g.height, "The automaton of the constraint");
     const edges = g.edges.map((edge) => {
-      const { d, tip, angle } = path(edge.points, g.radius, edge.ring);
       const [x, y] = edge.at;
       const wide = edge.label.length * 7.2 + 4;
+      const { d, tip, angle } = path(edge.points, g.radius, edge.ring, wide);
       const group = drawn(
         "g",
         {},
@@ -333,6 +343,11 @@
       svg.append(group);
       return group;
     });
+    const [x, y] = g.nodes[0];
+    svg.append(
+      drawn("path", { class: "edge", d: `M 0 ${y} H ${x - g.radius - 6}` }),
+      drawn("path", { class: "head", d: "M 0 0 L -8 -4 L -8 4 Z", transform: `translate(${x - g.radius} ${y})` }),
+    );
     const nodes = g.nodes.map(([x, y], i) => {
       const group = drawn("g", {}, drawn("circle", { class: "node", cx: x, cy: y, r: g.radius }));
       if (g.accepting.includes(i)) group.append(drawn("circle", { class: "end", cx: x, cy: y, r: g.radius - 4 }));

@@ -144,7 +144,8 @@ def _point(values: Iterable[float]) -> Sequence[float]:
 
 
 def _rounded(value: float) -> float:
-    return float(f"{value:.{_PLACES}g}")
+    rounded = float(f"{value:.{_PLACES}g}")
+    return 1 - 10**-_PLACES if value < 1 <= rounded else rounded  # nearly all is not all
 
 
 def _milliseconds(nanoseconds: int) -> float:
