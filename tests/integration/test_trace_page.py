@@ -75,7 +75,7 @@ def test_it_shows_all_and_fetches_nothing(dark: bool, tmp_path: Path) -> None:
         edges: texts("#graph text"),
         rings: document.querySelectorAll("#graph .end").length,
         bars: document.querySelectorAll("#removed .removed").length,
-        spans: ["forward", "fill", "wait"].map((what) => document.querySelectorAll(`#timeline svg > rect.${what}`).length),
+        spans: ["forward", "fill", "wait"].map((one) => document.querySelectorAll(`#timeline svg > .${one}`).length),
         numbers: texts("#numbers dt"),
         values: [...document.querySelectorAll("#numbers dd")].map((one) => one.firstChild.textContent),
         legend: texts(".legend b"),
@@ -244,7 +244,7 @@ def test_a_notebook_shows_it_in_a_frame_of_its_own(tmp_path: Path) -> None:
     frame.feed(text)
     assert frame.attributes["srcdoc"] == traced().html()
     assert frame.attributes["sandbox"] == "allow-scripts"
-    # The frame draws itself without a word of complaint, and the page around it keeps its styles: neither sees the other.
+    # The frame draws itself without complaint, and the page around it keeps its styles: neither sees the other.
     host = f"<!doctype html><html><head><title>host</title></head><body><h1>host</h1>{text}</body></html>"
     script = """const frame = document.querySelector("iframe");
       return {inside: frame.contentDocument === null, sheets: document.styleSheets.length,
