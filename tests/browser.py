@@ -49,16 +49,16 @@ class Visit(NamedTuple):
     console: list[str]
 
 
-def chromium() -> str:
-    """The program; skips the test where there is none."""
-    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip("no Chromium to show the page: install one, e.g. with `apt-get install chromium`")
-    return found
+MISSING = "no Chromium to show the page: install one, e.g. with `apt-get install chromium`"
+
+
+def chromium() -> str | None:
+    """The program; None where there is none."""
+    return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
 def visit(page: str, script: str, folder: Path, *, dark: bool = False, width: int = 1280) -> Visit:
-    """Open a page and run a script in it.
+    """Open a page and run a script in it; skips the test where there is no Chromium.
 
     Args:
         page: HTML with a head and a body.
@@ -67,13 +67,16 @@ def visit(page: str, script: str, folder: Path, *, dark: bool = False, width: in
         dark: whether dark colours are preferred.
         width: of the window, in pixels.
     """
+    program = chromium()
+    if program is None:
+        pytest.skip(MISSING)
     file = folder / "page.html"
     assert page.count("<head>") == 1 and page.count("</body>") == 1
     watched = page.replace("<head>", "<head>" + _WATCH).replace("</body>", _TELL % script + "</body>")
     file.write_text(watched, encoding="utf-8")
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
     profile = f"--user-data-dir={folder / 'profile'}"
-    command = [chromium(), *_FLAGS, _NO_NETWORK, scheme, profile, f"--window-size={width},900", "--dump-dom"]
+    command = [program, *_FLAGS, _NO_NETWORK, scheme, profile, f"--window-size={width},900", "--dump-dom"]
     done = subprocess.run([*command, file.as_uri()], capture_output=True, timeout=_LONG, check=False)
     dom, log = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
     found = re.search(r'<pre id="said">(.*?)</pre>', dom, re.DOTALL)
