@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .bitmask import unpack
-from .masks import Masks
 from .recorded import Activity, Alternative, Kind, Look, RowRecord, Span, TokenRecord
+
+if TYPE_CHECKING:
+    from .masks import Masks
 
 BEST, BEST_ALLOWED = 6, 4  # how many alternatives are kept: of all tokens, and of those allowed
 _BACK = 32  # tokens that may be chosen between two calls of transformers' loops: an assistant's drafts
