@@ -29,6 +29,7 @@ from .generation import generate
 from .guide import Guide
 from .hf.register import register
 from .options import CompilerOptions
+from .partial import Partial
 from .reasoning import Reasoning
 from .result import GuidedResult
 from .schema.audit import Audit
@@ -60,6 +61,7 @@ __all__ = [
     "JsonObject",
     "JsonSchema",
     "Loss",
+    "Partial",
     "Reasoning",
     "Regex",
     "SessionStats",

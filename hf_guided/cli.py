@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,11 @@ from . import __version__, json_text
 from .coerce import coerce
 from .constraints import Choice, Constraint, Grammar, Regex
 from .errors import HFGuidedError, InvalidConstraint
-from .generation import DEFAULT_MAX_NEW_TOKENS, generate
+from .generation import generate
+from .generation_plan import DEFAULT_MAX_NEW_TOKENS
 from .guide import Guide
+from .partial import Partial
+from .result import GuidedResult
 
 BUILT_IN = "demo"  # the name of the model that comes with the package
 
@@ -75,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
     one.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     one.add_argument("--device", default="cpu", help="where the model runs (%(default)s)")
+    one.add_argument("--stream", action="store_true", help="print the answer while it is being written")
     one.set_defaults(command=_generate)
 
     audit = commands.add_parser(
@@ -137,16 +141,12 @@ def _generate(arguments: argparse.Namespace) -> int:
 
         set_seed(arguments.seed)
         sampling = {"do_sample": True, "temperature": arguments.temperature}
-    [result] = generate(
-        model,
-        tokenizer,
-        prompt,
-        constraint,
-        backend=arguments.backend,
-        max_new_tokens=arguments.max_new_tokens,
-        **sampling,
-    )
-    print(result.text)
+    asked = {"backend": arguments.backend, "max_new_tokens": arguments.max_new_tokens, **sampling}
+    if arguments.stream:
+        result = _printed(generate(model, tokenizer, prompt, constraint, stream=True, **asked))
+    else:
+        [result] = generate(model, tokenizer, prompt, constraint, **asked)
+        print(result.text)
     if result.finish_reason == "stop":
         return 0
     why = {
@@ -155,6 +155,17 @@ def _generate(arguments: argparse.Namespace) -> int:
     }
     print(f"hf-guided: the answer did not finish: {why[result.finish_reason]}", file=sys.stderr)
     return 1
+
+
+def _printed(partials: Iterable[Partial]) -> GuidedResult:
+    """The result of one answer, whose text is printed as it comes."""
+    shown = ""
+    for partial in partials:
+        print(partial.text.removeprefix(shown), end="", flush=True)
+        shown = partial.text
+    print()
+    assert partial.result is not None, "the last one has it"
+    return partial.result
 
 
 def _serve(arguments: argparse.Namespace) -> int:

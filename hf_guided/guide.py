@@ -27,7 +27,7 @@ from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
 from .reasoning import Gate, Opening, Reasoning
 from .recorder import Recorder
 from .requests import Request, prefix_bytes
-from .result import GuidedResult, read_output
+from .result import GuidedResult, RowReader
 from .row import Row
 from .schema.audit import Audit
 from .session import OnViolation, Session
@@ -236,7 +236,8 @@ class Guide:
                 first. Greedy output and the distribution of samples stay what they are. Models whose attention is not
                 full in every layer take no drafts, and there are none beside processors that may remember their calls
                 (guidance_scale, SynthID, a caller's own).
-            streamer: a transformers streamer, for one row. ``generate(streamer=...)`` never reaches a decoding method.
+            streamer: a transformers streamer, for one row; or a ``hf.listening.RowListener``, for any number.
+                ``generate(streamer=...)`` never reaches a decoding method.
             stop_strings: a text, or texts, that end a row.
             backend: as for ``logits_processor``.
             prefix: likewise.
@@ -481,13 +482,38 @@ class Guide:
             reasoning: as when it was generated.
             prompt: with that, the token ids in front of the row; only their end is looked at.
         """
+        return self.reader(
+            constraint,
+            backend=backend,
+            prefix=prefix,
+            stop_token_ids=stop_token_ids,
+            pad_token_id=pad_token_id,
+            max_new_tokens=max_new_tokens,
+            stats=stats,
+            reasoning=reasoning,
+            prompt=prompt,
+        ).read(token_ids)
+
+    def reader(
+        self,
+        constraint: Any,
+        *,
+        backend: str = "auto",
+        prefix: str | None = None,
+        stop_token_ids: Sequence[int] | None = None,
+        pad_token_id: int | None = None,
+        max_new_tokens: int | None = None,
+        stats: SessionStats | None = None,
+        reasoning: Reasoning | None = None,
+        prompt: Sequence[int] = (),
+    ) -> RowReader:
+        """What reads one output row back while it is being written; arguments as for ``read``."""
         asked = coerce(constraint)
         if asked is not None:
             asked = asked.for_tokenizer(self.tokenizer)
         gate = None if asked is None else self.gate(reasoning)
-        return read_output(
+        return RowReader(
             self.vocabulary,
-            token_ids,
             constraint=asked,
             compiled=None if asked is None else self.compile(asked, backend, budget=max_new_tokens is not None),
             prefix=prefix_bytes(prefix),

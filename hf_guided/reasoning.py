@@ -160,6 +160,10 @@ class Gate:
         thinking, _, answer = data.partition(self._end)
         return thinking, answer
 
+    def splitter(self, opening: Opening) -> Splitter:
+        """``split`` for an output that comes in pieces."""
+        return Splitter(self._start if opening is Opening.NOTHING else b"", self._end, over=opening is Opening.ALL)
+
     def first_token(self, matched: int) -> int:
         """The token that comes next where the end marker has to be written."""
         token_id = self._first[matched]
@@ -265,6 +269,41 @@ class Gate:
         except UnwritableConstraint:
             before = []
         return self._continuation(before, data)
+
+
+class Splitter:
+    """Parts thinking from the answer while both are being written; tells only what no later piece can change.
+
+    Args:
+        start: the marker that the output begins with, or with a part of it.
+        end: the marker behind the thinking.
+        over: whether there is nothing to think.
+    """
+
+    def __init__(self, start: bytes, end: bytes, *, over: bool):
+        self._skip = len(start)
+        self._end = end
+        self._over = over
+        self._held = b""  # may be the beginning of the end marker
+
+    def take(self, data: bytes) -> tuple[bytes, bytes]:
+        """What a piece adds to the thinking, and to the answer."""
+        if self._over:
+            return b"", data
+        skipped = min(self._skip, len(data))
+        self._skip -= skipped
+        thinking, marker, answer = (self._held + data[skipped:]).partition(self._end)
+        self._over = bool(marker)
+        if marker:
+            return thinking, answer
+        longest = min(len(thinking), len(self._end) - 1)
+        held = next((n for n in range(longest, 0, -1) if thinking.endswith(self._end[:n])), 0)
+        self._held = thinking[len(thinking) - held :]
+        return thinking[: len(thinking) - held], b""
+
+    def rest(self) -> bytes:
+        """What is left of the thinking where the output ends in the middle of it."""
+        return b"" if self._over else self._held
 
 
 def _special_tokens(vocabulary: Vocabulary, markers: Iterable[str]) -> dict[int, bytes]:

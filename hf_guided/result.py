@@ -50,24 +50,13 @@ class GuidedResult:
     trace: Trace | None = field(default=None, repr=False, compare=False)
 
 
-def read_output(
-    vocabulary: Vocabulary,
-    token_ids: Sequence[int],
-    *,
-    constraint: Any = None,
-    compiled: CompiledConstraint | None = None,
-    prefix: bytes = b"",
-    stop_token_ids: Sequence[int] | None = None,
-    pad_token_id: int | None = None,
-    stats: SessionStats | None = None,
-    gate: Gate | None = None,
-    opening: Opening = Opening.ALL,
-) -> GuidedResult:
-    """Read one row of output back by replaying it, so that the verdict does not depend on how it was generated.
+class RowReader:
+    """Reads one row of output by replaying it, so that the verdict does not depend on how it was generated.
+
+    Tokens may come a few at a time, while the row is being written. Not to be shared by threads.
 
     Args:
         vocabulary: of the tokenizer that wrote the tokens.
-        token_ids: the row behind the prompt, with or without padding at the end.
         constraint: what the caller asked for, whose ``parse`` makes the value; None for a free row.
         compiled: the same, compiled; None for a free row.
         prefix: bytes of the answer that stood in the prompt.
@@ -77,38 +66,85 @@ def read_output(
         gate: what stood in front of the answer, if the row thought first.
         opening: what of that the prompt held already.
     """
-    if gate is not None and compiled is not None:
-        compiled, vocabulary = gated(compiled, gate, opening), gate.vocabulary
-    stops = set(vocabulary.stop_token_ids if stop_token_ids is None else stop_token_ids)
-    reason: FinishReason = "length"
-    taken: list[int] = []
-    row = row_after_prefix(compiled, prefix, stop_token_ids)
-    limit = row.limit
-    for place, token_id in enumerate(token_ids):
-        if not row.advance(token_id) or row.limit:
-            limit = row.limit
-            padded = all(other == pad_token_id for other in token_ids[place:])
-            row.rewind(1)
-            # Padding behind a row that could go on: it was cut by a criterion that is not ours.
-            could_go_on = row.fill(allocate_bitmask(1, vocabulary.padded_size), 0)
-            limit = limit or row.limit  # nothing was refused for it: no mask could be made for the next token
-            reason = "length" if padded and could_go_on else "dead_end"
-            break
-        taken.append(token_id)
-        if token_id in stops:
-            reason = "stop"
-            break
-    # A stop token given per call may be text otherwise, such as a line end.
-    written = taken[:-1] if reason == "stop" else taken
-    data, thinking = prefix + vocabulary.decode_bytes(written), None
-    if gate is not None:
-        thinking, data = gate.split(data, opening)
-    text = data.decode(errors="replace")
-    value, error = (text if constraint is None else None), None if limit is None else str(limit)
-    if reason == "stop" and constraint is not None:
-        try:
-            value = constraint.parse(text)
-        except Exception as exception:  # a caller's own validator may raise anything; the other rows are still good
-            error = f"{type(exception).__name__}: {exception}"
-    thought = None if thinking is None else thinking.decode(errors="replace")
-    return GuidedResult(text, value, taken, reason, error, stats, thought)
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        constraint: Any = None,
+        compiled: CompiledConstraint | None = None,
+        prefix: bytes = b"",
+        stop_token_ids: Sequence[int] | None = None,
+        pad_token_id: int | None = None,
+        stats: SessionStats | None = None,
+        gate: Gate | None = None,
+        opening: Opening = Opening.ALL,
+    ):
+        if gate is not None and compiled is not None:
+            compiled, vocabulary = gated(compiled, gate, opening), gate.vocabulary
+        self.constraint = constraint
+        self.prefix = prefix
+        self.gate = gate
+        self.opening = opening
+        self._vocabulary = vocabulary
+        self._stops = set(vocabulary.stop_token_ids if stop_token_ids is None else stop_token_ids)
+        self._pad_token_id = pad_token_id
+        self._stats = stats
+        self._row = row_after_prefix(compiled, prefix, stop_token_ids)
+        self._taken: list[int] = []
+        self._refused: list[int] = []  # what came behind the end of a row that was not stopped
+        self.stopped = False
+
+    def take(self, token_ids: Sequence[int]) -> bytes:
+        """Go on by some tokens.
+
+        Returns:
+            What they add to the output; nothing comes behind its end.
+        """
+        before = len(self._taken)
+        for token_id in token_ids:
+            if self.stopped:
+                break
+            if self._refused or not self._row.advance(token_id) or self._row.limit:
+                self._refused.append(token_id)
+                continue
+            self._taken.append(token_id)
+            self.stopped = token_id in self._stops
+        return self._vocabulary.decode_bytes(self._written(before))
+
+    def _written(self, first: int = 0) -> list[int]:
+        # A stop token given per call may be text otherwise, such as a line end.
+        return self._taken[first : len(self._taken) - self.stopped]
+
+    def read(self, token_ids: Sequence[int]) -> GuidedResult:
+        """The result behind these tokens, with or without padding at the end."""
+        self.take(token_ids)
+        return self.result()
+
+    def result(self) -> GuidedResult:
+        """How it ended; behind the last tokens there are."""
+        limit, reason = self._row.limit, self._reason()
+        limit = limit or self._row.limit  # nothing was refused for it: no mask could be made for the next token
+        data, thinking = self.prefix + self._vocabulary.decode_bytes(self._written()), None
+        if self.gate is not None:
+            thinking, data = self.gate.split(data, self.opening)
+        text = data.decode(errors="replace")
+        value, error = (text if self.constraint is None else None), None if limit is None else str(limit)
+        if reason == "stop" and self.constraint is not None:
+            try:
+                value = self.constraint.parse(text)
+            except Exception as exception:  # a caller's own validator may raise anything; the other rows are still good
+                error = f"{type(exception).__name__}: {exception}"
+        thought = None if thinking is None else thinking.decode(errors="replace")
+        return GuidedResult(text, value, self._taken, reason, error, self._stats, thought)
+
+    def _reason(self) -> FinishReason:
+        if self.stopped:
+            return "stop"
+        if not self._refused:
+            return "length"
+        padded = all(token_id == self._pad_token_id for token_id in self._refused)
+        # Padding behind a row that could go on: it was cut by a criterion that is not ours.
+        self._row.rewind(1)
+        could_go_on = self._row.fill(allocate_bitmask(1, self._vocabulary.padded_size), 0)
+        return "length" if padded and could_go_on else "dead_end"

@@ -13,7 +13,7 @@ from .constraints import Constraint, JsonSchema, StructuralTag, set_fields
 from .errors import InvalidConstraint
 from .json_text import shorten
 from .tool_formats import AUTO, call_tag, format_of, with_schemas
-from .tool_reading import read_answer, settled
+from .tool_reading import ReadCall, closed_calls, ends_of, read_answer, settled
 
 
 @dataclass(frozen=True)
@@ -141,10 +141,33 @@ class ToolCalls(Constraint):
             ValueError: not an answer in this format, or arguments that are not valid.
         """
         written, calls = read_answer(self._tag, text)
-        schemas = {call.name: JsonSchema(self._parameters[call.name]).validator() for call in calls}
-        return ToolAnswer(
-            written, tuple(ToolCall(call.name, settled(call.arguments, schemas[call.name])) for call in calls)
-        )
+        return ToolAnswer(written, tuple(map(self._settled, calls)))
+
+    def closed(self, text: str, known: int) -> tuple[str, tuple[ToolCall, ...]]:
+        """The calls that are complete in the beginning of an answer, without the first ones, which are known.
+
+        Returns:
+            The text in front of the last of all that are complete, and the calls.
+        """
+        written, calls = closed_calls(self._tag, text)
+        return written, tuple(map(self._settled, calls[known:]))
+
+    @cached_property
+    def last_characters(self) -> frozenset[str]:
+        """What marks end with behind which a call may be complete."""
+        return frozenset(end[-1] for end in ends_of(self._tag) if end)
+
+    def _settled(self, call: ReadCall) -> ToolCall:
+        return ToolCall(call.name, settled(call.arguments, self._validator_of(call.name)))
+
+    def _validator_of(self, name: str) -> Any:
+        if name not in self._validators:
+            self._validators[name] = JsonSchema(self._parameters[name]).validator()
+        return self._validators[name]
+
+    @cached_property
+    def _validators(self) -> dict[str, Any]:
+        return {}
 
     def check(self) -> None:
         """Check that the format exists and can write these tools; raises InvalidConstraint."""

@@ -51,6 +51,30 @@ def read_answer(tag: Tag, text: str) -> tuple[str, list[ReadCall]]:
     return "".join(reader.text), reader.calls
 
 
+def closed_calls(tag: Tag, text: str) -> tuple[str, list[ReadCall]]:
+    """The calls that are complete in the beginning of an answer, and the text in front of the last of them.
+
+    Args:
+        tag: as for ``read_answer``.
+        text: what an answer begins with.
+    """
+    reader = _Reader(text)
+    reader.read(tag["format"], 0)
+    return "".join(reader.complete.text), reader.complete.calls
+
+
+def ends_of(one: Any) -> Iterator[str]:
+    """What the tags in a format end with."""
+    if isinstance(one, dict):
+        if one.get("type") == "tag":
+            yield from [one["end"]] if isinstance(one["end"], str) else one["end"]
+        for inner in one.values():
+            yield from ends_of(inner)
+    elif isinstance(one, list):
+        for inner in one:
+            yield from ends_of(inner)
+
+
 def settled(arguments: Any, validator: Any) -> Any:
     """The arguments with every option settled, so that they are valid if they can be.
 
@@ -77,11 +101,21 @@ def settled(arguments: Any, validator: Any) -> Any:
             del one.values[0]
 
 
-class _Reader:
-    def __init__(self, whole: str):
-        self._whole = whole
+class _Complete:
+    """What has been found up to the end of the last call that is complete, on whichever way led furthest."""
+
+    def __init__(self) -> None:
         self.text: list[str] = []
         self.calls: list[ReadCall] = []
+
+
+class _Reader:
+    def __init__(self, whole: str, parent: _Reader | None = None):
+        self._whole = whole
+        self._parent = parent
+        self.text: list[str] = []
+        self.calls: list[ReadCall] = []
+        self.complete: _Complete = _Complete() if parent is None else parent.complete
 
     def read(self, one: Tag, start: int) -> int | None:
         """Where a format that begins here ends; None if it does not begin here, and then nothing has changed."""
@@ -123,7 +157,7 @@ class _Reader:
         """The way that leads furthest."""
         best: tuple[int, list[str], list[ReadCall]] | None = None
         for element in one["elements"]:
-            twin = _Reader(self._whole)
+            twin = _Reader(self._whole, self)
             end = twin.read(element, start)
             if end is not None and (best is None or end > best[0]):
                 best = end, twin.text, twin.calls
@@ -151,7 +185,18 @@ class _Reader:
         behind = self.read(one["content"], inside)
         if behind is None:
             return None
-        return next((past for end in ends if (past := self._past(end, behind)) is not None), None)
+        past = next((past for end in ends if (past := self._past(end, behind)) is not None), None)
+        if past is not None:
+            self._note_complete()
+        return past
+
+    def _note_complete(self) -> None:
+        """A tag has ended: its calls stay, even where the answer is not complete."""
+        text, calls, parent = self.text, self.calls, self._parent
+        while parent is not None:
+            text, calls, parent = parent.text + text, parent.calls + calls, parent._parent
+        if len(calls) > len(self.complete.calls):
+            self.complete.text, self.complete.calls = list(text), list(calls)
 
     def _triggered(self, one: Tag, start: int) -> int | None:
         at_least_one, once = one.get("at_least_one"), one.get("stop_after_first")

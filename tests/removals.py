@@ -218,14 +218,14 @@ REMOVALS = [
     ),
     Removal(
         "encoder-decoder: hg.generate cuts off the decoder's prompt",
-        "generation.py",
-        'start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]',
-        'start = inputs["input_ids"].shape[1]',
+        "batches.py",
+        'start = 1 if plan.model.config.is_encoder_decoder else self._inputs["input_ids"].shape[1]',
+        'start = self._inputs["input_ids"].shape[1]',
         f"{SEAM}::test_model_that_encodes_and_decodes",
     ),
     Removal(
         "left padding: hg.generate pads a decoder's prompts left",
-        "generation.py",
+        "prompts.py",
         "slice(0, len(ids)) if model.config.is_encoder_decoder else slice(longest - len(ids), longest)",
         "slice(0, len(ids))",
         f"{SEAM}::test_prompts_of_different_lengths_are_padded_left",
@@ -358,7 +358,7 @@ REMOVALS = [
     ),
     Removal(
         "hg.generate takes one prompt at a time where transformers wants that",
-        "generation.py",
+        "generation_plan.py",
         "step = 1 if settings.one_at_a_time else batch_size",
         "step = batch_size",
         f"{SEAM}::test_modes_for_one_prompt_take_lists",

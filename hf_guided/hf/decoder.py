@@ -35,6 +35,7 @@ from .device_asked import NotOnDevice, check_asked
 from .guesses import Guesser
 from .jumps import Jumps
 from .line import Line
+from .listening import OneRowListener, RowListener, RowStreamer
 from .logits_processor import GuidedLogitsProcessor
 from .prefill import prefill
 from .sampling import Scoring, before_warpers
@@ -57,7 +58,8 @@ class GuidedDecoder:
         retokenize: with that, tokenize the seam anew: the sampled token in front of forced text may be replaced, where
             the tokenizer would have joined the two otherwise.
         drafts: proposes tokens for the model to confirm; None drafts nothing.
-        streamer: gets the prompt's and each new token, as generate(streamer=...) would; for one row only.
+        streamer: gets the prompt's and each new token, as generate(streamer=...) would, of one row only; or a
+            RowListener, which hears of every row.
         stop_strings: a text, or texts, that end a row, as generate(stop_strings=...) would.
         device_lane: whether the model's device chooses tokens by itself where it can; "auto": on GPUs with kernels;
             "captured": each step as one CUDA graph.
@@ -84,7 +86,11 @@ class GuidedDecoder:
         self._jump_forward = jump_forward
         self._retokenize = retokenize
         self._drafts = drafts
-        self._streamer = streamer
+        hears_all = isinstance(streamer, RowListener)
+        self._streamer = None if hears_all else streamer
+        self._listener: RowListener | None = streamer if hears_all else None
+        if self._streamer is not None:
+            self._listener = OneRowListener(self._streamer)
         self._stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings)
         self._device_lane = device_lane
         self._store = store
@@ -185,7 +191,8 @@ class GuidedDecoder:
                 self._why_host = "transformers' own loop serves this generation mode and these outputs"
                 processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))
                 if generation_config.num_beams == 1:
-                    model_kwargs["streamer"] = self._streamer
+                    told = self._row_streamer(input_ids) if self._streamer is None else self._streamer
+                    model_kwargs["streamer"] = told
                 return theirs(input_ids, processors, criteria, generation_config, **model_kwargs)
             with model._optimize_model_for_decode():
                 slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
@@ -204,8 +211,10 @@ class GuidedDecoder:
     ) -> list[Line]:
         """Generate in a loop of ours: on the device if that is wanted and can be, else on the host."""
         forced = self._forced_text(scoring, stops)
-        jump = Jumps(self._session, stops, forced, self._streamer)
-        lines, logits = prefill(self._session, slots, input_ids.tolist(), jump if forced else None)
+        jump = Jumps(self._session, stops, forced)
+        lines, logits = prefill(
+            self._session, slots, input_ids.tolist(), jump if forced else None, listener=self._listener
+        )
         self._why_host = ""
         try:
             check_asked(
@@ -228,13 +237,20 @@ class GuidedDecoder:
                 config=config,
                 asked=self._device_lane,
                 store=self._store(),
-                streamer=self._streamer,
             )
         except NotOnDevice as reason:
             self._why_host = str(reason)
         if self._why_host:  # behind the handler: an error of the loop has nothing to do with the reason
             self._host_loop(slots, scoring, stops, forced, jump, config).run(lines, logits)
         return lines
+
+    def _row_streamer(self, input_ids: Tensor) -> RowStreamer | None:
+        """For transformers' own loop, behind the prompts (rows, length)."""
+        if self._listener is None:
+            return None
+        streamer = RowStreamer(self._listener, self._session.stop_token_ids)
+        streamer.put(input_ids)
+        return streamer
 
     def _host_loop(
         self,

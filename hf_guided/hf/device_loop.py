@@ -3,7 +3,7 @@
 1 forward    queued behind the choice of the tokens it runs: nobody has seen them yet (device_steps.py)
 2 choose     processors, automaton step, masks, greedy or sampling (device_choice.py); written in place (device_rows.py)
 3 send       the choice starts on its way to the host, on a side stream
-4 hear       the choice of the step before arrives, while the device works on this one: matchers, streamer, the end
+4 hear       the choice of the step before arrives, while the device works on this one: matchers, listeners, the end
 
 So the host waits only for what was queued at least one step ago. That all rows have ended it learns one step late; the
 step that was queued meanwhile is undone, and nothing of it is seen in output, statistics or cache. The greatest length
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -43,7 +42,6 @@ class DeviceLoop:
         copies: brings tokens to the host.
         extra: undoes the forward pass too many.
         do_sample: whether tokens are sampled.
-        streamer: gets every token of a single row; or None.
     """
 
     def __init__(
@@ -56,7 +54,6 @@ class DeviceLoop:
         extra: ExtraStep,
         *,
         do_sample: bool,
-        streamer: Any,
     ):
         self._session = session
         self._rows = rows
@@ -65,7 +62,6 @@ class DeviceLoop:
         self._copies = copies
         self._extra = extra
         self._do_sample = do_sample
-        self._streamer = streamer
 
     def run(self, lines: Sequence[Line], logits: Tensor) -> None:
         """Generate until all rows are over.
@@ -118,8 +114,7 @@ class DeviceLoop:
                 "its matcher refuses; device_lane=False goes on without it"
             )
         added = line.append([token_id], self._stops)
-        if self._streamer is not None:
-            line.stream(self._streamer)
+        line.tell()
         return added
 
     def _count_forward(self, lines: Sequence[Line], queueing_ns: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +36,6 @@ def run_on_device(
     config: GenerationConfig,
     asked: DeviceLane,
     store: DeviceStore,
-    streamer: Any,
 ) -> str:
     """Generate until all rows are over, or raise before anything is generated.
 
@@ -52,7 +50,6 @@ def run_on_device(
         config: of this call.
         asked: how the device lane was asked for.
         store: what is kept on the device between calls.
-        streamer: gets every token of a single row; or None.
 
     Returns:
         Why steps were not captured; empty if they were, or would be on a GPU.
@@ -79,9 +76,7 @@ def run_on_device(
             pad_token_id=slots.pad_token_id,
         )
         steps = EagerSteps(slots, rows) if why_eager else FixedSteps(slots.static_forward(), rows, device)
-        loop = DeviceLoop(
-            session, rows, steps, stops, store.copies(device), extra, do_sample=do_sample, streamer=streamer
-        )
+        loop = DeviceLoop(session, rows, steps, stops, store.copies(device), extra, do_sample=do_sample)
         loop.run(lines, logits)
     return why_eager
 

@@ -49,17 +49,22 @@ class GenerationSettings:
         return self._kwargs.get("assistant_model") is not None or bool(self.get("prompt_lookup_num_tokens"))
 
     @property
-    def takes_decoder(self) -> bool:
-        """Whether a decode loop of our own may run this: greedy or sampling, with nothing that only generate() sees."""
+    def generation_mode(self) -> GenerationMode:
+        """Which of its methods generate() will use."""
         config = copy.copy(self._defaults)
         for name in vars(config):
             setattr(config, name, self.get(name))
+        return config.get_generation_mode(self._kwargs.get("assistant_model"))
+
+    @property
+    def takes_decoder(self) -> bool:
+        """Whether a decode loop of our own may run this: greedy or sampling, with nothing that only generate() sees."""
         own = {"assistant_model", "custom_generate", "streamer", "synced_gpus", "prefix_allowed_tokens_fn"}
         own.add(
             "stopping_criteria"
         )  # may keep something for each row of the batch; our loop shows it one row at a time
         return (
-            config.get_generation_mode() in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
+            self.generation_mode in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
             and not self._kwargs.get("synced_gpus")
             and not own & {name for name, value in self._kwargs.items() if value is not None}
             and not self.needs_tokenizer

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..forced import ForcedText
 from ..session import Session
 from .line import Line
@@ -17,17 +15,15 @@ class Jumps:
         session: the constraints.
         stops: when a row ends.
         forced: finds forced text; None samples it like all other text.
-        streamer: gets every token of a single row; or None.
     """
 
-    def __init__(self, session: Session, stops: RowStops, forced: ForcedText | None, streamer: Any):
+    def __init__(self, session: Session, stops: RowStops, forced: ForcedText | None):
         self._session = session
         self._stops = stops
         self._forced = forced
-        self._streamer = streamer
 
     def __call__(self, line: Line) -> None:
-        """Append the forced text that comes next, and hand the streamer what it does not have yet."""
+        """Append the forced text that comes next, and tell of all that is new."""
         if self._forced is not None and not line.over:
             left, stats = self._session.tokens_left(line.num_generated), self._session.stats
             forced = self._forced.advance(line.row, line.token_ids, left, loose=line.unfed > 0)
@@ -38,5 +34,4 @@ class Jumps:
             stats.tokens += added - forced.taken_back
             stats.forced_tokens += added - forced.taken_back
             line.likely = forced.likely
-        if self._streamer is not None:
-            line.stream(self._streamer)
+        line.tell()

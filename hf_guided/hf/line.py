@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import torch
 
 from ..row import Row
 
@@ -23,7 +20,8 @@ class Line:
         padding: how many of the prompt are padding.
         likely: tokens that will probably come next, for the model to confirm.
         over: whether it has ended.
-        streamed: how many of the tokens the streamer has.
+        told: how many of the tokens whoever listens has heard of.
+        listener: hears of output that is final; or None.
     """
 
     row: Row
@@ -33,7 +31,8 @@ class Line:
     padding: int = 0
     likely: Sequence[int] = ()
     over: bool = False
-    streamed: int = 0
+    told: int = 0
+    listener: Callable[[Sequence[int]], None] | None = None
 
     @property
     def num_generated(self) -> int:
@@ -58,8 +57,8 @@ class Line:
                 return count
         return len(token_ids)
 
-    def stream(self, streamer: Any) -> None:
-        """Hand a streamer what it does not have yet, if there is any: generate() hands out no empty tensors."""
-        if fresh := self.token_ids[self.streamed :]:
-            streamer.put(torch.tensor(fresh))
-            self.streamed = len(self.token_ids)
+    def tell(self) -> None:
+        """All tokens so far are final: let whoever listens hear of those that are new, if there are any."""
+        if self.listener is not None and (fresh := self.token_ids[self.told :]):
+            self.told = len(self.token_ids)
+            self.listener(fresh)

@@ -16,7 +16,7 @@ from transformers.utils.chat_template_utils import is_valid_message
 from ..coerce import coerce, coerce_batch
 from ..constraints import Constraint
 from ..errors import BatchSizeError
-from ..generation import DEFAULT_MAX_NEW_TOKENS
+from ..generation_plan import DEFAULT_MAX_NEW_TOKENS
 from ..guide import guide_for
 from ..reasoning import Reasoning
 from .generation_settings import GenerationSettings

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from torch import Tensor
 
 from ..session import Session
 from .cache_slots import CacheSlots
 from .line import Line
+from .listening import RowListener
 
 
 def prefill(
-    session: Session, slots: CacheSlots, prompts: Sequence[Sequence[int]], jump: Callable[[Line], None] | None
+    session: Session,
+    slots: CacheSlots,
+    prompts: Sequence[Sequence[int]],
+    jump: Callable[[Line], None] | None,
+    listener: RowListener | None,
 ) -> tuple[list[Line], Tensor]:
     """Run the prompts.
 
@@ -26,6 +32,7 @@ def prefill(
         slots: the model and its cache.
         prompts: token ids of each row, padding included.
         jump: appends to a row what it has to begin with; None where that is chosen like all other text.
+        listener: of the rows; or None.
 
     Returns:
         The rows; (rows, vocab) float32 logits behind the last tokens that were run of each.
@@ -33,7 +40,11 @@ def prefill(
 
     def begun() -> list[Line]:
         rows = session.begin(len(prompts), prompts)
-        lines = [Line(row, list(ids), len(ids), streamed=len(ids)) for row, ids in zip(rows, prompts, strict=True)]
+        hears = None if listener is None else listener.hear
+        lines = [
+            Line(row, list(ids), len(ids), told=len(ids), listener=None if hears is None else partial(hears, i))
+            for i, (row, ids) in enumerate(zip(rows, prompts, strict=True))
+        ]
         if jump is not None:
             for line in lines:
                 jump(line)

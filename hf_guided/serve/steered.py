@@ -19,7 +19,7 @@ from ..errors import GenerationError
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
 from ..hf.guided_call import guided_call
-from ..result import read_output
+from ..result import RowReader
 from .metrics import Metrics
 from .tool_formats import config_of_no_type
 
@@ -102,13 +102,12 @@ class SteeredModel:
                 return output
             start = 1 if self._model.config.is_encoder_decoder else kwargs["input_ids"].shape[1]
             answer = output[0, start:].tolist()
-            result = read_output(
+            result = RowReader(
                 guide.vocabulary,
-                answer,
                 compiled=asked.compiled,
                 stop_token_ids=stops,
                 pad_token_id=settings.get("pad_token_id"),
-            )
+            ).read(answer)
             if result.finish_reason == "dead_end":
                 raise GenerationError(f"the answer left its constraint: {result.error or 'no token went on'}")
         if held is not None:

@@ -67,6 +67,22 @@ def test_generate_with_a_schema(schema_file, capsys):
     assert output.err == ""
 
 
+def test_a_stream_prints_the_same_piece_by_piece(schema_file, capsys, monkeypatch):
+    arguments = ["generate", "--model", "demo", "--schema", schema_file, "--prompt", EXAMPLE.prompt]
+    assert run(*arguments) == 0
+    whole = capsys.readouterr().out
+    pieces = []
+
+    class Pieces(io.StringIO):
+        def flush(self):
+            pieces.append(self.getvalue())
+
+    monkeypatch.setattr(sys, "stdout", Pieces())
+    assert run(*arguments, "--stream") == 0
+    assert sys.stdout.getvalue() == whole
+    assert len(pieces) > 5 and pieces[0] != whole
+
+
 def test_generate_reads_the_prompt_from_stdin(schema_file, capsys, monkeypatch):
     run("generate", "--model", "demo", "--schema", schema_file, "--prompt", EXAMPLE.prompt)
     given = capsys.readouterr().out

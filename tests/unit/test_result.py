@@ -6,7 +6,7 @@ import pytest
 
 from hf_guided.constraints import Choice, JsonSchema
 from hf_guided.errors import InvalidConstraint
-from hf_guided.result import read_output
+from hf_guided.result import RowReader
 from tests.toy import SetEngine, compiled_set, letters
 
 VOCABULARY = letters("ab", stop=2)
@@ -16,7 +16,7 @@ COMPILED = compiled_set(VOCABULARY, "ab", "abb")
 
 
 def read(token_ids: list[int], **kwargs):
-    return read_output(VOCABULARY, token_ids, constraint=CONSTRAINT, compiled=COMPILED, **kwargs)
+    return RowReader(VOCABULARY, constraint=CONSTRAINT, compiled=COMPILED, **kwargs).read(token_ids)
 
 
 def test_stopped_row_has_a_value_and_no_padding() -> None:
@@ -48,14 +48,14 @@ def test_stop_tokens_of_the_call_decide() -> None:
 
 
 def test_free_row() -> None:
-    result = read_output(VOCABULARY, [B, B, STOP, 0])
+    result = RowReader(VOCABULARY).read([B, B, STOP, 0])
     assert (result.text, result.value, result.finish_reason) == ("bb", "bb", "stop")
-    assert read_output(VOCABULARY, [B, B]).finish_reason == "length"
+    assert RowReader(VOCABULARY).read([B, B]).finish_reason == "length"
 
 
 def test_value_that_cannot_be_read_is_an_error_in_the_result() -> None:
     """A validator may be stricter than the language: the text stands, the value does not."""
-    result = read_output(VOCABULARY, [A, B, STOP], constraint=JsonSchema({"type": "integer"}), compiled=COMPILED)
+    result = RowReader(VOCABULARY, constraint=JsonSchema({"type": "integer"}), compiled=COMPILED).read([A, B, STOP])
     assert (result.text, result.value, result.finish_reason) == ("ab", None, "stop")
     assert result.error is not None and "Expecting value" in result.error
 
@@ -78,5 +78,5 @@ def test_validator_that_raises_anything_does_not_take_the_other_rows_along() -> 
         def parse(self, text: str) -> str:
             raise KeyError(text)
 
-    result = read_output(VOCABULARY, [A, B, STOP], constraint=Picky(["ab"]), compiled=COMPILED)
+    result = RowReader(VOCABULARY, constraint=Picky(["ab"]), compiled=COMPILED).read([A, B, STOP])
     assert (result.finish_reason, result.value, result.error) == ("stop", None, "KeyError: 'ab'")

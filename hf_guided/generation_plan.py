@@ -1,0 +1,225 @@
+"""What one ``hg.generate`` call is to do, found to be possible before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers.generation.configuration_utils import ContinuousBatchingConfig
+
+from .backends.base import CompiledConstraint
+from .backends.gated import gated
+from .coerce import coerce_batch
+from .constraints import Constraint
+from .errors import InvalidConstraint, VocabularySizeError
+from .guide import Guide
+from .hf.compat import logits_width
+from .hf.generation_settings import GenerationSettings
+from .options import DeviceLane, LoopOptions
+from .prompts import as_prompts, encoded, one_each
+from .reasoning import Opening, Reasoning
+from .requests import check_budget, prefix_bytes, row_after_prefix
+from .session import OnViolation
+from .together import Together
+
+# transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
+DEFAULT_MAX_NEW_TOKENS = 512
+
+
+@dataclass(frozen=True)
+class Route:
+    """Which loop runs, and how.
+
+    Args:
+        fast: whether it is a loop of ours, not transformers' own.
+        jump_forward: as for ``Guide.decoder``.
+        draft: likewise.
+        device_lane: likewise.
+        together: runs all prompts in one manager; None runs them batch by batch.
+        step: prompts per call.
+    """
+
+    fast: bool
+    jump_forward: bool
+    draft: Any
+    device_lane: DeviceLane
+    together: Together | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One ``hg.generate`` call; made by ``plan``, whose arguments these are.
+
+    Args:
+        model: a transformers model.
+        guide: for it.
+        prompts: texts and chats.
+        constraints: one for each; None is free.
+        prefixes: one for each; what of its answer stands behind the prompt.
+        backend: of all constraints.
+        on_violation: what becomes of rows that are forced out of their constraint.
+        reasoning: what comes in front of the answers.
+        settings: what ``model.generate`` will use.
+        generate_kwargs: what it is given.
+        stop_token_ids: what ends a row.
+        pad_token_id: what stands behind a row that has ended.
+        route: which loop runs.
+    """
+
+    model: Any
+    guide: Guide
+    prompts: Sequence[Any]
+    constraints: Sequence[Constraint | None]
+    prefixes: Sequence[str | None]
+    backend: str
+    on_violation: OnViolation
+    reasoning: Reasoning | None
+    settings: GenerationSettings
+    generate_kwargs: Mapping[str, Any]
+    stop_token_ids: tuple[int, ...]
+    pad_token_id: int
+    route: Route
+
+    def batches(self, places: Sequence[int] | None = None) -> Iterator[Sequence[int]]:
+        """The places of the prompts, or of some of them, that run in one call, in order."""
+        every = range(len(self.prompts)) if places is None else places
+        for first in range(0, len(every), self.route.step):
+            yield every[first : first + self.route.step]
+
+    def encoded(self, place: int) -> list[int]:
+        """The tokens of a prompt."""
+        return encoded(self.guide.vocabulary, self.prompts[place], self.prefixes[place] or "")
+
+    def in_front(self, prompt: list[int]) -> list[int]:
+        """What of a prompt stands in front of the output: an encoder-decoder answers elsewhere."""
+        return [] if self.model.config.is_encoder_decoder else prompt
+
+
+def plan(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
+    generate_kwargs: Mapping[str, Any],
+    *,
+    guide: Guide,
+    backend: str,
+    prefix: str | Sequence[str | None] | None,
+    on_violation: OnViolation,
+    batch_size: int,
+    jump_forward: bool,
+    draft: Any,
+    device_lane: DeviceLane | None,
+    continuous_batching: bool | ContinuousBatchingConfig,
+    reasoning: Reasoning | None,
+) -> Plan:
+    """Look at everything that is asked; arguments and errors are those of ``hg.generate``."""
+    if guide.vocabulary.padded_size != logits_width(model):
+        raise VocabularySizeError(
+            f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "
+            f"{guide.vocabulary.padded_size}; make it with this model, or leave it out"
+        )
+    batch = as_prompts(prompts)
+    asked = coerce_batch(constraint)
+    constraints = one_each("constraint", asked, len(batch), several=isinstance(asked, list))
+    prefixes = one_each("prefix", prefix, len(batch), several=isinstance(prefix, (list, tuple)))
+    _check_prefixes(prefixes, model, reasoning)
+    settings = GenerationSettings(model, generate_kwargs)
+    stops = settings.stop_token_ids()
+    # A bad constraint raises here, before any prompt is run.
+    compiled = [None if one is None else guide.compile(one, backend, budget=True) for one in constraints]
+    settings.check_against(compiled)
+    pad_token_id = settings.get("pad_token_id")
+    pad_token_id = stops[0] if pad_token_id is None else pad_token_id
+    default = {} if settings.max_new_tokens(0) is not None else {"max_new_tokens": DEFAULT_MAX_NEW_TOKENS}
+    given = settings.kwargs_with(pad_token_id=pad_token_id, **default)
+    if settings.needs_tokenizer:
+        given["tokenizer"] = tokenizer
+    together = None
+    if continuous_batching:
+        together = _together(model, guide, given, continuous_batching, batch_size, on_violation, reasoning)
+    found = Plan(
+        model,
+        guide,
+        batch,
+        constraints,
+        prefixes,
+        backend,
+        on_violation,
+        reasoning,
+        settings,
+        given,
+        stops,
+        pad_token_id,
+        _route(settings, model, len(batch), batch_size, jump_forward, draft, device_lane, together),
+    )
+    _check_budgets(found, compiled)
+    return found
+
+
+def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | None) -> None:
+    for one in prefixes:
+        prefix_bytes(one)  # a prefix that is no text raises here
+    if any(prefixes) and model.config.is_encoder_decoder:
+        raise InvalidConstraint(
+            "prefix: an encoder-decoder answers in its decoder, not behind the prompt; use "
+            "logits_processor(prefix=...) and give model.generate decoder_input_ids that end with the prefix"
+        )
+    if any(prefixes) and reasoning is not None:
+        raise InvalidConstraint("prefix, reasoning: expected one of the two, for a prefix begins the answer")
+
+
+def _check_budgets(plan: Plan, compiled: Sequence[CompiledConstraint | None]) -> None:
+    """Raise BudgetTooSmall where a text cannot be finished within ``max_new_tokens``."""
+    most, gate = plan.settings.given_max_new_tokens, plan.guide.gate(plan.reasoning)
+    if most is None:
+        return
+    places = range(len(plan.prompts))
+    openings = [Opening.ALL if gate is None else gate.opening(plan.in_front(plan.encoded(i))) for i in places]
+    # Many prompts are alike in what matters here.
+    for one, begun, opening in dict.fromkeys(zip(compiled, map(prefix_bytes, plan.prefixes), openings, strict=True)):
+        thinking = one if one is None or gate is None else gated(one, gate, opening)
+        check_budget(row_after_prefix(thinking, begun, plan.stop_token_ids), most)
+
+
+def _together(
+    model: Any,
+    guide: Guide,
+    generate_kwargs: Mapping[str, Any],
+    config: bool | ContinuousBatchingConfig,
+    batch_size: int,
+    on_violation: OnViolation,
+    reasoning: Reasoning | None,
+) -> Together:
+    if reasoning is not None:
+        raise ValueError("reasoning: continuous_batching guides answers without thinking; leave one of them out")
+    if on_violation != "close":
+        raise ValueError("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
+    given = config if isinstance(config, ContinuousBatchingConfig) else None
+    return Together(model, guide, generate_kwargs, given, batch_size)
+
+
+def _route(
+    settings: GenerationSettings,
+    model: Any,
+    prompts: int,
+    batch_size: int,
+    jump_forward: bool,
+    draft: Any,
+    device_lane: DeviceLane | None,
+    together: Together | None,
+) -> Route:
+    device_lane = LoopOptions.from_env().device_lane if device_lane is None else device_lane
+    on_device = model.device.type == "cuda" if device_lane == "auto" else bool(device_lane)
+    fast = (jump_forward or on_device) and settings.takes_decoder and together is None
+    if draft == "auto":
+        draft = "prompt_lookup" if jump_forward and fast and not settings.get("do_sample") else None
+    if draft is not None and not (jump_forward and fast):
+        raise ValueError(
+            "draft: drafts are for greedy decoding and sampling with jump_forward=True, without continuous_batching or "
+            "generate()'s own streamer, stop_strings or assistant_model; leave it out, or use guide.decoder(draft=...)"
+        )
+    step = 1 if settings.one_at_a_time else batch_size if together is None else max(prompts, 1)
+    return Route(fast, jump_forward, draft, device_lane, together, step)

@@ -1,0 +1,96 @@
+"""What prompts are, and how they become rows of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .errors import BatchSizeError
+from .vocabulary import Vocabulary
+
+
+def as_prompts(prompts: Any) -> list[Any]:
+    """A text, a chat, or a list of those, as a list.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    if isinstance(prompts, str) or (isinstance(prompts, (list, tuple)) and prompts and _is_message(prompts[0])):
+        return [prompts]
+    if isinstance(prompts, (list, tuple)) and all(
+        isinstance(prompt, str) or (isinstance(prompt, (list, tuple)) and prompt and all(map(_is_message, prompt)))
+        for prompt in prompts
+    ):
+        return list(prompts)
+    raise TypeError(
+        "expected a text, a chat (list of messages with 'role' and 'content'), or a list of those, "
+        f"got {type(prompts).__name__}: {str(prompts)[:80]}"
+    )
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, Mapping) and "role" in value
+
+
+def one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any]:
+    """One value for each prompt.
+
+    Args:
+        what: how an error names it.
+        value: one for all, or one for each.
+        prompts: how many there are.
+        several: whether it is one for each.
+
+    Raises:
+        BatchSizeError: there are more or fewer than prompts.
+    """
+    if not several:
+        return [value] * prompts
+    if len(value) != prompts:
+        raise BatchSizeError(
+            f"expected one {what} for all prompts or one for each of {prompts}, got {len(value)}; None stands for none"
+        )
+    return list(value)
+
+
+def encoded(vocabulary: Vocabulary, prompt: Any, prefix: str) -> list[int]:
+    """The tokens of a prompt with the beginning of its answer behind it.
+
+    Raises:
+        ValueError: there are none, and the tokenizer has no BOS.
+    """
+    tokenizer: Any = vocabulary.tokenizer
+    if isinstance(prompt, str):
+        ids = list(tokenizer(prompt + prefix)["input_ids"])
+        if not ids and tokenizer.bos_token_id is None:
+            raise ValueError(
+                "expected a prompt with text: this one is empty, and the tokenizer has no BOS to begin with"
+            )
+        return ids or [tokenizer.bos_token_id]
+    ids = list(
+        tokenizer.apply_chat_template(list(prompt), tokenize=True, add_generation_prompt=True, return_dict=False)
+    )
+    if not prefix:
+        return ids
+    own = list(tokenizer.encode(prefix, add_special_tokens=False))
+    # A tokenizer that puts a space in front of every text would not write the prefix as it is.
+    return ids + (own if vocabulary.decode_bytes(own) == prefix.encode() else vocabulary.encode_bytes(prefix.encode()))
+
+
+def padded(rows: Sequence[Sequence[int]], pad_token_id: int, model: Any) -> dict[str, Tensor]:
+    """Rows of ids as a batch: padded left for a decoder, right for an encoder.
+
+    Returns:
+        input_ids and attention_mask, (rows, longest) int64 on the model's device.
+    """
+    longest = max(map(len, rows))
+    input_ids = torch.full((len(rows), longest), pad_token_id)
+    attention_mask = torch.zeros(len(rows), longest, dtype=torch.long)
+    for i, ids in enumerate(rows):
+        place = slice(0, len(ids)) if model.config.is_encoder_decoder else slice(longest - len(ids), longest)
+        input_ids[i, place] = torch.tensor(ids)
+        attention_mask[i, place] = 1
+    return {"input_ids": input_ids.to(model.device), "attention_mask": attention_mask.to(model.device)}

@@ -1,0 +1,196 @@
+"""``hg.generate(..., stream=True)``: answers while they are being written.
+
+The model runs on a thread of its own, which puts what it hears of tokens into a queue. Reading them, replaying the
+grammar and taking values apart is done on the thread that iterates, while the model works on the next step. Closing the
+iterator makes the listener raise, which ends the call at its next token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Event, Thread
+
+import torch
+from transformers.generation.configuration_utils import GenerationMode
+
+from .batches import Batch
+from .generation_plan import Plan
+from .hf.listening import RowListener
+from .partial import Partial, PartialRow
+from .progress import Progress
+from .stats import SessionStats
+
+
+def check_can_stream(plan: Plan, retries: int) -> None:
+    """Refuse what would take back what was shown, or has nothing to show before its end.
+
+    Raises:
+        ValueError: says what to leave out.
+    """
+    settings = plan.settings
+    if retries:
+        raise ValueError("stream, retries: a retry would take back what was shown; leave retries out")
+    if plan.route.together is not None:
+        raise ValueError(
+            "stream, continuous_batching: leave continuous_batching out; or use guide.attach(manager), and "
+            "manager.add_request(..., streaming=True) with manager.request_id_iter(...)"
+        )
+    if settings.get("num_beams") not in (None, 1):
+        raise ValueError(
+            f"stream, num_beams={settings.get('num_beams')}: beams change their minds about all of their text until "
+            "they end; leave num_beams out, or stream"
+        )
+    if settings.generation_mode not in (
+        GenerationMode.GREEDY_SEARCH,
+        GenerationMode.SAMPLE,
+        GenerationMode.ASSISTED_GENERATION,
+    ):
+        raise ValueError(
+            f"stream: expected greedy decoding, sampling or assisted generation, got {settings.generation_mode.value}; "
+            "leave stream out"
+        )
+    given = plan.generate_kwargs
+    for name in ("streamer", "custom_generate"):
+        if given.get(name) is not None:
+            raise ValueError(
+                f"stream, {name}: expected one of the two, for each of them takes the tokens; leave one out"
+            )
+    if settings.get("token_healing"):
+        raise ValueError("stream, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out")
+
+
+@dataclass(frozen=True)
+class _Begun:
+    batch: Batch
+    first: int  # index of its first row
+
+
+@dataclass(frozen=True)
+class _Heard:
+    row: int
+    token_ids: Sequence[int]
+
+
+@dataclass(frozen=True)
+class _Ended:
+    rows: list[list[int]]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Over:
+    error: BaseException | None
+
+
+_Queue = SimpleQueue[_Begun | _Heard | _Ended | _Over]
+
+
+class _Closed(BaseException):
+    """Nobody listens any more. Not an Exception, so that nothing on the way takes it for one."""
+
+
+class _Ear(RowListener):
+    def __init__(self, queue: _Queue, closing: Event):
+        self._queue = queue
+        self._closing = closing
+
+    def hear(self, row: int, token_ids: Sequence[int]) -> None:
+        if self._closing.is_set():
+            raise _Closed
+        self._queue.put(_Heard(row, token_ids))
+
+
+def stream_plan(
+    plan: Plan, stats: bool | Callable[[SessionStats], None], shown: bool | None
+) -> Generator[Partial, None, None]:
+    """Run the batches one after another, and yield what is new, row by row, as it comes.
+
+    Args:
+        plan: what is asked; one that can be streamed.
+        stats: as for ``Progress``.
+        shown: likewise.
+    """
+    queue: _Queue = SimpleQueue()
+    closing = Event()
+    worker = Thread(
+        target=_generate,
+        args=(plan, queue, closing, _surroundings(plan.model.device.type)),
+        name="hf-guided-stream",
+        daemon=True,
+    )
+    worker.start()
+    try:
+        with Progress(len(plan.prompts), plan.route.step, stats, shown) as told:
+            yield from _partials(queue, told)
+    finally:
+        closing.set()
+        worker.join()
+
+
+def _partials(queue: _Queue, told: Progress) -> Iterator[Partial]:
+    batch: Batch | None = None
+    rows: list[PartialRow] = []
+    while True:
+        item = queue.get()
+        if isinstance(item, _Begun):
+            batch = item.batch
+            rows = [PartialRow(item.first + row, batch.reader(row)) for row in range(batch.num_rows)]
+        elif isinstance(item, _Heard):
+            partial = rows[item.row].hear(item.token_ids)
+            if partial is not None:
+                yield partial
+        elif isinstance(item, _Ended):
+            assert batch is not None
+            told.spent(batch.stats, item.seconds)
+            for row, token_ids in zip(rows, item.rows, strict=True):
+                if not row.ended:
+                    yield row.end(token_ids)
+            told.done(len(batch.places))
+        elif item.error is not None:
+            raise item.error
+        else:
+            return
+
+
+def _generate(plan: Plan, queue: _Queue, closing: Event, surroundings: Callable[[], contextlib.ExitStack]) -> None:
+    """Run the batches, on the worker."""
+    error: BaseException | None = None
+    try:
+        with surroundings():
+            first = 0
+            for places in plan.batches():
+                if closing.is_set():
+                    break
+                batch = Batch(plan, places, _Ear(queue, closing))
+                queue.put(_Begun(batch, first))
+                rows, seconds = batch.run()
+                queue.put(_Ended(rows, seconds))
+                first += batch.num_rows
+    except _Closed:
+        pass
+    except BaseException as found:  # whatever it is, it is for whoever iterates
+        error = found
+    queue.put(_Over(error))
+
+
+def _surroundings(kind: str) -> Callable[[], contextlib.ExitStack]:
+    """What torch keeps for each thread, as it is on this one; the function enters it on another.
+
+    Args:
+        kind: of device.
+    """
+    cuda_stream = torch.cuda.current_stream() if kind == "cuda" else None
+    autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+    def entered() -> contextlib.ExitStack:
+        stack = contextlib.ExitStack()
+        if cuda_stream is not None:
+            stack.enter_context(torch.cuda.stream(cuda_stream))
+        if autocast is not None:
+            stack.enter_context(torch.autocast(kind, dtype=autocast))
+        return stack
+
+    return entered
