@@ -52,6 +52,7 @@ def generate(
     stats: bool | Callable[[SessionStats], None] = False,
     progress: bool | None = None,
     reasoning: Reasoning | None = None,
+    trace: bool = False,
     **generate_kwargs: Any,
 ) -> list[GuidedResult] | Generator[Partial, None, None]:
     """Generate and read back, in whatever generation mode the arguments ask for.
@@ -93,6 +94,8 @@ def generate(
         progress: whether to show a progress bar; None shows one on a terminal when there are several batches.
         reasoning: what comes in front of every answer: free text up to a marker, see ``Guide.logits_processor``. It
             is the result's ``thinking``, and no part of its ``text``.
+        trace: whether to write down how every token came to be: each result has a ``trace`` then. Takes time and
+            memory, and tokens are chosen on the host. Not with ``stream`` or ``continuous_batching``.
         **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
             generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``) close
             their text within it.
@@ -127,6 +130,7 @@ def generate(
         device_lane=device_lane,
         continuous_batching=continuous_batching,
         reasoning=reasoning,
+        trace=trace,
     )
     if stream:
         check_can_stream(asked, retries)

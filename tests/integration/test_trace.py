@@ -14,6 +14,7 @@ import hf_guided as hg
 from hf_guided.bitmask import allocate_bitmask, unpack
 from hf_guided.display.trace import Trace
 from hf_guided.drafts import Asked, Draft, DraftSource
+from hf_guided.prompts import encoded
 from tests import vocabularies
 from tests.integration import models
 
@@ -63,13 +64,20 @@ def output_of(sequence: Tensor) -> list[int]:
 
 
 def check(
-    trace: Trace, prompt: Tensor, output: list[int], constraint: Any, *, max_new_tokens: int | None = None
+    trace: Trace,
+    prompt: Tensor,
+    output: list[int],
+    constraint: Any,
+    *,
+    max_new_tokens: int | None = None,
+    prefix: str = "",
 ) -> None:
     """Everything that a trace says of what stood to choose, computed anew from the output alone."""
     model, guide = bound()
     assert [token.token_id for token in trace.tokens] == output
     width = guide.vocabulary.padded_size
     matcher = None if constraint is None else guide.compile(constraint, budget=max_new_tokens is not None).matcher()
+    assert matcher is None or all(map(matcher.accept_token, guide.vocabulary.encode_bytes(prefix.encode())))
     bitmask = allocate_bitmask(1, width)
     with torch.inference_mode():
         logits = model(torch.cat([prompt, torch.tensor(output)])[None]).logits[0]
@@ -223,6 +231,50 @@ def test_processors_in_front_of_the_mask_are_in_the_probabilities() -> None:
     assert token.look.removed == 0 and token.look.allowed == guide.vocabulary.padded_size
     assert first not in [one.token_id for one in token.look.best if one.probability > 0]
     assert token.after == pytest.approx(token.before)
+
+
+@pytest.mark.parametrize("loop", ["ours", "transformers'"])
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_results_bring_their_trace(batch_size: int, loop: str) -> None:
+    model, guide = bound()
+    prompts, prefixes = ["a long prompt ", "short", "of some length"], ['{"na', None, None]
+    asked: dict[str, Any] = {"prefix": prefixes, "batch_size": batch_size, "max_new_tokens": MAX_NEW_TOKENS}
+    asked |= {"num_beams": 2} if loop != "ours" else {"num_return_sequences": 2, "do_sample": True, "top_k": 50}
+    found = []
+    for trace in (False, True):
+        torch.manual_seed(3)
+        call = hg.generate(model, guide.tokenizer, prompts, CONSTRAINTS, guide=guide, trace=trace, **asked)
+        found.append(call)
+    plain, traced = found
+    assert [(one.text, one.token_ids) for one in plain] == [(one.text, one.token_ids) for one in traced]
+    assert all(one.trace is None for one in plain)
+    copies = len(traced) // len(prompts)
+    for i, result in enumerate(traced):
+        n = i // copies
+        assert result.trace is not None
+        ids = torch.tensor(encoded(guide.vocabulary, prompts[n], prefixes[n] or ""))
+        budget = {"max_new_tokens": MAX_NEW_TOKENS, "prefix": prefixes[n] or ""}
+        check(result.trace, ids, result.token_ids, CONSTRAINTS[n], **budget)
+    places = traced[-1].trace.graph.places  # of the regular expression
+    assert len(places) == len(traced[-1].token_ids) + 1
+
+
+def test_what_cannot_be_written_down_is_refused() -> None:
+    model, guide = bound()
+    for other in ("stream", "continuous_batching"):
+        with pytest.raises(ValueError, match=f"trace.*{other}|{other}.*trace"):
+            hg.generate(model, guide.tokenizer, "a", SCHEMA, guide=guide, trace=True, **{other: True})
+
+
+def test_rows_that_think_have_no_automaton() -> None:
+    model, guide = bound()
+    reasoning = hg.Reasoning(start="(", end=")", max_tokens=4)
+    [result] = hg.generate(
+        model, guide.tokenizer, "a", SCHEMA, guide=guide, reasoning=reasoning, trace=True, max_new_tokens=60
+    )
+    assert result.trace is not None and result.thinking is not None
+    assert [token.token_id for token in result.trace.tokens] == result.token_ids
+    assert result.trace.graph is None and "thinks first" in result.trace.why_no_graph
 
 
 @pytest.mark.parametrize(
