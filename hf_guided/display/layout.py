@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from .graph import Graph
 
-RADIUS = 11.0
+RADIUS = 9.0
 _CHARACTER = 7.2  # width of one of a label, in the page's font for them
-_GAP = 16.0  # between layers
+_GAP = 12.0  # between layers
 _ROW = 30.0  # between places of one layer
 _SWEEPS = 24
 

@@ -327,6 +327,8 @@
     }
     $("graph-note").textContent = "States, and what leads from one to another; a text may end at a state with two rings. The place behind the token in view is marked.";
     const svg = frame(g.width, g.height, "The automaton of the constraint");
+    // A little too wide is drawn a little smaller; what is much wider scrolls.
+    if (g.width <= 1.25 * $("graph").clientWidth) svg.setAttribute("style", "max-width: 100%; height: auto");
     const edges = g.edges.map((edge) => {
       const [x, y] = edge.at;
       const wide = edge.label.length * 7.2 + 4;

@@ -181,6 +181,27 @@ def test_a_loop_of_ours(how: str, rows: int) -> None:
     assert sum(trace.record.forwards or 0 for trace in traces) * 2 == stats.row_forwards
 
 
+def test_a_token_that_gave_way_to_forced_text_was_not_chosen() -> None:
+    model, guide = bound()
+    options = ["alphabet 42", "names of", "kind of 7"]
+    prompt = torch.tensor([guide.vocabulary.encode_bytes(b"one:\n")] * 8)
+    asked = {"attention_mask": torch.ones_like(prompt), "do_sample": True, "top_k": 0, "temperature": 3.0}
+    decoder = guide.decoder(hg.Choice(options), retokenize=True, trace=True)
+    torch.manual_seed(2)
+    output = model.generate(prompt, **asked, max_new_tokens=20, custom_generate=decoder)
+    traces = [guide.trace(decoder, output, i, constraint=hg.Choice(options)) for i in range(len(output))]
+    stop = guide.tokenizer.eos_token_id
+    kinds = []
+    for trace, row in zip(traces, output[:, prompt.shape[1] :].tolist(), strict=True):
+        assert [token.token_id for token in trace.tokens] == row[: row.index(stop) + 1]
+        kinds += [token.kind for token in trace.tokens]
+    stats = decoder.stats
+    # Each of them counts as one forced token the less, for the one that took its place was not counted as chosen.
+    given_way = kinds.count("forced") - stats.forced_tokens
+    assert given_way > 0
+    assert kinds.count("chosen") + given_way + stats.forced_tokens == stats.tokens == len(kinds)
+
+
 def forwards_of(spans: Any) -> list[Any]:
     """The forward passes, none of which began before the last had ended."""
     found = [span for span in spans if span.what == "forward"]
