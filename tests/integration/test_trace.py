@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 import hf_guided as hg
+from hf_guided import demo
 from hf_guided.bitmask import allocate_bitmask, unpack
 from hf_guided.display.trace import Trace
 from hf_guided.drafts import Asked, Draft, DraftSource
 from hf_guided.prompts import encoded
 from tests import vocabularies
 from tests.integration import models
+from tests.integration.families import FAMILIES
 
 PROMPT = 7
 MAX_NEW_TOKENS = 40
@@ -333,6 +335,43 @@ def test_rows_of_a_batch_in_a_loop_of_transformers() -> None:
     for i, constraint in enumerate(CONSTRAINTS):
         found = guide.trace(processor, output, i, constraint=constraint)
         check(found, given["input_ids"][i], output_of(output[i]), constraint)
+
+
+@pytest.mark.parametrize("name", ["t5", "mistral", "mamba"])
+def test_both_ways_to_write_down_agree(name: str) -> None:
+    """By row and place in our loop, by the tokens in front in theirs; also with windows, states and an encoder."""
+    tokenizer = vocabularies.tiny_byte_level()
+    model = FAMILIES[name](tokenizer).double()
+    guide = hg.Guide(tokenizer, model)
+    given = {name: one.repeat(3, 1) for name, one in inputs(1).items()} | {"max_new_tokens": 20, "do_sample": False}
+    decoder = guide.decoder(CONSTRAINTS, jump_forward=False, trace=True)
+    processor = guide.logits_processor(CONSTRAINTS, trace=True)
+    ours = model.generate(**given, custom_generate=decoder)
+    theirs = model.generate(**given, logits_processor=[processor])
+    assert torch.equal(ours, theirs)
+    for i in range(3):
+        one, other = guide.trace(decoder, ours, i), guide.trace(processor, theirs, i)
+        assert len(one.tokens) == len(other.tokens) > 0
+        for token, same in zip(one.tokens, other.tokens, strict=True):
+            assert token.look is not None and same.look is not None
+            assert (token.token_id, token.look.allowed) == (same.token_id, same.look.allowed)
+            assert token.look.removed == pytest.approx(same.look.removed, abs=1e-6)
+            assert token.after == pytest.approx(same.after, abs=1e-6)
+
+
+def test_assisted_generation() -> None:
+    model, tokenizer = demo.load()
+    guide = hg.Guide(tokenizer, model)
+    one = demo.EXAMPLES[0]
+    asked: dict[str, Any] = {"guide": guide, "trace": True, "do_sample": False, "max_new_tokens": 100}
+    [plain] = hg.generate(model, tokenizer, one.prompt, one.schema, jump_forward=False, device_lane=False, **asked)
+    [assisted] = hg.generate(model, tokenizer, one.prompt, one.schema, assistant_model=demo.load_draft(), **asked)
+    assert plain.token_ids == assisted.token_ids
+    assert plain.trace is not None and assisted.trace is not None
+    for token, same in zip(plain.trace.tokens, assisted.trace.tokens, strict=True):
+        assert token.look is not None and same.look is not None
+        assert same.look.removed == pytest.approx(token.look.removed, abs=1e-4)  # of the model, not of its assistant
+        assert same.before == pytest.approx(token.before, abs=1e-4)
 
 
 def test_beams_through_the_decoder() -> None:
