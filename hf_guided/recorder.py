@@ -54,7 +54,14 @@ class _Looks(NamedTuple):
 
 @dataclass
 class _Behind:
-    """What was seen behind some token ids, by a line of a step that may still be held."""
+    """What was seen behind some token ids.
+
+    Args:
+        look: at that place.
+        step: that it is of, while it is held.
+        line: of the step.
+        chosen: what is known to have been chosen there, by its id; beams choose several.
+    """
 
     look: Look
     step: _Looks | None
@@ -73,6 +80,7 @@ class Recorder:
         self._prompt_length = prompt_length
         self._groups = 1
         self._spans: list[Span] = []
+        self._forwards = 0
         self._thread = threading.get_ident()
         self._step: _Looks | None = None
         self._chosen: dict[tuple[int, int], TokenRecord] = {}
@@ -83,6 +91,7 @@ class Recorder:
 
     def spent(self, what: Activity, start_ns: int, rows: Sequence[int] = ()) -> None:
         """Something that began then has just ended, on this thread."""
+        self._forwards += what == "forward"
         on_worker = threading.get_ident() != self._thread
         self._spans.append(Span(what, start_ns, time.perf_counter_ns(), on_worker, tuple(rows)))
 
@@ -111,7 +120,7 @@ class Recorder:
         self._step = _Looks(looks, log_p, log_kept, self._last_forward())
 
     def _last_forward(self) -> int | None:
-        spans = self._spans
+        spans = self._spans if self._forwards else []  # all of them would be looked through in vain
         return next((i for i in range(len(spans) - 1, -1, -1) if spans[i].what == "forward"), None)
 
     # -- what is known in the end ------------------------------------------------------------------------------------
@@ -178,6 +187,7 @@ class Recorder:
             key = _key(row, group)
             behind = _Behind(self._step.looks[line], self._step, line, {})
             self._behind[key] = self._held[key] = behind
+            self._held.move_to_end(key)
         while len(self._held) > max(_HELD, 2 * len(ids)):
             self._held.popitem(last=False)[1].step = None
         while len(self._behind) > _FILED:
