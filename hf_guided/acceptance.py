@@ -8,6 +8,9 @@ Greedy: a drafted token stands if it is the most likely one. Sampling: drafted t
 min(1, p(x) / q(x)), and the first that falls is replaced by a sample of norm(max(p - q, 0)); together that is a sample
 of p, whatever q is (Leviathan, Kalman and Matias 2023, "Fast inference from transformers via speculative decoding").
 A source that was certain has q(x) = 1.
+
+Seeded: what a row draws at a place is a function of its seed, the place and the scores, so a drafted token stands if it
+is what would have been drawn there. Drafts, neighbours, and when a step is taken change nothing about it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from .noise import gumbel
 
 
 class Accepted(NamedTuple):
@@ -91,6 +96,21 @@ def accept_sampling(
         left[weighed] = _residual(left[weighed], torch.stack(q_fallen))
     bonus = torch.multinomial(left, 1, generator=generator).flatten().tolist()
     return [Accepted(n, token_id) for n, token_id in zip(agreed, bonus, strict=True)]
+
+
+def accept_seeded(scores: Tensor, drafts: Sequence[Sequence[int]], seeds: Tensor, positions: Tensor) -> list[Accepted]:
+    """Keep drafted tokens for as long as they are what the rows' seeds draw; the device lane draws the same.
+
+    Args:
+        scores: (lines, vocab) floating point, any device; read only. Each line has a finite score.
+        drafts: for each row the drafted tokens, none or more; one line more than tokens.
+        seeds: (lines,) int64 on the device of ``scores``, the row's.
+        positions: (lines,) int64 likewise, how many tokens of output stand in front.
+
+    Streams: runs on the current stream, and waits for it once.
+    """
+    tokens = torch.arange(scores.shape[-1], device=scores.device)
+    return accept_greedy(scores + gumbel(seeds, positions, tokens), drafts)
 
 
 def _num_agreed(

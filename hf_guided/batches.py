@@ -16,6 +16,7 @@ from .hf.listening import RowListener, RowStreamer
 from .hf.logits_processor import GuidedLogitsProcessor
 from .prompts import padded
 from .result import GuidedResult, RowReader
+from .seeds import row_seed
 from .stats import SessionStats
 from .together import Ask, Together
 
@@ -34,11 +35,11 @@ class Ran(NamedTuple):
     seconds: float
 
 
-def run_batch(plan: Plan, places: Sequence[int]) -> Ran:
-    """Run the prompts at these places in one call."""
+def run_batch(plan: Plan, places: Sequence[int], attempt: int = 0) -> Ran:
+    """Run the prompts at these places in one call, so many times before which they were run already."""
     if plan.route.together is not None:
         return _run_together(plan, places, plan.route.together)
-    batch = Batch(plan, places)
+    batch = Batch(plan, places, attempt=attempt)
     rows, seconds = batch.run()
     results: list[list[GuidedResult]] = [[] for _ in places]
     for row, token_ids in enumerate(rows):
@@ -53,9 +54,10 @@ class Batch:
         plan: what is asked.
         places: the prompts.
         listener: hears of every row while it is being written, on the thread that runs the batch; or None.
+        attempt: how often these prompts were run before; it makes other samples of the same seeds.
     """
 
-    def __init__(self, plan: Plan, places: Sequence[int], listener: RowListener | None = None):
+    def __init__(self, plan: Plan, places: Sequence[int], listener: RowListener | None = None, attempt: int = 0):
         self.places = places
         self.copies = int(plan.settings.get("num_return_sequences") or 1)
         self._plan = plan
@@ -80,7 +82,10 @@ class Batch:
         self._generate_kwargs = dict(plan.generate_kwargs)
         self._seam: GuidedDecoder | GuidedLogitsProcessor
         if route.fast:
-            self._seam = plan.guide.decoder(governing, streamer=listener, **how, **session)
+            seeds = plan.seeds and [
+                row_seed(plan.seeds[i], copy, attempt) for i in places for copy in range(self.copies)
+            ]
+            self._seam = plan.guide.decoder(governing, streamer=listener, seeds=seeds, **how, **session)
         else:
             self._seam = plan.guide.logits_processor(governing, **session)
             if listener is not None:

@@ -161,6 +161,28 @@ class Compiler:
             return audit(constraint, None, str(error), [Loss("", constraint.kind, str(error))])
         return audit(constraint, found.backend, found.reason, found.losses, found.considered)
 
+    def close(self, timeout_s: float) -> bool:
+        """Wait until the threads have done what they have, and end them; more work would start others.
+
+        The interpreter kills threads that still run when it ends; in the middle of an engine that takes the process
+        with it.
+
+        Args:
+            timeout_s: how long to wait.
+
+        Returns:
+            Whether all threads have ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        ended = True
+        for pool in (self._pool, self._second_pool):  # what the first has done may be work for the second
+            with self._lock:
+                threads = pool.end()
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+                ended &= not thread.is_alive()
+        return ended
+
     def stats(self) -> CompilerStats:
         """The counts so far."""
         cache = self._cache.stats()
@@ -378,17 +400,24 @@ class _Pool:
     def __init__(self, workers: int, name: str) -> None:
         self.jobs: _Jobs = queue.SimpleQueue()
         self._workers, self._name = workers, name
-        self._started = 0
+        self._threads: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
 
     def submit(self, job: Callable[[], None]) -> None:
         """Queue a job; the caller holds the compiler's lock."""
         self.jobs.put(job)
-        if not self._idle.acquire(blocking=False) and self._started < self._workers:
-            self._started += 1
-            threading.Thread(
-                target=_work, args=(self.jobs, self._idle), name=f"hf_guided-{self._name}-{self._started}", daemon=True
-            ).start()
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._workers:
+            name = f"hf_guided-{self._name}-{len(self._threads) + 1}"
+            thread = threading.Thread(target=_work, args=(self.jobs, self._idle), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def end(self) -> list[threading.Thread]:
+        """Let every thread end behind what is queued; the caller holds the compiler's lock."""
+        for _ in self._threads:
+            self.jobs.put(None)
+        threads, self._threads, self._idle = self._threads, [], threading.Semaphore(0)
+        return threads
 
     @staticmethod
     def stop(queues: list[_Jobs]) -> None:

@@ -27,7 +27,7 @@ A message says what was expected, what came, and what to do next.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = [
     "BackendError",
@@ -72,7 +72,17 @@ class Loss(NamedTuple):
 
 
 class HFGuidedError(Exception):
-    """Base of every error of this package."""
+    """Base of every error of this package. Comes back from a pickle as it was: it may cross into another process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _revived, (type(self), self.args, self.__dict__)
+
+
+def _revived(kind: type[HFGuidedError], args: tuple[Any, ...], state: dict[str, Any]) -> HFGuidedError:
+    """The error without its ``__init__``, whose keyword arguments are in ``state``."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class ConstraintError(HFGuidedError, ValueError):

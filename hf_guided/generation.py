@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, Literal, overload
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
@@ -53,6 +54,7 @@ def generate(
     progress: bool | None = None,
     reasoning: Reasoning | None = None,
     trace: bool = False,
+    seed: int | Sequence[int] | None = None,
     **generate_kwargs: Any,
 ) -> list[GuidedResult] | Generator[Partial, None, None]:
     """Generate and read back, in whatever generation mode the arguments ask for.
@@ -95,7 +97,10 @@ def generate(
         reasoning: what comes in front of every answer: free text up to a marker, see ``Guide.logits_processor``. It
             is the result's ``thinking``, and no part of its ``text``.
         trace: whether to write down how every token came to be: each result has a ``trace`` then. Takes time and
-            memory, and tokens are chosen on the host. Not with ``stream`` or ``continuous_batching``.
+            memory, and tokens are chosen on the host. Not with ``stream``, ``continuous_batching``, or a model in
+            several processes.
+        seed: of what is sampled: one int, or one for each prompt, whose samples are then the same in any batch, with
+            any drafts, as far as the model computes the same scores there. None leaves it to ``torch.manual_seed``.
         **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
             generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``) close
             their text within it.
@@ -114,13 +119,15 @@ def generate(
     """
     if batch_size < 1 or retries < 0:
         raise ValueError(f"expected batch_size of 1 or more and retries of 0 or more, got {batch_size} and {retries}")
-    asked = plan(
+    guide = guide_for(tokenizer, model) if guide is None else guide
+    planned = partial(
+        plan,
         model,
         tokenizer,
         prompts,
         constraint,
         generate_kwargs,
-        guide=guide_for(tokenizer, model) if guide is None else guide,
+        guide=guide,
         backend=backend,
         prefix=prefix,
         on_violation=on_violation,
@@ -131,7 +138,10 @@ def generate(
         continuous_batching=continuous_batching,
         reasoning=reasoning,
         trace=trace,
+        seed=seed,
     )
+    # Each of the processes that hold a model compiles by itself, to read the answers with.
+    asked = planned() if guide.ranks is None else guide.ranks.agreed(planned)
     if stream:
         check_can_stream(asked, retries)
         return stream_plan(asked, stats, progress)
@@ -142,10 +152,10 @@ def generate(
             told.spent(ran.stats, ran.seconds)
             results += ran.results
             told.done(len(places))
-        for _ in range(retries):
+        for attempt in range(1, retries + 1):
             failed = [i for i, some in enumerate(results) if any(map(_was_refused, some))]
             for places in asked.batches(failed):
-                ran = run_batch(asked, places)
+                ran = run_batch(asked, places, attempt)
                 told.spent(ran.stats, ran.seconds)
                 for i, anew in zip(places, ran.results, strict=True):
                     results[i] = [new if _was_refused(old) else old for old, new in zip(results[i], anew, strict=True)]

@@ -20,6 +20,7 @@ from .options import DeviceLane, LoopOptions
 from .prompts import as_prompts, encoded, one_each
 from .reasoning import Opening, Reasoning
 from .requests import check_budget, prefix_bytes, row_after_prefix
+from .seeds import prompt_seeds
 from .session import OnViolation
 from .together import Together
 
@@ -66,6 +67,7 @@ class Plan:
         generate_kwargs: what it is given.
         stop_token_ids: what ends a row.
         pad_token_id: what stands behind a row that has ended.
+        seeds: one for each prompt, of what its rows draw; None draws with torch's generator.
         route: which loop runs.
     """
 
@@ -82,6 +84,7 @@ class Plan:
     generate_kwargs: Mapping[str, Any]
     stop_token_ids: tuple[int, ...]
     pad_token_id: int
+    seeds: Sequence[int] | None
     route: Route
 
     def batches(self, places: Sequence[int] | None = None) -> Iterator[Sequence[int]]:
@@ -117,6 +120,7 @@ def plan(
     continuous_batching: bool | ContinuousBatchingConfig,
     reasoning: Reasoning | None,
     trace: bool,
+    seed: int | Sequence[int] | None,
 ) -> Plan:
     """Look at everything that is asked; arguments and errors are those of ``hg.generate``."""
     if guide.vocabulary.padded_size != logits_width(model):
@@ -159,8 +163,14 @@ def plan(
         given,
         stops,
         pad_token_id,
+        prompt_seeds(seed, len(batch)),
         _route(settings, model, len(batch), batch_size, jump_forward, draft, device_lane, together),
     )
+    if found.seeds is not None and settings.get("do_sample") and not found.route.fast:
+        raise ValueError(
+            "seed: rows draw by seeds of their own in the fast loop only, which jump_forward=False, "
+            "continuous_batching, beams and the like go without; leave it out, and call torch.manual_seed"
+        )
     _check_budgets(found, compiled)
     return found
 

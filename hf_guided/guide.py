@@ -19,11 +19,12 @@ from .continuation import Continuation
 from .display.reading import trace_of
 from .display.trace import Trace
 from .drafts import AssistantDraft, DraftSource, GrammarDraft, PromptLookup, Several, compact_twin
-from .errors import BatchSizeError, InvalidConstraint, StopTokenError
+from .errors import BatchSizeError, InvalidConstraint, StopTokenError, UnsupportedModel
 from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
+from .ranks import Ranks
 from .reasoning import Gate, Opening, Reasoning
 from .recorder import Recorder
 from .requests import Request, prefix_bytes
@@ -76,6 +77,8 @@ class Guide:
         self.vocabulary = Vocabulary.from_tokenizer(
             tokenizer, padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
         )
+        # The processes that hold the model, if there are several; None where one does, or only its width is known.
+        self.ranks = Ranks.of(model)
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
         self._gate_for = lru_cache(_MAX_GATES)(partial(Gate, self.vocabulary))
@@ -218,6 +221,7 @@ class Guide:
         device_lane: DeviceLane | None = None,
         reasoning: Reasoning | None = None,
         trace: bool = False,
+        seeds: Sequence[int] | None = None,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
@@ -257,10 +261,14 @@ class Guide:
             reasoning: as for ``logits_processor``.
             trace: whether to write down what is done in a call, for ``Guide.trace``. Tokens are then chosen on the
                 host.
+            seeds: ints of 64 bits, one for each row. What a row samples is then a function of its seed and its scores:
+                the same whatever the other rows are, with and without drafts, on the host and on the device. None
+                draws with torch's generator.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
-            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``.
+            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``;
+                ``seeds`` that are no such ints.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly.
         """
         if retokenize and draft is not None:
@@ -285,6 +293,7 @@ class Guide:
             stop_strings=stop_strings,
             device_lane=LoopOptions.from_env().device_lane if device_lane is None else device_lane,
             store=lambda: self._device_store,
+            seeds=seeds,
         )
 
     def session(
@@ -313,6 +322,8 @@ class Guide:
             raise BatchSizeError(
                 f"expected one prefix for all rows or {len(constraints)} (one per constraint), got {len(prefixes)}"
             )
+        if trace and self.ranks is not None:
+            raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
         gate = self.gate(reasoning)
         if gate is not None and any(prefixes):
             raise InvalidConstraint(
@@ -334,6 +345,7 @@ class Guide:
             on_violation=on_violation,
             max_new_tokens=max_new_tokens,
             overlap=LoopOptions.from_env().overlap if overlap is None else overlap,
+            ranks=self.ranks,
             recorder=Recorder() if trace else None,
         )
 
@@ -398,9 +410,15 @@ class Guide:
 
         Raises:
             RuntimeError: it has started or warmed up.
+            UnsupportedModel: several processes hold the model; its masks would be each process's own.
             VocabularySizeError: its model's logits have another width.
             ValueError: another guide has attached it.
         """
+        if self.ranks is not None:
+            raise UnsupportedModel(
+                "continuous batching cannot keep the processes of one model in step (tensor parallel); use "
+                "hg.generate, guide.decoder or guide.logits_processor"
+            )
         from .hf.continuous_batching import attach  # leans on parts of transformers that nothing else here needs
 
         attach(manager, self.vocabulary, self._begin)
@@ -529,6 +547,10 @@ class Guide:
         if asked is None:
             raise InvalidConstraint("expected a constraint, got None: a free row has nothing to compile")
         return asked.for_tokenizer(self.tokenizer)
+
+    def close(self, timeout_s: float) -> bool:
+        """End the threads that compile; see ``Compiler.close``."""
+        return self._compiler.close(timeout_s)
 
     def stats(self) -> CompilerStats:
         """What compiling has cost so far: cache hits, misses, failures, milliseconds."""

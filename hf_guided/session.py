@@ -24,6 +24,7 @@ from .errors import BatchSizeError, EmptyIntersection, GenerationError, StopToke
 from .masks import MaskFiller, Masks, Stretches
 from .options import Overlap
 from .prefetch import Pending
+from .ranks import Ranks
 from .recorder import Recorder
 from .requests import Request, Requests
 from .row import Row
@@ -50,6 +51,7 @@ class Session:
         overlap: whether masks are filled on another thread, ahead of being asked for; "auto": only while they take
             longer than handing them over does. The result is the same.
         recorder: told what is masked, and what takes how long; None, as a rule.
+        ranks: the processes that hold the model, if there are several; the first one masks for all.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Session:
         max_new_tokens: int | None = None,
         overlap: Overlap = True,
         recorder: Recorder | None = None,
+        ranks: Ranks | None = None,
     ):
         if on_violation not in ("close", "raise"):
             raise ValueError(f"expected on_violation='close' or 'raise', got {on_violation!r}")
@@ -87,6 +90,7 @@ class Session:
         self._filler = MaskFiller(vocabulary, self.stop_token_ids)
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
         self._overlap = overlap
+        self._ranks = ranks
         self._last_fill_ns = 0
         self._ahead = Ahead(self._waited)
 
@@ -113,6 +117,12 @@ class Session:
             TokenRejected: a row left its grammar, with ``on_violation="raise"``.
             EmptyIntersection: what the constraint allows, other processors have forbidden.
         """
+        if self._ranks is not None:
+            return self._ranks.computed(lambda: self._masked(input_ids, scores), like=scores)
+        return self._masked(input_ids, scores)
+
+    def _masked(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """See ``mask``."""
         if scores.shape[-1] != self.vocabulary.padded_size:
             self._filler.warn_once(
                 f"scores with {scores.shape[-1]} columns pass through unmasked: the Guide was built for "
@@ -154,7 +164,7 @@ class Session:
         Streams: the ids are copied to the host behind what is queued on the current stream now, not behind the forward
             pass that follows.
         """
-        if not self._pays:
+        if not self._pays or (self._ranks is not None and not self._ranks.first):
             return
         self._settle()
         if input_ids.ndim != 2 or not self._tracker.expects(*input_ids.shape):

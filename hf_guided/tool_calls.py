@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -120,6 +121,16 @@ class ToolCalls(Constraint):
         """
         return StructuralTag(with_schemas(self._tag, self._parameters.__getitem__))
 
+    @property
+    def marks(self) -> tuple[str, ...] | None:
+        """What begins a call in free text, none without calls; None where an answer is more than text and calls."""
+        root = self._tag["format"]
+        if root["type"] == "any_text":
+            return ()
+        if root["type"] != "triggered_tags" or root.get("at_least_one"):
+            return None
+        return tuple(root["triggers"])
+
     @cached_property
     def _tag(self) -> dict[str, Any]:
         """The structural tag with the tools' names for their schemas."""
@@ -199,6 +210,11 @@ def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
         )
     if not isinstance(function.get("name"), str) or not function["name"]:
         raise InvalidConstraint(f"{where}.function.name: expected a name, got {function.get('name')!r}")
+    if re.search(r'["<>\\\x00-\x1f\x7f]', function["name"]):  # it is written as it is, between such marks
+        raise InvalidConstraint(
+            f"{where}.function.name: expected no quotes, angle brackets, backslashes and control characters, got "
+            f"{function['name']!r}"
+        )
     parameters = function.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise InvalidConstraint(f"{where}.function.parameters: expected a schema, got {parameters!r}")

@@ -1,7 +1,8 @@
 """How model families write tool calls: as structural tags, and how to tell the family from its chat template.
 
 The tags are xgrammar's own. What is mended here: "required" that would take no call at all, the end of a thinking part
-that a gate of its own looks after, and the line ends that chat templates write around arguments.
+that a gate of its own looks after, the line ends that chat templates write around arguments, and JSON that holds what
+ends its call, which its strings can write with escapes: many who read calls look for that first.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) 
         raise InvalidConstraint(f"ToolCalls: {error}") from None
     root = _without_thinking(json.loads(tag.model_dump_json())["format"])
     _spell_out(root)
+    _keep_ends_out(root, ())
     if format == "harmony":
         root = _harmony(root, choice, named)
     if choice == "none":
@@ -135,16 +137,49 @@ def _spell_out(root: Tag) -> None:
     """Leave one way to write what templates write in one way: numbers, and arguments on lines of their own."""
     for one in objects_in(root):
         if one.get("pattern") == r"\d+":
-            one["pattern"] = "[0-9]+"  # the number of a call, to xgrammar ASCII alone
+            one["pattern"] = (
+                "[0-9]{1,3}"  # the number of a call, to xgrammar ASCII alone; without a bound it need not end
+            )
         content = one.get("content")
         if isinstance(content, Mapping) and content.get("style") == "qwen_xml" and one["begin"].endswith("\n"):
             one["content"] = {**content, "style": "qwen_xml_lines"}
             one["end"] = one["end"].removeprefix("\n")
 
 
+def _keep_ends_out(one: Any, ends: tuple[str, ...]) -> None:
+    """Forbid JSON to hold the marks that end what it stands in."""
+    if isinstance(one, list):
+        for item in one:
+            _keep_ends_out(item, ends)
+    elif isinstance(one, dict) and one.get("type") == "json_schema":
+        if one.get("style") == "json":
+            one["excludes"] = list(ends)
+    elif isinstance(one, dict) and one.get("type") == "sequence":
+        for place, element in enumerate(one["elements"]):
+            behind = [other["value"] for other in one["elements"][place + 1 :] if other["type"] == "const_string"]
+            _keep_ends_out(element, (*ends, *_marks(behind)))
+    elif isinstance(one, dict):
+        end = one.get("end", [])
+        for item in one.values():
+            _keep_ends_out(item, (*ends, *_marks([end] if isinstance(end, str) else end)))
+
+
+def _marks(texts: Sequence[str]) -> list[str]:
+    """The marks in some texts, without the brackets and lines around them."""
+    return [mark for text in texts for mark in re.findall("<[^<>]*>", text)]
+
+
 def _harmony(root: Tag, choice: str, named: bool) -> Tag:
-    """A call that is asked for is not optional, and where it is named there is one."""
+    """A call that is asked for is not optional, and where it is named there is one.
+
+    A call behind a text has what parts the two in front of each way to begin it, so that one look tells it from a text.
+    """
     if choice in ("auto", "none"):
+        for one in root.get("elements", ()):
+            if one["type"] == "sequence":
+                texts, apart, calls = one["elements"]
+                ways = [{"type": "sequence", "elements": [apart, call]} for call in calls["tags"]]
+                one["elements"] = [texts, {"type": "or", "elements": ways}]
         return root
     root = root["content"] if root["type"] == "optional" else root
     return {**root, "at_least_one": True, "stop_after_first": named or root["stop_after_first"]}

@@ -27,11 +27,14 @@ class ReadCall(NamedTuple):
     arguments: Any
 
 
-class Options:
+class Options(tuple[Any, ...]):
     """An argument that may be read in more than one way, the likeliest first."""
 
-    def __init__(self, *values: Any):
-        self.values = list(values)
+    __slots__ = ()
+
+
+_Plan = dict[int, int]  # of options by their identity: which of their readings is taken, if it is not the first
+_MAX_TRIED = 2000  # readings of one call
 
 
 def read_answer(tag: Tag, text: str) -> tuple[str, list[ReadCall]]:
@@ -78,27 +81,52 @@ def ends_of(one: Any) -> Iterator[str]:
 def settled(arguments: Any, validator: Any) -> Any:
     """The arguments with every option settled, so that they are valid if they can be.
 
+    What is wrong with one reading says which options to settle otherwise; where that leads nowhere, others are tried.
+
     Args:
         arguments: of a ``ReadCall``.
         validator: of jsonschema, for the tool's schema.
 
     Raises:
-        ValueError: they are not valid.
+        ValueError: they are not valid, or no way was found in which they are.
     """
-    while True:
-        value = _first_options(arguments)
+    plans: list[_Plan] = [{}]
+    tried: set[frozenset[tuple[int, int]]] = set()
+    first: Any = None
+    while plans and len(tried) < _MAX_TRIED:
+        plan = plans.pop()
+        if (key := frozenset(plan.items())) in tried:
+            continue
+        tried.add(key)
+        value = _with_options(arguments, plan)
         errors = list(validator.iter_errors(value))
         if not errors:
             return _floats(value)
-        paths = {tuple(one.absolute_path) for error in errors for one in _with_causes(error)}
-        open_ones = [(path, one) for path, one in _options(arguments, ()) if len(one.values) > 1]
-        guilty = [one for path, one in open_ones if any(path == other[: len(path)] for other in paths)]
-        # Told only of the whole, any of what is inside may be it.
-        guilty = guilty or [one for path, one in open_ones if any(other == path[: len(other)] for other in paths)]
-        if not guilty:
-            raise ValueError(f"arguments are not valid at {errors[0].json_path}: {errors[0].message}")
-        for one in guilty:
-            del one.values[0]
+        first = first or errors[0]
+        plans += reversed(_next_plans(arguments, plan, errors))
+    raise ValueError(f"arguments are not valid at {first.json_path}: {first.message}")
+
+
+def _next_plans(arguments: Any, plan: _Plan, errors: Sequence[Any]) -> list[_Plan]:
+    """What to try next, the likeliest first: all that surely is wrong at once, then each that may be."""
+    open_ones = [(path, one) for path, one in _options(arguments, plan, ()) if plan.get(id(one), 0) + 1 < len(one)]
+    holds_others = {path[:n] for path, _ in open_ones for n in range(len(path))}
+    wrong = {tuple(error.absolute_path) for error in errors}
+    sure = [one for path, one in open_ones if path in wrong and path not in holds_others]
+    paths = {tuple(one.absolute_path) for error in errors for one in _with_causes(error)}
+
+    def shared(path: tuple[str | int, ...]) -> int:
+        """How many steps of the way to this option an error tells."""
+        on_the_way = [other for other in paths if path[: len(other)] == other[: len(path)]]
+        return max((min(len(path), len(other)) for other in on_the_way), default=-1)
+
+    told = [(shared(path), path, one) for path, one in open_ones]
+    each = [one for steps, _, one in sorted(told, key=lambda one: (-one[0], -len(one[1]))) if steps >= 0]
+    return [_settled_otherwise(plan, some) for some in ([sure] if len(sure) > 1 else []) + [[one] for one in each]]
+
+
+def _settled_otherwise(plan: _Plan, some: Sequence[Options]) -> _Plan:
+    return plan | {id(one): plan.get(id(one), 0) + 1 for one in some}
 
 
 class _Complete:
@@ -254,6 +282,7 @@ class _Elements:
     def __init__(self, style: XmlStyle, whole: str):
         self._style = style
         self._whole = whole
+        self._values: dict[tuple[int, str | None], tuple[Any, int] | None] = {}  # an array reads as an object too
 
     def members(self, start: int) -> tuple[dict[str, Any], int]:
         """The elements that begin here, by name, and where they end."""
@@ -279,6 +308,12 @@ class _Elements:
 
     def _value(self, opened: re.Match[str], name: str | None) -> tuple[Any, int] | None:
         """The value behind an opening mark, and where its closing mark ends."""
+        key = opened.end(), name
+        if key not in self._values:
+            self._values[key] = self._found_value(opened, name)
+        return self._values[key]
+
+    def _found_value(self, opened: re.Match[str], name: str | None) -> tuple[Any, int] | None:
         inside, closing = opened.end(), self._style.behind(name)
         kinds, told = self._style.kinds, opened.groupdict().get("kind")
         readings: list[tuple[Any, int]] = []
@@ -295,14 +330,15 @@ class _Elements:
             raw = self._whole[inside:end]
             if kinds is None or told != kinds["string"]:
                 found = _json_at(raw, 0)
-                readings += [(found[0], end + len(closing))] if found and found[1] == len(raw) else []
+                if found and found[1] == len(raw) and not isinstance(found[0], str):  # strings have no quotes here
+                    readings.append((found[0], end + len(closing)))
             if (kinds is None or told == kinds["string"]) and not any(mark in raw for mark in self._style.marks):
                 readings.append((raw, end + len(closing)))
         if not readings:
             return None
         first = readings[0][1]
         values = [value for value, end in readings if end == first]
-        return (values[0] if len(values) == 1 else Options(*values)), first
+        return (values[0] if len(values) == 1 else Options(values)), first
 
 
 @cache
@@ -327,25 +363,26 @@ _DECODER = json.JSONDecoder(
 )  # as a float, 19.99 is no multiple of 0.01
 
 
-def _first_options(value: Any) -> Any:
+def _with_options(value: Any, plan: _Plan) -> Any:
+    """With one reading for every option."""
     if isinstance(value, Options):
-        return _first_options(value.values[0])
+        return _with_options(value[plan.get(id(value), 0)], plan)
     if isinstance(value, dict):
-        return {name: _first_options(item) for name, item in value.items()}
-    return [_first_options(item) for item in value] if isinstance(value, list) else value
+        return {name: _with_options(item, plan) for name, item in value.items()}
+    return [_with_options(item, plan) for item in value] if isinstance(value, list) else value
 
 
-def _options(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Options]]:
-    """Every choice that is open in what is read so far, and where."""
+def _options(value: Any, plan: _Plan, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Options]]:
+    """Every option in the readings that are taken, and where."""
     if isinstance(value, Options):
         yield path, value
-        yield from _options(value.values[0], path)
+        yield from _options(value[plan.get(id(value), 0)], plan, path)
     elif isinstance(value, dict):
         for name, item in value.items():
-            yield from _options(item, (*path, name))
+            yield from _options(item, plan, (*path, name))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _options(item, (*path, index))
+            yield from _options(item, plan, (*path, index))
 
 
 def _with_causes(error: Any) -> Iterator[Any]:

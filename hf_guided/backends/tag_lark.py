@@ -66,6 +66,7 @@ class Times(NamedTuple):
 Piece = tuple["Node | str | Choice | Times", ...]
 _NOT_EMPTY = repeat(chars(ALL), 1)
 MAX_SPACE = 41  # white space in a row, where it is flexible: see schema/layout.py
+_OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # in JSON
 # What narrows a region and has no counterpart here.
 _OTHER_ENGINES = "only xgrammar has this"
 
@@ -123,19 +124,23 @@ class TagLark:
         return both(free, _without(one.get("excludes", ())))
 
     def _schema(self, one: Format, pointer: str) -> Piece:
-        if one.get("excludes") and one.get("style") != "kimi_k3_xml":  # whose elements leave these out anyway
+        style = "qwen_xml" if one["type"] == "qwen_xml_parameter" else one.get("style") or "json"
+        excludes = tuple(one.get("excludes") or ())
+        # Some elements leave these out anyway; and in JSON they can be told from its strings alone.
+        left_out = STYLES[style].marks if style in STYLES else filter(_is_inside_strings, excludes)
+        if not set(excludes) <= set(left_out):
             raise _unsupported(pointer, "excludes", _OTHER_ENGINES)
         if one.get("any_order"):
             raise _unsupported(pointer, "any_order", _OTHER_ENGINES)
-        style = "qwen_xml" if one["type"] == "qwen_xml_parameter" else one.get("style") or "json"
         constraint = JsonSchema(one["json_schema"])
-        known = f"{style} {one.get('max_whitespace_cnt')} {constraint.schema_json}"
+        known = f"{style} {one.get('max_whitespace_cnt')} {excludes} {constraint.schema_json}"
         if known not in self._schemas:
             # What calls a function gets its integers without a point.
             n = Normalizer(Documents(constraint.schema_json, {}), point_zero=False)
             prefix = f"g{len(self._schemas)}_"
             if style == "json":
-                rules = SchemaWriter(n, contents(n, closed=True), _whitespace(one, pointer), prefix).write()
+                found, whitespace = contents(n, closed=True), _whitespace(one, pointer)
+                rules = SchemaWriter(n, found, whitespace, prefix, excludes).write()
             elif style in STYLES:
                 rules = xml_rules(n, STYLES[style], closed=True, prefix=prefix)
             else:
@@ -242,7 +247,7 @@ class TagLark:
                 inside = self._expression(part.piece, more or part.high != 1)
                 written.append(f"({inside}){times(part.low, part.high)}")
             elif more and not self._ends(part):
-                raise _unsupported("", "structural_tag", "where a part of this tag ends cannot be told from its text")
+                written.append(self._expression(self._without_end(part), more))
             else:
                 whole = both(part, _NOT_EMPTY) if part.nullable else part  # an empty terminal would match anywhere
                 name = self._terminals.setdefault(whole, f"TEXT{len(self._terminals)}")
@@ -261,6 +266,14 @@ class TagLark:
             following = [*node.parts[1:], None]
             return all(self._ends(one) or _stops_at(one, then) for one, then in zip(node.parts, following, strict=True))
         return False
+
+    def _without_end(self, node: Node) -> Piece:
+        """A language that may go on behind any text of it, as its first part and what may come again behind that."""
+        if isinstance(node, Concat) and isinstance(again := node.parts[-1], Repeat):
+            first = concat(*node.parts[:-1])
+            if self._ends(first) and self._ends(again.body):
+                return first, Times((again.body,), again.low, again.high)
+        raise _unsupported("", "structural_tag", "where a part of this tag ends cannot be told from its text")
 
     def _ending(self, node: Node) -> Node:
         """Take note that a language ends where the first of its marks does."""
@@ -338,6 +351,11 @@ def _whitespace(one: Format, pointer: str) -> str:
     if most == 0:
         raise _unsupported(pointer, "max_whitespace_cnt", "a space behind a comma or colon is the least there is")
     return "flexible" if most is None or most > MAX_SPACE else "compact"
+
+
+def _is_inside_strings(mark: str) -> bool:
+    """Whether JSON can hold this in no other place than inside one of its strings."""
+    return mark[:1] not in ("", *_OUTSIDE_STRINGS) and '"' not in mark
 
 
 def _without(texts: Sequence[str]) -> Node:

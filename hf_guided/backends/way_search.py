@@ -31,7 +31,7 @@ _NEXT_BEST = 0.5  # what it costs to take the second where the first would do, a
 _MARK = 5.0  # what a mark is worth: what it ends could go on for ever
 _BRANCHES = 12
 _ALIKE = 4  # of one cost
-_SECONDS = 0.5  # of one search
+_SECONDS = 0.5  # of one search, and of this thread alone: how busy the machine is must not decide what is found
 _FORCED = 4096  # bytes that are taken at once where there is no choice; also the longest text that is shortened
 
 
@@ -90,8 +90,8 @@ class WaySearch:
     def _best_first(self, engine: Engine, steps: int, marks: Sequence[list[int]]) -> list[int] | None:
         """As ``find``, trying these marks wherever they are allowed, each once along a way."""
         queue: list[tuple[float, int, Engine, list[int], frozenset[int]]] = [(0.0, 0, engine, [], frozenset())]
-        made, end = 0, time.monotonic() + _SECONDS
-        while queue and steps and time.monotonic() < end:
+        made, end = 0, time.thread_time() + _SECONDS
+        while queue and steps and time.thread_time() < end:
             steps -= 1
             cost, _, here, way, used = heapq.heappop(queue)
             try:

@@ -14,9 +14,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from ..acceptance import Accepted, accept_greedy, accept_sampling
+from ..acceptance import Accepted, accept_greedy, accept_sampling, accept_seeded
 from ..masks import Masks
 from ..prefetch import Pending
 from ..recorder import Recorder
@@ -58,6 +59,7 @@ class DecodeLoop:
         jump: appends forced text.
         guesser: guesses ahead, for models that can take that; None guesses nothing.
         do_sample: whether to sample, or take the best.
+        seeds: of what each row draws; None draws with torch's generator.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class DecodeLoop:
         jump: Jumps,
         guesser: Guesser | None,
         do_sample: bool,
+        seeds: Sequence[int] | None = None,
     ):
         self._session = session
         self._slots = slots
@@ -78,6 +81,7 @@ class DecodeLoop:
         self._jump = jump
         self._guesser = guesser
         self._do_sample = do_sample
+        self._seeds = seeds
         self._lines: Sequence[Line] = []
         self._one_each = False  # whether every row gets one token in each forward pass, forced or not
 
@@ -167,10 +171,7 @@ class DecodeLoop:
         scores = logits[:, -1] if last_of_all else logits[rows, columns]
         scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks))
         firsts = [guess.firsts for guess in choice.guesses]
-        if self._do_sample:
-            accepted = accept_sampling(scores, firsts, [guess.probabilities for guess in choice.guesses])
-        else:
-            accepted = accept_greedy(scores, firsts)
+        accepted = self._accepted(choice, scores, firsts)
         if self._session.recorder is not None:
             self._record(self._session.recorder, choice, accepted)
         if any(firsts):
@@ -197,6 +198,20 @@ class DecodeLoop:
                     recorder.chose(i, begun + guess.ends[n], first + n, token_id, "drafted")
                 recorder.chose(i, begun + guess.ends[agreed], first + agreed, bonus, "chosen")
             first += len(guess.ends)
+
+    def _accepted(self, choice: _Choice, scores: Tensor, firsts: Sequence[Sequence[int]]) -> list[Accepted]:
+        """Of each guess what the model confirms, and the token behind it."""
+        if not self._do_sample:
+            return accept_greedy(scores, firsts)
+        if self._seeds is None:
+            return accept_sampling(scores, firsts, [guess.probabilities for guess in choice.guesses])
+        seeds: list[int] = []
+        positions: list[int] = []
+        for i, guess in zip(choice.places, choice.guesses, strict=True):
+            seeds += [self._seeds[i]] * len(guess.ends)
+            positions += [self._lines[i].num_generated + end for end in guess.ends]
+        numbers = torch.tensor([seeds, positions], device=scores.device)
+        return accept_seeded(scores, firsts, numbers[0], numbers[1])
 
     def _take(self, i: int, guess: Guess, agreed: int, bonus: int) -> None:
         """Add the stretches that the model has seen and confirmed, and the token that it chose behind them."""

@@ -10,6 +10,7 @@ transformers' own loop with the same session.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,9 @@ from ..drafts import DraftSource
 from ..errors import GenerationError, UnsupportedConstraint
 from ..forced import ForcedText
 from ..options import DeviceLane
+from ..ranks import Ranks
 from ..recorder import Recorder
+from ..seeds import as_int64
 from ..session import Session
 from ..stats import SessionStats
 from .cache_slots import CacheSlots
@@ -34,7 +37,7 @@ from .decode_loop import DecodeLoop
 from .device_asked import NotOnDevice, check_asked
 from .guesses import Guesser
 from .jumps import Jumps
-from .line import Line
+from .led_slots import LeadingSlots, follow, lead
 from .listening import OneRowListener, RowListener, RowStreamer
 from .logits_processor import GuidedLogitsProcessor
 from .prefill import prefill
@@ -64,6 +67,8 @@ class GuidedDecoder:
         device_lane: whether the model's device chooses tokens by itself where it can; "auto": on GPUs with kernels;
             "captured": each step as one CUDA graph.
         store: gives what is kept there between calls; the guide's decoders share one.
+        seeds: one for each row, of what it draws when it samples: the same whatever the other rows are, with and
+            without drafts, and on either lane. None draws with torch's generator.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class GuidedDecoder:
         stop_strings: str | Sequence[str] = (),
         device_lane: DeviceLane = "auto",
         store: Callable[[], DeviceStore],
+        seeds: Sequence[int] | None = None,
     ):
         if device_lane not in (True, False, "auto", "captured"):
             raise ValueError(f'device_lane: expected True, False, "auto" or "captured", got {device_lane!r}')
@@ -94,6 +100,7 @@ class GuidedDecoder:
         self._stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings)
         self._device_lane = device_lane
         self._store = store
+        self._seeds = None if seeds is None else [as_int64(seed) for seed in seeds]
         self._why_host = self._why_eager = "nothing was generated yet"
         self._serving = Lock()
 
@@ -147,7 +154,7 @@ class GuidedDecoder:
         Raises:
             GenerationError: it serves another call, whose masks and rows this one would take.
             UnsupportedConstraint: a generation mode, or a model spread over processes, that takes another seam.
-            ValueError: a streamer for several rows.
+            ValueError: a streamer for several rows; another number of seeds than of rows.
         """
         if not self._serving.acquire(blocking=False):
             raise GenerationError(
@@ -188,28 +195,42 @@ class GuidedDecoder:
                 self._streamer.put(input_ids.cpu())
             theirs = _transformers_own(model, generation_config)
             if theirs is not None:
+                if self._seeds is not None and generation_config.do_sample:
+                    raise ValueError("seeds: transformers' own loop, for beams and scores, draws from one generator")
                 self._why_host = "transformers' own loop serves this generation mode and these outputs"
                 processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))
                 if generation_config.num_beams == 1:
                     told = self._row_streamer(input_ids) if self._streamer is None else self._streamer
                     model_kwargs["streamer"] = told
                 return theirs(input_ids, processors, criteria, generation_config, **model_kwargs)
+            if self._seeds is not None and len(self._seeds) != len(input_ids):
+                raise ValueError(f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}")
             with model._optimize_model_for_decode():
-                slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
-                stops = RowStops(criteria, input_ids.device)
-                lines = self._run(slots, input_ids, Scoring(logits_processor), stops, generation_config)
+                stops, scoring = RowStops(criteria, input_ids.device), Scoring(logits_processor)
+                call = (model, input_ids, generation_config, model_kwargs)
+                ranks = Ranks.of(model)
+                slots = CacheSlots(*call) if ranks is None or not ranks.first else LeadingSlots(ranks, *call)
+                loop = partial(self._run, slots, input_ids, scoring, stops, generation_config)
+                if ranks is None:
+                    rows = loop()
+                elif ranks.first:
+                    rows = lead(ranks, slots, loop)
+                else:
+                    rows = follow(ranks, slots)
+                    self._why_host = "another process chooses for this one"
+                    self._tell(rows, input_ids.shape[1])
         except BaseException:
             if self._streamer is not None:
                 self._streamer.end()  # an iterator over it would wait for ever
             raise
         if self._streamer is not None:
             self._streamer.end()
-        return _output(model, generation_config, input_ids, [line.token_ids for line in lines], slots.cache)
+        return _output(model, generation_config, input_ids, rows, slots.cache)
 
     def _run(
         self, slots: CacheSlots, input_ids: Tensor, scoring: Scoring, stops: RowStops, config: GenerationConfig
-    ) -> list[Line]:
-        """Generate in a loop of ours: on the device if that is wanted and can be, else on the host."""
+    ) -> list[list[int]]:
+        """The tokens of each row, from a loop of ours: on the device if that is wanted and can be, else on the host."""
         forced = self._forced_text(scoring, stops)
         jump = Jumps(self._session, stops, forced)
         lines, logits = prefill(
@@ -223,6 +244,7 @@ class GuidedDecoder:
                 jump_forward=self._jump_forward,
                 drafts=self._drafts is not None,
                 recorded=self._session.recorder is not None,
+                spread=isinstance(slots, LeadingSlots),
             )
             from .device_run import run_on_device  # comes with the automaton, which takes time to import
 
@@ -237,12 +259,19 @@ class GuidedDecoder:
                 config=config,
                 asked=self._device_lane,
                 store=self._store(),
+                seeds=self._seeds,
             )
         except NotOnDevice as reason:
             self._why_host = str(reason)
         if self._why_host:  # behind the handler: an error of the loop has nothing to do with the reason
             self._host_loop(slots, scoring, stops, forced, jump, config).run(lines, logits)
-        return lines
+        return [line.token_ids for line in lines]
+
+    def _tell(self, rows: Sequence[Sequence[int]], prompt_length: int) -> None:
+        """The listener hears of rows that were written elsewhere, of all of their tokens at once."""
+        if self._listener is not None:
+            for i, token_ids in enumerate(rows):
+                self._listener.hear(i, token_ids[prompt_length:])
 
     def _row_streamer(self, input_ids: Tensor) -> RowStreamer | None:
         """For transformers' own loop, behind the prompts (rows, length)."""
@@ -265,7 +294,16 @@ class GuidedDecoder:
         if not self._retokenize:  # else a token that was confirmed might have to give way again
             warp = scoring.warp if config.do_sample else None
             guesser = Guesser(self._drafts, self._session, stops, forced, warp)
-        return DecodeLoop(self._session, slots, scoring, stops, jump=jump, guesser=guesser, do_sample=config.do_sample)
+        return DecodeLoop(
+            self._session,
+            slots,
+            scoring,
+            stops,
+            jump=jump,
+            guesser=guesser,
+            do_sample=config.do_sample,
+            seeds=self._seeds,
+        )
 
     def _forced_text(self, scoring: Scoring, stops: RowStops) -> ForcedText | None:
         if not self._jump_forward or scoring.wants_batch:

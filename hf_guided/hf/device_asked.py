@@ -11,7 +11,9 @@ class NotOnDevice(Exception):
     """Tokens are chosen on the host; the text is the reason."""
 
 
-def check_asked(asked: DeviceLane, device: torch.device, *, jump_forward: bool, drafts: bool, recorded: bool) -> None:
+def check_asked(
+    asked: DeviceLane, device: torch.device, *, jump_forward: bool, drafts: bool, spread: bool, recorded: bool
+) -> None:
     """Find out before anything of it is looked at.
 
     Args:
@@ -20,12 +22,15 @@ def check_asked(asked: DeviceLane, device: torch.device, *, jump_forward: bool, 
         jump_forward: whether forced text is to be appended.
         drafts: whether there is a source of drafts.
         recorded: whether what is done is written down.
+        spread: whether several processes hold the model.
 
     Raises:
         NotOnDevice: it is not wanted.
     """
     if asked is False:
         raise NotOnDevice("device_lane=False")
+    if spread:
+        raise NotOnDevice("several processes hold the model: one of them chooses for all")
     if jump_forward:
         raise NotOnDevice("jump_forward=True: forced text is found on the host")
     if drafts:

@@ -90,9 +90,12 @@ class DeviceChoice:
         kernels: what moves them.
         scoring: the processors, all of them plain functions.
         do_sample: whether to sample, or take the best.
+        seeds: of what each row draws; None has torch's generator draw them.
     """
 
-    def __init__(self, lane: Lane, kernels: Kernels, scoring: Scoring, *, do_sample: bool):
+    def __init__(
+        self, lane: Lane, kernels: Kernels, scoring: Scoring, *, do_sample: bool, seeds: Sequence[int] | None = None
+    ):
         self._lane = lane
         self._kernels = kernels
         self._before = scoring.before
@@ -102,7 +105,9 @@ class DeviceChoice:
         self._filters = Filters() if filters is None else filters
         heat = self._filters.temperature if do_sample else 0.0
         self._temperature = torch.full((lane.rows,), heat, device=device)
-        if do_sample:
+        if do_sample and seeds is not None:
+            seed = torch.tensor(seeds)
+        elif do_sample:
             seed = torch.randint(-(1 << 63), (1 << 63) - 1, (lane.rows,))
         else:
             seed = torch.zeros(lane.rows, dtype=torch.int64)  # draws nothing, as nothing is drawn elsewhere

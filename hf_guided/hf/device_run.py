@@ -36,6 +36,7 @@ def run_on_device(
     config: GenerationConfig,
     asked: DeviceLane,
     store: DeviceStore,
+    seeds: Sequence[int] | None = None,
 ) -> str:
     """Generate until all rows are over, or raise before anything is generated.
 
@@ -50,6 +51,7 @@ def run_on_device(
         config: of this call.
         asked: how the device lane was asked for.
         store: what is kept on the device between calls.
+        seeds: of what each row draws; None has torch's generator draw them.
 
     Returns:
         Why steps were not captured; empty if they were, or would be on a GPU.
@@ -71,7 +73,7 @@ def run_on_device(
         rows = DeviceRows(
             lane,
             ids,
-            DeviceChoice(lane, kernels, scoring, do_sample=do_sample),
+            DeviceChoice(lane, kernels, scoring, do_sample=do_sample, seeds=seeds),
             eos_token_ids=sorted(stops.eos_token_ids),
             pad_token_id=slots.pad_token_id,
         )

@@ -14,7 +14,7 @@ from ..regex import Node, concat, json_spelling, to_lark
 from .grammar import Content, contents
 from .layout import Layout, layout_of
 from .normalize import Normalizer
-from .scalars import constant, multiples_rule, quoted, scalars
+from .scalars import constant, multiples_rule, quoted, scalars, without
 from .shapes import ANY, BooleanClause, Clause, Kind, NullClause, NumberClause, Position, StringClause
 from .tracks import Edge, Entry, Track
 
@@ -50,12 +50,21 @@ class SchemaWriter:
         found: its positions.
         whitespace: "flexible" or "compact".
         prefix: what all names of rules begin with, in lower case; names of terminals begin with the same in capitals.
+        marks: what no text holds, because it ends what the JSON stands in.
     """
 
-    def __init__(self, n: Normalizer, found: dict[Position, Content], whitespace: str, prefix: str = ""):
+    def __init__(
+        self,
+        n: Normalizer,
+        found: dict[Position, Content],
+        whitespace: str,
+        prefix: str = "",
+        marks: tuple[str, ...] = (),
+    ):
         self._n = n
         self._contents = found
         self._prefix = prefix
+        self._kept_out = marks
         self._layout = layout_of(whitespace)
         self._lines: list[str] = []
         self._names: dict[Position, str] = {}
@@ -77,9 +86,9 @@ class SchemaWriter:
             a, comma = f"{self._prefix}any", self._sign("COMMA")
             lbrace, rbrace, lbrack, rbrack = map(self._sign, ("LBRACE", "RBRACE", "LBRACK", "RBRACK"))
             lines += [
-                f"{a}: {self._terminal(_ANY_SCALAR)} | {a}_object | {a}_array",
+                f"{a}: {self._terminal(scalars(_ANY_SCALAR, self._kept_out)[0])} | {a}_object | {a}_array",
                 f'{a}_object: {lbrace} "}}" | {lbrace} {a}_member ({comma} {a}_member)* {rbrace}',
-                f"{a}_member: {self._terminal(_ANY_STRING)} {self._sign('COLON')} {a}",
+                f"{a}_member: {self._terminal(scalars(_ANY_STRING, self._kept_out)[0])} {self._sign('COLON')} {a}",
                 f'{a}_array: {lbrack} "]" | {lbrack} {a} ({comma} {a})* {rbrack}',
             ]
         lines += [f"{name}: {expression}" for expression, name in self._terminals.items()]
@@ -189,16 +198,16 @@ class SchemaWriter:
         if entry.name is None:
             return value
         if isinstance(entry.name, str):
-            name = self._terminal(constant(entry.name))
+            name = self._terminal(constant(entry.name, self._kept_out))
         else:
-            name = self._terminal(to_lark(quoted(json_spelling(entry.name))))
+            name = self._terminal(to_lark(without(quoted(json_spelling(entry.name)), self._kept_out)))
         return f"{name} {self._sign('COLON')} {value}"
 
     def _terminal(self, expression: str) -> str:
         return self._terminals.setdefault(expression, f"{self._sign('T')}{len(self._terminals)}")
 
     def _scalars(self, clauses: list[Clause]) -> list[str]:
-        terminal, multiples = scalars(tuple(clauses))
+        terminal, multiples = scalars(tuple(clauses), self._kept_out)
         alternatives = [self._terminal(terminal)] if terminal else []
         for clause in multiples:
             if (rule := multiples_rule(clause)) is None:
@@ -250,5 +259,5 @@ def _signs(layout: Layout) -> dict[str, Node]:
     }
 
 
-_ANY_STRING = scalars((StringClause(),))[0]
-_ANY_SCALAR = scalars((NullClause(), BooleanClause(), NumberClause(), StringClause()))[0]
+_ANY_STRING = (StringClause(),)
+_ANY_SCALAR = (NullClause(), BooleanClause(), NumberClause(), StringClause())

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from ..regex import NOTHING, Node, alt, concat, json_spellings, text, to_lark
+from ..regex import ANYTHING, NOTHING, Node, alt, both, complement, concat, json_spellings, text, to_lark
 from .ranges import listed_numbers, number_language, whole_bounds
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, string_language
 
@@ -21,21 +21,33 @@ _QUOTE = text('"')
 
 
 @lru_cache(maxsize=4096)
-def scalars(clauses: tuple[Clause, ...]) -> tuple[str, tuple[NumberClause, ...]]:
+def scalars(clauses: tuple[Clause, ...], marks: tuple[str, ...] = ()) -> tuple[str, tuple[NumberClause, ...]]:
     """One terminal for all of the clauses.
+
+    Args:
+        clauses: of values without children.
+        marks: what none of the texts holds, see ``without``.
 
     Returns:
         Its expression, "" if there is no such value; and numbers for which it takes a rule (see ``multiples_rule``).
     """
     multiples = tuple(one for one in clauses if isinstance(one, NumberClause) and number_language(one) is None)
-    language = alt(*(language_of(one) or NOTHING for one in clauses))
+    language = alt(*(language_of(one, marks) or NOTHING for one in clauses))
     return "" if language == NOTHING else to_lark(language), multiples
 
 
 @lru_cache(maxsize=4096)
-def constant(value: Any) -> str:
-    """The terminal of one string, number or the like, as `json` writes it."""
-    return to_lark(constant_language(value))
+def constant(value: Any, marks: tuple[str, ...] = ()) -> str:
+    """The terminal of one string, number or the like, as `json` writes it, but for marks."""
+    return to_lark(text(_escaped(json.dumps(value, ensure_ascii=False), marks)))
+
+
+def without(language: Node, marks: tuple[str, ...]) -> Node:
+    """Those of some texts that hold none of these marks.
+
+    Where JSON stands between marks, and whoever reads it looks for those first, its strings write them with escapes.
+    """
+    return both(language, complement(concat(ANYTHING, alt(*map(text, marks)), ANYTHING))) if marks else language
 
 
 def quoted(content: Node) -> Node:
@@ -58,15 +70,18 @@ def multiples_rule(clause: NumberClause) -> str | None:
     return f'{multiple} ".0"?' if clause.point_zero else multiple
 
 
-def language_of(clause: Clause) -> Node | None:
-    """The JSON texts of a clause's values; None for numbers that digits do not tell (see ``number_language``)."""
+def language_of(clause: Clause, marks: tuple[str, ...] = ()) -> Node | None:
+    """The JSON texts of a clause's values, without marks (see ``without``).
+
+    None for numbers that digits do not tell (see ``number_language``).
+    """
     listed = listed_texts(clause)
     if listed is not None:
-        return alt(*map(text, listed))
+        return alt(*(text(_escaped(one, marks)) for one in listed))
     if isinstance(clause, NumberClause):
         return number_language(clause)
     assert isinstance(clause, StringClause)
-    return quoted(json_spellings(string_language(clause)))
+    return without(quoted(json_spellings(string_language(clause))), marks)
 
 
 def listed_texts(clause: Clause) -> Iterator[str] | None:
@@ -85,3 +100,10 @@ def listed_texts(clause: Clause) -> Iterator[str] | None:
 def constant_language(value: Any) -> Node:
     """One string, number or the like, as `json` writes it."""
     return text(json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(listed: str, marks: tuple[str, ...]) -> str:
+    """The text of one value with the marks in its strings spelled in another way."""
+    for mark in marks:
+        listed = listed.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
+    return listed

@@ -7,12 +7,12 @@ string without quotes ends.
 from __future__ import annotations
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
-from ..regex import ANYTHING, NOTHING, Node, alt, both, complement, concat, matches, parse_fullmatch, text, to_lark
+from ..regex import NOTHING, Emptiness, Node, alt, both, concat, matches, parse_fullmatch, text, to_lark
 from ..regex.write import times
 from .grammar import Content, contents
 from .lark import Rules, SchemaWriter
 from .normalize import Normalizer
-from .scalars import language_of
+from .scalars import language_of, without
 from .shapes import (
     ANY,
     BooleanClause,
@@ -55,9 +55,10 @@ def xml_rules(n: Normalizer, style: XmlStyle, *, closed: bool, prefix: str) -> R
 
 class _XmlWriter(SchemaWriter):
     def __init__(self, n: Normalizer, found: dict[Position, Content], style: XmlStyle, prefix: str):
-        super().__init__(n, found, "flexible", prefix)
+        super().__init__(n, found, "flexible", prefix, style.marks)
         self._style = style
         self._bodies: dict[tuple[Position, Kind], str] = {}
+        self._is_empty = Emptiness()
 
     def _root(self) -> str:
         content = self._content(self._n.root)
@@ -120,6 +121,8 @@ class _XmlWriter(SchemaWriter):
         ):
             if there:
                 ways.append(self._around(entry, kind, self._inside(entry.value, content, kind)))
+        if not ways:
+            raise _unsayable(f"strings that all hold {' or '.join(self._style.marks)}, which ends them")
         return " | ".join(ways)
 
     def _inside(self, position: Position, content: Content, kind: Kind) -> str:
@@ -143,19 +146,19 @@ class _XmlWriter(SchemaWriter):
         name = entry.name
         if isinstance(name, Node):
             if "{name}" in self._style.closing:
-                raise _no_names("names that are not declared, because closing marks repeat them")
+                raise _unsayable("names that are not declared, because closing marks repeat them")
             before, behind = self._style.before("{name}", kind).split("{name}")
             return concat(text(before), both(name, _NAME), text(behind)), text(self._style.behind(""))
         if name is not None and not matches(_NAME, name):
-            raise _no_names(f"the name {name!r}")
+            raise _unsayable(f"the name {name!r}")
         return text(self._style.before(name, kind)), text(self._style.behind(name))
 
     def _raw(self, clause: StringClause) -> Node:
-        marks = alt(*map(text, self._style.marks))
-        return both(string_language(clause), complement(concat(ANYTHING, marks, ANYTHING)))
+        language = without(string_language(clause), self._style.marks)
+        return NOTHING if self._is_empty(language) else language
 
 
-def _no_names(what: str) -> UnsupportedConstraint:
+def _unsayable(what: str) -> UnsupportedConstraint:
     return UnsupportedConstraint(
         "this way of writing arguments cannot say all of the schema",
         (Loss("", "properties", f"the elements that this family writes arguments in cannot say {what}"),),

@@ -1,7 +1,8 @@
 """How model families write a call's arguments as elements instead of JSON: one element for each argument.
 
 A string stands between the marks as it is, with no quotes and no escapes, so it can never hold the mark that ends it.
-Everything else is JSON, or elements again in the families that nest them. The layout is that of the families' chat
+Everything else is JSON, or elements again in the families that nest them. Strings inside such JSON write that mark with
+escapes, since whoever reads an element looks for its mark first. The layout is that of the families' chat
 templates; names as in xgrammar's ``style``, and one more: "qwen_xml_lines", with every value on lines of its own.
 """
 
@@ -20,7 +21,7 @@ class XmlStyle:
     Args:
         opening: what stands before a value, with ``{name}`` and, where the type is told, ``{kind}``.
         closing: what stands behind it, with or without ``{name}``.
-        marks: what no string holds.
+        marks: what no value holds as it is.
         kinds: what the opening calls each JSON type; None where it does not tell.
         item: the opening of an array's items, where arrays and objects inside are elements too; their closing is that
             of the name "item".

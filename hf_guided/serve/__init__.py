@@ -1,12 +1,18 @@
 """``hf-guided serve``: the server of transformers, with constraints.
 
-The app, its routes, the loading of models, streaming and the reading of tool calls are transformers' own
+The app, its routes, the loading of models, streaming and the shape of answers are transformers' own
 (``transformers serve``). What is added lies around them:
 
-    request ──► handlers: what is asked (asked.py), compiled and checked before anything runs; 400 if it cannot be
+    request ──► handlers: what is asked (guidance.py), compiled and checked before anything runs; 400 if it cannot be
                     │
                     ▼
-    transformers' handler ──► stand-in for the model (steered.py), whose generate() keeps to the constraint
+    transformers' handler ──► stand-ins for the model and its processor (steered.py), which keep to the constraint
+                    │
+                    ▼
+    transformers' managers, ours where an answer is guided: one by one (running.py), or side by side (batching.py)
+                    │
+                    ▼
+    what comes out, token by token, taken apart by the constraint itself: thinking, text, calls (reading.py)
 
 Needs the extra ``serve``; nothing outside this package imports it, except the command line when it is asked to serve.
 """

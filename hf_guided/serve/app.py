@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
+from starlette.exceptions import HTTPException
 from transformers.cli.serving.completion import CompletionHandler
 from transformers.cli.serving.server import build_server
 from transformers.cli.serving.systemone import SystemOneHandler
 from transformers.cli.serving.transcription import TranscriptionHandler
-from transformers.cli.serving.utils import GenerationState
+from transformers.cli.serving.utils import CBWorkerDeadError
 
-from ..errors import HFGuidedError
+from ..errors import HFGuidedError, UnsupportedModel
+from ..guide import Guide
 from .guidance import Guidance
 from .handlers import GuidedChatHandler, GuidedResponseHandler
 from .metrics import Metrics
 from .models import GuidedModelManager
 from .options import ServeOptions
-from .refusals import RequestRefused, answer_refused
+from .refusals import Failures, RequestRefused, answer_http, answer_malformed, answer_refused, log
 from .request_size import RequestSizeLimit
+from .running import GuidedState
+
+_LAST_COMPILE_S = 60.0  # so long a server that ends waits for what still compiles
 
 
 def build_app(options: ServeOptions) -> FastAPI:
@@ -30,35 +37,74 @@ def build_app(options: ServeOptions) -> FastAPI:
 
     Args:
         options: what to serve, and its limits.
+
+    Returns:
+        The app; ``app.state.close()`` ends what it has begun, and says whether all of it has ended.
+
+    Raises:
+        UnsupportedModel: it thinks, and thinking is not served in shared batches.
     """
-    manager = GuidedModelManager(device=options.device, dtype=options.dtype, force_model=options.model)
-    state = GenerationState()
+    manager = GuidedModelManager(
+        device=options.device,
+        dtype=options.dtype,
+        force_model=options.model,
+        continuous_batching=options.continuous_batching,
+    )
     metrics = Metrics()
     guidance = Guidance(options, metrics)
+
+    def loaded() -> tuple[Any, Any]:
+        found: tuple[Any, Any] = manager.load_model_and_processor(manager.process_model_name(options.model))
+        return found
+
+    def guide_of(_: Any) -> Guide:
+        return guidance.guide_for(*loaded())
+
+    if options.continuous_batching and guidance.reasoning_for(*loaded()) is not None:
+        raise UnsupportedModel(
+            "this model thinks before it answers, which shared batches do not know; leave --continuous-batching out, "
+            "or say --reasoning off"
+        )
+    state = GuidedState(guide_of, metrics, continuous_batching=options.continuous_batching)
     shared: dict[str, Any] = {"model_manager": manager, "generation_state": state}
+    chat: dict[str, Any] = {**shared, "chat_template_kwargs": {}}
+    if options.reasoning != "auto":
+        chat["chat_template_kwargs"] = {"enable_thinking": options.reasoning == "on"}
     app: FastAPI = build_server(
         manager,
-        GuidedChatHandler(guidance, **shared),
+        GuidedChatHandler(guidance, **chat),
         completion_handler=CompletionHandler(**shared),
-        response_handler=GuidedResponseHandler(guidance, **shared),
+        response_handler=GuidedResponseHandler(guidance, **chat),
         transcription_handler=TranscriptionHandler(**shared),
-        systemone_handler=SystemOneHandler(**shared),
+        systemone_handler=SystemOneHandler(**chat),
         generation_state=state,
         enable_cors=options.enable_cors,
     )
+    app.add_middleware(Failures)
     app.add_middleware(RequestSizeLimit, max_bytes=options.max_request_bytes)
-    for kind in (RequestRefused, HFGuidedError):
-        app.add_exception_handler(kind, answer_refused)
+    app.add_exception_handler(RequestRefused, answer_refused)
+    app.add_exception_handler(HFGuidedError, answer_refused)
+    app.add_exception_handler(HTTPException, answer_http)
+    app.add_exception_handler(RequestValidationError, answer_malformed)
+    app.exception_handlers.pop(CBWorkerDeadError, None)  # transformers' own answers in another shape
 
     @app.get("/metrics", response_class=PlainTextResponse)
     def show_metrics() -> str:
         return metrics.text(guidance.compilers())
 
+    def close() -> bool:
+        state.shutdown()
+        ended = guidance.close(_LAST_COMPILE_S)
+        if not ended:
+            log.warning("a constraint still compiles after %g s, and is not waited for", _LAST_COMPILE_S)
+        return ended
+
+    app.state.close = close
     return app
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which says when and where it listens.
+    """uvicorn, which says when and where it listens, and ends what the app has begun.
 
     Args:
         app: what it serves.
@@ -68,7 +114,9 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, options: ServeOptions, on_ready: Callable[[str], None]):
         super().__init__(uvicorn.Config(app, host=options.host, port=options.port, log_level="warning"))
+        self._app = app
         self._on_ready = on_ready
+        self.left_running = False  # something would not end, and Python cannot be left in the usual way
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
@@ -76,3 +124,8 @@ class Server(uvicorn.Server):
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
             self._on_ready(f"http://{self.config.host}:{port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer those who wait, then end."""
+        await super().shutdown(sockets)
+        self.left_running = not await asyncio.to_thread(self._app.state.close)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,18 +14,18 @@ from weakref import WeakKeyDictionary
 from ..backends.base import CompiledConstraint
 from ..compiler import CompilerStats
 from ..constraints import Constraint
-from ..errors import CompileLimitExceeded, HFGuidedError
+from ..errors import CompileLimitExceeded, HFGuidedError, InvalidConstraint
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
 from ..options import CompilerOptions
+from ..reasoning import Reasoning
 from ..requests import check_budget, row_after_prefix
-from ..response_format import from_request
-from ..tool_calls import ToolCalls
+from ..response_format import from_request, from_tools
 from .metrics import Metrics
 from .options import ServeOptions
 from .refusals import RequestRefused, refusal
 from .steered import Asked
-from .tool_formats import format_for, template_for
+from .thinking import reasoning_of
 
 # On a machine of one core too: a slow schema makes the others slower, and does not stop them. Each may take hundreds of
 # megabytes while it compiles, so there are not more.
@@ -42,7 +43,10 @@ class Guidance:
     def __init__(self, options: ServeOptions, metrics: Metrics):
         compiler = CompilerOptions.from_env()
         self._compiler = replace(
-            compiler, timeout_s=options.compile_timeout_s, workers=max(compiler.workers, _LEAST_WORKERS)
+            compiler,
+            timeout_s=options.compile_timeout_s,
+            workers=max(compiler.workers, _LEAST_WORKERS),
+            cache_bytes=options.compile_cache_bytes,
         )
         self._options = options
         self._guides: WeakKeyDictionary[Any, Guide] = WeakKeyDictionary()
@@ -56,6 +60,19 @@ class Guidance:
                 tokenizer = getattr(processor, "tokenizer", processor)
                 self._guides[model] = Guide(tokenizer, model, options=self._compiler)
             return self._guides[model]
+
+    def reasoning_for(self, model: Any, processor: Any) -> Reasoning | None:
+        """How a model thinks in front of what it is asked for; None if it does not, or is not to."""
+        if self._options.reasoning == "off":
+            return None
+        return reasoning_of(processor, model, self._options.max_thinking_tokens)
+
+    def close(self, timeout_s: float) -> bool:
+        """Wait for what still compiles; False if something does even then."""
+        with self._lock:
+            guides = list(self._guides.values())
+        deadline = time.monotonic() + timeout_s
+        return all([guide.close(max(0.0, deadline - time.monotonic())) for guide in guides])
 
     def compilers(self) -> list[CompilerStats]:
         """What compiling has cost so far, for each guide that lives."""
@@ -94,11 +111,16 @@ class Guidance:
     async def _read(
         self, body: Mapping[str, Any], param: str, model: Any, processor: Any, generation_config: Any
     ) -> Asked | None:
-        tool_format = format_for(model, self._options.tool_format)
-        constraint = await asyncio.to_thread(self._constraint, body, param, tool_format)
+        constraint = await asyncio.to_thread(self._constraint, body, param)
         if constraint is None:
             return None
         guide = await asyncio.to_thread(self.guide_for, model, processor)
+        try:
+            constraint = constraint.for_tokenizer(guide.tokenizer)
+        except InvalidConstraint:
+            if body.get("tool_choice") == "none":
+                return None  # nobody knows what a call of this model would look like
+            raise
         future = guide.submit(constraint, budget=True)
         self.metrics.looked_up(found=future.done())
         try:
@@ -109,10 +131,9 @@ class Guidance:
                 "--compile-timeout"
             ) from None
         await asyncio.to_thread(_check, compiled, GenerationSettings(model, {"generation_config": generation_config}))
-        template = template_for(processor, model, tool_format) if isinstance(constraint, ToolCalls) else None
-        return Asked(guide, constraint, compiled, template)
+        return Asked(guide, constraint, compiled, self.reasoning_for(model, processor))
 
-    def _constraint(self, body: Mapping[str, Any], param: str, tool_format: str) -> Constraint | None:
+    def _constraint(self, body: Mapping[str, Any], param: str) -> Constraint | None:
         fields = {"response_format", "text", "tools", "tool_choice", "parallel_tool_calls"}
         asked = {name: body[name] for name in fields & set(body)}
         try:
@@ -126,7 +147,10 @@ class Guidance:
                 code="constraint_too_large",
                 param=param,
             )
-        return from_request(asked, tool_format)
+        constraint = from_request(asked, self._options.tool_format)
+        if constraint is None and asked.get("tools") and asked.get("tool_choice") == "none":
+            return from_tools(asked["tools"], "none", self._options.tool_format)
+        return constraint
 
 
 def _check(compiled: CompiledConstraint, settings: GenerationSettings) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ClassVar
 
+from fastapi.responses import StreamingResponse
 from transformers.cli.serving.chat_completion import UNUSED_CHAT_COMPLETION_FIELDS, ChatCompletionHandler
 from transformers.cli.serving.response import UNUSED_RESPONSE_FIELDS, ResponseHandler
 
 from .guidance import Guidance
-from .steered import Asked, SteeredModel
-from .tool_formats import reading_with
+from .refusals import RequestRefused, errors_as_objects
+from .steered import AnsweringProcessor, Asked, SteeredModel
 
 # What the handler that runs in this task was asked; transformers hands the body to its steps, and nothing beside it.
 _ASKED: ContextVar[Asked | None] = ContextVar("_ASKED", default=None)
@@ -26,6 +27,8 @@ class _Guided:
         **kwargs: the handler's own.
     """
 
+    _needs: ClassVar[str]  # the field that a request cannot do without
+
     def __init__(self, guidance: Guidance, **kwargs: Any):
         super().__init__(**kwargs)
         self._guidance = guidance
@@ -40,38 +43,54 @@ class _Guided:
         Raises:
             RequestRefused: what is asked cannot be promised.
         """
+        if not body.get(self._needs):
+            raise RequestRefused(f"{self._needs}: expected a value, got none", code="missing_field", param=self._needs)
+        asked_of = body
         body = {**body, "stream": bool(body.get("stream"))}  # /v1/responses of transformers streams unless told not to
         if body.get("tool_choice") == "none":
             body.pop("tools", None)  # what must not be called is not shown to the model
         self._validate_request(body)  # type: ignore[attr-defined]  # of the handler behind
         _, model, processor = self._resolve_model(dict(body))
-        # Without the seed, which takes effect when it is read.
-        config = self._build_generation_config(  # type: ignore[attr-defined]
-            {**body, "seed": None}, model.generation_config
-        )
-        asked = await self._guidance.read(body, model, processor, config)
+        config = self._config(body, model)
+        asked = await self._guidance.read(asked_of, model, processor, config)
         token = _ASKED.set(asked)
         try:
             return await super().handle_request(body, request_id)  # type: ignore[misc]
         finally:
             _ASKED.reset(token)
 
+    def _config(self, body: dict[str, Any], model: Any) -> Any:
+        try:  # without the seed, which takes effect when it is read
+            return self._build_generation_config(  # type: ignore[attr-defined]  # of the handler behind
+                {**body, "seed": None}, model.generation_config
+            )
+        except (TypeError, ValueError, AttributeError) as error:
+            raise RequestRefused(
+                f"expected settings that a generation config can hold: {error}", code="invalid_settings"
+            ) from error
+
     def _resolve_model(self, body: dict[str, Any]) -> tuple[str, Any, Any]:
         model_id, model, processor = super()._resolve_model(body)  # type: ignore[misc]
         asked = _ASKED.get()
         if asked is None:
             return model_id, model, processor
-        steered = SteeredModel(model, asked, self._guidance.metrics)
-        return model_id, steered, reading_with(processor, asked.response_template)
+        return model_id, SteeredModel(model, asked, self._guidance.metrics), AnsweringProcessor(processor)
 
 
 class GuidedChatHandler(_Guided, ChatCompletionHandler):  # type: ignore[misc]  # transformers is untyped here
     """POST /v1/chat/completions with ``response_format``, ``tools`` and ``tool_choice``."""
 
     _unused_fields = UNUSED_CHAT_COMPLETION_FIELDS - _HONOURED
+    _needs = "messages"
+
+    def _streaming(self, *args: Any, **kwargs: Any) -> StreamingResponse:
+        response: StreamingResponse = super()._streaming(*args, **kwargs)
+        response.body_iterator = errors_as_objects(response.body_iterator)
+        return response
 
 
 class GuidedResponseHandler(_Guided, ResponseHandler):  # type: ignore[misc]  # transformers is untyped here
     """POST /v1/responses with ``text.format``, ``tools`` and ``tool_choice``."""
 
     _unused_fields = UNUSED_RESPONSE_FIELDS - _HONOURED
+    _needs = "input"

@@ -6,10 +6,14 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import numpy as np
 
 from ..compiler import CompilerStats
 from ..stats import SessionStats
+
+Outcome = Literal["finished", "cancelled", "failed"]
 
 
 class Sample(NamedTuple):
@@ -31,7 +35,8 @@ class Metrics:
         self._refused: Counter[str] = Counter()
         self._generations: Counter[str] = Counter()
         self._running = self._hits = self._misses = 0
-        self._masks = self._tokens = self._forced = self._mask_ns = 0
+        self._past = np.zeros(4, np.int64)  # see _work
+        self._followed: list[SessionStats] = []
 
     def request(self, kind: str) -> None:
         """A request was taken; ``kind`` is its constraint's, or "free"."""
@@ -57,9 +62,8 @@ class Metrics:
             stats: what its session counts, read at the end.
             cancelled: what is raised when the client has gone.
         """
-        outcome = "failed"
-        with self._lock:
-            self._running += 1
+        outcome: Outcome = "failed"
+        self.begun()
         try:
             yield
             outcome = "finished"
@@ -67,13 +71,25 @@ class Metrics:
             outcome = "cancelled"
             raise
         finally:
-            with self._lock:
-                self._running -= 1
-                self._generations[outcome] += 1
-                self._masks += stats.masked_rows
-                self._tokens += stats.tokens
-                self._forced += stats.forced_tokens
-                self._mask_ns += stats.track_ns + stats.fill_ns + stats.copy_ns + stats.apply_ns
+            self.ended(outcome, stats)
+
+    def begun(self) -> None:
+        """A guided generation has begun; ``ended`` has to follow."""
+        with self._lock:
+            self._running += 1
+
+    def ended(self, outcome: Outcome, stats: SessionStats | None = None) -> None:
+        """It has ended; ``stats`` are those of a session that was its own."""
+        with self._lock:
+            self._running -= 1
+            self._generations[outcome] += 1
+            if stats is not None:
+                self._past += np.array(_work(stats))
+
+    def follow(self, stats: SessionStats) -> None:
+        """Count also what these say, whenever somebody asks: a session that many generations share."""
+        with self._lock:
+            self._followed.append(stats)
 
     def text(self, compilers: Iterable[CompilerStats]) -> str:
         """All of it in Prometheus' text format.
@@ -97,7 +113,7 @@ class Metrics:
             requests, refused = sorted(self._requests.items()), sorted(self._refused.items())
             generations = sorted(self._generations.items())
             running, hits, misses = self._running, self._hits, self._misses
-            masks, tokens, forced, mask_ns = self._masks, self._tokens, self._forced, self._mask_ns
+            masks, tokens, forced, mask_ns = sum(map(np.array, map(_work, self._followed)), self._past).tolist()
         for kind, count in requests:
             yield Sample("requests_total", "counter", "Requests taken, by constraint.", count, ("kind", kind))
         for code, count in refused:
@@ -124,3 +140,9 @@ class Metrics:
         yield Sample("masks_per_second", "gauge", about, masks / mask_ns * 1e9 if mask_ns else 0.0)
         yield Sample("tokens_total", "counter", "Tokens of guided answers from the fast loop.", tokens)
         yield Sample("forced_tokens_total", "counter", "Those that took no forward pass of their own.", forced)
+
+
+def _work(stats: SessionStats) -> tuple[int, int, int, int]:
+    """Masks, tokens, forced tokens, and nanoseconds spent on masks."""
+    spent = stats.track_ns + stats.fill_ns + stats.copy_ns + stats.apply_ns
+    return stats.masked_rows, stats.tokens, stats.forced_tokens, spent

@@ -10,8 +10,12 @@ from transformers.cli.serving.model_manager import ModelManager
 from .. import demo
 
 BUILT_IN = "demo"
-# What the demo model was trained on is no chat: it reads the messages' texts as they are.
-_DEMO_CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+# What the demo model was trained on is no chat: it reads the messages' texts as they are. Its calls are Qwen's.
+_DEMO_CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ message['content'] }}"
+    "{% for call in message['tool_calls'] or [] %}<tool_call>\n{{ call['function'] | tojson }}\n</tool_call>"
+    "{% endfor %}{% endfor %}"
+)
 
 
 class GuidedModelManager(ModelManager):  # type: ignore[misc]  # transformers is untyped here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -15,11 +16,16 @@ class ServeOptions:
         port: port to listen at; 0 takes a free one.
         device: where the model runs, as transformers' ``device_map`` takes it.
         dtype: of the weights; "auto" is what they are stored in.
-        tool_format: how the model writes its tool calls (``ToolCalls``); "auto" goes by the kind of model.
+        tool_format: how the model writes its tool calls (``ToolCalls``); "auto" goes by its chat template.
+        reasoning: "auto": a model that thinks by its chat template does, in front of what it is asked for; "on" and
+            "off" tell the template too (``enable_thinking``).
+        max_thinking_tokens: after so many the thinking is ended; None: no limit but that of the whole answer.
+        continuous_batching: whether requests are served side by side, in transformers' continuous batching.
         max_schema_bytes: of a request's constraint (its response_format, or its tools) as JSON. Engines may need many
             thousand times as much memory.
         max_request_bytes: of a request's body.
         compile_timeout_s: until a constraint has to be compiled.
+        compile_cache_bytes: of memory for what was compiled; a small constraint may come to 10 MB.
         enable_cors: let pages of any origin call the server.
     """
 
@@ -29,7 +35,11 @@ class ServeOptions:
     device: str = "auto"
     dtype: str = "auto"
     tool_format: str = "auto"
+    reasoning: Literal["auto", "on", "off"] = "auto"
+    max_thinking_tokens: int | None = None
+    continuous_batching: bool = False
     max_schema_bytes: int = 64 * 2**10
     max_request_bytes: int = 32 * 2**20
     compile_timeout_s: float = 20.0
+    compile_cache_bytes: int = 2**30
     enable_cors: bool = False

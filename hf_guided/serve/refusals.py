@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from transformers.cli.serving.utils import CBWorkerDeadError, _GenerationCancelled
 
 from ..errors import CompileLimitExceeded, ConstraintError, EmptyIntersection, HFGuidedError
 
+log = logging.getLogger("hf_guided.serve")
+
+_ERROR, _ERROR_END = 'data: {"error": "', '"}\n\n'
 # The client's fault: the same request will never be served. Everything else is the server's.
 _CLIENTS = (ConstraintError, CompileLimitExceeded, EmptyIntersection)
 
@@ -62,11 +73,95 @@ def refusal(error: HFGuidedError, param: str | None = None) -> RequestRefused:
     )
 
 
+def error_body(message: str, status: int = 500, code: str | None = None) -> dict[str, Any]:
+    """What OpenAI's clients read of an error that is not one of ours."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
 async def answer_refused(_: Request, error: Exception) -> JSONResponse:
-    """FastAPI's handler for both kinds."""
+    """FastAPI's handler for both kinds of ours."""
     assert isinstance(error, (RequestRefused, HFGuidedError))
     refused = error if isinstance(error, RequestRefused) else refusal(error)
+    if refused.status >= 500:
+        log.error("a request failed", exc_info=error)
     return JSONResponse(refused.body, status_code=refused.status)
+
+
+async def answer_http(_: Request, error: Exception) -> JSONResponse:
+    """FastAPI's handler for what transformers or FastAPI refuse."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse(error_body(str(error.detail), error.status_code), error.status_code, headers=error.headers)
+
+
+async def answer_malformed(_: Request, error: Exception) -> JSONResponse:
+    """FastAPI's handler for bodies that are no JSON object."""
+    assert isinstance(error, RequestValidationError)
+    found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+    return JSONResponse(error_body(found, 400, "malformed_request"), 400)
+
+
+class Failures:
+    """ASGI middleware: whatever else is raised is logged with its traceback, and answered.
+
+    FastAPI's own handler of last resort would raise it once more, and the web server close the connection for that,
+    upon which other requests may be on their way.
+
+    Args:
+        app: what may fail.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if begun or scope["type"] != "http":
+                raise
+            log.exception("%s failed", scope["path"])
+            dead = isinstance(error, CBWorkerDeadError)
+            body = error_body(f"{type(error).__name__}: {error}", code="batching_has_stopped" if dead else None)
+            await JSONResponse(body, 503 if dead else 500)(scope, receive, send)
+
+
+@contextmanager
+def logged(request_id: str) -> Iterator[None]:
+    """Around what a request has others run: what is raised there is logged, since who asked for it gets a message only.
+
+    Args:
+        request_id: what the log names.
+    """
+    try:
+        yield
+    except _GenerationCancelled:
+        raise
+    except Exception:
+        log.exception("request %s failed", request_id)
+        raise
+
+
+async def errors_as_objects(chunks: Any) -> AsyncIterator[str]:
+    """An event stream of transformers' in which errors are objects, as OpenAI's clients read them.
+
+    Args:
+        chunks: whole events; an error is the last, its text put between quotes as it is.
+    """
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            before, mark, message = chunk.partition(_ERROR)
+            if mark:
+                chunk = f"{before}data: {json.dumps(error_body(message.removesuffix(_ERROR_END)))}\n\n"
+            yield chunk
 
 
 def _snake(name: str) -> str:

@@ -16,8 +16,9 @@ from hf_guided.device.candidates import pick
 from hf_guided.device.kernels import Kernels, OpKernels, TorchKernels
 from hf_guided.device.lane import FORBID_ALL, LEAVE_ALONE, Lane
 from hf_guided.device.reference import apply_slots_
-from hf_guided.device.sampling import gumbel, masked_sample
+from hf_guided.device.sampling import masked_sample
 from hf_guided.device.tables import LanguageTables, VocabularyTables
+from hf_guided.noise import gumbel
 from tests import lanes
 
 pytestmark = [

@@ -216,6 +216,37 @@ def test_the_tokens_stay_when_requests_give_back_their_cache_and_begin_anew(monk
     assert all(re.fullmatch(pattern, text_of(outputs[one].generated_tokens)) for one in ids[:5])
 
 
+def test_sixty_requests_share_a_cache_for_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Free and guided, some with settings of their own, some cancelled; requests give back their cache all the time."""
+    anew = []
+    begin_anew = RequestState.create_equivalent_initial_request
+
+    def noted(state: RequestState) -> RequestState:
+        anew.append(state.request_id)
+        return begin_anew(state)
+
+    monkeypatch.setattr(RequestState, "create_equivalent_initial_request", noted)
+    constraints = [hg.Regex("([a-i][0-9][j-z]){6,}!"), None, hg.Regex("[a-f]{20,}-"), hg.Regex("[0-9]{9,}x")]
+    kinds = [(prompt(6, seed=seed), constraints[seed % 4]) for seed in range(8)]
+    config: dict[str, Any] = {"do_sample": True, "temperature": 1.5, "top_k": 50}
+    room = {"num_blocks": 6, "page_size": 16, "allow_block_sharing": False, "per_request_processors": True}
+    with guided(room=room, **config) as manager:
+        added = {}
+        for number in range(60):
+            ids, constraint = kinds[number % 8]
+            # With one token to choose from, sampling is greedy.
+            added[add(manager, ids, constraint, max_new_tokens=24, top_k=1, temperature=2.0)] = number
+        cancelled = {request_id for request_id, number in added.items() if number % 10 == 9}
+        for request_id in cancelled:
+            manager.cancel_request(request_id)
+        outputs = results(manager, set(added) - cancelled)
+        assert len(first_processor(manager)._followed) <= 5  # those of the last batch
+    assert len(outputs) == 54 and len(set(anew)) > 5
+    expected = [alone(ids, constraint, 24) for ids, constraint in kinds]
+    for request_id, output in outputs.items():
+        assert output.error is None and output.generated_tokens == expected[added[request_id] % 8]
+
+
 def test_what_travels_to_other_processes_is_the_constraint_alone() -> None:
     """Under tensor parallelism requests reach the other ranks pickled; there they begin without what was compiled."""
     sent: list[Any] = []

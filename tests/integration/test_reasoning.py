@@ -75,51 +75,41 @@ def check(result: hg.GuidedResult, guide: hg.Guide, prompt: str, budget: int = B
     assert result.value == json.loads(result.text)
 
 
+def think(name: str = "demo", seed: int = 0, budget: int = BUDGET, **kwargs: Any) -> list[hg.GuidedResult]:
+    """Checked results, one for each prompt."""
+    model, tokenizer, guide = loaded(name, seed)
+    kwargs = {"reasoning": THINK, "max_new_tokens": budget, **kwargs}
+    results = hg.generate(model, tokenizer, list(PROMPTS.values()), ASKED, guide=guide, **kwargs)
+    for result, prompt in zip(results, PROMPTS, strict=True):
+        check(result, guide, prompt, budget)
+    return results
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_hot_models_think_and_answer(name: str, mode: str) -> None:
     for seed in range(2):
-        model, tokenizer, guide = loaded(name, seed)
         torch.manual_seed(seed)
-        results = hg.generate(
-            model,
-            tokenizer,
-            list(PROMPTS.values()),
-            ASKED,
-            guide=guide,
-            reasoning=THINK,
-            max_new_tokens=BUDGET,
-            **MODES[mode],
-        )
-        for result, prompt in zip(results, PROMPTS, strict=True):
-            check(result, guide, prompt)
+        think(name, seed, **MODES[mode])
 
 
 @pytest.mark.parametrize("backend", ["automaton", "llguidance", "xgrammar"])
 @pytest.mark.parametrize("most", [0, 3, None])
 def test_engines_budgets_and_wishes(backend: str, most: int | None) -> None:
     """Models that want to stop at once, or want marks all the time, and so write markers and what sticks to them."""
-    model, tokenizer, guide = loaded("demo")
+    _, tokenizer, guide = loaded("demo")
     marks = [i for i, data in enumerate(guide.vocabulary.token_bytes) if data and set(data) & set(b"</>{")]
     for wishes in ([tokenizer.eos_token_id], marks):
         for budget in (30, BUDGET):
             torch.manual_seed(budget)
-            results = hg.generate(
-                model,
-                tokenizer,
-                list(PROMPTS.values()),
-                ASKED,
-                guide=guide,
+            results = think(
+                budget=budget,
                 backend=backend,
                 reasoning=hg.Reasoning(max_tokens=most),
-                max_new_tokens=budget,
                 logits_processor=[Loves(wishes)],
                 **HOT,
             )
-            for result, prompt in zip(results, PROMPTS, strict=True):
-                check(result, guide, prompt, budget)
-                ids = result.token_ids
-                assert tokenizer.eos_token_id not in ids[:-1]
+            assert all(tokenizer.eos_token_id not in result.token_ids[:-1] for result in results)
 
 
 def test_a_budget_that_is_too_small_says_what_thinking_takes() -> None:

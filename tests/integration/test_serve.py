@@ -34,9 +34,10 @@ FLAT_TOOLS: list[Any] = [{"type": "function", **one} for one in (WEATHER, CLOCK)
 HOT = {"generation_config": json.dumps({"do_sample": True, "temperature": 4.0, "max_new_tokens": 150})}
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with serving(max_schema_bytes=20_000, max_request_bytes=400_000) as found:
+@pytest.fixture(scope="module", params=[False, True], ids=["one by one", "shared batches"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    options = {"max_schema_bytes": 20_000, "max_request_bytes": 400_000}
+    with serving(**options, continuous_batching=request.param) as found:
         yield found
 
 

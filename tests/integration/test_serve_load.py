@@ -20,6 +20,7 @@ from hf_guided import demo
 from tests.serving import client, serving
 
 CLIENTS = 16
+BOTH_WAYS = pytest.mark.parametrize("batching", [False, True], ids=["one by one", "shared batches"])
 HOT = {"do_sample": True, "temperature": 3.0, "max_new_tokens": 120}
 FREE = {"max_new_tokens": 100, "do_sample": False}
 
@@ -144,8 +145,8 @@ def metrics(url: str) -> dict[str, float]:
     return samples
 
 
-def check_load(requests: int) -> None:
-    with serving() as url:
+def check_load(requests: int, **options: Any) -> None:
+    with serving(**options) as url:
         done = load(url, requests)
         seen = metrics(url)
     assert done.total() == requests
@@ -160,25 +161,28 @@ def check_load(requests: int) -> None:
     assert seen["hf_guided_compile_milliseconds_total"] > 0
 
 
-def test_sixteen_clients_at_once():
-    check_load(32)
+@BOTH_WAYS
+def test_sixteen_clients_at_once(batching):
+    check_load(32, continuous_batching=batching)
 
 
 @pytest.mark.slow
-def test_sixteen_clients_and_five_hundred_requests():
-    check_load(500)
+@BOTH_WAYS
+def test_sixteen_clients_and_five_hundred_requests(batching):
+    check_load(500, continuous_batching=batching)
 
 
 LONG = {"response_format": {"type": "regex", "regex": "[ab]{5000}"}, "max_tokens": 6000, "stream": True}
 CHAT: Any = [{"role": "user", "content": demo.EXAMPLES[0].prompt}]
 
 
-def test_clients_that_leave_free_their_slot():
-    with serving() as url, client(url) as api, client(url) as waiting:
+@BOTH_WAYS
+def test_clients_that_leave_free_their_slot(batching):
+    with serving(continuous_batching=batching) as url, client(url) as api, client(url) as waiting:
         begun: Any = api.chat.completions.create(model="demo", messages=CHAT, **LONG)
         while not next(begun).choices[0].delta.content:
             pass  # the first chunk comes before generation begins
-        # This one waits behind the first, and is gone before its turn comes.
+        # Where one waits for another, this one is gone before its turn comes.
         waiting.chat.completions.create(model="demo", messages=CHAT, **LONG).close()
         begun.close()
         short: Any = {"response_format": {"type": "regex", "regex": "[ab]{5}"}}
@@ -238,8 +242,9 @@ def answer_or_refusal(api: openai.OpenAI, owner: int, make: Callable[[int], dict
         return error.code
 
 
-def test_hostile_requests_are_refused_while_others_are_served():
-    with serving(compile_timeout_s=1.0, max_schema_bytes=256 * 2**10) as url:
+@BOTH_WAYS
+def test_hostile_requests_are_refused_while_others_are_served(batching):
+    with serving(continuous_batching=batching, compile_timeout_s=1.0, max_schema_bytes=256 * 2**10) as url:
 
         def attack(response_format: dict[str, Any]) -> tuple[str, str]:
             asked: Any = {"model": "demo", "messages": CHAT, "response_format": response_format}

@@ -16,6 +16,7 @@ from hf_guided.bitmask import allocate_bitmask, unpack
 from hf_guided.display.trace import Trace
 from hf_guided.drafts import Asked, Draft, DraftSource
 from hf_guided.prompts import encoded
+from hf_guided.ranks import Ranks
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES
@@ -287,6 +288,10 @@ def test_what_cannot_be_written_down_is_refused() -> None:
     for other in ("stream", "continuous_batching"):
         with pytest.raises(ValueError, match=f"trace.*{other}|{other}.*trace"):
             hg.generate(model, guide.tokenizer, "a", SCHEMA, guide=guide, trace=True, **{other: True})
+    spread = hg.Guide(guide.tokenizer, model)
+    spread.ranks = Ranks(None, model.device)  # type: ignore[arg-type]  # nobody is spoken to
+    with pytest.raises(hg.UnsupportedModel, match="trace.*several processes"):
+        spread.decoder(SCHEMA, trace=True)
 
 
 def test_rows_that_think_have_no_automaton() -> None:

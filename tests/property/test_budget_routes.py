@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import time
 import tracemalloc
 from dataclasses import replace
 from functools import lru_cache
@@ -294,6 +296,14 @@ def test_what_is_no_regular_expression_for_us_may_be_one_for_another_engine():
     made = registry.create("llguidance", single_bytes()).compile(Choice(["aa", "bb"]))
     matcher = with_routes(replace(made, constraint=Regex(r"(a|b)\1"))).matcher()
     assert matcher.min_tokens_to_finish() == 3
+
+
+def test_a_busy_machine_does_not_decide_whether_a_way_is_found(monkeypatch):
+    """Whatever goes by between two looks at the clock on the wall, others have had it."""
+    clock = itertools.count(step=60)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    made = with_routes(registry.create("llguidance", tiny()).compile(Grammar('start: "[" (start | /[0-9]+/) "]"')))
+    assert made.matcher().min_tokens_to_finish() is not None
 
 
 def searches(monkeypatch) -> list[int]:

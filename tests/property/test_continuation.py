@@ -65,6 +65,15 @@ def test_the_tokens_of_the_whole(name: str, text: str, data: st.DataObject) -> N
         assert found == whole[cut:]
 
 
+def test_tokens_of_single_bytes_in_front() -> None:
+    """Of a text that is long enough only the last tokens are looked at, and they may begin inside a character."""
+    ours = vocabulary("tekken")
+    whole = ours.tokenizer('😀 ofa\n"}{"name": "😀don\'t', add_special_tokens=False)["input_ids"]
+    assert len(ours.decode_bytes(whole[:1])) == 1
+    for cut in range(1, len(whole)):
+        assert Continuation(ours)(whole[:cut], ours.decode_bytes(whole[cut:])) == whole[cut:]
+
+
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(before=TEXTS, text=TEXTS)
 def test_always_exactly_these_bytes(name: str, before: str, text: str) -> None:

@@ -326,6 +326,24 @@ def test_waiting_has_an_end() -> None:
     assert future.result(timeout=PATIENCE).backend == "llguidance"
 
 
+def test_close_waits_for_what_compiles_and_ends_the_threads() -> None:
+    gate = Gate()
+    compiler = make(Fake(then=gate))
+    before = set(threading.enumerate())
+    future = compiler.submit(JsonSchema({}))
+    assert gate.reached.wait(PATIENCE)
+    begun = set(threading.enumerate()) - before
+    assert begun and not compiler.close(0)
+    gate.open.set()
+    for thread in begun:
+        thread.join(PATIENCE)
+    assert future.done() and not any(thread.is_alive() for thread in begun)
+    # More work starts a thread anew.
+    assert compiler.compile(JsonSchema({"type": "integer"})) is not None
+    assert compiler.close(PATIENCE)
+    assert set(threading.enumerate()) <= before
+
+
 def test_threads_start_late_and_end_with_their_compiler() -> None:
     before = set(threading.enumerate())
     compiler = make(Fake(), workers=2)

@@ -402,6 +402,10 @@ def test_tool_calls_name_the_tool_that_is_wrong() -> None:
     for tools, choice, says in [
         ([{}], "auto", r"tools\[0\]"),
         ([TOOL, {"type": "function", "function": {}}], "auto", r"tools\[1\].function.name"),
+        *(
+            ([{"type": "function", "function": {"name": name}}], "auto", r"tools\[0\].function.name.*quotes")
+            for name in ('a"b', "a\\b", "a\nb", "<a>")
+        ),
         ([{"type": "function", "function": {"name": "f", "parameters": 5}}], "auto", "parameters"),
         ([TOOL, TOOL], "auto", "its own name"),
         ([TOOL], "g", "one of"),

@@ -15,7 +15,8 @@ from torch import Tensor
 from hf_guided.bitmask import pack
 from hf_guided.device.lane import FORBID_ALL, LEAVE_ALONE
 from hf_guided.device.launches import Launch
-from hf_guided.device.sampling import exponential, masked_sample, philox
+from hf_guided.device.sampling import masked_sample
+from hf_guided.noise import exponential, philox
 from tests import lanes
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.kernel_harness import HEADER, Harness, build

@@ -1,0 +1,187 @@
+"""What is done of a job, on disk: it survives a kill at any moment.
+
+Each process of each run appends to a file of its own, whole batches at a time, and never to one of an earlier run: that
+may end in half a line. A row that is there twice is there with the same answer. Only when all rows are there are the
+outputs made, beside their places and then moved there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arguments import Mistake
+from ..errors import InternalError
+
+if os.name == "posix":
+    import fcntl
+
+
+class Answer(NamedTuple):
+    """What became of a row.
+
+    Args:
+        row: its number.
+        done: whether it belongs to the output, not to the failures.
+        line: what is written there.
+    """
+
+    row: int
+    done: bool
+    line: dict[str, Any]
+
+
+class Place(NamedTuple):
+    """Where an answer stands."""
+
+    file: Path
+    offset: int
+    done: bool
+
+
+class Parts:
+    """The folder beside the output.
+
+    Args:
+        output: where the answers will be.
+    """
+
+    def __init__(self, output: Path):
+        self.output = output
+        self.failures = output.with_name(f"{output.stem}.failures{output.suffix}")
+        self.folder = output.with_name(f"{output.name}.parts")
+        self._lock: Any = None
+
+    def begin(self, overwrite: bool) -> None:
+        """Make the folder, and keep other runs out of it; for one process only.
+
+        Raises:
+            Mistake: the output is there already, or another run is at work.
+        """
+        if overwrite:
+            self.output.unlink(missing_ok=True)
+            self.failures.unlink(missing_ok=True)
+        elif self.output.exists() and not self.folder.exists():
+            raise Mistake(f"{self.output} is there already; move it, give another --output, or --overwrite it")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.folder / "lock").open("w")
+        if os.name == "posix":
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise Mistake(f"another run is at work in {self.folder} ({error.strerror}); wait for it") from error
+        if overwrite:
+            for file in [*self.folder.glob("*.jsonl"), self.folder / "job.json"]:
+                file.unlink(missing_ok=True)
+
+    def places(self, rows: int) -> list[Place | None]:
+        """Where each row's answer stands; None where there is none."""
+        found: list[Place | None] = [None] * rows
+        for file in sorted(self.folder.glob("*.jsonl")):
+            offset = 0
+            with file.open("rb") as stream:
+                for line in stream:
+                    if not line.endswith(b"\n"):
+                        break  # the process was killed here
+                    answer = Answer(*json.loads(line))
+                    if found[answer.row] is None:
+                        found[answer.row] = Place(file, offset, answer.done)
+                    offset += len(line)
+        return found
+
+    def writer(self, process: int) -> Writer:
+        """A new file for the answers of one process."""
+        for run in range(1_000_000):
+            try:
+                return Writer((self.folder / f"{run:06d}-{process:04d}.jsonl").open("xb", buffering=0))
+            except FileExistsError:
+                continue
+        raise InternalError(f"{self.folder} holds the parts of a million runs")
+
+    def lines(self) -> int:
+        """How many answers there are, about: rows that are there twice count twice."""
+        return sum(_newlines(file) for file in self.folder.glob("*.jsonl"))
+
+    def finish(self, rows: int) -> tuple[int, int]:
+        """Make the outputs in the rows' order, and let go of the parts.
+
+        Returns:
+            How many rows are in the output, and how many among the failures.
+        """
+        places = self.places(rows)
+        missing = [row for row, place in enumerate(places) if place is None]
+        if missing:
+            raise InternalError(f"{len(missing)} of {rows} rows have no answer, the first is {missing[0]}")
+        counts = []
+        streams: dict[Path, Any] = {}
+        try:
+            # The output last: while it is not there, the job is not over.
+            for target, wanted in (self.failures, False), (self.output, True):
+                beside = self.folder / f"{target.name}.new"
+                count = 0
+                with beside.open("wb") as written:
+                    for place in places:
+                        assert place is not None
+                        if place.done is wanted:
+                            stream = streams.get(place.file) or streams.setdefault(place.file, place.file.open("rb"))
+                            stream.seek(place.offset)
+                            line = Answer(*json.loads(stream.readline())).line
+                            written.write(_as_line(line))
+                            count += 1
+                    written.flush()
+                    os.fsync(written.fileno())
+                if count or wanted:
+                    beside.replace(target)
+                counts.append(count)
+        finally:
+            for stream in streams.values():
+                stream.close()
+        shutil.rmtree(self.folder)
+        self.end()
+        return counts[1], counts[0]
+
+    def end(self) -> None:
+        """Let other runs in."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+class Writer:
+    """Appends the answers of whole batches.
+
+    Args:
+        stream: a new file, unbuffered.
+    """
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def write(self, answers: Sequence[Answer]) -> None:
+        """Add a batch; it is on disk when this returns."""
+        data = memoryview(b"".join(map(_as_line, answers)))
+        while data:
+            data = data[self._stream.write(data) :]
+        os.fsync(self._stream.fileno())
+
+    def close(self) -> None:
+        """No more answers."""
+        self._stream.close()
+
+
+def _as_line(value: Any) -> bytes:
+    try:
+        text = json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half of a pair of surrogates, which JSON may hold and UTF-8 may not
+        text = json.dumps(value).encode()
+    return text + b"\n"
+
+
+def _newlines(file: Path) -> int:
+    data = np.fromfile(file, dtype=np.uint8)
+    return int((data == ord("\n")).sum())

@@ -1,0 +1,184 @@
+"""A data set over several processes, killed and gone on with; and what becomes of rows that cannot be answered."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import psutil
+import pytest
+from transformers import AutoModelForCausalLM
+
+import hf_guided as hg
+from hf_guided import demo
+from hf_guided.batch.__main__ import main
+from hf_guided.seeds import row_seed
+
+SCHEMA = demo.SCHEMAS["person"]
+LAUNCH = "launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
+
+
+def job(folder: Path, rows: int = 10, **changed: Any) -> list[str]:
+    """The arguments of a job over the demo's prompts, sampled; its input and schema are written."""
+    prompts = [{"id": f"row {i}", "prompt": demo.EXAMPLES[i % len(demo.EXAMPLES)].prompt} for i in range(rows)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in prompts))
+    (folder / "schema.json").write_text(json.dumps(SCHEMA))
+    asked = {
+        "device": "cpu",
+        "model": "demo",
+        "input": folder / "rows.jsonl",
+        "schema": folder / "schema.json",
+        "output": folder / "out.jsonl",
+        "batch-size": 3,
+        "temperature": 1.5,
+        "seed": 7,
+        "max-new-tokens": 150,
+        **changed,
+    }
+    return [part for name, value in asked.items() if value is not None for part in (f"--{name}", str(value))]
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_bytes().splitlines()]
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """The launcher and all it has started, at once."""
+    every = psutil.Process(process.pid).children(recursive=True)
+    for one in [process, *every]:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    process.wait()
+    psutil.wait_procs(every)
+
+
+def written(parts: Path) -> int:
+    return sum(file.read_bytes().count(b"\n") for file in parts.glob("*.jsonl"))
+
+
+def killed_and_gone_on_with(folder: Path, kills: int, rows: int) -> None:
+    (folder / "killed").mkdir(parents=True)
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", *LAUNCH.split(), "-m", "hf_guided.batch"]
+    command += job(folder / "killed", rows)
+    parts = folder / "killed" / "out.jsonl.parts"
+    for _ in range(kills):
+        before = written(parts)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        while written(parts) == before and process.poll() is None:
+            time.sleep(0.01)
+        assert process.poll() is None, process.communicate()[0].decode()
+        kill(process)
+        assert process.stdout is not None
+        process.stdout.close()
+        assert before < written(parts) < rows
+        assert not (folder / "killed" / "out.jsonl").exists()
+    last = subprocess.run(command, capture_output=True, text=True)
+    assert last.returncode == 0, last.stdout + last.stderr
+    told = json.loads(last.stdout.splitlines()[-1])
+    assert (told["rows"], told["answered"], told["this_run"]["processes"]) == (rows, rows, 2)
+    assert main(job(folder, rows)) == 0
+    assert (folder / "killed" / "out.jsonl").read_bytes() == (folder / "out.jsonl").read_bytes()
+    assert not parts.exists()
+
+
+def test_a_job_that_was_killed_ends_as_one_that_was_not(tmp_path: Path) -> None:
+    killed_and_gone_on_with(tmp_path, kills=1, rows=40)
+
+
+@pytest.mark.slow
+def test_a_job_that_was_killed_three_times(tmp_path: Path) -> None:
+    killed_and_gone_on_with(tmp_path, kills=3, rows=150)
+
+
+def test_rows_are_answered_in_order_and_with_their_own_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(job(tmp_path)) == 0
+    found = lines(tmp_path / "out.jsonl")
+    assert [(one["row"], one["id"]) for one in found] == [(i, f"row {i}") for i in range(10)]
+    for one in found:
+        jsonschema.validate(one["value"], SCHEMA)
+        assert json.loads(one["text"]) == one["value"]
+    told = json.loads(capsys.readouterr().out)
+    assert told["this_run"]["tokens"] == sum(one["tokens"] for one in found)
+    model, tokenizer = demo.load()
+    batch = [row["prompt"] for row in lines(tmp_path / "rows.jsonl")[3:6]]
+    expected = hg.generate(
+        model,
+        tokenizer,
+        batch,
+        SCHEMA,
+        do_sample=True,
+        temperature=1.5,
+        max_new_tokens=150,
+        seed=[row_seed(7, i) for i in (3, 4, 5)],
+    )
+    assert [one["text"] for one in found[3:6]] == [result.text for result in expected]
+    assert main(job(tmp_path, output=tmp_path / "other.jsonl", seed=8)) == 0
+    assert [one["text"] for one in lines(tmp_path / "other.jsonl")] != [one["text"] for one in found]
+
+
+def test_rows_that_fail_fail_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = job(tmp_path, 6, **{"max-new-tokens": 150})
+    rows = lines(tmp_path / "rows.jsonl")
+    rows[1]["response_format"] = {"type": "object", "properties": {"a": {"type": "int"}}}
+    rows[2]["response_format"] = {"enum": ["x" * 400]}  # takes more tokens than there are
+    rows[4] = {"text": "no prompt"}
+    rows[5]["response_format"] = {"type": "boolean"}
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "{\n")
+    assert main(arguments) == 0
+    done, failed = lines(tmp_path / "out.jsonl"), lines(tmp_path / "out.failures.jsonl")
+    assert [one["row"] for one in done] == [0, 3, 5]
+    jsonschema.validate(done[0]["value"], SCHEMA)
+    assert done[2]["value"] in (True, False)
+    errors = {one["row"]: one["error"] for one in failed}
+    assert list(errors) == [1, 2, 4, 6]
+    assert "/properties/a/type" in errors[1]
+    assert errors[2].startswith("BudgetTooSmall: ")
+    assert "'prompt'" in errors[4] and "line of JSON" in errors[6]
+    told = capsys.readouterr()
+    assert json.loads(told.out)["failed"] == 4
+    assert "4 of 7 rows failed" in told.err
+
+
+def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = job(tmp_path, 3, temperature=None, schema=None, choice="yes")
+    assert main(arguments) == 0
+    assert {one["value"] for one in lines(tmp_path / "out.jsonl")} == {"yes"}
+    for change, why in (
+        (["--input", str(tmp_path / "missing")], "cannot read"),
+        ([], "is there already"),
+        (["--model", str(tmp_path / "model"), "--output", str(tmp_path / "b.jsonl")], "does not exist"),
+        (["--output", str(tmp_path / "b.jsonl")], "model was .*model', is 'demo'"),
+    ):
+        capsys.readouterr()
+        assert main([*arguments, *change]) == 2
+        [said] = capsys.readouterr().err.splitlines()
+        assert re.search(why, said), said
+    assert {one["value"] for one in lines(tmp_path / "out.jsonl")} == {"yes"}
+    assert main([*arguments, "--overwrite"]) == 0
+
+
+def test_a_model_in_several_places_answers_as_one_in_one(tmp_path: Path) -> None:
+    """Half of its layers are on disk, and brought in by accelerate's hooks."""
+    model, tokenizer = demo.load()
+    model.save_pretrained(tmp_path / "model")
+    layers = model.config.num_hidden_layers
+    places: dict[str, Any] = {f"model.layers.{i}": "cpu" if i % 2 else "disk" for i in range(layers)}
+    places |= {name: "cpu" for name in ("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head")}
+    spread = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "model", device_map=places, offload_folder=tmp_path / "offloaded", dtype=model.dtype
+    )
+    assert "disk" in spread.hf_device_map.values()
+    prompts = [example.prompt for example in demo.EXAMPLES[:3]]
+    for asked in ({"do_sample": False}, {"do_sample": True, "seed": 3}, {"do_sample": False, "num_beams": 2}):
+        results = [hg.generate(one, tokenizer, prompts, SCHEMA, **asked) for one in (spread, model)]
+        assert [one.token_ids for one in results[0]] == [one.token_ids for one in results[1]]
+        assert all(one.finish_reason == "stop" for one in results[0])

@@ -1,0 +1,128 @@
+"""What one of two processes does that hold a model together; run by test_tensor_parallel.py through torchrun.
+
+Arguments: the directory of the model, and where to write what came out. The processes differ in how long compiling
+takes, in their random numbers, and in what they can compile.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+import hf_guided as hg
+from hf_guided import demo
+from hf_guided.backends.adapter import Adapter
+from hf_guided.errors import CompileLimitExceeded
+
+SCHEMA = {  # whose texts are short: none comes near the limit, where ways to the end depend on how long was searched
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "pattern": "^[a-z]{1,8}$"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 99},
+        "kind": {"enum": ["alpha", "alphabet", "beta"]},
+    },
+    "required": ["name", "age", "kind"],
+    "additionalProperties": False,
+}
+TOO_MUCH = hg.Regex("(?:too much for the second process)+")
+PROMPTS = ["Who is it? ", "A name, and where it lives: ", "x"]
+CONSTRAINTS = [SCHEMA, hg.Regex("[a-z]{2,9}-[0-9]{3}"), None]
+HOT = {"do_sample": True, "temperature": 1.3}
+
+
+def differ(rank: int) -> None:
+    """Let this process be another than the first one."""
+    torch.manual_seed(100 + rank)
+    if rank == 1:
+        Adapter.compile = _slowly(Adapter.compile)  # type: ignore[method-assign]
+
+
+def _slowly(compile: Callable[..., Any]) -> Callable[..., Any]:
+    def slow(self: Any, constraint: Any) -> Any:
+        time.sleep(0.3)
+        if constraint == TOO_MUCH:
+            raise CompileLimitExceeded("this process is too small")
+        return compile(self, constraint)
+
+    return slow
+
+
+def outcomes(model: Any, tokenizer: Any, rank: int) -> dict[str, Any]:
+    """Everything that is tried, by name: token ids, or errors."""
+    found: dict[str, Any] = {}
+
+    def results(name: str, constraint: Any = None, **asked: Any) -> None:
+        some = hg.generate(model, tokenizer, PROMPTS, constraint or CONSTRAINTS, max_new_tokens=80, **asked)
+        found[name] = [[result.token_ids, result.text, result.finish_reason] for result in some]
+
+    results("greedy", do_sample=False)
+    results("greedy, nothing drafted", do_sample=False, draft=None)
+    results("plain loop", do_sample=False, jump_forward=False, device_lane=False)
+    results("device lane asked for", do_sample=False, jump_forward=False, device_lane=True)
+    results("sampled", **HOT)
+    results("sampled with seeds", seed=3, **HOT)
+    results("sampled by the plain loop", jump_forward=False, device_lane=False, **HOT)
+    results("beams", do_sample=False, num_beams=3)
+    results("thinking", do_sample=False, reasoning=hg.Reasoning("<think>", "</think>", max_tokens=5))
+    found["random numbers"] = torch.rand(3).tolist()
+
+    guide = hg.Guide(tokenizer, model)
+    inputs = tokenizer(PROMPTS[:2], return_tensors="pt", padding=True, return_token_type_ids=False)
+    for overlap in (False, True):
+        processor = guide.logits_processor(CONSTRAINTS[:2], overlap=overlap)
+        seam = {"logits_processor": [processor], "stopping_criteria": [processor.companion]}
+        found[f"processor, overlap={overlap}"] = model.generate(**inputs, **HOT, max_new_tokens=80, **seam).tolist()
+    decoder = guide.decoder(CONSTRAINTS[:2], draft=["grammar", "prompt_lookup"])
+    found["decoder"] = model.generate(**inputs, **HOT, max_new_tokens=80, custom_generate=decoder).tolist()
+    assert (decoder.why_host == "another process chooses for this one") == (rank == 1)
+
+    for name, constraint, asked in (
+        ("one process cannot compile it", TOO_MUCH, {"backend": "llguidance", "max_new_tokens": 99}),
+        ("no process can", {"properties": {"a": {"type": "int"}}}, {}),
+        ("the budget is too small", SCHEMA, {}),
+    ):
+        try:
+            hg.generate(model, tokenizer, PROMPTS[:1], constraint, **{"max_new_tokens": 3, **asked})
+        except hg.HFGuidedError as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    try:
+        hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, do_sample=False, continuous_batching=True)
+    except hg.HFGuidedError as error:
+        found["continuous batching"] = type(error).__name__
+    strict = guide.decoder(hg.Regex("a+"), on_violation="raise")
+    try:
+        model.generate(**inputs, max_new_tokens=9, custom_generate=strict, suppress_tokens=range(len(tokenizer) - 9))
+    except hg.HFGuidedError as error:
+        found["an error in the middle"] = type(error).__name__
+    results("afterwards", do_sample=False)
+    return found
+
+
+def main(directory: str, output: str) -> None:
+    """Run one of the processes."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = AutoModelForCausalLM.from_pretrained(directory, tp_plan="auto", dtype=torch.float64)
+    assert model.tp_size == 2
+    differ(rank)
+    _, tokenizer = demo.load()
+    found = outcomes(model, tokenizer, rank)
+    Path(f"{output}-{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,152 @@
+"""What a batch job keeps on disk: rows by number, whole batches, and neither a lost nor a doubled one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hf_guided as hg
+from hf_guided.arguments import Mistake
+from hf_guided.batch.job import Job, digest
+from hf_guided.batch.parts import Answer, Parts
+from hf_guided.batch.rows import BadRow, Rows
+from hf_guided.batch.worker import Share
+from hf_guided.errors import InternalError
+
+
+def answer(row: int) -> Answer:
+    text = ["plain", "é 日本 \u2028", 'quotes " and \\', "half of a pair \ud83d"][row % 4]
+    return Answer(row, row % 3 != 2, {"row": row, "text": text})
+
+
+def write(parts: Parts, *batch: int) -> None:
+    writer = parts.writer(0)
+    writer.write([answer(row) for row in batch])
+    writer.close()
+
+
+def begun(folder: Path) -> Parts:
+    parts = Parts(folder / "out.jsonl")
+    parts.begin(overwrite=False)
+    return parts
+
+
+def read(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_bytes().splitlines()] if file.exists() else []
+
+
+@pytest.mark.parametrize("cut", range(0, 160, 3))
+def test_a_file_that_ends_anywhere_is_gone_on_with(tmp_path: Path, cut: int) -> None:
+    parts = begun(tmp_path)
+    with_torn_end = parts.writer(0)
+    with_torn_end.write([answer(0), answer(1)])
+    with_torn_end.write([answer(2), answer(3)])
+    with_torn_end.close()
+    [file] = parts.folder.glob("*.jsonl")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-cut] if cut else whole)
+    left = whole[: len(whole) - cut].count(b"\n")
+    places = parts.places(4)
+    assert [place is not None for place in places] == [row < left for row in range(4)]
+    again = list(Share(0, 1).batches(places, 2))
+    assert again == [batch for batch in (range(2), range(2, 4)) if batch.stop > left]
+    writer = parts.writer(0)
+    for batch in again:
+        writer.write([answer(row) for row in batch])
+    writer.close()
+    assert parts.finish(4) == (3, 1)
+    assert read(parts.output) == [answer(row).line for row in (0, 1, 3)]
+    assert read(parts.failures) == [answer(2).line]
+    assert not parts.folder.exists()
+
+
+def test_nothing_is_written_while_a_row_is_missing(tmp_path: Path) -> None:
+    parts = begun(tmp_path)
+    write(parts, 0, 2)
+    with pytest.raises(InternalError, match="1 of 3 rows have no answer, the first is 1"):
+        parts.finish(3)
+    assert not parts.output.exists() and parts.folder.exists()
+    parts.end()
+
+
+def test_two_runs_and_what_is_there_already(tmp_path: Path) -> None:
+    parts = begun(tmp_path)
+    other = Parts(parts.output)
+    with pytest.raises(Mistake, match="another run is at work"):
+        other.begin(overwrite=False)
+    other.end()
+    write(parts, 0)
+    parts.finish(1)
+    with pytest.raises(Mistake, match="is there already"):
+        Parts(parts.output).begin(overwrite=False)
+    anew = Parts(parts.output)
+    anew.begin(overwrite=True)
+    assert not parts.output.exists() and anew.places(1) == [None]
+    anew.end()
+
+
+def test_a_kill_while_the_outputs_are_made_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = begun(tmp_path)
+    write(parts, *range(6))
+    replace, moved = Path.replace, []
+
+    def killed(file: Path, target: Path) -> Path:
+        if moved:
+            raise KeyboardInterrupt
+        moved.append(target)
+        return replace(file, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            parts.finish(6)
+    parts.end()
+    later = begun(tmp_path)
+    assert not list(Share(0, 1).batches(later.places(6), 2))
+    assert later.finish(6) == (4, 2)
+    assert read(later.output) + read(later.failures) == [answer(row).line for row in (0, 1, 3, 4, 2, 5)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 7), st.data())
+def test_each_missing_batch_belongs_to_one_process(rows: int, size: int, processes: int, data: st.DataObject) -> None:
+    done = data.draw(st.lists(st.booleans(), min_size=rows, max_size=rows))
+    places = [object() if one else None for one in done]
+    shares = [list(Share(i, processes).batches(places, size)) for i in range(processes)]
+    batches = sorted((batch for share in shares for batch in share), key=lambda batch: batch.start)
+    every = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
+    assert batches == [batch for batch in every if not all(done[row] for row in batch)]
+
+
+def test_rows_are_the_lines_that_are_not_blank(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(b'\n{"prompt": "\xc3\xa9"}\r\n  \n{"prompt": 5}\n[1]\n{"prompt"\n\xff\n{"text": "x"}')
+    rows = Rows(file, "prompt", "schema", hg.Choice(["a"]), chat=True)
+    assert len(rows) == 6
+    asked = rows.asked(rows.fields(0))
+    assert asked.prompt == [{"role": "user", "content": "é"}] and asked.constraint == hg.Choice(["a"])
+    with pytest.raises(BadRow, match="list of messages as 'prompt', got 5"):
+        rows.asked(rows.fields(1))
+    for row, why in (2, "JSON object, got list"), (3, "line of JSON"), (4, "line of JSON"):
+        with pytest.raises(BadRow, match=why):
+            rows.fields(row)
+    with pytest.raises(BadRow, match="fields there are: 'text'"):
+        rows.asked(rows.fields(5))
+    own = rows.asked({"prompt": "x", "schema": {"type": "null"}})
+    assert own.constraint == hg.JsonSchema({"type": "null"})
+    rows.close()
+
+
+def test_another_job_is_not_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_text("x")
+    job = Job("demo", None, digest(tmp_path / "rows"), "Choice", 8, 64, None, None, 0, "auto", "auto", False, "p", "c")
+    job.agree(tmp_path / "job.json")
+    job.agree(tmp_path / "job.json")
+    (tmp_path / "rows").write_text("y")
+    other = Job("demo", None, digest(tmp_path / "rows"), "Choice", 8, 64, 0.7, None, 0, "auto", "auto", False, "p", "c")
+    with pytest.raises(Mistake, match=r"input_digest was .*; temperature was None, is 0\.7"):
+        other.agree(tmp_path / "job.json")
