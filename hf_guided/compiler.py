@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from .backends import registry
 from .backends.base import Backend, CompiledConstraint
+from .backends.structural_tag import literals
 from .byte_cache import ByteCache
-from .constraints import Constraint
+from .constraints import Constraint, StructuralTag
 from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .options import CompilerOptions
 from .router import AUTO, Route, route
@@ -49,6 +50,8 @@ from .writable import check_writable
 Key = tuple[str, str, bool]
 _REPLAYED = (ConstraintError, CompileLimitExceeded)  # the constraint's fault, so it will be next time
 T = TypeVar("T")
+_MAX_MARKED = 4  # sets of special tokens as text; as a rule a model has one way to write calls
+
 _Jobs: TypeAlias = "queue.SimpleQueue[Callable[[], None] | None]"
 
 
@@ -290,11 +293,12 @@ class Compiler:
     def _compile(self, constraint: Constraint, backend: str, budget: bool) -> Compilation:
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same language, in a kind that backends know
+        backends = self._backends_for(constraint)
         refused: dict[str, tuple[Loss, ...]] = {}
         limit: CompileLimitExceeded | None = None
         while True:
             try:
-                chosen = route(constraint, backend, self._backends, refused, budget)
+                chosen = route(constraint, backend, backends, refused, budget)
             except UnsupportedConstraint as error:
                 if limit is None:
                     raise
@@ -303,7 +307,7 @@ class Compiler:
             if chosen.losses and constraint.on_unsupported == "warn":
                 self._warn(constraint, chosen)
             try:
-                compiled = self._backends[chosen.backend].compile(constraint)
+                compiled = backends[chosen.backend].compile(constraint)
                 check_writable(compiled, partial(registry.create, chosen.backend))
                 if budget:
                     from .backends.routed import with_routes  # all of schema/ and automaton/: only where it is needed
@@ -318,6 +322,23 @@ class Compiler:
                 refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
             else:
                 return Compilation(compiled, chosen)
+
+    def _backends_for(self, constraint: Constraint) -> Mapping[str, Backend]:
+        """The engines, over a vocabulary in which special tokens that a tag's marks are written with are text."""
+        if self._given is not None or not isinstance(constraint, StructuralTag):
+            return self._backends
+        special, stops = self._vocabulary.special_in(literals(constraint.tag)), self._vocabulary.stop_token_ids
+        marks = {token_id: name for token_id, name in special.items() if token_id not in stops}
+        if not marks:
+            return self._backends
+        with self._lock:
+            key = frozenset(marks)
+            if key not in self._marked:
+                self._marked[key] = _OnDemand(self._vocabulary.with_text(marks))
+                while len(self._marked) > _MAX_MARKED:
+                    self._marked.popitem(last=False)
+            self._marked.move_to_end(key)
+            return self._marked[key]
 
     def _warn(self, constraint: Constraint, chosen: Route) -> None:
         with self._lock:
@@ -340,6 +361,7 @@ class Compiler:
         self._lock = threading.Lock()
         self._backends = _OnDemand(self._vocabulary) if self._given is None else self._given
         self._cache: ByteCache[Compilation] = ByteCache(self.options.cache_bytes)
+        self._marked: OrderedDict[frozenset[int], Mapping[str, Backend]] = OrderedDict()
         self._failures: OrderedDict[Key, Exception] = OrderedDict()
         self._in_flight: dict[Key, _Job] = {}
         self._warned: OrderedDict[str, None] = OrderedDict()  # as many at most as failures are remembered

@@ -80,8 +80,9 @@ class RowReader:
         gate: Gate | None = None,
         opening: Opening = Opening.ALL,
     ):
-        if gate is not None and compiled is not None:
-            compiled, vocabulary = gated(compiled, gate, opening), gate.vocabulary
+        if compiled is not None:
+            compiled = compiled if gate is None else gated(compiled, gate, opening)
+            vocabulary = compiled.vocabulary
         self.constraint = constraint
         self.prefix = prefix
         self.gate = gate
