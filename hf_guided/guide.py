@@ -9,11 +9,15 @@ from functools import cached_property, lru_cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from .backends.base import CompiledConstraint
 from .coerce import coerce, coerce_batch
 from .compiler import Compiler, CompilerStats
 from .constraints import Constraint
 from .continuation import Continuation
+from .display.reading import trace_of
+from .display.trace import Trace
 from .drafts import AssistantDraft, DraftSource, GrammarDraft, PromptLookup, Several, compact_twin
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError, UnsupportedModel
 from .hf.compat import generation_eos_token_ids, logits_width
@@ -22,6 +26,7 @@ from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
 from .ranks import Ranks
 from .reasoning import Gate, Opening, Reasoning
+from .recorder import Recorder
 from .requests import Request, prefix_bytes
 from .result import GuidedResult, RowReader
 from .row import Row
@@ -151,6 +156,7 @@ class Guide:
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
         reasoning: Reasoning | None = None,
+        trace: bool = False,
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
@@ -175,6 +181,8 @@ class Guide:
             reasoning: what governed rows do before they answer: think, freely, up to a marker. A prompt that ends
                 with one of the two markers has begun that, or done it. Not beside a ``prefix``, which begins the
                 answer.
+            trace: whether to write down what stood to choose at every place, for ``Guide.trace``: of any number of
+                calls, until ``reset()`` or 20,000 places later. Takes time and memory.
 
         Raises:
             InvalidConstraint: a constraint is malformed, or there is a prefix beside ``reasoning``.
@@ -191,6 +199,7 @@ class Guide:
                 max_new_tokens=max_new_tokens,
                 overlap=overlap,
                 reasoning=reasoning,
+                trace=trace,
             )
         )
 
@@ -211,6 +220,7 @@ class Guide:
         overlap: Overlap | None = None,
         device_lane: DeviceLane | None = None,
         reasoning: Reasoning | None = None,
+        trace: bool = False,
         seeds: Sequence[int] | None = None,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
@@ -249,6 +259,8 @@ class Guide:
                 Samples are of the same distribution, drawn with a generator of its own, whose seeds torch's draws once
                 per call.
             reasoning: as for ``logits_processor``.
+            trace: whether to write down what is done in a call, for ``Guide.trace``. Tokens are then chosen on the
+                host.
             seeds: ints of 64 bits, one for each row. What a row samples is then a function of its seed and its scores:
                 the same whatever the other rows are, with and without drafts, on the host and on the device. None
                 draws with torch's generator.
@@ -271,6 +283,7 @@ class Guide:
                 max_new_tokens=max_new_tokens,
                 overlap=overlap,
                 reasoning=reasoning,
+                trace=trace,
             ),
             self._continuation,
             jump_forward=jump_forward,
@@ -294,6 +307,7 @@ class Guide:
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
         reasoning: Reasoning | None = None,
+        trace: bool = False,
     ) -> Session:
         """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
         asked = coerce_batch(constraint)
@@ -308,6 +322,8 @@ class Guide:
             raise BatchSizeError(
                 f"expected one prefix for all rows or {len(constraints)} (one per constraint), got {len(prefixes)}"
             )
+        if trace and self.ranks is not None:
+            raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
         gate = self.gate(reasoning)
         if gate is not None and any(prefixes):
             raise InvalidConstraint(
@@ -330,6 +346,45 @@ class Guide:
             max_new_tokens=max_new_tokens,
             overlap=LoopOptions.from_env().overlap if overlap is None else overlap,
             ranks=self.ranks,
+            recorder=Recorder() if trace else None,
+        )
+
+    def trace(
+        self,
+        seam: GuidedDecoder | GuidedLogitsProcessor,
+        sequences: Tensor,
+        row: int = 0,
+        *,
+        constraint: Any = None,
+        prefix: str | None = None,
+        reasoning: Reasoning | None = None,
+        length: int | None = None,
+    ) -> Trace:
+        """What was written down of one row of a ``model.generate`` call, to look into.
+
+        Args:
+            seam: what guided the call, made with ``trace=True``. Of a processor's calls it is the last one that began
+                with this prompt, and of drafts in transformers' own loops nothing is known: their tokens are chosen.
+            sequences: (rows, length) int, the tensor that generate() returned, prompts and padding included.
+            row: the row's number.
+            constraint: what governed it, to be named and drawn; None for a free row.
+            prefix: what of its answer the prompt held.
+            reasoning: as the seam was given it.
+            length: how many tokens of output the row has; None: up to its first stop token.
+
+        Raises:
+            ValueError: the seam was made without ``trace=True``.
+        """
+        if seam.recorder is None:
+            raise ValueError("trace: nothing was written down; make the decoder or the processor with trace=True")
+        asked = None if constraint is None else self._required(constraint)
+        return trace_of(
+            seam.recorder.record(sequences, row, seam.stop_token_ids, length),
+            self.vocabulary,
+            asked,
+            automaton=lambda: self.compile(asked, "automaton"),
+            prefix=prefix_bytes(prefix),
+            thinks=reasoning is not None,
         )
 
     def attach(self, manager: Any) -> Any:
