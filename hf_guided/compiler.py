@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import copy
 import os
-import queue
 import threading
 import time
 import warnings
@@ -29,12 +28,13 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from .backends import registry
 from .backends.base import Backend, CompiledConstraint
 from .backends.structural_tag import literals
 from .byte_cache import ByteCache
+from .compile_pool import Pool
 from .constraints import Constraint, StructuralTag
 from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .options import CompilerOptions
@@ -51,8 +51,6 @@ Key = tuple[str, str, bool]
 _REPLAYED = (ConstraintError, CompileLimitExceeded)  # the constraint's fault, so it will be next time
 T = TypeVar("T")
 _MAX_MARKED = 4  # sets of special tokens as text; as a rule a model has one way to write calls
-
-_Jobs: TypeAlias = "queue.SimpleQueue[Callable[[], None] | None]"
 
 
 @dataclass(frozen=True)
@@ -368,12 +366,12 @@ class Compiler:
         self._counts = dict.fromkeys(("hits", "joined", "misses", "replays", "failures"), 0)
         self._compile_s = 0.0
         self._upgrades: dict[Key, Future[None]] = {}
-        self._pool, self._second_pool = _Pool(self.options.workers, "compile"), _Pool(1, "upgrade")
+        self._pool, self._second_pool = Pool(self.options.workers, "compile"), Pool(1, "upgrade")
         if self._finalizer is not None:
             self._finalizer.detach()
         # It must hold the queues alone: the pools' owner could never be freed otherwise.
         queues = [self._pool.jobs] * self.options.workers + [self._second_pool.jobs]
-        self._finalizer = weakref.finalize(self, _Pool.stop, queues)
+        self._finalizer = weakref.finalize(self, Pool.stop, queues)
         self._finalizer.atexit = False
 
 
@@ -414,48 +412,6 @@ class _Waiter(Future[T], Generic[T]):
         if self.set_running_or_notify_cancel():
             # Each caller raises its own copy: raising writes a traceback into the exception.
             self.set_exception(_bare(error) if isinstance(error, _REPLAYED) else error)
-
-
-class _Pool:
-    """Daemon threads, started when there is more work than idle ones."""
-
-    def __init__(self, workers: int, name: str) -> None:
-        self.jobs: _Jobs = queue.SimpleQueue()
-        self._workers, self._name = workers, name
-        self._threads: list[threading.Thread] = []
-        self._idle = threading.Semaphore(0)
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Queue a job; the caller holds the compiler's lock."""
-        self.jobs.put(job)
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._workers:
-            name = f"hf_guided-{self._name}-{len(self._threads) + 1}"
-            thread = threading.Thread(target=_work, args=(self.jobs, self._idle), name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def end(self) -> list[threading.Thread]:
-        """Let every thread end behind what is queued; the caller holds the compiler's lock."""
-        for _ in self._threads:
-            self.jobs.put(None)
-        threads, self._threads, self._idle = self._threads, [], threading.Semaphore(0)
-        return threads
-
-    @staticmethod
-    def stop(queues: list[_Jobs]) -> None:
-        """Let every thread end when it comes to it; a queue stands there once for each of its threads."""
-        for jobs in queues:
-            jobs.put(None)
-
-
-def _work(jobs: _Jobs, idle: threading.Semaphore) -> None:
-    while True:
-        job = jobs.get()
-        if job is None:
-            return
-        job()
-        del job  # it holds the compiler, which could not be freed while this thread waits for the next one
-        idle.release()
 
 
 class _OnDemand(Mapping[str, Backend]):

@@ -10,7 +10,8 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from .batches import run_batch
 from .generation_plan import plan
-from .guide import Guide, guide_for
+from .guide import Guide
+from .kept_guides import guide_for
 from .options import DeviceLane
 from .partial import Partial
 from .progress import Progress

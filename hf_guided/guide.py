@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import cached_property, lru_cache, partial
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -18,7 +16,7 @@ from .constraints import Constraint
 from .continuation import Continuation
 from .display.reading import trace_of
 from .display.trace import Trace
-from .drafts import AssistantDraft, DraftSource, GrammarDraft, PromptLookup, Several, compact_twin
+from .drafts import draft_source
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError, UnsupportedModel
 from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
@@ -288,7 +286,12 @@ class Guide:
             self._continuation,
             jump_forward=jump_forward,
             retokenize=retokenize,
-            drafts=self._draft_source(draft, backend),
+            drafts=draft_source(
+                draft,
+                self._continuation,
+                vocab_size=self.vocabulary.padded_size,
+                compile=lambda constraint: self.compile(constraint, backend),
+            ),
             streamer=streamer,
             stop_strings=stop_strings,
             device_lane=LoopOptions.from_env().device_lane if device_lane is None else device_lane,
@@ -448,27 +451,6 @@ class Guide:
             raise InvalidConstraint(f"reasoning: expected hg.Reasoning(...) or None, got {reasoning!r}")
         return self._gate_for(reasoning)
 
-    def _draft_source(self, draft: Any, backend: str) -> DraftSource | None:
-        if draft is None or isinstance(draft, DraftSource):
-            return draft
-        if isinstance(draft, (list, tuple)):
-            return Several([one for one in (self._draft_source(one, backend) for one in draft) if one is not None])
-        if draft == "prompt_lookup":
-            return PromptLookup()
-        if draft == "grammar":
-
-            def twin_of(compiled: CompiledConstraint) -> CompiledConstraint | None:
-                twin = compact_twin(compiled.constraint)
-                return None if twin is None else self.compile(twin, backend)
-
-            return GrammarDraft(twin_of, self._continuation)
-        if hasattr(draft, "generation_config"):
-            return AssistantDraft(draft, vocab_size=self.vocabulary.padded_size)
-        raise ValueError(
-            'draft: expected "grammar", "prompt_lookup", a model, a DraftSource, or a list of these, '
-            f"got {draft!r} of type {type(draft).__name__}"
-        )
-
     def read(
         self,
         constraint: Any,
@@ -555,22 +537,3 @@ class Guide:
     def stats(self) -> CompilerStats:
         """What compiling has cost so far: cache hits, misses, failures, milliseconds."""
         return self._compiler.stats()
-
-
-_MAX_KEPT = 4
-_kept: OrderedDict[tuple[Any, ...], Guide] = OrderedDict()
-_kept_lock = Lock()
-
-
-def guide_for(tokenizer: Any, model: Any) -> Guide:
-    """A Guide that is made once for a tokenizer and a model's width and stop tokens; the last few are kept alive."""
-    # A guide holds its tokenizer, so no other object can have that id while it is kept.
-    stops = tokenizer.eos_token_id, generation_eos_token_ids(model)
-    key = id(tokenizer), len(tokenizer), logits_width(model), stops
-    with _kept_lock:
-        if key not in _kept:
-            _kept[key] = Guide(tokenizer, model)
-        _kept.move_to_end(key)
-        while len(_kept) > _MAX_KEPT:
-            _kept.popitem(last=False)
-        return _kept[key]
