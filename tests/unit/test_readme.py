@@ -21,6 +21,9 @@ BLOCK = re.compile(
 )
 
 
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "notebooks/README.md", "docs/rules.md", "docs/map.md"]
+
+
 def printed(code: str, names: dict[str, object]) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
@@ -48,7 +51,7 @@ def test_the_shown_commands_exist():
     assert all(f"\n{target}:" in makefile for target in targets)
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "notebooks/README.md"])
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_what_documents_point_to_exists(document):
     text = (ROOT / document).read_text(encoding="utf-8")
     here = (ROOT / document).parent
