@@ -67,7 +67,8 @@ def generate(
         stream: give answers while they are being written: an iterator of ``Partial``, each of which shows what is
             certain by then, the last of each answer with its result. Batches run one after another; answers of one
             batch come interleaved. The model runs on a thread of its own, from the first ``next`` on. Leaving the
-            loop, or ``close()``, ends it at the next token. Not with beams, ``retries`` or ``continuous_batching``.
+            loop, or ``close()``, ends it at the next token, and waits for that on the thread that began. Not with
+            beams, ``retries`` or ``continuous_batching``.
         guide: a Guide for this tokenizer and model, if there is one already; otherwise one is made and kept.
         backend: "auto", or the name of a backend.
         prefix: beginning of the answer, put behind the prompt and in front of the result's text; one, or one per
