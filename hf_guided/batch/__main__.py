@@ -89,8 +89,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace, state: Any) -> int:
     constraint = constraint_of(arguments)
-    parts = Parts(arguments.output)
+    if arguments.top_p is not None and (arguments.temperature is None or arguments.top_p > 1):
+        raise Mistake("--top-p: expected a number up to 1, beside --temperature; greedy answers need neither")
     job = _job(arguments, constraint)
+    parts = Parts(arguments.output)
+    parts.check_apart(arguments.input)
     rows = Rows(arguments.input, job.prompt_field, job.constraint_field, constraint, job.chat)
     try:
         if state.is_main_process:
