@@ -9,11 +9,12 @@ from typing import Any, Literal, overload
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from .batches import run_batch
-from .generation_plan import plan
+from .generation_plan import Plan, plan
 from .guide import Guide, guide_for
 from .options import DeviceLane
 from .partial import Partial
 from .progress import Progress
+from .ranks import Ranks
 from .reasoning import Reasoning
 from .result import GuidedResult
 from .session import OnViolation
@@ -110,6 +111,7 @@ def generate(
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
         BudgetTooSmall: no text of a constraint closes within ``max_new_tokens``; also before anything is generated.
         ValueError: ``max_new_tokens`` is no number of tokens; or something that cannot be streamed beside ``stream``.
+        GenerationError: processes that hold the model together were asked for different things.
         BatchSizeError: the number of constraints or prefixes is not the number of prompts.
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.
@@ -137,7 +139,13 @@ def generate(
         seed=seed,
     )
     # Each of the processes that hold a model compiles by itself, to read the answers with.
-    asked = planned() if guide.ranks is None else guide.ranks.agreed(planned)
+    ranks = Ranks.of(model)
+    if ranks is not None and guide.ranks is None:
+        raise ValueError(
+            "guide: several processes hold this model, and would mask each by itself with a guide that was made "
+            "without it; make it with this model, or leave it out"
+        )
+    asked = planned() if ranks is None else ranks.agreed(planned, Plan.fingerprint)
     if stream:
         check_can_stream(asked, retries)
         return stream_plan(asked, stats, progress)

@@ -10,7 +10,9 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,26 @@ def outcomes(model: Any, tokenizer: Any, rank: int) -> dict[str, Any]:
         hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, do_sample=False, continuous_batching=True)
     except hg.HFGuidedError as error:
         found["continuous batching"] = type(error).__name__
+    for name, asked in (("prompts", {"prompts": PROMPTS[: 2 + rank]}), ("texts", {"prompts": [f"{rank}"]})):
+        try:
+            hg.generate(model, tokenizer, constraint=["yes", "no"], **asked)
+        except hg.HFGuidedError as error:
+            found[f"other {name}"] = f"{type(error).__name__}: {error}"
+    try:
+        model.generate(**tokenizer(f"{rank}", return_tensors="pt"), custom_generate=guide.decoder(["yes", "no"]))
+    except hg.HFGuidedError as error:
+        found["other ids"] = f"{type(error).__name__}: {error}"
+    try:
+        hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, guide=hg.Guide(tokenizer, model.config.vocab_size))
+    except ValueError as error:
+        found["a guide without the model"] = str(error)
+    for name, route in (("ours", {}), ("theirs", {"jump_forward": False, "device_lane": False})):
+        with failing(model, at=3):
+            try:
+                hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, draft=None, **route)
+            except IndexError as error:
+                found[f"a forward pass of {name} fails"] = str(error)
+        results(f"behind {name}", do_sample=False)
     strict = guide.decoder(hg.Regex("a+"), on_violation="raise")
     try:
         model.generate(**inputs, max_new_tokens=9, custom_generate=strict, suppress_tokens=range(len(tokenizer) - 9))
@@ -104,6 +126,22 @@ def outcomes(model: Any, tokenizer: Any, rank: int) -> dict[str, Any]:
         found["an error in the middle"] = type(error).__name__
     results("afterwards", do_sample=False)
     return found
+
+
+@contextmanager
+def failing(model: Any, at: int) -> Iterator[None]:
+    """One of its forward passes fails, in both processes."""
+    passes = count(1)
+
+    def fail(*_: Any) -> None:
+        if next(passes) == at:
+            raise IndexError("no such position")
+
+    hook = model.register_forward_pre_hook(fail)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def main(directory: str, output: str) -> None:
