@@ -74,6 +74,10 @@ def outcomes(model: Any, tokenizer: Any, rank: int) -> dict[str, Any]:
     results("sampled by the plain loop", jump_forward=False, device_lane=False, **HOT)
     results("beams", do_sample=False, num_beams=3)
     results("thinking", do_sample=False, reasoning=hg.Reasoning("<think>", "</think>", max_tokens=5))
+    results("assistant drafts", do_sample=False, draft=demo.load()[0].double())
+    streamed = hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, max_new_tokens=80, do_sample=False, stream=True)
+    ends = sorted((one for one in streamed if one.result is not None), key=lambda one: one.index)
+    found["streamed"] = [[one.result.token_ids, one.result.text, one.result.finish_reason] for one in ends]
     found["random numbers"] = torch.rand(3).tolist()
 
     guide = hg.Guide(tokenizer, model)
@@ -119,6 +123,10 @@ def outcomes(model: Any, tokenizer: Any, rank: int) -> dict[str, Any]:
             except IndexError as error:
                 found[f"a forward pass of {name} fails"] = str(error)
         results(f"behind {name}", do_sample=False)
+    try:
+        guide.decoder(CONSTRAINTS[:2], draft=model)
+    except hg.HFGuidedError as error:
+        found["a spread assistant"] = f"{type(error).__name__}: {error}"
     strict = guide.decoder(hg.Regex("a+"), on_violation="raise")
     try:
         model.generate(**inputs, max_new_tokens=9, custom_generate=strict, suppress_tokens=range(len(tokenizer) - 9))
