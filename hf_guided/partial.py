@@ -90,12 +90,12 @@ class _CallValues:
 
     def __init__(self, asked: ToolCalls):
         self._asked = asked
-        self._last = asked.last_characters
         self._text = ""
         self._calls: tuple[ToolCall, ...] = ()
 
     def feed(self, text: str, so_far: str) -> list[str]:
-        if self._last.isdisjoint(text):
+        new = len(so_far) - len(text)
+        if not any(end in so_far[max(0, new - len(end) + 1) :] for end in self._asked.ends):
             return []
         known = len(self._calls)
         try:

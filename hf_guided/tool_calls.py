@@ -165,9 +165,9 @@ class ToolCalls(Constraint):
         return written, tuple(map(self._settled, calls[known:]))
 
     @cached_property
-    def last_characters(self) -> frozenset[str]:
-        """What marks end with behind which a call may be complete."""
-        return frozenset(end[-1] for end in ends_of(self._tag) if end)
+    def ends(self) -> frozenset[str]:
+        """The marks behind which a call may be complete."""
+        return frozenset(filter(None, ends_of(self._tag)))
 
     def _settled(self, call: ReadCall) -> ToolCall:
         return ToolCall(call.name, settled(call.arguments, self._validator_of(call.name)))
