@@ -88,9 +88,11 @@ class Parts:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise Mistake(f"another run is at work in {self.folder} ({error.strerror}); wait for it") from error
-        if overwrite:
-            for file in [self.output, self.failures, *self.folder.glob("*.jsonl"), self.folder / "job.json"]:
-                file.unlink(missing_ok=True)
+        gone = [self.output, self.failures] if overwrite else []
+        if overwrite or not self.lines():  # a mistake that was said before the first answer may be corrected
+            gone += [*self.folder.glob("*.jsonl"), self.folder / "job.json"]
+        for file in gone:
+            file.unlink(missing_ok=True)
 
     def places(self, rows: int) -> list[Place | None]:
         """Where each row's answer stands; None where there is none."""

@@ -159,7 +159,6 @@ def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.Ca
         (["--input", str(tmp_path / "missing")], "cannot read"),
         ([], "is there already"),
         (["--model", str(tmp_path / "model"), "--output", str(tmp_path / "b.jsonl")], "does not exist"),
-        (["--output", str(tmp_path / "b.jsonl")], "model was .*model', is 'demo'"),
         (["--output", str(tmp_path / "rows.jsonl"), "--overwrite"], "rows.jsonl is the input"),
         (["--output", str(tmp_path / "r.jsonl"), "--input", str(failures), "--overwrite"], "failures.jsonl is the in"),
         (["--output", str(tmp_path / "rows.jsonl" / "c.jsonl")], "cannot write .*: Not a directory"),
@@ -179,6 +178,24 @@ def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "rows.jsonl").read_bytes() == failures.read_bytes() == rows
     assert {one["value"] for one in lines(tmp_path / "out.jsonl")} == {"yes"}
     assert main([*arguments, "--overwrite"]) == 0
+    begun = tmp_path / "b.jsonl.parts"
+    assert (begun / "job.json").exists(), "of the model that is not there"
+    (begun / "000000-0000.jsonl").write_text('[0, true, {"row": 0}]\n')
+    assert main([*arguments, "--output", str(tmp_path / "b.jsonl")]) == 2
+    assert "model was" in capsys.readouterr().err
+    (begun / "000000-0000.jsonl").write_text('[0, true, {"r')  # there is no answer of that job
+    assert main([*arguments, "--output", str(tmp_path / "b.jsonl")]) == 0
+    assert {one["value"] for one in lines(tmp_path / "b.jsonl")} == {"yes"}
+
+
+def test_processes_say_a_mistake_once(tmp_path: Path) -> None:
+    """One row, so that one of two processes has nothing to do, and finds nothing wrong."""
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", *LAUNCH.split(), "-m", "hf_guided.batch"]
+    done = subprocess.run([*command, *job(tmp_path, 1), "--chat"], capture_output=True, text=True)
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if line.startswith("hf_guided.batch: error: ")]
+    assert len(said) == 1 and "no chat template" in said[0]
+    assert "gather_object" not in done.stderr, "the other process waits for nobody"
 
 
 def test_hostile_rows_end_no_job(tmp_path: Path) -> None:
