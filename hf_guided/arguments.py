@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +77,13 @@ def load(model: str, tokenizer: str | None, device: str, dtype: str = "auto", de
         device_map: spreads the model over the devices there are, as in transformers.
 
     Raises:
-        Mistake: something of this is not there.
+        Mistake: something of this is not there, or known.
     """
+    import torch
     from transformers import AutoModelForCausalLM
+
+    if dtype != "auto" and not isinstance(getattr(torch, dtype, None), torch.dtype):
+        raise Mistake(f"--dtype {dtype}: expected auto, or the name of a dtype of torch, such as bfloat16")
 
     quiet()
     spread = {} if device_map is None else {"device_map": device_map}
@@ -124,11 +129,11 @@ def check_directory(directory: str, what: str) -> None:
 
 
 def positive(kind: type[int] | type[float]) -> Any:
-    """For ``argparse``: a number above 0."""
+    """For ``argparse``: a finite number above 0."""
 
     def parse(text: str) -> int | float:
         value = kind(text)
-        if not value > 0:
+        if not 0 < value < math.inf:
             raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
         return value
 

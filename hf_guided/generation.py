@@ -9,12 +9,13 @@ from typing import Any, Literal, overload
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from .batches import run_batch
-from .generation_plan import plan
+from .generation_plan import Plan, plan
 from .guide import Guide
 from .kept_guides import guide_for
 from .options import DeviceLane
 from .partial import Partial
 from .progress import Progress
+from .ranks import Ranks
 from .reasoning import Reasoning
 from .result import GuidedResult
 from .session import OnViolation
@@ -69,7 +70,8 @@ def generate(
         stream: give answers while they are being written: an iterator of ``Partial``, each of which shows what is
             certain by then, the last of each answer with its result. Batches run one after another; answers of one
             batch come interleaved. The model runs on a thread of its own, from the first ``next`` on. Leaving the
-            loop, or ``close()``, ends it at the next token. Not with beams, ``retries`` or ``continuous_batching``.
+            loop, or ``close()``, ends it at the next token, and waits for that on the thread that began. Not with
+            beams, ``retries`` or ``continuous_batching``.
         guide: a Guide for this tokenizer and model, if there is one already; otherwise one is made and kept.
         backend: "auto", or the name of a backend.
         prefix: beginning of the answer, put behind the prompt and in front of the result's text; one, or one per
@@ -114,6 +116,7 @@ def generate(
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
         BudgetTooSmall: no text of a constraint closes within ``max_new_tokens``; also before anything is generated.
         ValueError: ``max_new_tokens`` is no number of tokens; or something that cannot be streamed beside ``stream``.
+        GenerationError: processes that hold the model together were asked for different things.
         BatchSizeError: the number of constraints or prefixes is not the number of prompts.
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.
@@ -142,7 +145,13 @@ def generate(
         seed=seed,
     )
     # Each of the processes that hold a model compiles by itself, to read the answers with.
-    asked = planned() if guide.ranks is None else guide.ranks.agreed(planned)
+    ranks = Ranks.of(model)
+    if ranks is not None and guide.ranks is None:
+        raise ValueError(
+            "guide: several processes hold this model, and would mask each by itself with a guide that was made "
+            "without it; make it with this model, or leave it out"
+        )
+    asked = planned() if ranks is None else ranks.agreed(planned, Plan.fingerprint)
     if stream:
         check_can_stream(asked, retries)
         return stream_plan(asked, stats, progress)

@@ -97,6 +97,12 @@ class Plan:
         """The tokens of a prompt."""
         return encoded(self.guide.vocabulary, self.prompts[place], self.prefixes[place] or "")
 
+    def fingerprint(self) -> str:
+        """What processes that hold the model together have to agree in, as text."""
+        places = range(len(self.prompts))
+        keys = [one and one.key for one in self.constraints]
+        return repr(([*map(self.encoded, places)], keys, self.prefixes, self.seeds, self.route.fast, self.route.step))
+
     def in_front(self, prompt: list[int]) -> list[int]:
         """What of a prompt stands in front of the output: an encoder-decoder answers elsewhere."""
         return [] if self.model.config.is_encoder_decoder else prompt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 
 from .constraints import Constraint, JsonObject, JsonSchema
 from .partial_json import PartialJson, value_of
+from .pieces import utf8_decoder
 from .reasoning import Opening
 from .result import GuidedResult, RowReader
 from .tool_calls import ToolAnswer, ToolCall, ToolCalls
@@ -90,12 +90,12 @@ class _CallValues:
 
     def __init__(self, asked: ToolCalls):
         self._asked = asked
-        self._last = asked.last_characters
         self._text = ""
         self._calls: tuple[ToolCall, ...] = ()
 
     def feed(self, text: str, so_far: str) -> list[str]:
-        if self._last.isdisjoint(text):
+        new = len(so_far) - len(text)
+        if not any(end in so_far[max(0, new - len(end) + 1) :] for end in self._asked.ends):
             return []
         known = len(self._calls)
         try:
@@ -155,7 +155,7 @@ class PartialRow:
         self._reader = reader
         self._split = None if reader.gate is None else reader.gate.splitter(reader.opening)
         self._values = _values_of(reader.constraint)
-        self._decode_text, self._decode_thinking = _decoder(), _decoder()
+        self._decode_text, self._decode_thinking = utf8_decoder(), utf8_decoder()
         self._text = ""
         self._thinking = None if reader.gate is None or reader.opening is Opening.ALL else ""
         self._closed: list[str] = []
@@ -208,7 +208,3 @@ class PartialRow:
     def _partial(self, result: GuidedResult | None) -> Partial:
         closed, self._closed = tuple(self._closed), []
         return Partial(self._index, self._text, closed, self._thinking, result, self._values.snapshot())
-
-
-def _decoder() -> codecs.IncrementalDecoder:
-    return codecs.getincrementaldecoder("utf-8")(errors="replace")

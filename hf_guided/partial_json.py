@@ -80,8 +80,9 @@ class _Container:
 
 
 class _Place(Enum):
-    VALUE = auto()  # a value comes; in an array that may be its end
-    KEY = auto()  # a name comes, or the end of the object
+    FIRST = auto()  # the first member or item of a container comes, or its end
+    VALUE = auto()
+    KEY = auto()
     COLON = auto()
     BEHIND = auto()  # a comma, or the end of the container
     STRING = auto()  # in the middle of one
@@ -132,10 +133,12 @@ class PartialJson:
         character = text[at]
         if character in _SPACE:
             return at + 1
-        if character in "]}" and self._inside and self._place is not _Place.COLON:
+        if self._place is _Place.FIRST and character not in "]}":
+            self._place = self._next_place()
+        if character in "]}" and self._inside and self._place in (_Place.FIRST, _Place.BEHIND):
             self._close_container(character)
         elif self._place is _Place.BEHIND and character == "," and self._inside:
-            self._place = _Place.KEY if self._inside[-1].is_object else _Place.VALUE
+            self._place = self._next_place()
         elif self._place is _Place.COLON and character == ":":
             self._place = _Place.VALUE
         elif self._place is _Place.KEY and character == '"':
@@ -146,13 +149,17 @@ class PartialJson:
             raise ValueError(f"no JSON: {character}")
         return at + 1
 
+    def _next_place(self) -> _Place:
+        """Where the next member or item of the innermost container begins."""
+        return _Place.KEY if self._inside[-1].is_object else _Place.VALUE
+
     def _begin_value(self, character: str, at: int) -> int:
         if character in "{[":
             is_object = character == "{"
             pointer = self._begun()
             self.moves.append(Move(_Kind.OPEN, self._key(), dict if is_object else list))
             self._inside.append(_Container(pointer, is_object))
-            self._place = _Place.KEY if is_object else _Place.VALUE
+            self._place = _Place.FIRST
             return at + 1
         if character == '"':
             self._in_key, self._place, self._parts = False, _Place.STRING, ['"']

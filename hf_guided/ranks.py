@@ -7,6 +7,7 @@ then waits for ever. So whatever is decided is told.
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,23 +91,35 @@ class Ranks:
         dist.broadcast(found, group_src=0, group=self.group)
         return found
 
-    def agreed(self, do: Callable[[], T]) -> T:
+    def agreed(self, do: Callable[[], T], asked: Callable[[T], str]) -> T:
         """What each process does by itself, if it went well in all of them.
+
+        Args:
+            do: called in each process.
+            asked: what of that has to be the same in all of them, as text.
 
         Raises:
             Exception: what it raised in the first process that it raised in, everywhere.
+            GenerationError: the processes were asked for different things; likewise.
         """
         done: T | None = None
         mine: BaseException | None = None
+        told = ""
         try:
             done = do()
+            told = hashlib.blake2b(asked(done).encode(errors="surrogatepass")).hexdigest()
         except Exception as error:
             mine = error
-        errors: list[Any] = [None] * dist.get_world_size(self.group)
-        dist.all_gather_object(errors, None if mine is None else portable(mine), group=self.group)
-        raised = [error for error in errors if error is not None]
+        everybodys: list[Any] = [None] * dist.get_world_size(self.group)
+        dist.all_gather_object(everybodys, (told, None if mine is None else portable(mine)), group=self.group)
+        raised = [error for _, error in everybodys if error is not None]
         if raised:
             raise raised[0] from mine  # the same in all of them, though each may have had one of its own
+        if len({told for told, _ in everybodys}) > 1:  # they would wait for each other in the middle
+            raise GenerationError(
+                "the processes that hold this model were asked for different things; make the same calls, with the "
+                "same prompts and constraints, in all of them"
+            )
         return done  # type: ignore[return-value]  # it went well
 
     def _broadcast(self, box: list[Any]) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from .continuation import Continuation
 from .errors import InvalidConstraint, UnwritableConstraint
+from .pieces import begun
 from .vocabulary import Vocabulary
 
 _TAIL = 32  # tokens of white space that a chat template may put behind a marker, at most
@@ -293,6 +294,11 @@ class Splitter:
         self._over = over
         self._held = b""  # may be the beginning of the end marker
 
+    @property
+    def over(self) -> bool:
+        """Whether all that comes is the answer."""
+        return self._over
+
     def take(self, data: bytes) -> tuple[bytes, bytes]:
         """What a piece adds to the thinking, and to the answer."""
         if self._over:
@@ -303,8 +309,7 @@ class Splitter:
         self._over = bool(marker)
         if marker:
             return thinking, answer
-        longest = min(len(thinking), len(self._end) - 1)
-        held = next((n for n in range(longest, 0, -1) if thinking.endswith(self._end[:n])), 0)
+        held = begun(thinking, self._end)
         self._held = thinking[len(thinking) - held :]
         return thinking[: len(thinking) - held], b""
 

@@ -2,7 +2,7 @@
 
 The model runs on a thread of its own, which puts what it hears of tokens into a queue. Reading them, replaying the
 grammar and taking values apart is done on the thread that iterates, while the model works on the next step. Closing the
-iterator makes the listener raise, which ends the call at its next token.
+iterator makes the listener raise, which ends the call at its next token; the thread that began to read waits for that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 
 import torch
 from transformers.generation.configuration_utils import GenerationMode
@@ -117,6 +117,7 @@ def stream_plan(
     """
     queue: _Queue = SimpleQueue()
     closing = Event()
+    reader = current_thread()
     worker = Thread(
         target=_generate,
         args=(plan, queue, closing, _surroundings(plan.model.device.type)),
@@ -129,7 +130,9 @@ def stream_plan(
             yield from _partials(queue, told)
     finally:
         closing.set()
-        worker.join()
+        # Garbage may be collected on any thread: on the worker itself, or on one that the worker waits for.
+        if current_thread() is reader:
+            worker.join()
 
 
 def _partials(queue: _Queue, told: Progress) -> Iterator[Partial]:
@@ -186,9 +189,11 @@ def _surroundings(kind: str) -> Callable[[], contextlib.ExitStack]:
     """
     cuda_stream = torch.cuda.current_stream() if kind == "cuda" else None
     autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    inference = torch.is_inference_mode_enabled()
 
     def entered() -> contextlib.ExitStack:
         stack = contextlib.ExitStack()
+        stack.enter_context(torch.inference_mode(inference))
         if cuda_stream is not None:
             stack.enter_context(torch.cuda.stream(cuda_stream))
         if autocast is not None:

@@ -13,6 +13,7 @@ from . import json_text
 from .constraints import Constraint, JsonSchema, StructuralTag, set_fields
 from .errors import InvalidConstraint
 from .json_text import shorten
+from .pieces import begun
 from .tool_formats import AUTO, call_tag, format_of, with_schemas
 from .tool_reading import ReadCall, closed_calls, ends_of, read_answer, settled
 
@@ -121,15 +122,15 @@ class ToolCalls(Constraint):
         """
         return StructuralTag(with_schemas(self._tag, self._parameters.__getitem__))
 
-    @property
-    def marks(self) -> tuple[str, ...] | None:
-        """What begins a call in free text, none without calls; None where an answer is more than text and calls."""
+    def plain(self, text: str) -> int:
+        """How much of the beginning of an answer is text, whatever follows."""
         root = self._tag["format"]
         if root["type"] == "any_text":
-            return ()
+            return len(text)
         if root["type"] != "triggered_tags" or root.get("at_least_one"):
-            return None
-        return tuple(root["triggers"])
+            return 0  # more than text and calls, or a call at once
+        found = [at for mark in root["triggers"] if (at := text.find(mark)) >= 0]
+        return min(found) if found else len(text) - max(begun(text, mark) for mark in root["triggers"])
 
     @cached_property
     def _tag(self) -> dict[str, Any]:
@@ -164,9 +165,9 @@ class ToolCalls(Constraint):
         return written, tuple(map(self._settled, calls[known:]))
 
     @cached_property
-    def last_characters(self) -> frozenset[str]:
-        """What marks end with behind which a call may be complete."""
-        return frozenset(end[-1] for end in ends_of(self._tag) if end)
+    def ends(self) -> frozenset[str]:
+        """The marks behind which a call may be complete."""
+        return frozenset(filter(None, ends_of(self._tag)))
 
     def _settled(self, call: ReadCall) -> ToolCall:
         return ToolCall(call.name, settled(call.arguments, self._validator_of(call.name)))

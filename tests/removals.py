@@ -37,6 +37,13 @@ THINKING = "tests/integration/test_reasoning.py"
 AROUND_MARKERS = "tests/property/test_reasoning.py"
 TRACE = "tests/integration/test_trace.py"
 TRACE_PAGE = "tests/integration/test_trace_page.py"
+STREAMING = "tests/integration/test_streaming.py"
+PARTIAL_JSON = "tests/property/test_partial_json.py"
+SEEDS = "tests/integration/test_seeds.py"
+SPREAD = "tests/integration/test_tensor_parallel.py"
+BATCH = "tests/integration/test_batch.py"
+PARTS = "tests/unit/test_batch_parts.py"
+SERVED = "tests/unit/test_serve_reading.py"
 FORESEEN = "tests/property/test_foreseen.py::test_foreseen_or_not"
 PASSED, FAILED = 0, 1  # pytest's exit status when all tests that ran passed, and when some failed
 
@@ -899,6 +906,144 @@ REMOVALS = [
         "      spans[to].focus();\n",
         "",
         f"{TRACE_PAGE}::test_pointing_and_the_keyboard_say_why_others_were_forbidden",
+        "streaming: a reader that has gone ends the call",
+        "streaming.py",
+        "        if self._closing.is_set():\n            raise _Closed\n",
+        "",
+        f"{STREAMING}::test_leaving_early_ends_the_call_within_a_step[close-fast]",
+    ),
+    Removal(
+        "streaming: what is left of a cut character, and a number at the end",
+        "partial.py",
+        "        self._closed += self._values.end(result)\n",
+        "        self._values.end(result)\n",
+        f"{STREAMING}::test_random_runs[0]",
+    ),
+    Removal(
+        "streaming: garbage may be collected on the worker",
+        "streaming.py",
+        "        if current_thread() is reader:\n            worker.join()\n",
+        "        worker.join()\n",
+        f"{STREAMING}::test_a_stream_may_be_collected_on_its_own_worker[fast]",
+    ),
+    Removal(
+        "streaming: the worker runs as its reader would",
+        "streaming.py",
+        "        stack.enter_context(torch.inference_mode(inference))\n",
+        "",
+        f"{STREAMING}::test_the_model_runs_as_it_would_here[inference_mode]",
+    ),
+    Removal(
+        "streaming: the prefix is a part of the value",
+        "partial.py",
+        '        self._add(b"", reader.prefix)\n',
+        "",
+        f"{STREAMING}::test_random_runs[0]",
+    ),
+    Removal(
+        "streaming: padding behind a stop token is nobody's",
+        "hf/listening.py",
+        "                self._open[row] = self._stops.isdisjoint(token_ids)\n",
+        "",
+        f"{STREAMING}::test_random_runs[0]",
+    ),
+    Removal(
+        "streaming: a comma is followed by a value",
+        "partial_json.py",
+        "self._place in (_Place.FIRST, _Place.BEHIND)",
+        "self._place is not _Place.COLON",
+        f"{PARTIAL_JSON}::test_every_short_text_closes_where_json_ends",
+    ),
+    Removal(
+        "streaming: an escape may be cut in the middle",
+        "partial_json.py",
+        "                self._escaped = True\n",
+        "                pass\n",
+        f"{PARTIAL_JSON}::test_nothing_that_was_shown_is_taken_back",
+    ),
+    Removal(
+        "seeds: return sequences have seeds of their own",
+        "batches.py",
+        "row_seed(plan.seeds[i], copy, attempt)",
+        "row_seed(plan.seeds[i], 0, attempt)",
+        f"{SEEDS}::test_hg_generate_draws_the_same_in_any_batches",
+    ),
+    Removal(
+        "seeds: a retry has a seed of its own",
+        "batches.py",
+        "row_seed(plan.seeds[i], copy, attempt)",
+        "row_seed(plan.seeds[i], copy, 0)",
+        f"{SEEDS}::test_a_retry_draws_anew",
+    ),
+    Removal(
+        "seeds: drafts draw where they stand",
+        "hf/decode_loop.py",
+        "[self._lines[i].num_generated + end for end in guess.ends]",
+        "[self._lines[i].num_generated for end in guess.ends]",
+        f"{SEEDS}::test_drafts_change_nothing",
+    ),
+    Removal(
+        "tensor parallel: random numbers go on alike",
+        "ranks.py",
+        "            set_random_state(state, like.device)\n",
+        "",
+        f"{SPREAD}::test_both_processes_write_the_same",
+    ),
+    Removal(
+        "tensor parallel: they go on alike behind the fast loop",
+        "hf/led_slots.py",
+        "            set_random_state(state, slots.device)\n",
+        "",
+        f"{SPREAD}::test_both_processes_write_the_same",
+    ),
+    Removal(
+        "tensor parallel: the decoder asks whether the prompts are the same",
+        "hf/decoder.py",
+        "                    ranks.agreed(input_ids.tolist, repr)\n",
+        "                    pass\n",
+        f"{SPREAD}::test_errors_reach_both",
+    ),
+    Removal(
+        "batch: the rows are never written over",
+        "batch/__main__.py",
+        "    parts.check_apart(arguments.input)\n",
+        "",
+        f"{BATCH}::test_mistakes_are_said_and_nothing_is_lost",
+    ),
+    Removal(
+        "batch: a line that was torn is nobody's answer",
+        "batch/parts.py",
+        "                        break  # the process was killed here\n",
+        "                        pass\n",
+        f"{PARTS}::test_a_file_that_ends_anywhere_is_gone_on_with",
+    ),
+    Removal(
+        "batch: prompts end in front of the last position",
+        "batch/worker.py",
+        "        return min(self._job.max_new_tokens, int(self._positions) - length)\n",
+        "        return self._job.max_new_tokens\n",
+        f"{BATCH}::test_hostile_rows_end_no_job",
+    ),
+    Removal(
+        "batch: each row draws with a seed of its own",
+        "batch/worker.py",
+        "row_seed(self._job.seed, row) for row in asked",
+        "self._job.seed for row in asked",
+        f"{BATCH}::test_rows_are_answered_in_order_and_with_their_own_seeds",
+    ),
+    Removal(
+        "server: what may begin a call is held back",
+        "tool_calls.py",
+        'len(text) - max(begun(text, mark) for mark in root["triggers"])',
+        "len(text)",
+        f"{SERVED}::test_text_comes_at_once_and_nothing_is_taken_back",
+    ),
+    Removal(
+        "server: what may be the end of thinking is held back",
+        "reasoning.py",
+        "        held = begun(thinking, self._end)\n",
+        "        held = 0\n",
+        f"{SERVED}::test_text_comes_at_once_and_nothing_is_taken_back",
     ),
 ]
 

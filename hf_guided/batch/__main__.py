@@ -10,10 +10,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from accelerate import PartialState
@@ -28,6 +28,8 @@ from .job import Job, digest
 from .parts import Parts
 from .rows import Rows
 from .worker import Share, Worker
+
+T = TypeVar("T")
 
 # One process may be done long before another.
 _PATIENCE = timedelta(days=30)
@@ -47,9 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     state = PartialState(cpu=cpu, timeout=_PATIENCE)
     try:
         code = _run(arguments, state)
-    except (HFGuidedError, Mistake) as error:
-        print(f"hf_guided.batch: error: {error}", file=sys.stderr)
-        return 2
+    except Mistake as error:
+        if state.is_main_process:
+            print(f"hf_guided.batch: error: {error}", file=sys.stderr)
+        code = 2
     state.destroy_process_group()
     return code
 
@@ -88,23 +91,48 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: argparse.Namespace, state: Any) -> int:
-    constraint = constraint_of(arguments)
-    parts = Parts(arguments.output)
-    job = _job(arguments, constraint)
+    constraint, job, parts = _agreed(lambda: _asked(arguments))
     rows = Rows(arguments.input, job.prompt_field, job.constraint_field, constraint, job.chat)
     try:
-        if state.is_main_process:
-            parts.begin(arguments.overwrite)
-            job.agree(parts.folder / "job.json")
-        state.wait_for_everyone()
+        _agreed(lambda: _begin(arguments, state, job, parts))
+        share = Share(state.process_index, state.num_processes)
+        todo, worker = _agreed(lambda: _prepared(arguments, state, job, rows, parts, share))
         # Everybody's answers are on disk when everybody is here.
-        spent = gather_object([_answer(arguments, state, job, rows, parts)])
+        spent = gather_object([_answer(state, rows, parts, share, todo, worker)])
         if state.is_main_process:
             _finish(parts, len(rows), spent)
     finally:
         rows.close()
         parts.end()
     return 0
+
+
+def _agreed(do: Callable[[], T]) -> T:
+    """What each process does by itself, if it went well in all of them.
+
+    Raises:
+        Mistake: what was wrong in the first process in which something was; in all of them.
+    """
+    done: T | None = None
+    mine: Exception | None = None
+    try:
+        done = do()
+    except (HFGuidedError, Mistake) as error:
+        mine = error
+    said = [one for one in gather_object([mine and str(mine)]) if one is not None]
+    if said:
+        raise Mistake(said[0]) from mine
+    return done  # type: ignore[return-value]  # it went well
+
+
+def _asked(arguments: argparse.Namespace) -> tuple[Constraint | None, Job, Parts]:
+    constraint = constraint_of(arguments)
+    if arguments.top_p is not None and (arguments.temperature is None or arguments.top_p > 1):
+        raise Mistake("--top-p: expected a number up to 1, beside --temperature; greedy answers need neither")
+    job = _job(arguments, constraint)
+    parts = Parts(arguments.output)
+    parts.check_apart(arguments.input)
+    return constraint, job, parts
 
 
 def _job(arguments: argparse.Namespace, constraint: Constraint | None) -> Job:
@@ -116,19 +144,33 @@ def _job(arguments: argparse.Namespace, constraint: Constraint | None) -> Job:
     return Job(**given, input_digest=rows, constraint=repr(constraint))
 
 
-def _answer(arguments: argparse.Namespace, state: Any, job: Job, rows: Rows, parts: Parts) -> dict[str, float]:
-    """This process's batches; what they took."""
-    share, places = Share(state.process_index, state.num_processes), parts.places(len(rows))
-    todo = list(share.batches(places, job.batch_size))
+def _begin(arguments: argparse.Namespace, state: Any, job: Job, parts: Parts) -> None:
+    if state.is_main_process:
+        parts.begin(arguments.overwrite)
+        job.agree(parts.folder / "job.json")
+
+
+def _prepared(
+    arguments: argparse.Namespace, state: Any, job: Job, rows: Rows, parts: Parts, share: Share
+) -> tuple[list[range], Worker | None]:
+    """This process's batches, and what answers them."""
     if not (parts.folder / "job.json").exists():
         raise Mistake(
             f"process {share.process} does not see {parts.folder}: --output has to be on a disk that all share"
         )
-    worker: Worker | None = None
+    todo = list(share.batches(parts.places(len(rows)), job.batch_size))
+    if not todo:
+        return [], None
+    device = arguments.device or str(state.device)
+    return todo, Worker(job, rows, *load(job.model, job.tokenizer, device, job.dtype, arguments.device_map))
+
+
+def _answer(
+    state: Any, rows: Rows, parts: Parts, share: Share, todo: Sequence[range], worker: Worker | None
+) -> dict[str, float]:
+    """Answer these batches; what they took."""
     began = time.perf_counter()
-    if todo:
-        device = arguments.device or str(state.device)
-        worker = Worker(job, rows, *load(job.model, job.tokenizer, device, job.dtype, arguments.device_map))
+    if worker is not None:
         writer = parts.writer(share.process)
         bar = tqdm(total=len(rows), unit="row", disable=None if state.is_main_process else True)
         try:

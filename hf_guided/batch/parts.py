@@ -50,13 +50,24 @@ class Parts:
 
     Args:
         output: where the answers will be.
+
+    Raises:
+        Mistake: that is no name of a file.
     """
 
     def __init__(self, output: Path):
+        if not output.name or output.is_dir():
+            raise Mistake(f"--output: expected the name of a file, got the folder {output}")
         self.output = output
         self.failures = output.with_name(f"{output.stem}.failures{output.suffix}")
         self.folder = output.with_name(f"{output.name}.parts")
         self._lock: Any = None
+
+    def check_apart(self, rows: Path) -> None:
+        """Raise Mistake if the answers would be written over the rows."""
+        for file in self.output, self.failures:
+            if file.exists() and file.samefile(rows):
+                raise Mistake(f"--output: {file} is the input, which the answers would be written over; give another")
 
     def begin(self, overwrite: bool) -> None:
         """Make the folder, and keep other runs out of it; for one process only.
@@ -64,21 +75,24 @@ class Parts:
         Raises:
             Mistake: the output is there already, or another run is at work.
         """
-        if overwrite:
-            self.output.unlink(missing_ok=True)
-            self.failures.unlink(missing_ok=True)
-        elif self.output.exists() and not self.folder.exists():
-            raise Mistake(f"{self.output} is there already; move it, give another --output, or --overwrite it")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.folder / "lock").open("w")
+        for file in self.output, self.failures:
+            if file.exists() and not (overwrite or self.folder.exists()):
+                raise Mistake(f"{file} is there already; move it, give another --output, or --overwrite it")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.folder / "lock").open("w")
+        except OSError as error:
+            raise Mistake(f"cannot write {self.folder}: {error.strerror or error}") from error
         if os.name == "posix":
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise Mistake(f"another run is at work in {self.folder} ({error.strerror}); wait for it") from error
-        if overwrite:
-            for file in [*self.folder.glob("*.jsonl"), self.folder / "job.json"]:
-                file.unlink(missing_ok=True)
+        gone = [self.output, self.failures] if overwrite else []
+        if overwrite or not self.lines():  # a mistake that was said before the first answer may be corrected
+            gone += [*self.folder.glob("*.jsonl"), self.folder / "job.json"]
+        for file in gone:
+            file.unlink(missing_ok=True)
 
     def places(self, rows: int) -> list[Place | None]:
         """Where each row's answer stands; None where there is none."""
@@ -174,11 +188,20 @@ class Writer:
         self._stream.close()
 
 
+def is_json(value: Any) -> bool:
+    """Whether a value can be a part of an answer's line, and be read there by everybody."""
+    try:
+        json.dumps([[value]], allow_nan=False)  # as deep as it will stand
+    except (TypeError, ValueError, RecursionError):  # of Python's own, infinite, or deeper than `json` goes
+        return False
+    return True
+
+
 def _as_line(value: Any) -> bytes:
     try:
-        text = json.dumps(value, ensure_ascii=False).encode()
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:  # half of a pair of surrogates, which JSON may hold and UTF-8 may not
-        text = json.dumps(value).encode()
+        text = json.dumps(value, allow_nan=False).encode()
     return text + b"\n"
 
 

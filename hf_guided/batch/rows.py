@@ -43,7 +43,7 @@ class Rows:
 
     def __init__(self, file: Path, prompt_field: str, constraint_field: str, default: Constraint | None, chat: bool):
         self._prompt_field, self._constraint_field = prompt_field, constraint_field
-        self._default, self._chat = default, chat
+        self.default, self._chat = default, chat
         self._stream = file.open("rb")
         starts, place = [], 0
         for line in self._stream:
@@ -68,7 +68,7 @@ class Rows:
         self._stream.seek(int(self._starts[row]))
         try:
             fields = json.loads(self._stream.readline())
-        except ValueError as error:  # of JSON, and of UTF-8
+        except (ValueError, RecursionError) as error:  # of JSON, and of UTF-8
             raise BadRow(f"expected a line of JSON: {error}") from error
         if not isinstance(fields, dict):
             raise BadRow(f"expected a JSON object, got {type(fields).__name__}")
@@ -88,7 +88,7 @@ class Rows:
                 f"fields there are: {', '.join(map(repr, fields))}"
             )
         own = fields.get(self._constraint_field)
-        constraint = self._default if own is None else coerce(own)
+        constraint = self.default if own is None else coerce(own)
         return Asked(
             [{"role": "user", "content": prompt}] if self._chat and isinstance(prompt, str) else prompt, constraint
         )

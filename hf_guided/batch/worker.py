@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ..arguments import Mistake
 from ..errors import HFGuidedError
 from ..generation import generate
 from ..guide import Guide
+from ..prompts import encoded
+from ..requests import check_budget, row_after_prefix
 from ..result import GuidedResult
 from ..seeds import row_seed
 from ..stats import SessionStats
 from .job import Job
-from .parts import Answer, Place
+from .parts import Answer, Place, is_json
 from .rows import Asked, BadRow, Rows
 
 
@@ -44,13 +47,22 @@ class Worker:
         rows: the input.
         model: on its device.
         tokenizer: its tokenizer.
+
+    Raises:
+        Mistake, HFGuidedError: what no row can be answered with.
     """
 
     def __init__(self, job: Job, rows: Rows, model: Any, tokenizer: Any):
         self._job, self._rows, self._model, self._tokenizer = job, rows, model, tokenizer
         self._guide = Guide(tokenizer, model)
         self.spent: list[SessionStats] = []  # one for each call of generate()
-        self._settings: dict[str, Any] = {"do_sample": False, "max_new_tokens": job.max_new_tokens}
+        self._positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        if job.chat and not tokenizer.chat_template:
+            raise Mistake("--chat: this tokenizer has no chat template; leave --chat out, and write prompts in full")
+        if rows.default is not None:
+            compiled = self._guide.compile(rows.default, job.backend, budget=True)
+            check_budget(row_after_prefix(compiled, b"", None), job.max_new_tokens)
+        self._settings: dict[str, Any] = {"do_sample": False}
         if job.temperature is not None:
             self._settings |= {"do_sample": True, "temperature": job.temperature, "top_p": job.top_p or 1.0}
 
@@ -59,26 +71,44 @@ class Worker:
         answers: dict[int, Answer] = {}
         fields: dict[int, dict[str, Any]] = {}
         asked: dict[int, Asked] = {}
+        rooms: dict[int, int] = {}
         for row in batch:
             try:
                 fields[row] = self._rows.fields(row)
-                asked[row] = self._rows.asked(fields[row])
-            except (BadRow, HFGuidedError) as error:
+                one = self._rows.asked(fields[row])
+                rooms[row] = self._room(one.prompt)
+                asked[row] = one
+            except Exception as error:  # a chat template may raise anything
                 answers[row] = _failed(row, fields.get(row, {}), error)
+        some = asked.keys()
+        short = [row for row in some if rooms[row] < self._job.max_new_tokens]
         try:
-            results = self._results(asked)
+            if len(some) > 1 and short:  # no other is to be cut for one that has less room
+                apart = [[row for row in some if row not in short], *([row] for row in short)]
+                answers |= {one.row: one for rows in apart for one in self.answer(rows)}
+            elif some:
+                results = self._results(asked, min(rooms[row] for row in some))
+                answers |= {row: _answered(row, fields[row], result) for row, result in results.items()}
         except (HFGuidedError, ValueError, TypeError) as error:
-            if len(asked) == 1:
-                results, [row] = {}, asked
-                answers[row] = _failed(row, fields[row], error)
-            else:  # one of them cannot be asked: which, they say one by one
+            if len(some) > 1:  # one of them cannot be asked: which, they say one by one
                 return [one for row in batch for one in self.answer([row])]
-        answers |= {row: _answered(row, fields[row], result) for row, result in results.items()}
+            answers |= {row: _failed(row, fields[row], error) for row in some}
         return [answers[row] for row in batch]
 
-    def _results(self, asked: dict[int, Asked]) -> dict[int, GuidedResult]:
-        if not asked:
-            return {}
+    def _room(self, prompt: Any) -> int:
+        """How many tokens an answer may have: behind their last position models fail, or write nonsense.
+
+        Raises:
+            Exception: this prompt cannot be asked.
+        """
+        length = len(encoded(self._guide.vocabulary, prompt, ""))
+        if self._positions is None:
+            return self._job.max_new_tokens
+        if length >= self._positions:
+            raise BadRow(f"a prompt of {length} tokens leaves no room: the model has {self._positions} positions")
+        return min(self._job.max_new_tokens, int(self._positions) - length)
+
+    def _results(self, asked: dict[int, Asked], max_new_tokens: int) -> dict[int, GuidedResult]:
         results = generate(
             self._model,
             self._tokenizer,
@@ -90,6 +120,7 @@ class Worker:
             seed=[row_seed(self._job.seed, row) for row in asked],
             progress=False,
             stats=self.spent.append,
+            max_new_tokens=max_new_tokens,
             **self._settings,
         )
         return dict(zip(asked, results, strict=True))
@@ -97,7 +128,7 @@ class Worker:
 
 def _answered(row: int, fields: dict[str, Any], result: GuidedResult) -> Answer:
     line = _named(row, fields) | {"text": result.text}
-    if result.value is None or isinstance(result.value, (str, dict, list, int, float)):  # no match of a pattern
+    if is_json(result.value):  # and no match of a pattern
         line["value"] = result.value
     line |= {"finish_reason": result.finish_reason, "tokens": len(result.token_ids)}
     if result.error is not None or result.finish_reason != "stop":
@@ -112,4 +143,5 @@ def _failed(row: int, fields: dict[str, Any], error: Exception) -> Answer:
 
 
 def _named(row: int, fields: dict[str, Any]) -> dict[str, Any]:
-    return {"row": row} | ({"id": fields["id"]} if "id" in fields else {})
+    # An id may be what Python's `json` reads and nobody else: without it the row still has its number.
+    return {"row": row} | ({"id": fields["id"]} if "id" in fields and is_json(fields["id"]) else {})

@@ -22,6 +22,7 @@ from ..apply import apply_bitmask
 from ..bitmask import allocate_bitmask
 from ..errors import UnsupportedModel
 from ..full_attention import other_layers
+from ..ranks import Ranks
 from ..row import Row, RowState
 from .base import Asked, Draft, Warp
 
@@ -38,7 +39,8 @@ class AssistantDraft:
     most likely token, as a certain one.
 
     Raises:
-        UnsupportedModel: an encoder-decoder, or a model that cannot take rows of different lengths exactly.
+        UnsupportedModel: an encoder-decoder, a model that cannot take rows of different lengths exactly, or one that
+            several processes hold.
     """
 
     def __init__(
@@ -186,6 +188,10 @@ class _Decoder:
             raise UnsupportedModel(f"assistant {name} is an encoder-decoder; pass a decoder, such as a smaller Llama")
         self.model = model
         self.new_cache: Callable[[], Any] = partial(DynamicCache, config=model.config)
+        if Ranks.of(model) is not None:
+            raise UnsupportedModel(
+                f"assistant {name} is held by several processes, of which only the first one drafts; load it whole"
+            )
         other = other_layers(model)
         if other:
             raise UnsupportedModel(

@@ -209,6 +209,8 @@ class GuidedDecoder:
                 stops, scoring = RowStops(criteria, input_ids.device), Scoring(logits_processor)
                 call = (model, input_ids, generation_config, model_kwargs)
                 ranks = Ranks.of(model)
+                if ranks is not None:
+                    ranks.agreed(input_ids.tolist, repr)
                 slots = CacheSlots(*call) if ranks is None or not ranks.first else LeadingSlots(ranks, *call)
                 loop = partial(self._run, slots, input_ids, scoring, stops, generation_config)
                 if ranks is None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..ranks import Ranks, portable, random_state, set_random_state
 from .cache_slots import CacheSlots
+
+log = logging.getLogger(__name__)
 
 _DONE, _FAILED = "done", "failed"
 
@@ -61,12 +65,17 @@ def lead(ranks: Ranks, slots: CacheSlots, loop: Callable[[], list[list[int]]]) -
 def follow(ranks: Ranks, slots: CacheSlots) -> list[list[int]]:
     """Make the first process's calls in another one, until its loop is over.
 
+    A call that fails here most likely fails there too: the model and what it is given are the same. So the first
+    process's word is waited for, and both are ready for the next generate(). Where it has not failed it waits in that
+    call, until torch's own limit of time. Memory may end in one process alone, which raises at once.
+
     Returns:
         The token ids of each row, as there.
 
     Raises:
-        Exception: what the loop raised there.
+        Exception: what the loop raised there, or a call that went well there raised here.
     """
+    failed: Exception | None = None
     while True:
         what, *arguments = ranks.hear()
         if what == _DONE:
@@ -74,5 +83,13 @@ def follow(ranks: Ranks, slots: CacheSlots) -> list[list[int]]:
             set_random_state(state, slots.device)
             return list(rows)
         if what == _FAILED:
-            raise arguments[0]
-        getattr(slots, what)(*arguments)
+            raise arguments[0] from failed
+        if failed is not None:
+            raise failed
+        try:
+            getattr(slots, what)(*arguments)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            log.exception("a forward pass has failed in this process; waiting for what the first one says of it")
+            failed = error

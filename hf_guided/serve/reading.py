@@ -6,7 +6,6 @@ Here the constraint itself says what is what: the gate where thinking ends, the 
 
 from __future__ import annotations
 
-import codecs
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
@@ -14,6 +13,7 @@ from typing import Any, TypeAlias
 from transformers.cli.serving.utils import ReasoningText, ToolCall
 
 from ..constraints import Constraint
+from ..pieces import utf8_decoder
 from ..reasoning import Gate, Opening
 from ..tool_calls import ToolCalls
 from ..vocabulary import Vocabulary
@@ -34,26 +34,24 @@ class AnswerReader:
     def __init__(self, vocabulary: Vocabulary, constraint: Constraint, gate: Gate | None, prompt: Sequence[int]):
         opening = Opening.ALL if gate is None else gate.opening(prompt)
         self._vocabulary = vocabulary if gate is None else gate.vocabulary
-        self._thinking = None if gate is None or opening is Opening.ALL else _Thinking(gate.reasoning, opening)
+        self._thinking = None if gate is None else gate.splitter(opening)
+        self._thought = _Text()
         self._answer = _WithCalls(constraint) if isinstance(constraint, ToolCalls) else _Text()
 
     def feed(self, token_ids: Sequence[int]) -> Iterator[Part]:
         """What further tokens make known; stop tokens are no text."""
         data = self._vocabulary.decode_bytes(token_ids)
         if self._thinking is not None:
-            thought, rest = self._thinking.feed(data)
-            if thought:
+            thinking, data = self._thinking.take(data)
+            if thought := self._thought.feed(thinking):
                 yield ReasoningText(thought)
-            if rest is None:
-                return
-            self._thinking, data = None, rest
         if text := self._answer.feed(data):
             yield text
 
     def finish(self) -> Iterator[Part]:
         """What was held back; behind the last token."""
-        if self._thinking is not None:
-            if thought := self._thinking.finish():  # it was cut
+        if self._thinking is not None and not self._thinking.over:  # it was cut
+            if thought := self._thought.feed(self._thinking.rest()):
                 yield ReasoningText(thought)
             return
         yield from self._answer.finish()
@@ -90,7 +88,7 @@ class _Text:
     """Bytes as text, in whole characters."""
 
     def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = utf8_decoder()
 
     def feed(self, data: bytes) -> str:
         return self._decoder.decode(data)
@@ -100,46 +98,18 @@ class _Text:
             yield rest
 
 
-class _Thinking:
-    """Text up to the end marker; the start marker in front, where the model writes it, is none of it."""
-
-    def __init__(self, reasoning: Any, opening: Opening):
-        self._start = reasoning.start.encode() if opening is Opening.NOTHING else b""
-        self._end = reasoning.end.encode()
-        self._held = b""
-        self._text = _Text()
-
-    def feed(self, data: bytes) -> tuple[str, bytes | None]:
-        """The thinking that is known, and what stands behind the end marker; None while it has not come."""
-        self._held += data
-        if self._start:
-            if len(self._held) < len(self._start):
-                return "", None
-            self._held, self._start = self._held[len(self._start) :], b""
-        thought, mark, rest = self._held.partition(self._end)
-        if mark:
-            return self._text.feed(thought), rest
-        keep = _overlap(self._held, self._end)
-        thought, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
-        return self._text.feed(thought), None
-
-    def finish(self) -> str:
-        return "" if self._start else self._text.feed(self._held)
-
-
 class _WithCalls:
     """Text and calls. Text is given as it comes until something may be a call, which is known when all has come."""
 
     def __init__(self, constraint: ToolCalls):
         self._constraint = constraint
-        self._marks = constraint.marks
         self._decoder = _Text()
         self._text = ""
         self._given = 0
 
     def feed(self, data: bytes) -> str:
         self._text += self._decoder.feed(data)
-        place = self._safe()
+        place = self._constraint.plain(self._text)
         given, self._given = self._text[self._given : place], max(place, self._given)
         return given
 
@@ -152,17 +122,3 @@ class _WithCalls:
             yield rest
         for call in answer.calls:
             yield ToolCall(call.name, json.dumps(call.arguments))
-
-    def _safe(self) -> int:
-        """Up to where the text is no call, whatever follows."""
-        if self._marks is None:
-            return 0
-        found = [at for mark in self._marks if (at := self._text.find(mark)) >= 0]
-        if found:
-            return min(found)
-        return len(self._text) - max((_overlap(self._text, mark) for mark in self._marks), default=0)
-
-
-def _overlap(text: Any, mark: Any) -> int:
-    """With how much of the mark's beginning the text ends."""
-    return next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if text.endswith(mark[:n])), 0)

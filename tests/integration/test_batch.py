@@ -14,7 +14,8 @@ from typing import Any
 import jsonschema
 import psutil
 import pytest
-from transformers import AutoModelForCausalLM
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 import hf_guided as hg
 from hf_guided import demo
@@ -152,18 +153,92 @@ def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.Ca
     arguments = job(tmp_path, 3, temperature=None, schema=None, choice="yes")
     assert main(arguments) == 0
     assert {one["value"] for one in lines(tmp_path / "out.jsonl")} == {"yes"}
+    rows, failures = (tmp_path / "rows.jsonl").read_bytes(), tmp_path / "r.failures.jsonl"
+    failures.write_bytes(rows)
     for change, why in (
         (["--input", str(tmp_path / "missing")], "cannot read"),
         ([], "is there already"),
         (["--model", str(tmp_path / "model"), "--output", str(tmp_path / "b.jsonl")], "does not exist"),
-        (["--output", str(tmp_path / "b.jsonl")], "model was .*model', is 'demo'"),
+        (["--output", str(tmp_path / "rows.jsonl"), "--overwrite"], "rows.jsonl is the input"),
+        (["--output", str(tmp_path / "r.jsonl"), "--input", str(failures), "--overwrite"], "failures.jsonl is the in"),
+        (["--output", str(tmp_path / "rows.jsonl" / "c.jsonl")], "cannot write .*: Not a directory"),
+        (["--output", str(tmp_path)], "got the folder"),
+        (["--output", str(tmp_path / "r.jsonl")], "r.failures.jsonl is there already"),
+        (["--output", str(tmp_path / "d.jsonl"), "--chat"], "no chat template"),
+        (["--output", str(tmp_path / "e.jsonl"), "--backend", "none"], "unknown backend 'none'"),
+        (["--output", str(tmp_path / "f.jsonl"), "--max-new-tokens", "1"], "max_new_tokens=1 is too few"),
+        (["--output", str(tmp_path / "g.jsonl"), "--dtype", "half precision"], "name of a dtype of torch"),
+        (["--output", str(tmp_path / "h.jsonl"), "--top-p", "0.5"], "beside --temperature"),
+        (["--output", str(tmp_path / "h.jsonl"), "--top-p", "1.5", "--temperature", "1"], "a number up to 1"),
     ):
         capsys.readouterr()
         assert main([*arguments, *change]) == 2
         [said] = capsys.readouterr().err.splitlines()
         assert re.search(why, said), said
+    assert (tmp_path / "rows.jsonl").read_bytes() == failures.read_bytes() == rows
     assert {one["value"] for one in lines(tmp_path / "out.jsonl")} == {"yes"}
     assert main([*arguments, "--overwrite"]) == 0
+    begun = tmp_path / "b.jsonl.parts"
+    assert (begun / "job.json").exists(), "of the model that is not there"
+    (begun / "000000-0000.jsonl").write_text('[0, true, {"row": 0}]\n')
+    assert main([*arguments, "--output", str(tmp_path / "b.jsonl")]) == 2
+    assert "model was" in capsys.readouterr().err
+    (begun / "000000-0000.jsonl").write_text('[0, true, {"r')  # there is no answer of that job
+    assert main([*arguments, "--output", str(tmp_path / "b.jsonl")]) == 0
+    assert {one["value"] for one in lines(tmp_path / "b.jsonl")} == {"yes"}
+
+
+def test_processes_say_a_mistake_once(tmp_path: Path) -> None:
+    """One row, so that one of two processes has nothing to do, and finds nothing wrong."""
+    command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", *LAUNCH.split(), "-m", "hf_guided.batch"]
+    done = subprocess.run([*command, *job(tmp_path, 1), "--chat"], capture_output=True, text=True)
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if line.startswith("hf_guided.batch: error: ")]
+    assert len(said) == 1 and "no chat template" in said[0]
+    assert "gather_object" not in done.stderr, "the other process waits for nobody"
+
+
+def test_hostile_rows_end_no_job(tmp_path: Path) -> None:
+    """Prompts of every length for a model with few positions, a chat template that raises, JSON that is too deep."""
+    its_demo, tokenizer = demo.load()
+    tokenizer.chat_template = (
+        "{% for one in messages %}{% if one.role != 'user' %}{{ raise_exception('only users') }}{% endif %}"
+        "{{ one.content + ' ' }}{% endfor %}"
+    )
+    positions = 40
+    config = GPT2Config(vocab_size=its_demo.config.vocab_size, n_positions=positions, n_embd=32, n_layer=1, n_head=2)
+    config.eos_token_id = config.pad_token_id = config.bos_token_id = tokenizer.eos_token_id
+    torch.manual_seed(0)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    arguments = job(tmp_path, model=tmp_path / "model", schema=None, regex="[a-z]{3,12}", **{"max-new-tokens": 13})
+    rows = [{"prompt": tokenizer.decode([tokenizer("x")["input_ids"][-1]] * length)} for length in range(20, 43)]
+    lengths = [len(tokenizer(row["prompt"])["input_ids"]) for row in rows]
+    assert min(lengths) < positions - 13 < positions < max(lengths)
+    rows += [{"prompt": [{"role": role, "content": "x"}]} for role in ("user", "system")]
+    rows += [{"prompt": [{"role": "user"}]}, {"prompt": "x", "id": float("nan")}]
+    written = [json.dumps(row) for row in rows] + ["[" * 100_000, '{"prompt": "\\ud83d"}']
+    (tmp_path / "rows.jsonl").write_text("\n".join(written))
+    assert main(arguments) == 0
+    done = {one["row"]: one for one in strict_lines(tmp_path / "out.jsonl")}
+    errors = {one["row"]: one["error"] for one in strict_lines(tmp_path / "out.failures.jsonl")}
+    assert all(re.fullmatch("[a-z]{3,12}", one["text"]) for one in done.values())
+    for row, length in enumerate(lengths):
+        assert (row in done) == (length <= positions - 2), "two tokens write the shortest text and its end"
+        if length >= positions:
+            assert "leaves no room" in errors[row]
+    n = len(lengths)
+    assert {n, n + 3} <= done.keys() and {n + 1, n + 2, n + 4, n + 5} <= errors.keys()
+    assert "only users" in errors[n + 1] and "id" not in done[n + 3]
+
+
+def strict_lines(file: Path) -> list[dict[str, Any]]:
+    """As other languages read JSON, without Python's own constants."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(name)
+
+    return [json.loads(line, parse_constant=refuse) for line in file.read_bytes().splitlines()]
 
 
 def test_a_model_in_several_places_answers_as_one_in_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from typing import Any
 
@@ -111,6 +112,52 @@ def test_hg_generate_draws_the_same_in_any_batches() -> None:
         run_all(seed=[1, 2])
     with pytest.raises(ValueError, match="fast loop only"):
         run_all(jump_forward=False, device_lane=False)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"repetition_penalty": 1.4},
+        {"cache_implementation": "static"},
+        {"num_return_sequences": 2},
+        {"reasoning": hg.Reasoning("<a>", "</a>", max_tokens=8)},
+        {"use_cache": False},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+@pytest.mark.parametrize("name", ["llama", "mistral", "t5"])
+def test_whatever_runs_a_row_it_draws_the_same(name: str, changed: dict[str, Any]) -> None:
+    """All rows at once, two at a time, and each alone."""
+    model, guide = family(name)
+    prompts, seeds = ["a", "bb c", "d e f g"], [7, -7, 2**70]
+    asked = {**HOT, "guide": guide, "max_new_tokens": 40, **changed}
+    language = hg.Regex("[a-z ]{8,20}=[0-9]{3}")
+
+    def drawn(places: slice, **how: Any) -> list[list[int]]:
+        some = hg.generate(model, guide.tokenizer, prompts[places], language, seed=seeds[places], **asked, **how)
+        return [one.token_ids for one in some]
+
+    once = drawn(slice(3))
+    assert drawn(slice(3), batch_size=2) == once
+    assert [one for i in range(3) for one in drawn(slice(i, i + 1))] == once
+    assert len(set(map(tuple, once))) == len(once)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_draws_what_its_scores_give(dtype: torch.dtype) -> None:
+    """As many rows as there are, in one order and the other: their scores are the same."""
+    model, guide = family("llama")
+    half = copy.deepcopy(model).to(dtype)
+    asked = {**HOT, "guide": guide, "max_new_tokens": 40, "draft": None}
+    seeds = [5, 6, 7]
+    there, back = (
+        [
+            one.token_ids
+            for one in hg.generate(half, guide.tokenizer, ["a"] * 3, hg.Regex("[a-z]{20}"), seed=some, **asked)
+        ]
+        for some in (seeds, seeds[::-1])
+    )
+    assert there == back[::-1] and len(set(map(tuple, there))) == 3
 
 
 def test_a_retry_draws_anew() -> None:

@@ -10,7 +10,7 @@ import random
 import re
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -401,7 +401,8 @@ def test_leaving_early_ends_the_call_within_a_step(
     assert not ours()
 
 
-def test_a_stream_that_is_dropped_leaves_nothing(pair: tuple[Any, Any]) -> None:
+def test_a_stream_that_is_dropped_leaves_nothing(pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_GUIDED_OVERLAP", "0")  # else a busy machine might start the thread that fills masks ahead
     list(hg.generate(*pair, "x", ["yes", "no"], stream=True))  # workers that stay have been started
     before = set(threading.enumerate())
     never_begun = hg.generate(*pair, "x", ["yes", "no"], stream=True)
@@ -413,6 +414,38 @@ def test_a_stream_that_is_dropped_leaves_nothing(pair: tuple[Any, Any]) -> None:
     del begun
     gc.collect()
     assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize("route", ROUTES[:2], ids=["fast", "transformers"])
+def test_a_stream_may_be_collected_on_its_own_worker(pair: tuple[Any, Any], route: dict[str, Any]) -> None:
+    unreachable, collected = threading.Event(), threading.Event()
+
+    class Collects(LogitsProcessor):
+        steps = 0
+
+        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            self.steps += 1
+            if self.steps == 3:
+                assert unreachable.wait(60)
+                gc.collect()
+                collected.set()
+            return scores
+
+    collects = Collects()
+    arguments = {**route, "max_new_tokens": 300, "logits_processor": [collects]}
+    cycle: list[Any] = [hg.generate(*pair, "x", hg.Regex("[a-z]{200}"), stream=True, **arguments)]
+    gc.disable()
+    try:
+        next(cycle[0])
+        [worker] = ours()
+        cycle.append(cycle)
+        del cycle
+        unreachable.set()
+        assert collected.wait(60)
+        worker.join(60)
+    finally:
+        gc.enable()
+    assert not worker.is_alive() and collects.steps == 3
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("in the model"), KeyboardInterrupt()])
@@ -464,12 +497,20 @@ def test_batches_run_in_order_and_tell_what_they_have_spent(pair: tuple[Any, Any
     assert sum(one.tokens for one in spent) == sum(len(partial.result.token_ids) for partial in ends if partial.result)
 
 
-def test_autocast_goes_with_the_model(pair: tuple[Any, Any]) -> None:
+@pytest.mark.parametrize(
+    ("inside", "is_inside"),
+    [
+        (torch.autocast("cpu", dtype=torch.bfloat16), lambda: torch.is_autocast_enabled("cpu")),
+        (torch.inference_mode(), torch.is_inference_mode_enabled),
+    ],
+    ids=["autocast", "inference_mode"],
+)
+def test_the_model_runs_as_it_would_here(pair: tuple[Any, Any], inside: Any, is_inside: Callable[[], bool]) -> None:
     seen = []
     model, tokenizer = pair
-    hook = model.register_forward_pre_hook(lambda *args: seen.append(torch.is_autocast_enabled("cpu")))
+    hook = model.register_forward_pre_hook(lambda *args: seen.append(is_inside()))
     try:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with inside:
             list(hg.generate(model, tokenizer, "x", ["yes", "no"], stream=True))
         assert seen and all(seen)
     finally:

@@ -69,6 +69,10 @@ def test_both_processes_write_the_same(ranks: list[dict[str, Any]]) -> None:
         ("sampled with seeds", {"do_sample": True, "temperature": 1.3, "seed": 3}),
         ("beams", {"num_beams": 3}),
         ("thinking", {"reasoning": hg.Reasoning("<think>", "</think>", max_tokens=5)}),
+        ("assistant drafts", {}),
+        ("streamed", {}),
+        ("behind ours", {}),
+        ("behind theirs", {}),
         ("afterwards", {}),
     ],
 )
@@ -92,5 +96,13 @@ def test_errors_reach_both(ranks: list[dict[str, Any]]) -> None:
         assert found["one process cannot compile it"].endswith("this process is too small")
         assert "/properties/a/type" in found["no process can"]
         assert found["the budget is too small"].startswith("BudgetTooSmall")
+        for what in "other prompts", "other texts", "other ids":
+            assert found[what].startswith(
+                "GenerationError: the processes that hold this model were asked for different"
+            )
+        assert "made without it" in found["a guide without the model"]
+        for loop in "ours", "theirs":
+            assert found[f"a forward pass of {loop} fails"] == "no such position"
+        assert "held by several processes" in found["a spread assistant"]
         assert found["continuous batching"] == "UnsupportedModel"
         assert found["an error in the middle"] == "EmptyIntersection"

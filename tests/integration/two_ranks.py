@@ -10,7 +10,9 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,10 @@ def outcomes(model: Any, tokenizer: Any, rank: int) -> dict[str, Any]:
     results("sampled by the plain loop", jump_forward=False, device_lane=False, **HOT)
     results("beams", do_sample=False, num_beams=3)
     results("thinking", do_sample=False, reasoning=hg.Reasoning("<think>", "</think>", max_tokens=5))
+    results("assistant drafts", do_sample=False, draft=demo.load()[0].double())
+    streamed = hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, max_new_tokens=80, do_sample=False, stream=True)
+    ends = sorted((one for one in streamed if one.result is not None), key=lambda one: one.index)
+    found["streamed"] = [[one.result.token_ids, one.result.text, one.result.finish_reason] for one in ends]
     found["random numbers"] = torch.rand(3).tolist()
 
     guide = hg.Guide(tokenizer, model)
@@ -97,6 +103,30 @@ def outcomes(model: Any, tokenizer: Any, rank: int) -> dict[str, Any]:
         hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, do_sample=False, continuous_batching=True)
     except hg.HFGuidedError as error:
         found["continuous batching"] = type(error).__name__
+    for name, asked in (("prompts", {"prompts": PROMPTS[: 2 + rank]}), ("texts", {"prompts": [f"{rank}"]})):
+        try:
+            hg.generate(model, tokenizer, constraint=["yes", "no"], **asked)
+        except hg.HFGuidedError as error:
+            found[f"other {name}"] = f"{type(error).__name__}: {error}"
+    try:
+        model.generate(**tokenizer(f"{rank}", return_tensors="pt"), custom_generate=guide.decoder(["yes", "no"]))
+    except hg.HFGuidedError as error:
+        found["other ids"] = f"{type(error).__name__}: {error}"
+    try:
+        hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, guide=hg.Guide(tokenizer, model.config.vocab_size))
+    except ValueError as error:
+        found["a guide without the model"] = str(error)
+    for name, route in (("ours", {}), ("theirs", {"jump_forward": False, "device_lane": False})):
+        with failing(model, at=3):
+            try:
+                hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, draft=None, **route)
+            except IndexError as error:
+                found[f"a forward pass of {name} fails"] = str(error)
+        results(f"behind {name}", do_sample=False)
+    try:
+        guide.decoder(CONSTRAINTS[:2], draft=model)
+    except hg.HFGuidedError as error:
+        found["a spread assistant"] = f"{type(error).__name__}: {error}"
     strict = guide.decoder(hg.Regex("a+"), on_violation="raise")
     try:
         model.generate(**inputs, max_new_tokens=9, custom_generate=strict, suppress_tokens=range(len(tokenizer) - 9))
@@ -104,6 +134,22 @@ def outcomes(model: Any, tokenizer: Any, rank: int) -> dict[str, Any]:
         found["an error in the middle"] = type(error).__name__
     results("afterwards", do_sample=False)
     return found
+
+
+@contextmanager
+def failing(model: Any, at: int) -> Iterator[None]:
+    """One of its forward passes fails, in both processes."""
+    passes = count(1)
+
+    def fail(*_: Any) -> None:
+        if next(passes) == at:
+            raise IndexError("no such position")
+
+    hook = model.register_forward_pre_hook(fail)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def main(directory: str, output: str) -> None:

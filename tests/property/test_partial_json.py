@@ -224,6 +224,22 @@ def test_what_is_no_json_closes_nothing_more(text: str) -> None:
     assert found.feed("3]") == []
 
 
+def test_every_short_text_closes_where_json_ends() -> None:
+    decoder = json.JSONDecoder()
+    for text in map("".join, product('{}[]",:1 ', repeat=5)):
+        found = PartialJson()
+        closed = [pointer for character in text for pointer in found.feed(character)]
+        try:
+            value, end = decoder.raw_decode(text.lstrip())
+        except ValueError:
+            assert "" not in closed, text
+            continue
+        behind = text.lstrip()[end:]
+        if isinstance(value, (dict, list, str)) or (behind and behind[0] in " ,]}"):
+            assert closed[-1] == "", text
+            assert value_of(found.moves, len(found.moves)) == value
+
+
 def test_numbers_close_at_what_stands_behind_them() -> None:
     found = PartialJson()
     assert found.feed("[1") == [] and found.feed("2") == [] and found.feed(".") == [] and found.feed("5e1") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 import hf_guided as hg
 from hf_guided.arguments import Mistake
 from hf_guided.batch.job import Job, digest
-from hf_guided.batch.parts import Answer, Parts
+from hf_guided.batch.parts import Answer, Parts, is_json
 from hf_guided.batch.rows import BadRow, Rows
 from hf_guided.batch.worker import Share
 from hf_guided.errors import InternalError
@@ -62,6 +63,31 @@ def test_a_file_that_ends_anywhere_is_gone_on_with(tmp_path: Path, cut: int) -> 
     assert read(parts.output) == [answer(row).line for row in (0, 1, 3)]
     assert read(parts.failures) == [answer(2).line]
     assert not parts.folder.exists()
+
+
+def nested(levels: int) -> list:
+    value: list = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("value", [None, "half \ud83d", 1.5, {"a": [True, 10**30]}, nested(50)])
+def test_what_is_json_is_read_as_it_was(tmp_path: Path, value: object) -> None:
+    parts = begun(tmp_path)
+    assert is_json(value)
+    writer = parts.writer(0)
+    writer.write([Answer(0, True, {"id": value})])
+    writer.close()
+    assert parts.finish(1) == (1, 0)
+    assert read(parts.output) == [{"id": value}]
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), [-float("inf")], {"a": float("1e999")}, re.match("", ""), nested(9999)]
+)
+def test_what_others_cannot_read_is_no_json(value: object) -> None:
+    assert not is_json(value)
 
 
 def test_nothing_is_written_while_a_row_is_missing(tmp_path: Path) -> None:
