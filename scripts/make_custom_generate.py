@@ -65,10 +65,10 @@ print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_t
 
 ## Arguments
 
-- `response_format`: a JSON Schema (dict or text), an OpenAI `response_format` dict, a Pydantic model, dataclass or other
-  type, `re.compile(...)`, a list of strings (one of them), `hf_guided.Grammar(...)`, `hf_guided.ToolCalls(...)`; or a
-  list with one of these per prompt, in which `None` leaves a row free. None: plain `generate()`. `constraint` is
-  another name for it.
+- `response_format`: a JSON Schema (dict or text), an OpenAI `response_format` dict, a Pydantic model, dataclass or
+  other type, `re.compile(...)`, a list of strings (one of them), `hf_guided.Grammar(...)`,
+  `hf_guided.ToolCalls(...)`; or a list with one of these per prompt, in which `None` leaves a row free. None: plain
+  `generate()`. `constraint` is another name for it.
 - `tokenizer`: the model's tokenizer, needed beside a `response_format`; or in its place `guide`, an `hf_guided.Guide`
   that you keep.
 - `max_new_tokens`: the text is closed before they are used up. Too few from the start are an error.
