@@ -1,6 +1,7 @@
 """Structured generation for Hugging Face transformers that holds in every generation mode."""
 
 from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from .display.trace import Trace
 from .errors import (
     BackendError,
     BackendUnavailable,
@@ -71,6 +72,7 @@ __all__ = [
     "ToolAnswer",
     "ToolCall",
     "ToolCalls",
+    "Trace",
     "UnsupportedConstraint",
     "UnsupportedModel",
     "UnsupportedTokenizer",

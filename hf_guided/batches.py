@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -42,7 +43,7 @@ def run_batch(plan: Plan, places: Sequence[int], attempt: int = 0) -> Ran:
     rows, seconds = batch.run()
     results: list[list[GuidedResult]] = [[] for _ in places]
     for row, token_ids in enumerate(rows):
-        results[row // batch.copies].append(batch.reader(row).read(token_ids))
+        results[row // batch.copies].append(batch.traced(row, batch.reader(row).read(token_ids)))
     return Ran(results, batch.stats, seconds)
 
 
@@ -64,6 +65,7 @@ class Batch:
         self._inputs = padded(self._prompts, plan.pad_token_id, plan.model)
         start = 1 if plan.model.config.is_encoder_decoder else self._inputs["input_ids"].shape[1]
         self._start = start
+        self._sequences: Tensor | None = None  # (rows, length), once it has run
         self._budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
         governing = [plan.constraints[i] for i in places]
         session: dict[str, Any] = {
@@ -73,6 +75,7 @@ class Batch:
             "on_violation": plan.on_violation,
             "max_new_tokens": self._budget,
             "reasoning": plan.reasoning,
+            "trace": plan.trace,
         }
         route = plan.route
         how = {"jump_forward": route.jump_forward, "draft": route.draft, "device_lane": route.device_lane}
@@ -102,13 +105,31 @@ class Batch:
         """The output tokens of each row, and how many seconds they took."""
         began = time.perf_counter()
         output = guided_call(self._plan.model, self._seam, **self._inputs, **self._generate_kwargs)
-        sequences = output if isinstance(output, Tensor) else output.sequences
+        sequences: Tensor = output if isinstance(output, Tensor) else output.sequences
+        self._sequences = sequences
         return sequences[:, self._start :].tolist(), time.perf_counter() - began
 
     def reader(self, row: int) -> RowReader:
         """Reads a row."""
         prompt = row // self.copies
         return _reader(self._plan, self.places[prompt], self._budget, self.stats, self._prompts[prompt])
+
+    def traced(self, row: int, result: GuidedResult) -> GuidedResult:
+        """A row's result with its trace, if one is wanted; behind ``run``."""
+        if not self._plan.trace:
+            return result
+        assert self._sequences is not None
+        place = self.places[row // self.copies]
+        trace = self._plan.guide.trace(
+            self._seam,
+            self._sequences,
+            row,
+            constraint=self._plan.constraints[place],
+            prefix=self._plan.prefixes[place],
+            reasoning=self._plan.reasoning,
+            length=len(result.token_ids),
+        )
+        return replace(result, trace=trace)
 
 
 def _run_together(plan: Plan, places: Sequence[int], together: Together) -> Ran:

@@ -26,6 +26,7 @@ from .arguments import (
     quiet,
     schema_in,
 )
+from .display.trace import Trace
 from .errors import HFGuidedError
 from .generation import generate
 from .generation_plan import DEFAULT_MAX_NEW_TOKENS
@@ -79,7 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
     one.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     one.add_argument("--device", default="cpu", help="where the model runs (%(default)s)")
-    one.add_argument("--stream", action="store_true", help="print the answer while it is being written")
+    told = one.add_mutually_exclusive_group()
+    told.add_argument("--stream", action="store_true", help="print the answer while it is being written")
+    told.add_argument("--trace", metavar="FILE", help="write a page that shows how the answer came to be, as HTML")
     one.set_defaults(command=_generate)
 
     audit = commands.add_parser(
@@ -155,8 +158,10 @@ def _generate(arguments: argparse.Namespace) -> int:
     if arguments.stream:
         result = _printed(generate(model, tokenizer, prompt, constraint, stream=True, **asked))
     else:
-        [result] = generate(model, tokenizer, prompt, constraint, **asked)
+        [result] = generate(model, tokenizer, prompt, constraint, trace=arguments.trace is not None, **asked)
         print(result.text)
+        if result.trace is not None:
+            _write(result.trace, arguments.trace)
     if result.finish_reason == "stop":
         return 0
     why = {
@@ -176,6 +181,13 @@ def _printed(partials: Iterable[Partial]) -> GuidedResult:
     print()
     assert partial.result is not None, "the last one has it"
     return partial.result
+
+
+def _write(trace: Trace, file: str) -> None:
+    try:
+        trace.save(file)
+    except OSError as error:
+        raise Mistake(f"cannot write {file}: {error.strerror or error}") from error
 
 
 def _serve(arguments: argparse.Namespace) -> int:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import copy
 import os
-import queue
 import threading
 import time
 import warnings
@@ -29,12 +28,14 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from .backends import registry
 from .backends.base import Backend, CompiledConstraint
+from .backends.structural_tag import literals
 from .byte_cache import ByteCache
-from .constraints import Constraint
+from .compile_pool import Pool
+from .constraints import Constraint, StructuralTag
 from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .options import CompilerOptions
 from .router import AUTO, Route, route
@@ -49,7 +50,7 @@ from .writable import check_writable
 Key = tuple[str, str, bool]
 _REPLAYED = (ConstraintError, CompileLimitExceeded)  # the constraint's fault, so it will be next time
 T = TypeVar("T")
-_Jobs: TypeAlias = "queue.SimpleQueue[Callable[[], None] | None]"
+_MAX_MARKED = 4  # sets of special tokens as text; as a rule a model has one way to write calls
 
 
 @dataclass(frozen=True)
@@ -290,11 +291,12 @@ class Compiler:
     def _compile(self, constraint: Constraint, backend: str, budget: bool) -> Compilation:
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same language, in a kind that backends know
+        backends = self._backends_for(constraint)
         refused: dict[str, tuple[Loss, ...]] = {}
         limit: CompileLimitExceeded | None = None
         while True:
             try:
-                chosen = route(constraint, backend, self._backends, refused, budget)
+                chosen = route(constraint, backend, backends, refused, budget)
             except UnsupportedConstraint as error:
                 if limit is None:
                     raise
@@ -303,7 +305,7 @@ class Compiler:
             if chosen.losses and constraint.on_unsupported == "warn":
                 self._warn(constraint, chosen)
             try:
-                compiled = self._backends[chosen.backend].compile(constraint)
+                compiled = backends[chosen.backend].compile(constraint)
                 check_writable(compiled, partial(registry.create, chosen.backend))
                 if budget:
                     from .backends.routed import with_routes  # all of schema/ and automaton/: only where it is needed
@@ -318,6 +320,23 @@ class Compiler:
                 refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
             else:
                 return Compilation(compiled, chosen)
+
+    def _backends_for(self, constraint: Constraint) -> Mapping[str, Backend]:
+        """The engines, over a vocabulary in which special tokens that a tag's marks are written with are text."""
+        if self._given is not None or not isinstance(constraint, StructuralTag):
+            return self._backends
+        special, stops = self._vocabulary.special_in(literals(constraint.tag)), self._vocabulary.stop_token_ids
+        marks = {token_id: name for token_id, name in special.items() if token_id not in stops}
+        if not marks:
+            return self._backends
+        with self._lock:
+            key = frozenset(marks)
+            if key not in self._marked:
+                self._marked[key] = _OnDemand(self._vocabulary.with_text(marks))
+                while len(self._marked) > _MAX_MARKED:
+                    self._marked.popitem(last=False)
+            self._marked.move_to_end(key)
+            return self._marked[key]
 
     def _warn(self, constraint: Constraint, chosen: Route) -> None:
         with self._lock:
@@ -340,18 +359,19 @@ class Compiler:
         self._lock = threading.Lock()
         self._backends = _OnDemand(self._vocabulary) if self._given is None else self._given
         self._cache: ByteCache[Compilation] = ByteCache(self.options.cache_bytes)
+        self._marked: OrderedDict[frozenset[int], Mapping[str, Backend]] = OrderedDict()
         self._failures: OrderedDict[Key, Exception] = OrderedDict()
         self._in_flight: dict[Key, _Job] = {}
         self._warned: OrderedDict[str, None] = OrderedDict()  # as many at most as failures are remembered
         self._counts = dict.fromkeys(("hits", "joined", "misses", "replays", "failures"), 0)
         self._compile_s = 0.0
         self._upgrades: dict[Key, Future[None]] = {}
-        self._pool, self._second_pool = _Pool(self.options.workers, "compile"), _Pool(1, "upgrade")
+        self._pool, self._second_pool = Pool(self.options.workers, "compile"), Pool(1, "upgrade")
         if self._finalizer is not None:
             self._finalizer.detach()
         # It must hold the queues alone: the pools' owner could never be freed otherwise.
         queues = [self._pool.jobs] * self.options.workers + [self._second_pool.jobs]
-        self._finalizer = weakref.finalize(self, _Pool.stop, queues)
+        self._finalizer = weakref.finalize(self, Pool.stop, queues)
         self._finalizer.atexit = False
 
 
@@ -392,48 +412,6 @@ class _Waiter(Future[T], Generic[T]):
         if self.set_running_or_notify_cancel():
             # Each caller raises its own copy: raising writes a traceback into the exception.
             self.set_exception(_bare(error) if isinstance(error, _REPLAYED) else error)
-
-
-class _Pool:
-    """Daemon threads, started when there is more work than idle ones."""
-
-    def __init__(self, workers: int, name: str) -> None:
-        self.jobs: _Jobs = queue.SimpleQueue()
-        self._workers, self._name = workers, name
-        self._threads: list[threading.Thread] = []
-        self._idle = threading.Semaphore(0)
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Queue a job; the caller holds the compiler's lock."""
-        self.jobs.put(job)
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._workers:
-            name = f"hf_guided-{self._name}-{len(self._threads) + 1}"
-            thread = threading.Thread(target=_work, args=(self.jobs, self._idle), name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def end(self) -> list[threading.Thread]:
-        """Let every thread end behind what is queued; the caller holds the compiler's lock."""
-        for _ in self._threads:
-            self.jobs.put(None)
-        threads, self._threads, self._idle = self._threads, [], threading.Semaphore(0)
-        return threads
-
-    @staticmethod
-    def stop(queues: list[_Jobs]) -> None:
-        """Let every thread end when it comes to it; a queue stands there once for each of its threads."""
-        for jobs in queues:
-            jobs.put(None)
-
-
-def _work(jobs: _Jobs, idle: threading.Semaphore) -> None:
-    while True:
-        job = jobs.get()
-        if job is None:
-            return
-        job()
-        del job  # it holds the compiler, which could not be freed while this thread waits for the next one
-        idle.release()
 
 
 class _OnDemand(Mapping[str, Backend]):

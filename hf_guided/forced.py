@@ -60,7 +60,9 @@ class ForcedText:
         self._continuation = continuation
         self._retokenize = retokenize
         self._may_stop = may_stop
+        self._stop_token_ids = stop_token_ids
         self._stop = stop_token_ids[0]
+        self._others: dict[int, ForcedText] = {}
         self._bitmask = allocate_bitmask(1, vocabulary.padded_size)
         self._no_stops = ~vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
 
@@ -73,6 +75,9 @@ class ForcedText:
             tokens_left: what is left of its budget.
             loose: whether the last of them was generated and is in no cache yet, so that it may be replaced.
         """
+        own = self._over(row)
+        if own is not self:
+            return own.advance(row, before, tokens_left, loose=loose)
         data = _whole_characters(row.jump_forward_bytes())
         forced = self._written(row, before, data, tokens_left, loose=loose) if data else Forced()
         # Text that is forced but could not be taken has to be sampled: then the row is not at its end either.
@@ -105,6 +110,21 @@ class ForcedText:
             place = place + len(stretch) if agrees else len(draft)
         row.return_to(start)  # a token that it refused has closed it
         return stretches
+
+    def _over(self, row: Row) -> ForcedText:
+        """The same in the row's own vocabulary, where that has special tokens as text."""
+        if row.matcher is None or row.matcher.compiled.vocabulary is self._vocabulary:
+            return self
+        vocabulary = row.matcher.compiled.vocabulary
+        if id(vocabulary) not in self._others:  # which is kept there, so that the number stays its own
+            self._others[id(vocabulary)] = ForcedText(
+                vocabulary,
+                Continuation(vocabulary),
+                self._stop_token_ids,
+                retokenize=self._retokenize,
+                may_stop=self._may_stop,
+            )
+        return self._others[id(vocabulary)]
 
     def _written(self, row: Row, before: Sequence[int], data: bytes, tokens_left: int | None, *, loose: bool) -> Forced:
         if loose and self._retokenize:

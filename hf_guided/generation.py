@@ -10,7 +10,8 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from .batches import run_batch
 from .generation_plan import plan
-from .guide import Guide, guide_for
+from .guide import Guide
+from .kept_guides import guide_for
 from .options import DeviceLane
 from .partial import Partial
 from .progress import Progress
@@ -53,6 +54,7 @@ def generate(
     stats: bool | Callable[[SessionStats], None] = False,
     progress: bool | None = None,
     reasoning: Reasoning | None = None,
+    trace: bool = False,
     seed: int | Sequence[int] | None = None,
     **generate_kwargs: Any,
 ) -> list[GuidedResult] | Generator[Partial, None, None]:
@@ -95,6 +97,9 @@ def generate(
         progress: whether to show a progress bar; None shows one on a terminal when there are several batches.
         reasoning: what comes in front of every answer: free text up to a marker, see ``Guide.logits_processor``. It
             is the result's ``thinking``, and no part of its ``text``.
+        trace: whether to write down how every token came to be: each result has a ``trace`` then. Takes time and
+            memory, and tokens are chosen on the host. Not with ``stream``, ``continuous_batching``, or a model in
+            several processes.
         seed: of what is sampled: one int, or one for each prompt, whose samples are then the same in any batch, with
             any drafts, as far as the model computes the same scores there. None leaves it to ``torch.manual_seed``.
         **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
@@ -133,6 +138,7 @@ def generate(
         device_lane=device_lane,
         continuous_batching=continuous_batching,
         reasoning=reasoning,
+        trace=trace,
         seed=seed,
     )
     # Each of the processes that hold a model compiles by itself, to read the answers with.

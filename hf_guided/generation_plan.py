@@ -62,6 +62,7 @@ class Plan:
         backend: of all constraints.
         on_violation: what becomes of rows that are forced out of their constraint.
         reasoning: what comes in front of the answers.
+        trace: whether what happens is written down.
         settings: what ``model.generate`` will use.
         generate_kwargs: what it is given.
         stop_token_ids: what ends a row.
@@ -78,6 +79,7 @@ class Plan:
     backend: str
     on_violation: OnViolation
     reasoning: Reasoning | None
+    trace: bool
     settings: GenerationSettings
     generate_kwargs: Mapping[str, Any]
     stop_token_ids: tuple[int, ...]
@@ -117,6 +119,7 @@ def plan(
     device_lane: DeviceLane | None,
     continuous_batching: bool | ContinuousBatchingConfig,
     reasoning: Reasoning | None,
+    trace: bool,
     seed: int | Sequence[int] | None,
 ) -> Plan:
     """Look at everything that is asked; arguments and errors are those of ``hg.generate``."""
@@ -142,6 +145,8 @@ def plan(
     if settings.needs_tokenizer:
         given["tokenizer"] = tokenizer
     together = None
+    if continuous_batching and trace:
+        raise ValueError("trace: nothing is written down in continuous_batching; leave one of them out")
     if continuous_batching:
         together = _together(model, guide, given, continuous_batching, batch_size, on_violation, reasoning)
     found = Plan(
@@ -153,6 +158,7 @@ def plan(
         backend,
         on_violation,
         reasoning,
+        trace,
         settings,
         given,
         stops,

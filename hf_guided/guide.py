@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import cached_property, lru_cache, partial
-from threading import Lock
 from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from .backends.base import CompiledConstraint
 from .coerce import coerce, coerce_batch
 from .compiler import Compiler, CompilerStats
 from .constraints import Constraint
 from .continuation import Continuation
-from .drafts import AssistantDraft, DraftSource, GrammarDraft, PromptLookup, Several, compact_twin
+from .display.reading import trace_of
+from .display.trace import Trace
+from .drafts import draft_source
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError, UnsupportedModel
 from .hf.compat import generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
@@ -22,6 +24,7 @@ from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
 from .ranks import Ranks
 from .reasoning import Gate, Opening, Reasoning
+from .recorder import Recorder
 from .requests import Request, prefix_bytes
 from .result import GuidedResult, RowReader
 from .row import Row
@@ -151,6 +154,7 @@ class Guide:
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
         reasoning: Reasoning | None = None,
+        trace: bool = False,
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
@@ -175,6 +179,8 @@ class Guide:
             reasoning: what governed rows do before they answer: think, freely, up to a marker. A prompt that ends
                 with one of the two markers has begun that, or done it. Not beside a ``prefix``, which begins the
                 answer.
+            trace: whether to write down what stood to choose at every place, for ``Guide.trace``: of any number of
+                calls, until ``reset()`` or 20,000 places later. Takes time and memory.
 
         Raises:
             InvalidConstraint: a constraint is malformed, or there is a prefix beside ``reasoning``.
@@ -191,6 +197,7 @@ class Guide:
                 max_new_tokens=max_new_tokens,
                 overlap=overlap,
                 reasoning=reasoning,
+                trace=trace,
             )
         )
 
@@ -211,6 +218,7 @@ class Guide:
         overlap: Overlap | None = None,
         device_lane: DeviceLane | None = None,
         reasoning: Reasoning | None = None,
+        trace: bool = False,
         seeds: Sequence[int] | None = None,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
@@ -249,6 +257,8 @@ class Guide:
                 Samples are of the same distribution, drawn with a generator of its own, whose seeds torch's draws once
                 per call.
             reasoning: as for ``logits_processor``.
+            trace: whether to write down what is done in a call, for ``Guide.trace``. Tokens are then chosen on the
+                host.
             seeds: ints of 64 bits, one for each row. What a row samples is then a function of its seed and its scores:
                 the same whatever the other rows are, with and without drafts, on the host and on the device. None
                 draws with torch's generator.
@@ -271,11 +281,17 @@ class Guide:
                 max_new_tokens=max_new_tokens,
                 overlap=overlap,
                 reasoning=reasoning,
+                trace=trace,
             ),
             self._continuation,
             jump_forward=jump_forward,
             retokenize=retokenize,
-            drafts=self._draft_source(draft, backend),
+            drafts=draft_source(
+                draft,
+                self._continuation,
+                vocab_size=self.vocabulary.padded_size,
+                compile=lambda constraint: self.compile(constraint, backend),
+            ),
             streamer=streamer,
             stop_strings=stop_strings,
             device_lane=LoopOptions.from_env().device_lane if device_lane is None else device_lane,
@@ -294,6 +310,7 @@ class Guide:
         max_new_tokens: int | None = None,
         overlap: Overlap | None = None,
         reasoning: Reasoning | None = None,
+        trace: bool = False,
     ) -> Session:
         """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
         asked = coerce_batch(constraint)
@@ -308,6 +325,8 @@ class Guide:
             raise BatchSizeError(
                 f"expected one prefix for all rows or {len(constraints)} (one per constraint), got {len(prefixes)}"
             )
+        if trace and self.ranks is not None:
+            raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
         gate = self.gate(reasoning)
         if gate is not None and any(prefixes):
             raise InvalidConstraint(
@@ -330,6 +349,45 @@ class Guide:
             max_new_tokens=max_new_tokens,
             overlap=LoopOptions.from_env().overlap if overlap is None else overlap,
             ranks=self.ranks,
+            recorder=Recorder() if trace else None,
+        )
+
+    def trace(
+        self,
+        seam: GuidedDecoder | GuidedLogitsProcessor,
+        sequences: Tensor,
+        row: int = 0,
+        *,
+        constraint: Any = None,
+        prefix: str | None = None,
+        reasoning: Reasoning | None = None,
+        length: int | None = None,
+    ) -> Trace:
+        """What was written down of one row of a ``model.generate`` call, to look into.
+
+        Args:
+            seam: what guided the call, made with ``trace=True``. Of a processor's calls it is the last one that began
+                with this prompt, and of drafts in transformers' own loops nothing is known: their tokens are chosen.
+            sequences: (rows, length) int, the tensor that generate() returned, prompts and padding included.
+            row: the row's number.
+            constraint: what governed it, to be named and drawn; None for a free row.
+            prefix: what of its answer the prompt held.
+            reasoning: as the seam was given it.
+            length: how many tokens of output the row has; None: up to its first stop token.
+
+        Raises:
+            ValueError: the seam was made without ``trace=True``.
+        """
+        if seam.recorder is None:
+            raise ValueError("trace: nothing was written down; make the decoder or the processor with trace=True")
+        asked = None if constraint is None else self._required(constraint)
+        return trace_of(
+            seam.recorder.record(sequences, row, seam.stop_token_ids, length),
+            self.vocabulary,
+            asked,
+            automaton=lambda: self.compile(asked, "automaton"),
+            prefix=prefix_bytes(prefix),
+            thinks=reasoning is not None,
         )
 
     def attach(self, manager: Any) -> Any:
@@ -392,27 +450,6 @@ class Guide:
         if not isinstance(reasoning, Reasoning):
             raise InvalidConstraint(f"reasoning: expected hg.Reasoning(...) or None, got {reasoning!r}")
         return self._gate_for(reasoning)
-
-    def _draft_source(self, draft: Any, backend: str) -> DraftSource | None:
-        if draft is None or isinstance(draft, DraftSource):
-            return draft
-        if isinstance(draft, (list, tuple)):
-            return Several([one for one in (self._draft_source(one, backend) for one in draft) if one is not None])
-        if draft == "prompt_lookup":
-            return PromptLookup()
-        if draft == "grammar":
-
-            def twin_of(compiled: CompiledConstraint) -> CompiledConstraint | None:
-                twin = compact_twin(compiled.constraint)
-                return None if twin is None else self.compile(twin, backend)
-
-            return GrammarDraft(twin_of, self._continuation)
-        if hasattr(draft, "generation_config"):
-            return AssistantDraft(draft, vocab_size=self.vocabulary.padded_size)
-        raise ValueError(
-            'draft: expected "grammar", "prompt_lookup", a model, a DraftSource, or a list of these, '
-            f"got {draft!r} of type {type(draft).__name__}"
-        )
 
     def read(
         self,
@@ -500,22 +537,3 @@ class Guide:
     def stats(self) -> CompilerStats:
         """What compiling has cost so far: cache hits, misses, failures, milliseconds."""
         return self._compiler.stats()
-
-
-_MAX_KEPT = 4
-_kept: OrderedDict[tuple[Any, ...], Guide] = OrderedDict()
-_kept_lock = Lock()
-
-
-def guide_for(tokenizer: Any, model: Any) -> Guide:
-    """A Guide that is made once for a tokenizer and a model's width and stop tokens; the last few are kept alive."""
-    # A guide holds its tokenizer, so no other object can have that id while it is kept.
-    stops = tokenizer.eos_token_id, generation_eos_token_ids(model)
-    key = id(tokenizer), len(tokenizer), logits_width(model), stops
-    with _kept_lock:
-        if key not in _kept:
-            _kept[key] = Guide(tokenizer, model)
-        _kept.move_to_end(key)
-        while len(_kept) > _MAX_KEPT:
-            _kept.popitem(last=False)
-        return _kept[key]

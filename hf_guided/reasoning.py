@@ -11,8 +11,8 @@ those, and no others, are text too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -109,17 +109,24 @@ class Gate:
         self.reasoning = reasoning
         self._start, self._end = reasoning.start.encode(), reasoning.end.encode()
         self._special = _special_tokens(vocabulary, (reasoning.start, reasoning.end))
-        self.vocabulary = vocabulary  # in which the markers are text
-        if self._special:
-            token_bytes = list(vocabulary.token_bytes)
-            for token_id, data in self._special.items():
-                token_bytes[token_id] = data
-            self.vocabulary = replace(vocabulary, token_bytes=tuple(token_bytes))
+        self._base = vocabulary
+        self._over: dict[int, Gate] = {}
+        # In which the markers are text.
+        self.vocabulary = vocabulary.with_text(self._special) if self._special else vocabulary
         self._continuation = Continuation(self.vocabulary)
         self._shorter = _borders(self._end)
         self.start_ids = tuple(self._written(self._start)) if self._start else ()
         self._first, self._needed = self._ways_to_end()
         self._free: dict[int, Free] = {}
+
+    def over(self, vocabulary: Vocabulary) -> Gate:
+        """The same in the vocabulary of an answer, where that has special tokens as text; kept."""
+        if vocabulary is self._base:
+            return self
+        found = self._over.get(id(vocabulary))
+        if found is None:  # it keeps the vocabulary, so that the number stays its own
+            found = self._over[id(vocabulary)] = Gate(vocabulary, self.reasoning)
+        return found
 
     @property
     def whole(self) -> int:
@@ -306,20 +313,15 @@ class Splitter:
         return b"" if self._over else self._held
 
 
-def _special_tokens(vocabulary: Vocabulary, markers: Iterable[str]) -> dict[int, bytes]:
+def _special_tokens(vocabulary: Vocabulary, markers: Sequence[str]) -> dict[int, bytes]:
     """The special tokens that the markers are written with, and their text."""
-    found: dict[int, bytes] = {}
-    for token_id, data in enumerate(vocabulary.token_bytes):
-        if data is not None:
-            continue
-        name = vocabulary.token_text(token_id)
-        if not name or not any(name in marker for marker in markers):
-            continue
+    found = vocabulary.special_in(markers)
+    for token_id, name in found.items():
         if token_id in vocabulary.stop_token_ids:
             raise InvalidConstraint(
-                f"reasoning: the marker holds the stop token {name}, behind which nothing can come; use another marker"
+                f"reasoning: the marker holds the stop token {name.decode()}, behind which nothing can come; use "
+                "another marker"
             )
-        found[token_id] = name.encode()
     return found
 
 

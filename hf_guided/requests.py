@@ -100,7 +100,7 @@ class Requests:
             BatchSizeError: the number of rows is no multiple of the number of prompts.
             BudgetTooSmall: ``max_new_tokens`` is too few for thinking nothing.
         """
-        asked = len(self._requests) if self._per_prompt else 1
+        asked = self.num_groups
         if num_rows % asked:
             raise BatchSizeError(
                 f"expected {asked} rows or a multiple, because {asked} constraints were given (one per prompt), "
@@ -109,6 +109,11 @@ class Requests:
         group_size = max(num_rows // asked, 1)
         rows = [self._row_at(i // group_size, () if prompts is None else prompts[i]) for i in range(num_rows)]
         return [row.fork() for row in rows], group_size
+
+    @property
+    def num_groups(self) -> int:
+        """Into how many parts rows are divided, each asked for something of its own; one where all are asked alike."""
+        return len(self._requests) if self._per_prompt else 1
 
     def _row_at(self, place: int, prompt: Sequence[int] | NDArray[np.int64]) -> Row:
         assert self._prototypes is not None

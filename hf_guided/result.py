@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
@@ -13,6 +13,9 @@ from .reasoning import Gate, Opening
 from .requests import row_after_prefix
 from .stats import SessionStats
 from .vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from .display.trace import Trace
 
 FinishReason = Literal["stop", "length", "dead_end"]
 
@@ -34,6 +37,7 @@ class GuidedResult:
             engine gave up with in a dead end; None where there is nothing to say.
         stats: what the generate() call that made this row spent on guidance; shared by the rows of the call.
         thinking: what came in front of the answer, without its markers; None where nothing was to be thought.
+        trace: how the row came to be, to look into, with ``trace=True``; a notebook shows it, ``save`` writes a page.
     """
 
     text: str
@@ -43,6 +47,7 @@ class GuidedResult:
     error: str | None = None
     stats: SessionStats | None = field(default=None, repr=False, compare=False)
     thinking: str | None = field(default=None, repr=False)
+    trace: Trace | None = field(default=None, repr=False, compare=False)
 
 
 class RowReader:
@@ -75,8 +80,9 @@ class RowReader:
         gate: Gate | None = None,
         opening: Opening = Opening.ALL,
     ):
-        if gate is not None and compiled is not None:
-            compiled, vocabulary = gated(compiled, gate, opening), gate.vocabulary
+        if compiled is not None:
+            compiled = compiled if gate is None else gated(compiled, gate, opening)
+            vocabulary = compiled.vocabulary
         self.constraint = constraint
         self.prefix = prefix
         self.gate = gate

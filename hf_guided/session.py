@@ -25,6 +25,7 @@ from .masks import MaskFiller, Masks, Stretches
 from .options import Overlap
 from .prefetch import Pending
 from .ranks import Ranks
+from .recorder import Recorder
 from .requests import Request, Requests
 from .row import Row
 from .stats import SessionStats
@@ -49,6 +50,7 @@ class Session:
             budgets; None sets no such limit.
         overlap: whether masks are filled on another thread, ahead of being asked for; "auto": only while they take
             longer than handing them over does. The result is the same.
+        recorder: told what is masked, and what takes how long; None, as a rule.
         ranks: the processes that hold the model, if there are several; the first one masks for all.
     """
 
@@ -62,12 +64,14 @@ class Session:
         on_violation: OnViolation = "close",
         max_new_tokens: int | None = None,
         overlap: Overlap = True,
+        recorder: Recorder | None = None,
         ranks: Ranks | None = None,
     ):
         if on_violation not in ("close", "raise"):
             raise ValueError(f"expected on_violation='close' or 'raise', got {on_violation!r}")
         self.vocabulary = vocabulary
         self.stats = SessionStats()
+        self.recorder = recorder
         self.stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
         outside = [token_id for token_id in self.stop_token_ids if not 0 <= token_id < vocabulary.padded_size]
         if outside or not self.stop_token_ids:
@@ -94,6 +98,8 @@ class Session:
         """Begin anew: the next call is a new prompt whatever its tokens are."""
         self._settle()
         self._tracker.reset()
+        if self.recorder is not None:
+            self.recorder.begin()
 
     def mask(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores with -inf for every token a row's constraint forbids.
@@ -141,7 +147,10 @@ class Session:
             # Somewhere in the middle of one: nothing is known of these rows any more.
             self._tracker.reset()
             raise
-        return self.apply(scores, masks)
+        masked = self.apply(scores, masks)
+        if self.recorder is not None:
+            self.recorder.follow(self._ids, self._tracker.prompt_length, self._requests.num_groups)
+        return masked
 
     def foresee(self, input_ids: Tensor) -> None:
         """Begin on the masks behind these ids, which are likely to be asked for; returns at once.
@@ -218,12 +227,22 @@ class Session:
 
     def apply(self, scores: Tensor, masks: Masks) -> Tensor:
         """Masked scores, one line for each of ``masks``; see ``MaskFiller.apply``."""
+        if self.recorder is not None:
+            self.recorder.see(scores, masks)
         start = time.perf_counter_ns()
         masked = self._filler.apply(scores, masks)
         self.stats.calls += 1
         self.stats.masked_rows += len(masks.governed)
         self.stats.apply_ns += time.perf_counter_ns() - start
         return masked
+
+    def forwarded(self, start_ns: int, rows: Sequence[int]) -> None:
+        """Count a forward pass of the model that began then and has just ended, with these rows."""
+        self.stats.forward_ns += time.perf_counter_ns() - start_ns
+        self.stats.forwards += 1
+        self.stats.row_forwards += len(rows)
+        if self.recorder is not None:
+            self.recorder.spent("forward", start_ns, rows)
 
     @property
     def max_new_tokens(self) -> int | None:
@@ -253,6 +272,8 @@ class Session:
 
     def _waited(self, nanoseconds: int) -> None:
         self.stats.wait_mask_ns += nanoseconds
+        if self.recorder is not None:
+            self.recorder.spent("wait", time.perf_counter_ns() - nanoseconds)
 
     def _foreseen_for(self, input_ids: Tensor) -> Masks | None:
         """The masks that were foreseen, if they were for these ids; otherwise everything is as if none had been."""
@@ -311,6 +332,8 @@ class Session:
         masks = filler.fill(rows, tokens_left, stretches)
         self.stats.fill_ns += time.perf_counter_ns() - start - masks.copy_ns
         self.stats.copy_ns += masks.copy_ns
+        if self.recorder is not None:
+            self.recorder.spent("fill", start)
         # Its work, not its time: on the worker it waits for the forward pass to let go of the interpreter, too.
         self._last_fill_ns = time.thread_time_ns() - worked
         return masks
@@ -327,6 +350,8 @@ class Session:
             start = time.perf_counter_ns()
             self._requests.prepare(self._filler.warn_once)
             self.stats.wait_ns += time.perf_counter_ns() - start
+            if self.recorder is not None:
+                self.recorder.spent("compile", start)
 
     def _violated(self, index: int, row: Row, token_id: int) -> None:
         self.violated(index, row, token_id, self._ids[index, self._tracker.prompt_length : -1].tolist())

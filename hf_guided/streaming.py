@@ -31,6 +31,8 @@ def check_can_stream(plan: Plan, retries: int) -> None:
         ValueError: says what to leave out.
     """
     settings = plan.settings
+    if plan.trace:
+        raise ValueError("stream, trace: what happened is known when the last row has ended; leave one of them out")
     if retries:
         raise ValueError("stream, retries: a retry would take back what was shown; leave retries out")
     if plan.route.together is not None:

@@ -137,7 +137,9 @@ def _spell_out(root: Tag) -> None:
     """Leave one way to write what templates write in one way: numbers, and arguments on lines of their own."""
     for one in objects_in(root):
         if one.get("pattern") == r"\d+":
-            one["pattern"] = "[0-9]+"  # the number of a call, to xgrammar ASCII alone
+            one["pattern"] = (
+                "[0-9]{1,3}"  # the number of a call, to xgrammar ASCII alone; without a bound it need not end
+            )
         content = one.get("content")
         if isinstance(content, Mapping) and content.get("style") == "qwen_xml" and one["begin"].endswith("\n"):
             one["content"] = {**content, "style": "qwen_xml_lines"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -174,6 +174,18 @@ class Vocabulary:
             except Exception:  # some tokenizers raise whatever they like for an id they reserve
                 pass
         return f"<token {token_id}>"
+
+    def special_in(self, texts: Iterable[str]) -> dict[int, bytes]:
+        """The tokens that are no text but stand in these texts by name (``<|tool_call_begin|>``), and their names."""
+        texts, found = list(texts), {}
+        for token_id, data in enumerate(self.token_bytes):
+            if data is None and any(len(name := self.token_text(token_id)) > 1 and name in text for text in texts):
+                found[token_id] = name.encode()
+        return found
+
+    def with_text(self, names: Mapping[int, bytes]) -> Vocabulary:
+        """This vocabulary, in which these tokens are text."""
+        return replace(self, token_bytes=tuple(names.get(i, data) for i, data in enumerate(self.token_bytes)))
 
     @cached_property
     def _ids_by_bytes(self) -> dict[bytes, int]:

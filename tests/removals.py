@@ -35,6 +35,8 @@ BATCHING = "tests/integration/test_continuous_batching.py"
 READING = "tests/unit/test_tool_reading.py"
 THINKING = "tests/integration/test_reasoning.py"
 AROUND_MARKERS = "tests/property/test_reasoning.py"
+TRACE = "tests/integration/test_trace.py"
+TRACE_PAGE = "tests/integration/test_trace_page.py"
 FORESEEN = "tests/property/test_foreseen.py::test_foreseen_or_not"
 PASSED, FAILED = 0, 1  # pytest's exit status when all tests that ran passed, and when some failed
 
@@ -108,8 +110,8 @@ REMOVALS = [
     Removal(
         "greedy and sampling: the mask itself",
         "session.py",
-        "            raise\n        return self.apply(scores, masks)\n",
-        "            raise\n        self.apply(scores, masks)\n        return scores\n",
+        "        return masked\n\n    def foresee(",
+        "        return scores\n\n    def foresee(",
         mode("sampling"),
     ),
     Removal(
@@ -841,6 +843,62 @@ REMOVALS = [
         "        manager.model.generate_batch = partial(_generate_batch, manager.model.generate_batch)\n",
         "        pass\n",
         f"{BATCHING}::test_generate_batch_refuses_what_it_would_drop",
+    ),
+    Removal(
+        "trace: confirmed drafts are told of",
+        "hf/decode_loop.py",
+        '                    recorder.chose(i, begun + guess.ends[n], first + n, token_id, "drafted")\n',
+        "                    pass\n",
+        f"{TRACE}::test_a_loop_of_ours[1-drafts]",
+    ),
+    Removal(
+        "trace: rows have several lines of scores",
+        "hf/decode_loop.py",
+        "            first += len(guess.ends)\n",
+        "            first += 1\n",
+        f"{TRACE}::test_a_loop_of_ours[3-drafts]",
+    ),
+    Removal(
+        "trace: forced text may take a chosen token's place",
+        "recorder.py",
+        "same = noted is not None and noted.token_id == token_id",
+        "same = noted is not None",
+        f"{TRACE}::test_a_token_that_gave_way_to_forced_text_was_not_chosen",
+    ),
+    Removal(
+        "trace: looks of another constraint's row are not taken",
+        "recorder.py",
+        "            group = line * groups // len(ids)\n",
+        "            group = 0\n",
+        f"{TRACE}::test_rows_of_a_batch_in_a_loop_of_transformers",
+    ),
+    Removal(
+        "trace: what was chosen last is read off the output",
+        "recorder.py",
+        "        self._resolve(ids, group)\n        tokens = []\n",
+        "        tokens = []\n",
+        f"{TRACE}::test_loops_of_transformers[greedy]",
+    ),
+    Removal(
+        "trace: tokens are not chosen on the device",
+        "hf/device_asked.py",
+        "    if recorded:\n",
+        "    if False:\n",
+        f"{TRACE}::test_the_device_lane_is_not_taken_and_says_so",
+    ),
+    Removal(
+        "trace: text stays text",
+        "display/page.py",
+        'for character in "<>&"}',
+        'for character in ""}',
+        f"{TRACE_PAGE}::test_text_stays_text",
+    ),
+    Removal(
+        "trace: the keyboard shows what pointing shows",
+        "display/page.js",
+        "      spans[to].focus();\n",
+        "",
+        f"{TRACE_PAGE}::test_pointing_and_the_keyboard_say_why_others_were_forbidden",
     ),
 ]
 

@@ -53,9 +53,9 @@ def token_budget(walk: TokenWalk, reached: Reach, clock: Clock, walk_seconds: fl
     edges = [reached.edges, _along_shortest(walk, reached.single, clock)]
     needed = _counted(edges, accepting)
     open_states = np.flatnonzero(reached.can_end & (needed > 2))
-    exact, end = True, time.monotonic() + walk_seconds
+    exact, end = True, time.thread_time() + walk_seconds
     for state in open_states[np.argsort(needed[open_states], kind="stable")].tolist():
-        if time.monotonic() > end:
+        if time.thread_time() > end:
             exact = False
             break
         targets = np.unique(walk.nodes(state)[1])

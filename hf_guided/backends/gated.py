@@ -24,12 +24,13 @@ def gated(compiled: CompiledConstraint, gate: Gate, opening: Opening) -> Compile
     """The same constraint behind thinking; as it is where the prompt leaves nothing to think.
 
     Args:
-        compiled: for the vocabulary that the gate was made for.
+        compiled: for the vocabulary that the gate was made for, or that with more tokens as text.
         gate: the markers.
         opening: what of the thinking the prompt holds.
     """
     if opening is Opening.ALL:
         return compiled
+    gate = gate.over(compiled.vocabulary)
     behind = _Behind(gate, compiled)
     start = _Place(unwritten=len(gate.start_ids) if opening is Opening.NOTHING else 0)
     return replace(

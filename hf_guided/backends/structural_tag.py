@@ -41,6 +41,19 @@ def closing_marks(tag: Any) -> list[str]:
     return [mark for mark in found if mark]
 
 
+def literals(tag: Any) -> list[str]:
+    """The texts that a structural tag writes as they are: its marks, and what stands between them."""
+    found: dict[str, None] = {}
+    for one in objects_in(tag):
+        texts = [one.get(key) for key in ("value", "begin", "separator")]
+        ends = one.get("end")
+        texts += ends if isinstance(ends, list) else [ends]
+        if (style := STYLES.get(one.get("style") or "")) is not None:
+            texts += [style.opening, style.closing, style.item]
+        found |= dict.fromkeys(text for text in texts if isinstance(text, str))
+    return list(found)
+
+
 def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None:
     if isinstance(value, list):
         for index, item in enumerate(value):

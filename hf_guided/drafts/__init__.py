@@ -1,5 +1,6 @@
 """Guesses of what comes next, for the model to judge many at once: see base.py; one source per file."""
 
+from .asked import draft_source
 from .assistant import AssistantDraft
 from .base import Asked, Draft, DraftSource, Warp
 from .grammar import GrammarDraft, compact_twin
@@ -18,4 +19,5 @@ __all__ = [
     "Several",
     "Warp",
     "compact_twin",
+    "draft_source",
 ]

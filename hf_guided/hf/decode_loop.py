@@ -20,6 +20,7 @@ from torch import Tensor
 from ..acceptance import Accepted, accept_greedy, accept_sampling, accept_seeded
 from ..masks import Masks
 from ..prefetch import Pending
+from ..recorder import Recorder
 from ..row import Row
 from ..session import Session
 from .cache_slots import CacheSlots
@@ -134,11 +135,9 @@ class DecodeLoop:
             blocks[i] = [*blocks[i], *guess.tokens]
         choice = self._prepare(at_choice, guesses)
         keep = 1 + max((guess.ends[-1] for guess in choice.guesses), default=0)
-        stats, start = self._session.stats, time.perf_counter_ns()
+        start = time.perf_counter_ns()
         logits = self._slots.run(blocks, keep)
-        stats.forward_ns += time.perf_counter_ns() - start
-        stats.forwards += 1
-        stats.row_forwards += len(running)
+        self._session.forwarded(start, running)
         return choice, logits
 
     def _prepare(self, at_choice: Sequence[int], guesses: Mapping[int, Guess]) -> _Choice:
@@ -173,6 +172,8 @@ class DecodeLoop:
         scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks))
         firsts = [guess.firsts for guess in choice.guesses]
         accepted = self._accepted(choice, scores, firsts)
+        if self._session.recorder is not None:
+            self._record(self._session.recorder, choice, accepted)
         if any(firsts):
             # Rejected tokens leave the cache; rows that are over have nothing there to keep.
             rejected = {
@@ -186,6 +187,17 @@ class DecodeLoop:
                 if self._guesser is not None:
                     self._guesser.observe(i, guess, agreed)
                 self._take(i, guess, agreed, bonus)
+
+    def _record(self, recorder: Recorder, choice: _Choice, accepted: Sequence[Accepted]) -> None:
+        """Say what was confirmed and chosen; what else is written behind it is forced."""
+        first = 0  # of a place's lines of scores
+        for i, guess, (agreed, bonus) in zip(choice.places, choice.guesses, accepted, strict=True):
+            if i in choice.at:
+                begun = self._lines[i].num_generated
+                for n, token_id in enumerate(guess.firsts[:agreed]):
+                    recorder.chose(i, begun + guess.ends[n], first + n, token_id, "drafted")
+                recorder.chose(i, begun + guess.ends[agreed], first + agreed, bonus, "chosen")
+            first += len(guess.ends)
 
     def _accepted(self, choice: _Choice, scores: Tensor, firsts: Sequence[Sequence[int]]) -> list[Accepted]:
         """Of each guess what the model confirms, and the token behind it."""

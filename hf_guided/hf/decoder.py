@@ -27,6 +27,7 @@ from ..errors import GenerationError, UnsupportedConstraint
 from ..forced import ForcedText
 from ..options import DeviceLane
 from ..ranks import Ranks
+from ..recorder import Recorder
 from ..seeds import as_int64
 from ..session import Session
 from ..stats import SessionStats
@@ -118,6 +119,16 @@ class GuidedDecoder:
         """What this decoder has done so far."""
         return self._session.stats
 
+    @property
+    def recorder(self) -> Recorder | None:
+        """What writes down what is done; None without ``trace=True``. ``Guide.trace`` reads it."""
+        return self._session.recorder
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """Tokens that end a row."""
+        return self._session.stop_token_ids
+
     def __call__(
         self,
         model: Any,
@@ -172,6 +183,8 @@ class GuidedDecoder:
                 "the decoder cannot keep processes in step (FSDP, DeepSpeed ZeRO-3); "
                 "use logits_processor=[guide.logits_processor(c)]"
             )
+        if self._session.recorder is not None:
+            self._session.recorder.begin(input_ids.shape[1])
         criteria = StoppingCriteriaList(stopping_criteria)
         if self._stop_strings:
             criteria.append(StopStringCriteria(self._session.vocabulary.tokenizer, self._stop_strings))
@@ -230,6 +243,7 @@ class GuidedDecoder:
                 slots.device,
                 jump_forward=self._jump_forward,
                 drafts=self._drafts is not None,
+                recorded=self._session.recorder is not None,
                 spread=isinstance(slots, LeadingSlots),
             )
             from .device_run import run_on_device  # comes with the automaton, which takes time to import

@@ -11,7 +11,9 @@ class NotOnDevice(Exception):
     """Tokens are chosen on the host; the text is the reason."""
 
 
-def check_asked(asked: DeviceLane, device: torch.device, *, jump_forward: bool, drafts: bool, spread: bool) -> None:
+def check_asked(
+    asked: DeviceLane, device: torch.device, *, jump_forward: bool, drafts: bool, spread: bool, recorded: bool
+) -> None:
     """Find out before anything of it is looked at.
 
     Args:
@@ -19,6 +21,7 @@ def check_asked(asked: DeviceLane, device: torch.device, *, jump_forward: bool, 
         device: the model's.
         jump_forward: whether forced text is to be appended.
         drafts: whether there is a source of drafts.
+        recorded: whether what is done is written down.
         spread: whether several processes hold the model.
 
     Raises:
@@ -32,5 +35,7 @@ def check_asked(asked: DeviceLane, device: torch.device, *, jump_forward: bool, 
         raise NotOnDevice("jump_forward=True: forced text is found on the host")
     if drafts:
         raise NotOnDevice("drafts are made and verified on the host")
+    if recorded:
+        raise NotOnDevice("trace=True: scores and masks are looked at on the host")
     if asked == "auto" and device.type != "cuda":
         raise NotOnDevice(f"the model is on {device.type}; device_lane=True takes the device lane there too")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from transformers import LogitsProcessor, StoppingCriteria
 
+from ..recorder import Recorder
 from ..session import Session
 from ..stats import SessionStats
 
@@ -56,6 +57,16 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
         ``generate(logits_processor=[processor], stopping_criteria=[processor.companion])``. It stops nothing.
         """
         return self._companion
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What writes down what is done; None without ``trace=True``. ``Guide.trace`` reads it."""
+        return self._session.recorder
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """Tokens that end a row."""
+        return self._session.stop_token_ids
 
     @property
     def stats(self) -> SessionStats:

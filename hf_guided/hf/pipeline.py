@@ -17,7 +17,7 @@ from ..coerce import coerce, coerce_batch
 from ..constraints import Constraint
 from ..errors import BatchSizeError
 from ..generation_plan import DEFAULT_MAX_NEW_TOKENS
-from ..guide import guide_for
+from ..kept_guides import guide_for
 from ..reasoning import Reasoning
 from .generation_settings import GenerationSettings
 

@@ -56,10 +56,7 @@ def prefill(
         width -= 1  # nothing comes behind the last token: there may be no room for it in a cache, nor a position
     began = time.perf_counter_ns()
     logits = slots.prefill([line.token_ids[line.prompt_length :][:width] for line in ready])
-    session.stats.forward_ns += time.perf_counter_ns() - began
+    session.forwarded(began, range(len(prompts)))
     for line in ready:
         line.unfed -= width
-    lines = ready or begun()
-    session.stats.forwards += 1
-    session.stats.row_forwards += len(prompts)
-    return lines, logits
+    return ready or begun(), logits

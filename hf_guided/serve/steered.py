@@ -46,7 +46,8 @@ class Asked:
 
     def reader(self, prompt: list[int]) -> AnswerReader:
         """What takes an answer behind this prompt apart."""
-        return AnswerReader(self.guide.vocabulary, self.constraint, self.guide.gate(self.reasoning), prompt)
+        vocabulary, gate = self.compiled.vocabulary, self.guide.gate(self.reasoning)
+        return AnswerReader(vocabulary, self.constraint, None if gate is None else gate.over(vocabulary), prompt)
 
 
 class SteeredModel:

@@ -83,6 +83,22 @@ def test_a_stream_prints_the_same_piece_by_piece(schema_file, capsys, monkeypatc
     assert len(pieces) > 5 and pieces[0] != whole
 
 
+def test_generate_writes_a_trace(schema_file, capsys, tmp_path):
+    given = ("generate", "--model", "demo", "--schema", schema_file, "--prompt", EXAMPLE.prompt)
+    assert run(*given) == 0
+    text = capsys.readouterr().out
+    file = tmp_path / "trace.html"
+    assert run(*given, "--trace", str(file)) == 0
+    assert capsys.readouterr().out == text
+    page = file.read_text(encoding="utf-8")
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1])
+    assert "".join(token["text"] for token in data["tokens"] if "special" not in token) == text.rstrip("\n")
+    assert run(*given, "--trace", str(tmp_path / "none" / "trace.html")) == 2
+    assert "cannot write" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        run(*given, "--stream", "--trace", str(file))
+
+
 def test_generate_reads_the_prompt_from_stdin(schema_file, capsys, monkeypatch):
     run("generate", "--model", "demo", "--schema", schema_file, "--prompt", EXAMPLE.prompt)
     given = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The wheel has all that runs: the kernels' source too, which lies outside of the package in a checkout."""
+"""The wheel has all that runs, also what is no Python: the source of the kernels, and the page of a trace."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import sys
 import zipfile
 from pathlib import Path
 
+from hf_guided.display.trace import Trace
+from hf_guided.recorded import RowRecord
 from tests.kernel_harness import HEADER, ROOT
 
 
-def test_an_installed_wheel_has_the_kernels_source(tmp_path: Path) -> None:
+def test_an_installed_wheel_has_what_is_no_python(tmp_path: Path) -> None:
     build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
     done = subprocess.run(
         [sys.executable, "-c", build, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
@@ -23,7 +25,10 @@ def test_an_installed_wheel_has_the_kernels_source(tmp_path: Path) -> None:
         wheel.extractall(site)
     look = (
         "import hf_guided, hashlib; from hf_guided.device.nvrtc import device_source;"
-        "print(hf_guided.__file__, hashlib.sha256(device_source().encode()).hexdigest())"
+        "from hf_guided.recorded import RowRecord; from hf_guided.display.trace import Trace;"
+        "page = Trace(RowRecord((), (), 1), {}, 'anything', 10).html();"
+        "print(hf_guided.__file__, hashlib.sha256(device_source().encode()).hexdigest(),"
+        "hashlib.sha256(page.encode()).hexdigest())"
     )
     done = subprocess.run(
         [sys.executable, "-c", look],
@@ -34,6 +39,8 @@ def test_an_installed_wheel_has_the_kernels_source(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    where, digest = done.stdout.split()
+    where, digest, page = done.stdout.split()
     assert Path(where).is_relative_to(site)
     assert digest == hashlib.sha256(HEADER.read_bytes()).hexdigest()
+    here = Trace(RowRecord((), (), 1), {}, "anything", 10).html()
+    assert page == hashlib.sha256(here.encode()).hexdigest()

@@ -1,0 +1,57 @@
+"""The threads that compile; they wait for work without holding whoever gives it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+Jobs: TypeAlias = "queue.SimpleQueue[Callable[[], None] | None]"
+
+
+class Pool:
+    """Daemon threads, started when there is more work than idle ones.
+
+    Args:
+        workers: how many threads at most.
+        name: of what they do.
+    """
+
+    def __init__(self, workers: int, name: str) -> None:
+        self.jobs: Jobs = queue.SimpleQueue()
+        self._workers, self._name = workers, name
+        self._threads: list[threading.Thread] = []
+        self._idle = threading.Semaphore(0)
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Queue a job; the caller holds the compiler's lock."""
+        self.jobs.put(job)
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._workers:
+            name = f"hf_guided-{self._name}-{len(self._threads) + 1}"
+            thread = threading.Thread(target=_work, args=(self.jobs, self._idle), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def end(self) -> list[threading.Thread]:
+        """Let every thread end behind what is queued; the caller holds the compiler's lock."""
+        for _ in self._threads:
+            self.jobs.put(None)
+        threads, self._threads, self._idle = self._threads, [], threading.Semaphore(0)
+        return threads
+
+    @staticmethod
+    def stop(queues: list[Jobs]) -> None:
+        """Let every thread end when it comes to it; a queue stands there once for each of its threads."""
+        for jobs in queues:
+            jobs.put(None)
+
+
+def _work(jobs: Jobs, idle: threading.Semaphore) -> None:
+    while True:
+        job = jobs.get()
+        if job is None:
+            return
+        job()
+        del job  # it holds the compiler, which could not be freed while this thread waits for the next one
+        idle.release()

@@ -1,0 +1,37 @@
+"""The guides of the last few models, for callers who bring none of their own."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Any
+
+from .guide import Guide
+from .hf.compat import generation_eos_token_ids, logits_width
+from .ranks import Ranks
+
+_MAX_KEPT = 4
+_kept: OrderedDict[tuple[Any, ...], Guide] = OrderedDict()
+_kept_lock = Lock()
+
+
+def guide_for(tokenizer: Any, model: Any) -> Guide:
+    """A Guide that is made once for a tokenizer and a model's width, stop tokens and processes."""
+    # A guide holds its tokenizer, so no other object can have that id while it is kept.
+    ranks = Ranks.of(model)
+    spread = None if ranks is None else (id(ranks.group), ranks.device)  # the guide holds the group, too
+    key = (
+        id(tokenizer),
+        len(tokenizer),
+        logits_width(model),
+        tokenizer.eos_token_id,
+        generation_eos_token_ids(model),
+        spread,
+    )
+    with _kept_lock:
+        if key not in _kept:
+            _kept[key] = Guide(tokenizer, model)
+        _kept.move_to_end(key)
+        while len(_kept) > _MAX_KEPT:
+            _kept.popitem(last=False)
+        return _kept[key]
