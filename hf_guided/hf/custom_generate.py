@@ -11,11 +11,13 @@ from inspect import signature
 from typing import Any
 
 from ..errors import InvalidConstraint
-from ..guide import Guide, guide_for
+from ..guide import Guide
+from ..kept_guides import guide_for
 from .generation_settings import GenerationSettings
 
-# What the decoder is told, beside what generate() knows; they never reach generate().
-_FOR_DECODER = frozenset(signature(Guide.decoder).parameters) - {"self", "constraint", "max_new_tokens"}
+# What the decoder is told, beside what generate() knows; they never reach generate(). What is traced would be lost with
+# the decoder.
+FOR_DECODER = frozenset(signature(Guide.decoder).parameters) - {"self", "constraint", "max_new_tokens", "trace"}
 
 
 def generate(
@@ -64,7 +66,7 @@ def generate(
         if arguments.get("draft") is not None:
             raise ValueError("assistant_model, draft: expected one of the two; for both, pass draft=[..., model]")
         arguments["draft"] = assistant_model
-    told = {name: arguments.pop(name) for name in _FOR_DECODER & arguments.keys()}
+    told = {name: arguments.pop(name) for name in FOR_DECODER & arguments.keys()}
     settings = GenerationSettings(model, arguments)
     if told.get("stop_token_ids") is None:
         told["stop_token_ids"] = settings.stop_token_ids()

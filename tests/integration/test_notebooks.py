@@ -23,7 +23,11 @@ def run(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     # notebooks, whichever is installed.
     path = os.pathsep.join([str(FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     return NotebookClient(
-        notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
+        notebook,
+        timeout=SECONDS,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(FOLDER)}},
+        coalesce_streams=True,  # else it depends on the machine's speed in how many pieces they come
     ).execute(env={**os.environ, "PYTHONPATH": path})
 
 
