@@ -906,6 +906,8 @@ REMOVALS = [
         "      spans[to].focus();\n",
         "",
         f"{TRACE_PAGE}::test_pointing_and_the_keyboard_say_why_others_were_forbidden",
+    ),
+    Removal(
         "streaming: a reader that has gone ends the call",
         "streaming.py",
         "        if self._closing.is_set():\n            raise _Closed\n",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -18,10 +19,16 @@ SECONDS = 300
 
 
 def run(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    # "python3" is this interpreter: jupyter_client puts sys.executable in its place.
+    # "python3" is this interpreter: jupyter_client puts sys.executable in its place. The package is the one beside the
+    # notebooks, whichever is installed.
+    path = os.pathsep.join([str(FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     return NotebookClient(
-        notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
-    ).execute()
+        notebook,
+        timeout=SECONDS,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(FOLDER)}},
+        coalesce_streams=True,  # else it depends on the machine's speed in how many pieces they come
+    ).execute(env={**os.environ, "PYTHONPATH": path})
 
 
 def outputs(notebook: nbformat.NotebookNode) -> list[str]:

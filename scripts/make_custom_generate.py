@@ -1,0 +1,103 @@
+"""Write the folder custom_generate/: a repository for the Hub that brings the fast loop into model.generate().
+
+python -m scripts.make_custom_generate [FOLDER]
+hf upload OWNER/NAME custom_generate
+
+transformers loads ``custom_generate/generate.py`` from it, once the caller says ``trust_remote_code=True``, and first
+looks whether the packages of ``custom_generate/requirements.txt`` are installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import hf_guided
+
+ROOT = Path(__file__).parents[1]
+
+GENERATE = '''\
+"""Structured generation: the text that comes out is in the language that `response_format` asks for."""
+
+from hf_guided.hf.custom_generate import generate
+
+__all__ = ["generate"]
+'''
+
+REQUIREMENTS = f"hf-guided>={hf_guided.__version__}\n"
+
+CARD = f"""\
+---
+library_name: transformers
+license: apache-2.0
+tags:
+- custom_generate
+- structured-generation
+---
+
+# Structured generation
+
+`model.generate()` that writes what you asked for: a JSON Schema, a Pydantic model, a regular expression, a choice, a
+grammar, tool calls. Text that the constraint leaves no choice about takes no forward pass of its own. The work is done
+by the Python package `hf-guided`, {hf_guided.__version__} or newer, which has to be installed.
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("MODEL")
+model = AutoModelForCausalLM.from_pretrained("MODEL")
+inputs = tokenizer("Our gardener Daria Pinto is 50 years old. As JSON:", return_tensors="pt")
+schema = {{
+    "type": "object",
+    "properties": {{"name": {{"type": "string"}}, "age": {{"type": "integer", "minimum": 0, "maximum": 130}}}},
+    "required": ["name", "age"],
+}}
+output = model.generate(
+    **inputs,
+    custom_generate="OWNER/NAME",  # this repository, or a folder with its files
+    trust_remote_code=True,
+    tokenizer=tokenizer,
+    response_format=schema,
+    max_new_tokens=100,
+)
+print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
+```
+
+## Arguments
+
+- `response_format`: a JSON Schema (dict or text), an OpenAI `response_format` dict, a Pydantic model, dataclass or
+  other type, `re.compile(...)`, a list of strings (one of them), `hf_guided.Grammar(...)`,
+  `hf_guided.ToolCalls(...)`; or a list with one of these per prompt, in which `None` leaves a row free. None: plain
+  `generate()`. `constraint` is another name for it.
+- `tokenizer`: the model's tokenizer, needed beside a `response_format`; or in its place `guide`, an `hf_guided.Guide`
+  that you keep.
+- `max_new_tokens`: the text is closed before they are used up. Too few from the start are an error.
+- `draft`: what guesses tokens for the model to confirm: `"grammar"`, `"prompt_lookup"`, a smaller model with the same
+  tokenizer (also as `assistant_model`), or a list of these. The output stays what it is.
+- `streamer`, `stop_strings`: as for `generate()`; a streamer for one row.
+- `reasoning`: `hf_guided.Reasoning(start, end, max_tokens)`, for free text first, then the answer.
+- The others of `hf_guided.Guide.decoder`: `backend`, `prefix`, `jump_forward`, `retokenize`, `seeds`, `device_lane`,
+  `overlap`, `on_violation`, `stop_token_ids`.
+- All of `generate()`. Greedy decoding and sampling run in the fast loop; beams and `output_scores` in transformers'
+  own, with the same constraint.
+
+What cannot be enforced is an error that names the place in the schema, before a token is chosen.
+"""
+
+FILES = {
+    "README.md": CARD,
+    "custom_generate/generate.py": GENERATE,
+    "custom_generate/requirements.txt": REQUIREMENTS,
+}
+
+
+def write(folder: Path) -> None:
+    """Write the repository's files."""
+    for name, text in FILES.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "custom_generate")
