@@ -989,14 +989,14 @@ REMOVALS = [
         "ranks.py",
         "            set_random_state(state, like.device)\n",
         "",
-        f"{SPREAD}::test_both_processes_write_the_same",
+        f"{SPREAD}::test_random_numbers_go_on_alike",
     ),
     Removal(
         "tensor parallel: they go on alike behind the fast loop",
         "hf/led_slots.py",
         "            set_random_state(state, slots.device)\n",
         "",
-        f"{SPREAD}::test_both_processes_write_the_same",
+        f"{SPREAD}::test_random_numbers_go_on_alike",
     ),
     Removal(
         "tensor parallel: the decoder asks whether the prompts are the same",

@@ -59,6 +59,13 @@ def test_both_processes_write_the_same(ranks: list[dict[str, Any]]) -> None:
         assert first[name] == second[name], name
 
 
+def test_random_numbers_go_on_alike(ranks: list[dict[str, Any]]) -> None:
+    """Behind the fast loop, and in every step of transformers' own, which begins with others in each process."""
+    first, second = ranks
+    for name in "random numbers behind the fast loop", "sampled by the plain loop", "random numbers":
+        assert first[name] == second[name], name
+
+
 @pytest.mark.parametrize(
     ("name", "asked"),
     [
