@@ -84,7 +84,10 @@ def test_what_generate_keeps_from_a_decoding_method_arrives(loaded, repository, 
     model, tokenizer = loaded
     inputs = encoded(tokenizer, PEOPLE[0].prompt)
     asked = {"custom_generate": repository, "trust_remote_code": True, "tokenizer": tokenizer}
+    passes = []
+    counting = model.register_forward_hook(lambda *_: passes.append(0))
     plain = model.generate(**inputs, **SETTINGS, **asked, response_format=SCHEMA)
+    alone = len(passes)
     output = model.generate(
         **inputs,
         **SETTINGS,
@@ -93,7 +96,9 @@ def test_what_generate_keeps_from_a_decoding_method_arrives(loaded, repository, 
         streamer=TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True),
         assistant_model=demo.load_draft(),
     )
+    counting.remove()
     assert torch.equal(output, plain)
+    assert len(passes) - alone < alone  # the assistant's drafts were confirmed several at a time
     assert capsys.readouterr().out.strip() == text_of(tokenizer, inputs, output)
     cut = model.generate(**inputs, **SETTINGS, **asked, response_format=SCHEMA, stop_strings="email")
     assert text_of(tokenizer, inputs, cut).endswith("email")
@@ -105,7 +110,7 @@ def test_a_text_closes_within_its_budget(loaded, repository):
     short = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     asked = {"custom_generate": repository, "trust_remote_code": True, "tokenizer": tokenizer, "response_format": short}
     whole = model.generate(**inputs, **SETTINGS, **asked)
-    fewer = whole.shape[1] - inputs["input_ids"].shape[1] - 1
+    fewer = whole.shape[1] - inputs["input_ids"].shape[1] - 2  # without a budget its last quote would be cut off
     output = model.generate(**inputs, do_sample=False, max_new_tokens=fewer, **asked)
     assert output.shape[1] - inputs["input_ids"].shape[1] <= fewer
     jsonschema.validate(json.loads(text_of(tokenizer, inputs, output)), short)
