@@ -376,10 +376,15 @@ class Guide:
             length: how many tokens of output the row has; None: up to its first stop token.
 
         Raises:
-            ValueError: the seam was made without ``trace=True``.
+            ValueError: the seam was made without ``trace=True``; there is no such row.
         """
         if seam.recorder is None:
             raise ValueError("trace: nothing was written down; make the decoder or the processor with trace=True")
+        if sequences.ndim != 2 or not 0 <= row < len(sequences):
+            raise ValueError(
+                f"trace: expected sequences (rows, length) as generate() returns them, and one of their rows, got "
+                f"{tuple(sequences.shape)} and row {row}"
+            )
         asked = None if constraint is None else self._required(constraint)
         return trace_of(
             seam.recorder.record(sequences, row, seam.stop_token_ids, length),

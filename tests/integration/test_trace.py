@@ -425,3 +425,14 @@ def test_the_way_through_the_automaton() -> None:
     recursive = {"$ref": "#/$defs/a", "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}}
     assert "automaton" in guide.trace(decoder, output, constraint=recursive).why_no_graph
     assert guide.trace(decoder, output).why_no_graph
+
+
+def test_what_is_no_row_of_the_output_is_refused() -> None:
+    _, guide = bound()
+    decoder = guide.decoder(hg.Choice(["a"]), trace=True)
+    output = generated(inputs(1), custom_generate=decoder)
+    for wrong in ((output[0],), (output, 1), (output, -1)):
+        with pytest.raises(ValueError, match=r"expected sequences \(rows, length\)"):
+            guide.trace(decoder, *wrong)
+    with pytest.raises(ValueError, match="trace=True"):
+        guide.trace(guide.decoder(hg.Choice(["a"])), output)
