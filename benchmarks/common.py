@@ -73,6 +73,11 @@ def installed(package: str) -> str:
         return NOT_INSTALLED
 
 
+def runs_here(package: str) -> bool:
+    """Whether a library runs in this process."""
+    return python_for(package) == sys.executable and installed(package) != NOT_INSTALLED
+
+
 def origin() -> dict[str, str]:
     """Columns that every row of results ends with."""
     return {
