@@ -50,8 +50,8 @@ class FastLoop(HFGuided):
 def forwards(name: str, case: str, lookup: bool) -> dict[str, Any]:
     """The demo model's greedy answers, one prompt at a time: calls of its forward, and tokens of the texts.
 
-    Tokens are those that the tokenizer writes for a text, and a stop token, in whatever steps a library came to it;
-    of an answer that has not ended, those that were written.
+    Tokens are those that were written, the stop token among them; where a library gives a text, those that the tokenizer
+    writes for it, and a stop token.
     """
     loaded = CASES[case]()
     passes = 0
@@ -67,11 +67,16 @@ def forwards(name: str, case: str, lookup: bool) -> dict[str, Any]:
     for [task], inputs in loaded.batches(1):
         prepared = library.prepare(Constraint("json", json.dumps(task.schema)))
         [output] = library.generate(loaded.model, inputs, prepared, **settings, **(LOOKUP if lookup else {}))
+        if isinstance(output, list) and loaded.tokenizer.eos_token_id in output:
+            output = output[: output.index(loaded.tokenizer.eos_token_id) + 1]
         text = finished_text(output, lambda ids: loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
         data = None if text is None else text.encode()
         valid, right = valid + is_valid(task, data), right + is_right(task, data)
-        ended = text is not None
-        tokens += len(loaded.tokenizer.encode(text, add_special_tokens=False)) + 1 if ended else len(output)
+        tokens += (
+            len(output)
+            if isinstance(output, list)
+            else len(loaded.tokenizer.encode(output, add_special_tokens=False)) + 1
+        )
     return {"passes": passes, "tokens": tokens, "valid": valid, "right": right, "answers": len(loaded.tasks)}
 
 
