@@ -1,23 +1,25 @@
 """hf-guided and its peers side by side: one run, one machine, one table.
 
-    HF_GUIDED_BENCH_GUIDANCE=ITS_PYTHON python -m benchmarks.compare [--schemas 28] [--rows 4] [--measure NAME ...]
+    HF_GUIDED_BENCH_GUIDANCE=ITS_PYTHON python -m benchmarks.compare [--schemas 12] [--rows 4] [--measure NAME ...]
 
 A short run of what the other scripts here measure at length, with their own code, on one shared set:
 
 - modes: bench_modes.py, two seeds;
 - schemas: bench_schemas.py, every so many of the sample's schemas; "judged exactly" with keys in declared order.
-  Percentiles are over all that a library compiled, the ratio of the first mask is over the schemas that both compiled;
+  Figures are over all that a library compiled, ratios over the schemas that both compiled, for masks those that both
+  judge alike;
 - steps: bench_processor.py, the compact 12-field record (compare_steps.py); ratios are of wall time;
 - forwards: the demo model's greedy answers, one prompt at a time; calls of the model are counted (compare_worker.py);
 - budget: bench_budget.py, the hot model at one, two and four times what hf-guided states as the minimum.
 
-Correctness is judged by ``json`` + ``jsonschema`` and ``re``. A library that is not there has a column that says so; one
-that cannot live beside the others runs in another Python, which HF_GUIDED_BENCH_<PACKAGE> names.
+Correctness is judged by ``json`` + ``jsonschema`` and ``re``. A library that is not there has a column that says so;
+one that cannot live beside the others runs in another Python, which HF_GUIDED_BENCH_<PACKAGE> names.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import statistics
 import warnings
@@ -45,7 +47,7 @@ SCHEMA_NAMES = {"xgrammar.contrib.hf": XGrammar.name}
 """Of libraries that have another name among those for schemas."""
 BUDGETS = (1.0, 2.0, 4.0)
 JOB_SECONDS = 600.0
-SCHEMA_SECONDS = 10.0  # half of what bench_schemas.py gives: where outlines takes more than five it takes all there is
+SCHEMA_SECONDS = 20.0
 
 
 class Asking:
@@ -116,11 +118,19 @@ def schema_figures(library: str, judged: Sequence[Judged], ours: Sequence[Judged
     ratio = float(found["ready_ratio"]) if found["ready_ratio"] else None
     more = f"p90 {found['ready_p90_ms']}, p99 {found['ready_p99_ms']}; ratio over the schemas that both compiled"
     yield Figure(compare_table.READY, library, ready, ratio=ratio, detail=more)
-    masks, base = ([us for one in some for us in one.verdict.mask_us] for some in (judged, ours))
+    masks = [us for one in judged for us in one.verdict.mask_us]
+    # A text that one of them refused was not walked to its end.
+    alike = [
+        (one.verdict.mask_us, other.verdict.mask_us)
+        for one, other in zip(judged, ours, strict=True)
+        if one.compiled and one.verdict.accepted == other.verdict.accepted
+    ]
+    mine, base = ([us for pair in alike for us in pair[side]] for side in (0, 1))
     for measure, q in ((compare_table.MASK, 50), (compare_table.SLOW_MASK, 99)):
         value = float(np.percentile(masks, q)) if masks else None
-        over = value / float(np.percentile(base, q)) if value is not None and base else None
-        yield Figure(measure, library, value, ratio=over, detail=f"{len(masks)} masks")
+        over = float(np.percentile(mine, q)) / float(np.percentile(base, q)) if mine and base else None
+        more = f"{len(masks)} masks; ratio over {len(mine)} of schemas that both judge alike"
+        yield Figure(measure, library, value, ratio=over, detail=more)
 
 
 def steps(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator[Figure]:
@@ -222,13 +232,33 @@ def result_rows(figures: Sequence[Figure], versions: Mapping[str, str]) -> list[
     return [figure.row(versions[figure.library]) for figure in chosen]
 
 
+def with_others(rows: Sequence[dict[str, Any]], path: Path, versions: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The rows, and those in a file of the measures that were not run, if they are of this day, machine and versions.
+
+    Args:
+        rows: of this run.
+        path: of the file; there need not be one.
+        versions: of all libraries.
+    """
+    made, measured = origin(), {row["measure"] for row in rows}
+    kept: list[dict[str, Any]] = []
+    if path.exists():
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                same = made.items() <= row.items() and versions.get(row["library"]) == row["version"]
+                if same and row["measure"] not in measured:
+                    kept.append({name: value for name, value in row.items() if name not in made})
+    order = [measure.name for measure in compare_table.MEASURES], list(versions)
+    return sorted([*rows, *kept], key=lambda row: (order[0].index(row["measure"]), order[1].index(row["library"])))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--measure", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--schemas", type=int, default=28, help="how many schemas of the sample, about")
+    parser.add_argument("--schemas", type=int, default=12, help="how many schemas of the sample, about")
     parser.add_argument("--rows", type=int, default=4, help="outputs for each constraint and budget")
     parser.add_argument("--repetitions", type=int, default=2, help="of the steps")
-    parser.add_argument("--csv", type=Path, help="where the rows go; those of a part are kept only if it is given")
+    parser.add_argument("--csv", type=Path, help="where rows go; those of a part go nowhere by default")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     versions = {name: installed(LIBRARIES[name].package) for name in COLUMNS}
@@ -244,7 +274,7 @@ def main() -> None:
         rows = result_rows(figures, versions)
         if path:  # what is measured is kept, whatever comes
             load = " to ".join((min(loads, key=float), max(loads, key=float)))
-            write_csv(path, [{**row, "load": load} for row in rows])
+            write_csv(path, with_others([{**row, "load": load} for row in rows], path, versions))
     print(f"\n{table(rows)}\n")
     made = origin()
     print(f"{hardware()}, transformers {made['transformers']}, torch {made['torch']}, {made['date']}, load {loads}.")

@@ -1,8 +1,8 @@
 """What a decoding step costs beside the forward pass: the processors of bench_processor.py, and guidance's loop.
 
 hf-guided is here as a user gets it, with its automatic choice of an engine. guidance has no processor: its whole loop
-is replayed over a model that knows the document, and what lies between two of its forward passes is timed. That includes
-choosing the token, which the others leave to generate(), and a step of it may write several tokens.
+is replayed over a model that knows the document, and what lies between two of its forward passes is timed. That
+includes choosing the token, which the others leave to generate(), and a step of it may write several tokens.
 """
 
 from __future__ import annotations

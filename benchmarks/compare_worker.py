@@ -50,8 +50,8 @@ class FastLoop(HFGuided):
 def forwards(name: str, case: str, lookup: bool) -> dict[str, Any]:
     """The demo model's greedy answers, one prompt at a time: calls of its forward, and tokens of the texts.
 
-    Tokens are those that were written, the stop token among them; where a library gives a text, those that the tokenizer
-    writes for it, and a stop token.
+    Tokens are those that were written, the stop token among them; where a library gives a text, those that the
+    tokenizer writes for it, and a stop token.
     """
     loaded = CASES[case]()
     passes = 0

@@ -44,6 +44,17 @@ class TestTable:
         with (tmp_path / "compare.csv").open(newline="") as file:
             assert table(list(csv.DictReader(file))) == table(rows)
 
+    def test_keeps_the_lines_that_were_not_run_again(self, tmp_path: Path) -> None:
+        path = tmp_path / "compare.csv"
+        rows = compare.result_rows(FIGURES, VERSIONS)
+        compare.write_csv(path, rows)
+        again = compare.result_rows([Figure(STEP, "outlines", 0.3), Figure(STEP, "hf-guided", 0.1)], VERSIONS)
+        found = compare.with_others(again, path, VERSIONS)
+        assert [row["shown"] for row in found] == ["22 of 22", "13 of 22", NOT_INSTALLED, "0.1", "0.3", NOT_INSTALLED]
+        assert table(found).splitlines()[:3] == table(rows).splitlines()[:3]
+        newer = {**VERSIONS, "outlines": "1.4"}
+        assert "13 of 22" not in table(compare.with_others(compare.result_rows([], newer), path, newer))
+
     def test_says_why_there_is_no_figure_and_which_are_equally_good(self) -> None:
         figures = [
             Figure(MODES, "hf-guided", 3, 3),
