@@ -17,7 +17,7 @@ import argparse
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, data_folder, load_average, markdown_table, record12, write_csv
+from benchmarks.common import RESULTS, data_folder, load_average, markdown_table, record12, runs_here, write_csv
 from benchmarks.libraries import LIBRARIES, Asked, Constraint, Library
 from benchmarks.modes import EOS, finished_text, problem, tiny_llama
 from hf_guided.automaton.limits import Clock
@@ -114,9 +114,26 @@ def _with(backend: str) -> type[Budgeted]:
     return type(f"Budgeted_{backend}", (Budgeted,), {"backend": backend, "name": f"hf-guided: {backend}"})
 
 
+AUTO = _with("auto")
 OURS = tuple(map(_with, ("automaton", "llguidance", "xgrammar", "lm_format_enforcer")))
-PEERS = tuple(library for name, library in LIBRARIES.items() if name != "hf-guided")
+PEERS = tuple(
+    library
+    for name, library in LIBRARIES.items()
+    if name != "hf-guided" and runs_here(library.package)  # the others are in compare.py
+)
 ALL: dict[str, type[Library]] = {library.name: library for library in (*OURS, *PEERS)}
+
+
+def stated_minima() -> dict[str, dict[str, int | None]]:
+    """What each of our engines states, constraint by constraint."""
+    tokenizer = demo()
+    budgeted = [library(tiny_llama(len(tokenizer), seed=0), tokenizer) for library in OURS]
+    return {name: {one.name: one.minimum(asked) for one in budgeted} for name, asked in constraints().items()}
+
+
+def most_stated(stated: Mapping[str, int | None]) -> int:
+    """The largest: enough for every engine."""
+    return max(minimum for minimum in stated.values() if minimum is not None)
 
 
 class NeverStops(LogitsProcessor):
@@ -154,25 +171,22 @@ def run_cell(library: Library, name: str, asked: Constraint, model: str, times: 
     set_seed(int(100 * times))
     if isinstance(library, Budgeted):
         library.max_new_tokens = cell.max_new_tokens
+    outputs: list[list[int] | str] = []
     try:
-        kwargs = library.constrain(asked)
-        if model == "never stops":
-            before = NeverStops(Vocabulary.from_tokenizer(tokenizer, padded_size=len(tokenizer)))
-            kwargs["logits_processor"] = [before, *kwargs.get("logits_processor", [])]
-        inputs = tokenizer(["An answer:"] * rows, return_tensors="pt")
-        output = llama.generate(
-            input_ids=inputs["input_ids"],
-            attention_mask=inputs["attention_mask"],
-            max_new_tokens=cell.max_new_tokens,
-            do_sample=True,
-            temperature=TEMPERATURE,
-            **kwargs,
-        )
+        for prompts in [rows] if library.takes_batches else [1] * rows:
+            prepared = library.prepare(asked)
+            if model == "never stops":
+                before = NeverStops(Vocabulary.from_tokenizer(tokenizer, padded_size=len(tokenizer)))
+                prepared["logits_processor"] = [before, *prepared.get("logits_processor", [])]
+            encoded = tokenizer(["An answer:"] * prompts, return_tensors="pt")
+            inputs = {name: encoded[name] for name in ("input_ids", "attention_mask")}
+            settings = {"max_new_tokens": cell.max_new_tokens, "do_sample": True, "temperature": TEMPERATURE}
+            outputs += library.generate(llama, inputs, prepared, **settings)
     except Exception as error:  # whatever it is, is the result of this cell
         cell.error = type(error).__name__
         return cell
-    for ids in output[:, inputs["input_ids"].shape[1] :].tolist():
-        text = finished_text(ids, lambda ids: tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+    for output in outputs:
+        text = finished_text(output, lambda ids: tokenizer.decode(ids, clean_up_tokenization_spaces=False))
         cell.outputs += 1
         cell.complete += text is not None
         cell.valid += text is not None and not problem(asked, text)
@@ -183,12 +197,10 @@ def run_all(names: Sequence[str], rows: int) -> Iterator[Cell]:
     """All cells, library by library."""
     tokenizer = demo()
     llama = tiny_llama(len(tokenizer), seed=0)
-    budgeted = [library(llama, tokenizer) for library in OURS]
+    stated = stated_minima()
     for name, asked in constraints().items():
-        minima = {library.name: library.minimum(asked) for library in budgeted}
-        most = max(minimum for minimum in minima.values() if minimum is not None)
         for library_name in names:
-            minimum = minima.get(library_name, most)
+            minimum = stated[name].get(library_name, most_stated(stated[name]))
             if minimum is None:
                 continue  # refused with the reason: nothing is generated
             library = ALL[library_name](llama, tokenizer)

@@ -1,4 +1,4 @@
-"""In which generation modes is the output what was asked for? Four libraries, the same modes, models and constraints.
+"""In which generation modes is the output what was asked for? Each library in the same modes, models and constraints.
 
     python -m benchmarks.bench_modes [--seeds 3] [--limit 60] [--library NAME ...] [--mode NAME ...]
 
@@ -31,7 +31,17 @@ from subprocess import PIPE
 import torch
 import transformers
 
-from benchmarks.common import RESULTS, hardware, installed, load_average, markdown_table, origin, write_csv
+from benchmarks.common import (
+    NOT_INSTALLED,
+    RESULTS,
+    hardware,
+    installed,
+    load_average,
+    markdown_table,
+    origin,
+    python_for,
+    write_csv,
+)
 from benchmarks.libraries import LIBRARIES, Constraint, NotSupported, lm_format_enforcer_import_error
 from benchmarks.modes import CONSTRAINTS, HOT, MODES, Bench, WrongOutput, finished_text, problem, run_once
 from benchmarks.processes import Lines, read_in_background
@@ -135,7 +145,8 @@ def run_library(library: str, modes: Sequence[str], seeds: int, limit: float) ->
     """Every cell of one library; a process that hangs or dies costs its cell, the next starts behind it."""
     waiting = list(modes)
     while waiting:
-        command = [sys.executable, "-m", "benchmarks.bench_modes", "--worker", library, "--seeds", str(seeds)]
+        python = python_for(LIBRARIES[library].package)
+        command = [python, "-m", "benchmarks.bench_modes", "--worker", library, "--seeds", str(seeds)]
         process = subprocess.Popen(
             [*command, "--mode", *waiting], stdout=PIPE, stderr=PIPE, text=True, cwd=Path(__file__).parents[1]
         )
@@ -172,7 +183,8 @@ def table(cells: Sequence[Cell]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--library", nargs="+", choices=LIBRARIES, default=list(LIBRARIES))
+    there = [name for name, library in LIBRARIES.items() if installed(library.package) != NOT_INSTALLED]
+    parser.add_argument("--library", nargs="+", choices=LIBRARIES, default=there)
     parser.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds a cell may take")
@@ -191,7 +203,10 @@ def main() -> None:
             )
             cells.append(cell)
     cells.sort(key=lambda cell: (arguments.mode.index(cell.mode), arguments.library.index(cell.library)))
-    write_csv(arguments.csv, [{**asdict(cell), "load": load_average()} for cell in cells])
+    versions = {name: installed(LIBRARIES[name].package) for name in arguments.library}
+    write_csv(
+        arguments.csv, [{**asdict(cell), "version": versions[cell.library], "load": load_average()} for cell in cells]
+    )
     print(table(cells))
     made = origin()
     print(

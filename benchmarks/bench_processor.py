@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.common import RESULTS, hardware, load_average, markdown_table, origin, record12, write_csv
+from benchmarks.schema_peers import model_without_use
 
 Processor = Callable[[Tensor, Tensor], Any]
 Taken = tuple[int, int]  # nanoseconds: wall, CPU
@@ -207,40 +208,46 @@ class Setup:
         import outlines
         from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
         from outlines.types import JsonSchema
-        from transformers import LlamaConfig, LlamaForCausalLM
 
-        # Outlines wants a model beside the tokenizer; none of it is run.
-        shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=self.vocab, **shape))
         generator = outlines.Generator(
-            outlines.from_transformers(model, self.tokenizer),
+            outlines.from_transformers(model_without_use(self.tokenizer), self.tokenizer),
             JsonSchema(json.dumps(schema), whitespace_pattern=" ?"),
         )
         index = generator.logits_processor.index
         return lambda: OutlinesCoreLogitsProcessor(index, "torch")
 
     def replay(self, rows: int) -> Replay:
-        record = record12()
-        # What every engine takes: xgrammar's bounded strings hold no escapes, llguidance's multiples of 0.25 have two
-        # decimals.
-        score = next(one["score"] for one in record["documents"] if round(one["score"], 1) != one["score"])
-        taken = [{**one, "score": score} for one in record["documents"] if '"' not in one["name"]]
-        documents = [json.dumps(one, ensure_ascii=False) for one in mixed_documents(taken, rows)]
+        documents = compact_documents(rows)
         if not self.compact:
             documents = [json.dumps(json.loads(one), ensure_ascii=False, indent=2) for one in documents]
         encode = self.tokenizer.encode
         return make_replay(
-            encode(record["prompts"][0]),
+            encode(record12()["prompts"][0]),
             [encode(one, add_special_tokens=False) for one in documents],
             self.tokenizer.eos_token_id,
         )
 
 
+def compact_documents(rows: int) -> list[str]:
+    """Documents that every engine takes: xgrammar's bounded strings hold no escapes, and llguidance's multiples of 0.25
+    have two decimals.
+    """
+    documents = record12()["documents"]
+    score = next(one["score"] for one in documents if round(one["score"], 1) != one["score"])
+    taken = [{**one, "score": score} for one in documents if '"' not in one["name"]]
+    return [json.dumps(one, ensure_ascii=False) for one in mixed_documents(taken, rows)]
+
+
+def random_scores(rows: int, vocab: int) -> list[Tensor]:
+    """Scores of three steps, which are used in turn."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(rows, vocab, generator=generator) for _ in range(3)]
+
+
 def run(setup: Setup, rows: int, repetitions: int) -> dict[str, list[Taken]]:
     """Check, then time every side in turn."""
     replay = setup.replay(rows)
-    generator = torch.Generator().manual_seed(0)
-    scores = [torch.randn(rows, setup.vocab, generator=generator) for _ in range(3)]
+    scores = random_scores(rows, setup.vocab)
     text = torch.tensor([setup.guide.vocabulary.is_text(i) for i in range(setup.vocab)])
     text[list(setup.guide.vocabulary.stop_token_ids)] = True
     extra = check_equal(setup.sides[PEER](), setup.sides[OURS](), replay, scores[0], text)

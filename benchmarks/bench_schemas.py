@@ -119,6 +119,23 @@ def load_samples(only: Sequence[str] = (), limit: int | None = None) -> list[Sam
     return [Sample(row["name"], row["schema"], texts_of(row["schema"], row["tests"])) for row in chosen]
 
 
+def in_turns(
+    samples: Sequence[Sample], libraries: Sequence[str], limit_s: float, limit_bytes: int
+) -> dict[str, list[Judged]]:
+    """Every library's verdict on every schema."""
+    workers = {name: Worker(name, "tekken", limit_s, limit_bytes) for name in libraries}
+    judged: dict[str, list[Judged]] = {name: [] for name in workers}
+    for turn, sample in enumerate(samples):
+        # In turns, and not always the same one first.
+        for name in [*workers][:: 1 if turn % 2 else -1]:
+            judged[name].append(Judged(sample, workers[name](sample.job)))
+        if sys.stderr.isatty():
+            print(f"\r{turn + 1} of {len(samples)}", end="", file=sys.stderr)
+    for worker in workers.values():
+        worker.stop()
+    return judged
+
+
 def summary(library: str, judged: Sequence[Judged], baseline: Sequence[Judged] = ()) -> dict[str, Any]:
     """The row of one library.
 
@@ -239,17 +256,8 @@ def main() -> None:
     if not samples:
         raise SystemExit(f"no such schemas: {arguments.only}")
     limits = arguments.seconds, int(arguments.gigabytes * 2**30)
-    workers = {name: Worker(name, "tekken", *limits) for name in arguments.library}
-    judged: dict[str, list[Judged]] = {name: [] for name in workers}
-    for turn, sample in enumerate(samples):
-        # In turns, and not always the same one first.
-        for name in [*workers][:: 1 if turn % 2 else -1]:
-            judged[name].append(Judged(sample, workers[name](sample.job)))
-        if sys.stderr.isatty():
-            print(f"\r{turn + 1} of {len(samples)}", end="", file=sys.stderr)
-    for worker in workers.values():
-        worker.stop()
-    rows = [summary(name, judged[name], judged.get(LLGuidance.name, ())) for name in workers]
+    judged = in_turns(samples, arguments.library, *limits)
+    rows = [summary(name, judged[name], judged.get(LLGuidance.name, ())) for name in judged]
     if folder:
         write_csv(folder / "schemas.csv", rows)
     print(f"\n{table(rows)}\n")

@@ -6,6 +6,8 @@ import csv
 import json
 import os
 import platform
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cache
@@ -47,12 +49,33 @@ def load_average() -> str:
     return f"{os.getloadavg()[0]:.1f}"
 
 
+NOT_INSTALLED = "not installed"
+
+
+def python_for(package: str) -> str:
+    """The Python that runs a library: HF_GUIDED_BENCH_<PACKAGE> where that is set, else this one.
+
+    For libraries that cannot be installed beside the others, as guidance, which pins another llguidance.
+    """
+    return os.environ.get(f"HF_GUIDED_BENCH_{package.upper().replace('-', '_')}", sys.executable)
+
+
 @cache
 def installed(package: str) -> str:
+    """Its version, where it runs."""
+    if (python := python_for(package)) != sys.executable:
+        asked = f"from importlib.metadata import version; print(version({package!r}))"
+        answer = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False)
+        return answer.stdout.strip() if answer.returncode == 0 else NOT_INSTALLED
     try:
         return version(package)
     except PackageNotFoundError:
-        return "not installed"
+        return NOT_INSTALLED
+
+
+def runs_here(package: str) -> bool:
+    """Whether a library runs in this process."""
+    return python_for(package) == sys.executable and installed(package) != NOT_INSTALLED
 
 
 def origin() -> dict[str, str]:

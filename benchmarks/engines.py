@@ -17,12 +17,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from benchmarks.engine_constraints import Asked
 from benchmarks.schema_libraries import (
     LLGuidanceWalk,
     MatcherWalk,
+    OutlinesWalk,
     Refused,
     Walk,
     llguidance_tokenizer,
@@ -218,27 +217,7 @@ class OutlinesCore(Engine):
         return "|".join(map(re.escape, asked.what)) if asked.kind == "choice" else str(asked.what)
 
     def walk(self) -> Walk:
-        return _GuideWalk(self._lib.Guide(self._index), self.bitmask)
-
-
-class _GuideWalk(Walk):
-    def __init__(self, guide: Any, bitmask: Any):
-        self._guide, self.bitmask = guide, bitmask
-        numpy: np.ndarray[Any, Any] = bitmask.numpy()
-        self._place = bitmask.data_ptr(), numpy.size, numpy.itemsize
-
-    def fill(self) -> None:
-        self._guide.write_mask_into(*self._place)
-
-    def accept(self, token_id: int) -> bool:
-        try:
-            self._guide.advance(token_id, return_tokens=False)
-        except ValueError:
-            return False
-        return True
-
-    def is_completed(self) -> bool:
-        return bool(self._guide.is_finished())
+        return OutlinesWalk(self._lib.Guide(self._index), self.bitmask)
 
 
 ENGINES: dict[str, type[Engine]] = {one.name: one for one in (Automaton, LLGuidance, XGrammar, OutlinesCore)}

@@ -1,12 +1,13 @@
-"""The four libraries behind one small face, each used the way its documentation shows."""
+"""The libraries behind one small face, each used the way its documentation shows."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -27,13 +28,16 @@ class NotSupported(Exception):
 class Library:
     """One library, bound to a tokenizer and a model.
 
-    ``constrain`` gives keyword arguments for generate(). ``between_calls`` does what the library's documentation asks
-    for before they may be used in another generate(): nothing, a reset, or new ones.
+    ``constrain`` gives keyword arguments for generate(), and ``generate`` calls it with them. A library with a loop of
+    its own has no such arguments: its ``prepare`` says what its ``generate`` takes in their place. ``between_calls``
+    does what the library's documentation asks for before the same may be used in another call: nothing, a reset, or
+    new ones.
     """
 
     name: str
     package: str
     remark = ""
+    takes_batches = True
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
         raise NotImplementedError
@@ -43,6 +47,18 @@ class Library:
 
     def between_calls(self, kwargs: dict[str, Any], asked: Asked) -> dict[str, Any]:
         return kwargs
+
+    def prepare(self, asked: Asked) -> dict[str, Any]:
+        """What ``generate`` is given."""
+        return self.constrain(asked)
+
+    def generate(
+        self, model: PreTrainedModel, inputs: Mapping[str, Tensor], prepared: dict[str, Any], **settings: Any
+    ) -> list[list[int]] | list[str]:
+        """What was written behind the prompts: token ids of each row, or texts where there are no ids."""
+        output: Tensor = model.generate(**inputs, **prepared, **settings)
+        rows: list[list[int]] = output[:, inputs["input_ids"].shape[1] :].tolist()
+        return rows
 
 
 class HFGuided(Library):
@@ -131,7 +147,7 @@ class LMFormatEnforcer(Library):
         os.environ["LMFE_MAX_CONSECUTIVE_WHITESPACES"] = "1"  # its documented way to bound white space
         import lmformatenforcer
 
-        _import_repaired()
+        import_repaired()
         from lmformatenforcer.integrations import transformers as integration
 
         self._parsers: dict[str, Callable[[str], Any]] = {
@@ -168,7 +184,7 @@ def lm_format_enforcer_import_error() -> str:
     return ""
 
 
-def _import_repaired() -> None:
+def import_repaired() -> None:
     if lm_format_enforcer_import_error():
         import transformers.tokenization_utils as moved
 
@@ -176,4 +192,76 @@ def _import_repaired() -> None:
         moved.PreTrainedTokenizerBase = PreTrainedTokenizerBase
 
 
-LIBRARIES: dict[str, type[Library]] = {one.name: one for one in (XGrammar, Outlines, LMFormatEnforcer, HFGuided)}
+class Guidance(Library):
+    """It has a loop of its own, for one row, and writes text; there is nothing to hand to generate()."""
+
+    name = package = "guidance"
+    remark = (
+        "its own loop, models.Transformers, one prompt at a time; with transformers 5 the second prompt raises "
+        "ValueError, because it still crops a cache by a length: run here with that one call repaired"
+    )
+    takes_batches = False
+    # What its loop can be told, or need not be told.
+    _known = frozenset({"do_sample", "temperature", "max_new_tokens", "pad_token_id"})
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
+        import guidance
+
+        crop_by_length()
+        self._lib = guidance
+        self._tokenizer = tokenizer
+        self._loops = {id(model): self._loop(model)}
+
+    def _loop(self, model: PreTrainedModel) -> Any:
+        # Quiet, as for timing: by default it watches the machine, and draws what it writes.
+        top_k = {"top_k": model.generation_config.top_k or 50}  # what generate() samples from
+        return self._lib.models.Transformers(
+            model, self._tokenizer, echo=False, enable_monitoring=False, sampling_params=top_k
+        )
+
+    def constrain(self, asked: Asked) -> dict[str, Any]:
+        raise NotSupported("it has a loop of its own, and nothing to hand to generate()")
+
+    def prepare(self, asked: Asked) -> dict[str, Any]:
+        if not isinstance(asked, Constraint):
+            raise NotSupported("one prompt at a time")
+        return {"asked": asked}
+
+    def generate(
+        self, model: PreTrainedModel, inputs: Mapping[str, Tensor], prepared: dict[str, Any], **settings: Any
+    ) -> list[str]:
+        if unknown := settings.keys() - self._known:
+            raise NotSupported(f"its loop has no {', '.join(sorted(unknown))}")
+        [*rows] = inputs["input_ids"].tolist()
+        if len(rows) > 1:
+            raise NotSupported("one prompt at a time")
+        if id(model) not in self._loops:
+            self._loops[id(model)] = self._loop(model)
+        temperature = settings.get("temperature", 1.0) if settings.get("do_sample") else 0.0
+        node = self._node(prepared["asked"], temperature=temperature, max_tokens=settings.get("max_new_tokens"))
+        prompt = self._tokenizer.decode(rows[0], skip_special_tokens=True)
+        return [(self._loops[id(model)] + prompt + node)["answer"]]
+
+    def _node(self, one: Constraint, **limits: Any) -> Any:
+        if one.kind == "regex":
+            return self._lib.gen("answer", regex=one.text, **limits)
+        return self._lib.json("answer", schema=json.loads(one.text), **limits)
+
+
+def crop_by_length() -> None:
+    """Let a cache be cropped by the length it should have, as transformers 4 did."""
+    from transformers import Cache
+
+    crop = Cache.crop
+    if not hasattr(crop, "by_length"):
+
+        def by_length(cache: Any, length: int) -> None:
+            crop(cache, length - cache.get_seq_length() if length >= 0 else length)
+
+        by_length.by_length = True  # type: ignore[attr-defined]
+        Cache.crop = by_length
+
+
+LIBRARIES: dict[str, type[Library]] = {
+    one.name: one for one in (XGrammar, Outlines, LMFormatEnforcer, Guidance, HFGuided)
+}

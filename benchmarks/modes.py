@@ -61,6 +61,9 @@ class Row(NamedTuple):
     output: list[int] | str
 
 
+Outputs = list[list[int]] | list[str]
+
+
 @dataclass
 class Bench:
     """A library, its models, and one run of a mode."""
@@ -93,20 +96,19 @@ class Bench:
 
     def run(self, asked: Asked, prompts: Sequence[str], model: PreTrainedModel | None = None, **kwargs: Any) -> Any:
         """Generate, and pair each output row with its constraint."""
-        return self.rows(asked, self.generate(prompts, self.library.constrain(asked), model, **kwargs), len(prompts))
+        return self.rows(asked, self.generate(prompts, self.library.prepare(asked), model, **kwargs), len(prompts))
 
     def generate(
-        self, prompts: Sequence[str], constrained: dict[str, Any], model: PreTrainedModel | None = None, **kwargs: Any
-    ) -> Tensor:
-        """The new tokens, (rows, length)."""
-        inputs = self.encode(prompts)
-        output = (model or self.model).generate(**inputs, **constrained, max_new_tokens=MAX_NEW_TOKENS, **kwargs)
-        return output[:, inputs["input_ids"].shape[1] :]
+        self, prompts: Sequence[str], prepared: dict[str, Any], model: PreTrainedModel | None = None, **kwargs: Any
+    ) -> Outputs:
+        """What the library writes behind the prompts."""
+        settings = {"max_new_tokens": MAX_NEW_TOKENS, **kwargs}
+        return self.library.generate(model or self.model, self.encode(prompts), prepared, **settings)
 
-    def rows(self, asked: Asked, new_tokens: Tensor, prompts: int) -> list[Row]:
-        copies = len(new_tokens) // prompts
+    def rows(self, asked: Asked, outputs: Outputs, prompts: int) -> list[Row]:
+        copies = len(outputs) // prompts
         constraints = [asked] * prompts if isinstance(asked, Constraint) else list(asked)
-        return [Row(constraints[i // copies], ids) for i, ids in enumerate(new_tokens.tolist())]
+        return [Row(constraints[i // copies], output) for i, output in enumerate(outputs)]
 
 
 Mode = Callable[[Bench, Constraint, int], Iterable[Row]]
@@ -196,7 +198,7 @@ def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
     inputs = bench.encode(_prompt(seed))
     constrained = bench.library.constrain(asked)
     output = model.generate(**inputs, **constrained, max_new_tokens=MAX_NEW_TOKENS, **HOT)
-    return bench.rows(asked, output[:, 1:], 1)  # behind the decoder's start token
+    return bench.rows(asked, output[:, 1:].tolist(), 1)  # behind the decoder's start token
 
 
 @mode("left-padded batch")
@@ -213,7 +215,7 @@ def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
 @mode("one per prompt, a row free")
 def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
     rows = bench.run([asked, None, asked], PROMPTS[:3], do_sample=False)
-    free = bench.generate(PROMPTS[:3], {}, do_sample=False)[1].tolist()
+    free = bench.generate(PROMPTS[:3], {}, do_sample=False)[1]
     length = min(len(free), len(rows[1].output))
     if rows[1].output[:length] != free[:length]:
         raise WrongOutput("the free row is not what it is without constraints")
@@ -222,25 +224,25 @@ def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
 
 @mode("reuse over two calls")
 def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    constrained = bench.library.constrain(asked)
+    prepared = bench.library.prepare(asked)
     for number in (seed, seed + 1):
-        yield from bench.rows(asked, bench.generate(_prompt(number), constrained, **HOT), 1)
+        yield from bench.rows(asked, bench.generate(_prompt(number), prepared, **HOT), 1)
 
 
 @mode("prompt extends the first output")
 def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
     inputs = bench.encode(_prompt(seed))["input_ids"]
-    constrained = bench.library.constrain(asked)
+    prepared = bench.library.prepare(asked)
     for turn in ("first", "second"):
         if turn == "second":
-            constrained = bench.library.between_calls(constrained, asked)
-        mask = torch.ones_like(inputs)
-        output = bench.model.generate(
-            inputs, attention_mask=mask, **constrained, max_new_tokens=MAX_NEW_TOKENS, do_sample=False
-        )
-        yield Row(asked, output[0, inputs.shape[1] :].tolist())
-        more = torch.tensor([bench.tokenizer.encode(" And another:", add_special_tokens=False)])
-        inputs = torch.cat([output, more], dim=1)
+            prepared = bench.library.between_calls(prepared, asked)
+        given = {"input_ids": inputs, "attention_mask": torch.ones_like(inputs)}
+        settings = {"max_new_tokens": MAX_NEW_TOKENS, "do_sample": False}
+        [output] = bench.library.generate(bench.model, given, prepared, **settings)
+        yield Row(asked, output)
+        ids = output if isinstance(output, list) else bench.tokenizer.encode(output, add_special_tokens=False)
+        more = bench.tokenizer.encode(" And another:", add_special_tokens=False)
+        inputs = torch.cat([inputs, torch.tensor([ids + more])], dim=1)
 
 
 @mode("pipeline, two prompts")
@@ -265,7 +267,7 @@ def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
         max_new_tokens=MAX_NEW_TOKENS,
         **HOT,
     )
-    return bench.rows(asked, output, 1)
+    return bench.rows(asked, output.tolist(), 1)
 
 
 @mode("fp16")
@@ -286,7 +288,7 @@ def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
     output = bench.model.generate(**inputs, **constrained, **asked_for, **HOT)
     if any(torch.isinf(logits).any() for logits in output.logits):
         raise WrongOutput("output_logits are masked")
-    return bench.rows(asked, output.sequences[:, inputs["input_ids"].shape[1] :], 1)
+    return bench.rows(asked, output.sequences[:, inputs["input_ids"].shape[1] :].tolist(), 1)
 
 
 # -- the models --------------------------------------------------------------------------------------------------------

@@ -94,10 +94,17 @@ class JobProcess:
         command: what stands behind ``python -m``.
         limit_s: seconds for one job.
         limit_bytes: memory of the process, resident.
+        python: which one; None means this one.
     """
 
-    def __init__(self, command: Sequence[str], limit_s: float = 20.0, limit_bytes: int = 4 * 2**30):
-        self._command = [sys.executable, "-m", *command]
+    def __init__(
+        self,
+        command: Sequence[str],
+        limit_s: float = 20.0,
+        limit_bytes: int = 4 * 2**30,
+        python: str | None = None,
+    ):
+        self._command = [python or sys.executable, "-m", *command]
         self._limit_s, self._limit_bytes = limit_s, limit_bytes
         self._process: subprocess.Popen[str] | None = None
 

@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import bench_decode, bench_forwards, bench_schemas, bench_soundness, bench_suite
+from benchmarks import bench_decode, bench_forwards, bench_schemas, bench_soundness, bench_suite, compare_table
 
 ROOT = Path(__file__).parents[1]
-LIBRARIES = ("xgrammar.contrib.hf", "outlines", "lm-format-enforcer", "hf-guided")
 
 Row = dict[str, str]
 
@@ -29,12 +28,18 @@ def machine(row: Row) -> str:
     return f"{row['hardware']}, Python {row['python']}, {versions}, {row['date']}"
 
 
+def compare_rows(rows: list[Row]) -> str:
+    return "\n".join([compare_table.table(rows), "", f"{machine(rows[0])}; load {rows[0]['load']}."])
+
+
 def modes_table(rows: list[Row]) -> str:
     verdicts = {(row["mode"], row["library"]): row for row in rows}
-    lines = [f"| mode | {' | '.join(LIBRARIES)} |", "| --- " * (len(LIBRARIES) + 1) + "|"]
+    versions = {row["library"]: row["version"] for row in rows}
+    lines = [f"| mode | {' | '.join(versions)} |", "| --- " * (len(versions) + 1) + "|"]
     for mode in dict.fromkeys(row["mode"] for row in rows):
-        lines.append(f"| {mode} | {' | '.join(verdicts[mode, library]['verdict'] for library in LIBRARIES)} |")
-    peers = ", ".join(f"{name} {rows[0][name]}" for name in ("outlines", "lm-format-enforcer"))
+        lines.append(f"| {mode} | {' | '.join(verdicts[mode, library]['verdict'] for library in versions)} |")
+    named = ("outlines", "lm-format-enforcer", "guidance")
+    peers = ", ".join(f"{name} {versions[name]}" for name in named if name in versions)
     return "\n".join([*lines, "", f"{machine(rows[0])}, {peers}."])
 
 
@@ -76,6 +81,7 @@ def forwards_table(rows: list[Row]) -> str:
 
 
 TABLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
+    "compare": ("compare", compare_rows),
     "bench_modes": ("modes", modes_table),
     "bench_processor": ("processor", processor_table),
     "bench_schemas": ("schemas", schemas_table),

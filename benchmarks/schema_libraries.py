@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
@@ -229,6 +230,28 @@ class XGrammar(SchemaLibrary):
     def again(self) -> Walk:
         matcher = self._lib.GrammarMatcher(self._compiled, terminate_without_stop_token=False)
         return MatcherWalk(matcher, self.bitmask)
+
+
+class OutlinesWalk(Walk):
+    """outlines-core's guide."""
+
+    def __init__(self, guide: Any, bitmask: Any):
+        self._guide, self.bitmask = guide, bitmask
+        numpy: np.ndarray[Any, Any] = bitmask.numpy()
+        self._place = bitmask.data_ptr(), numpy.size, numpy.itemsize
+
+    def fill(self) -> None:
+        self._guide.write_mask_into(*self._place)
+
+    def accept(self, token_id: int) -> bool:
+        try:
+            self._guide.advance(token_id, return_tokens=False)
+        except ValueError:
+            return False
+        return True
+
+    def is_completed(self) -> bool:
+        return bool(self._guide.is_finished())
 
 
 SCHEMA_LIBRARIES = {one.name: one for one in (HFGuided, LLGuidance, LLGuidanceLenient, XGrammar)}

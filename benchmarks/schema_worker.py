@@ -18,9 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from benchmarks.common import python_for
 from benchmarks.processes import JobProcess, Killed
 from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Reason, Refused, SchemaLibrary, Walk
+from benchmarks.schema_peers import SCHEMA_PEERS
 from hf_guided.vocabulary import Vocabulary
+
+_LIBRARIES: dict[str, type[SchemaLibrary]] = {**SCHEMA_LIBRARIES, **SCHEMA_PEERS}
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,8 @@ class Worker:
     """
 
     def __init__(self, library: str, vocabulary: str, limit_s: float = 20.0, limit_bytes: int = 4 * 2**30):
-        self._process = JobProcess(["benchmarks.schema_worker", library, vocabulary], limit_s, limit_bytes)
+        command = ["benchmarks.schema_worker", library, vocabulary]
+        self._process = JobProcess(command, limit_s, limit_bytes, python_for(_LIBRARIES[library].package))
 
     def __call__(self, job: Job) -> Verdict:
         """One job, within the limits."""
@@ -142,7 +147,7 @@ def main() -> None:
     torch.set_num_threads(1)
     name, vocabulary = sys.argv[1:]
     known, tokenize = tokenizing(vocabulary)
-    library = SCHEMA_LIBRARIES[name](known)
+    library = _LIBRARIES[name](known)
     for length in range(5):  # first calls import, start threads, build tables
         judge(library, Job({**_WARM_UP, "minProperties": length % 2, "title": str(length)}, ['{"a": "b"}']), tokenize)
     print("ready", flush=True)

@@ -1,0 +1,173 @@
+"""What compare.py makes of figures: rows, a table, and a column for a library that is not there."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from benchmarks import compare, compare_table
+from benchmarks.bench_schemas import Judged, Sample, Text
+from benchmarks.common import NOT_INSTALLED, installed, python_for, runs_here
+from benchmarks.compare_table import MEASURES, MODES, READY, STEP, Figure, missing, table
+from benchmarks.libraries import LIBRARIES, Constraint, Guidance, NotSupported
+from benchmarks.schema_peers import SCHEMA_PEERS
+from benchmarks.schema_worker import Job, Verdict, judge
+from hf_guided.vocabulary import Vocabulary
+from tests.vocabularies import demo
+
+VERSIONS = {"hf-guided": "0.1.0", "outlines": "1.3.3", "guidance": NOT_INSTALLED}
+FIGURES = [
+    Figure(STEP, "outlines", 0.1, ratio=0.5, detail="200 steps"),
+    Figure(STEP, "hf-guided", 0.2, ratio=1.0),
+    Figure(MODES, "hf-guided", 22, 22),
+    Figure(MODES, "outlines", 13, 22, detail="beam search: crashes: ValueError"),
+]
+
+
+class TestTable:
+    def test_has_a_line_for_each_measure_and_a_column_for_each_library(self) -> None:
+        assert table(compare.result_rows(FIGURES, VERSIONS)).splitlines() == [
+            "| measure (unit) | hf-guided 0.1.0 | outlines 1.3.3 | guidance |",
+            "| --- | --- | --- | --- |",
+            f"| {MODES.name} (modes) | **22 of 22** | 13 of 22 | not installed |",
+            f"| {STEP.name} (ms) | 0.2 (1x) | **0.1 (0.5x)** | not installed |",
+        ]
+
+    def test_is_the_same_from_the_rows_of_a_file(self, tmp_path: Path) -> None:
+        rows = compare.result_rows(FIGURES, VERSIONS)
+        compare.write_csv(tmp_path / "compare.csv", rows)
+        with (tmp_path / "compare.csv").open(newline="") as file:
+            assert table(list(csv.DictReader(file))) == table(rows)
+
+    def test_keeps_the_lines_that_were_not_run_again(self, tmp_path: Path) -> None:
+        path = tmp_path / "compare.csv"
+        rows = compare.result_rows(FIGURES, VERSIONS)
+        compare.write_csv(path, rows)
+        again = compare.result_rows([Figure(STEP, "outlines", 0.3), Figure(STEP, "hf-guided", 0.1)], VERSIONS)
+        found = compare.with_others(again, path, VERSIONS)
+        assert [row["shown"] for row in found] == ["22 of 22", "13 of 22", NOT_INSTALLED, "0.1", "0.3", NOT_INSTALLED]
+        assert table(found).splitlines()[:3] == table(rows).splitlines()[:3]
+        newer = {**VERSIONS, "outlines": "1.4"}
+        assert "13 of 22" not in table(compare.with_others(compare.result_rows([], newer), path, newer))
+
+    def test_says_why_there_is_no_figure_and_which_are_equally_good(self) -> None:
+        figures = [
+            Figure(MODES, "hf-guided", 3, 3),
+            Figure(MODES, "outlines", 3, 3),
+            Figure(MODES, "guidance", None, detail="raises ValueError"),
+        ]
+        versions = {**VERSIONS, "guidance": "0.3.1"}
+        line = table(compare.result_rows(figures, versions)).splitlines()[-1]
+        assert line.endswith("| **3 of 3** | **3 of 3** | raises ValueError |")
+
+    def test_of_libraries_that_are_all_missing_stands_for_every_measure(self) -> None:
+        assert [figure.measure for figure in missing("guidance")] == list(MEASURES)
+        assert {figure.shown for figure in missing("guidance")} == {NOT_INSTALLED}
+
+
+@pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.name)
+def test_every_measure_names_its_unit_and_is_told_from_the_others(measure: compare_table.Measure) -> None:
+    assert measure.unit.strip() and measure.name.strip()
+    assert [other.name for other in MEASURES].count(measure.name) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "ratio", "shown"),
+    [(0.10861, 1.0, "0.109 (1x)"), (1234.4, 57.2, "1234 (57x)"), (0.5, None, "0.5"), (12.0, 0.254, "12 (0.25x)")],
+)
+def test_a_figure_shows_three_digits_and_its_ratio(value: float, ratio: float | None, shown: str) -> None:
+    assert Figure(READY, "outlines", value, ratio=ratio).shown == shown
+
+
+def test_schemas_are_counted_and_the_ratio_is_over_those_that_both_compiled() -> None:
+    sample = Sample("a", {}, (Text("1", True, True, True), Text("2", False, True, True)))
+
+    def judged(ready_ms: float, *accepted: bool) -> Judged:
+        return Judged(sample, Verdict("compiled", accepted=list(accepted), ready_ms=ready_ms, mask_us=[ready_ms]))
+
+    refused = Judged(sample, Verdict("refused"))
+    ours = [judged(1.0, True, False), judged(2.0, True, False), judged(300.0, True, False)]
+    peer = [judged(4.0, True, False), judged(8.0, True, True), refused]
+    figures = {figure.measure: figure for figure in compare.schema_figures("peer", peer, ours)}
+    assert (figures[compare_table.COMPILED].value, figures[compare_table.COMPILED].of) == (2, 3)
+    assert (figures[compare_table.EXACT].value, figures[compare_table.LOOSE].value) == (1, 1)
+    assert (figures[READY].value, figures[READY].ratio) == (6.0, 4.0)
+
+
+def test_a_step_is_the_median_and_its_ratio_to_ours() -> None:
+    taken = {"hf-guided": [(2_000_000, 1_000_000)] * 3, "outlines": [(1_000_000, 1_000_000)] * 2 + [(9_000_000, 1)]}
+    figure = compare.step_figure(STEP, "outlines", taken, {})
+    assert (figure.value, figure.ratio) == (1.0, 0.5)
+    told = compare.step_figure(STEP, "guidance", taken, {"guidance": "not supported"})
+    assert told.value is None and told.shown == "not supported"
+
+
+class TestAnotherPython:
+    def test_is_named_by_the_environment(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("HF_GUIDED_BENCH_LM_FORMAT_ENFORCER", str(tmp_path / "python"))
+        assert python_for("lm-format-enforcer") == str(tmp_path / "python")
+        assert not runs_here("lm-format-enforcer")
+        assert python_for("outlines") == sys.executable
+
+    def test_tells_the_version_of_what_it_has(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        python = tmp_path / "python"  # the same one by another path
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        for package in ("torch", "no-such-package"):
+            monkeypatch.setenv(f"HF_GUIDED_BENCH_{package.upper().replace('-', '_')}", str(python))
+        installed.cache_clear()
+        try:
+            assert installed("torch") == torch.__version__
+            assert installed("no-such-package") == NOT_INSTALLED
+        finally:
+            installed.cache_clear()
+
+
+class TestGuidance:
+    """What can be told without the library; with it, compare.py runs."""
+
+    library = object.__new__(Guidance)
+
+    @pytest.mark.parametrize("asked", [[Constraint("regex", "a"), None], [Constraint("regex", "a")]])
+    def test_takes_one_constraint(self, asked: list[Constraint | None]) -> None:
+        with pytest.raises(NotSupported, match="one prompt"):
+            self.library.prepare(asked)
+
+    def test_has_nothing_for_generate(self) -> None:
+        with pytest.raises(NotSupported, match="loop of its own"):
+            self.library.constrain(Constraint("regex", "a"))
+
+    @pytest.mark.parametrize(
+        ("rows", "settings", "reason"), [(2, {}, "one prompt"), (1, {"num_beams": 2}, "no num_beams")]
+    )
+    def test_says_what_its_loop_lacks(self, rows: int, settings: dict[str, int], reason: str) -> None:
+        shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=4, **shape))
+        inputs = {"input_ids": torch.zeros(rows, 1, dtype=torch.long)}
+        with pytest.raises(NotSupported, match=reason):
+            self.library.generate(model, inputs, {"asked": Constraint("regex", "a")}, **settings)
+
+
+def test_every_library_has_a_column_and_ours_is_the_first() -> None:
+    assert compare.COLUMNS[0] == "hf-guided" and set(compare.COLUMNS) == set(LIBRARIES)
+
+
+@pytest.mark.parametrize("name", SCHEMA_PEERS)
+def test_schema_peers_judge_texts_by_their_masks(name: str) -> None:
+    peer = SCHEMA_PEERS[name]
+    if not runs_here(peer.package):
+        pytest.skip(f"{peer.package} does not run in this Python")
+    tokenizer = demo()
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "yes"]}}, "required": ["a"]}
+    texts = ['{"a": "x"}', '{"a": "yes"}', '{"a": "no"}', '{"a": "x"', "{}"]
+    verdict = judge(
+        peer(Vocabulary.from_tokenizer(tokenizer)),
+        Job(schema, texts),
+        lambda text: tokenizer.encode(text, add_special_tokens=False),
+    )
+    assert (verdict.outcome, verdict.accepted) == ("compiled", [True, True, False, False, False])
