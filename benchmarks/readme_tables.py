@@ -1,4 +1,4 @@
-"""Writes the README's tables from the rows in results/, so that no number in it is typed by hand.
+"""Writes the tables of the README and docs/measured.md from the rows in results/, so that none is typed by hand.
 
 python -m benchmarks.readme_tables
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks import bench_decode, bench_forwards, bench_schemas, bench_soundness, bench_suite, compare_table
 
 ROOT = Path(__file__).parents[1]
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "measured.md")
 
 Row = dict[str, str]
 
@@ -94,15 +95,18 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
 
 
 def main() -> None:
-    readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
+    texts = {document: document.read_text(encoding="utf-8") for document in DOCUMENTS}
     for name, (results, write) in TABLES.items():
         table = write(rows_of(results))
         pattern = re.compile(rf"(<!-- {name}: the table.*?-->\n).*?(<!-- {name}: end -->)", re.DOTALL)
-        text, found = pattern.subn(lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", text)
-        if found != 1:
-            raise SystemExit(f"README.md: expected one place for {name}, found {found}")
-    readme.write_text(text, encoding="utf-8")
+        places = 0
+        for document, text in texts.items():
+            texts[document], found = pattern.subn(lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", text)
+            places += found
+        if places != 1:
+            raise SystemExit(f"expected one place for {name} in {', '.join(one.name for one in texts)}, found {places}")
+    for document, text in texts.items():
+        document.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
