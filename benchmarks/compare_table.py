@@ -124,12 +124,16 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     for name in dict.fromkeys(row["measure"] for row in rows):
         line = {row["library"]: row for row in rows if row["measure"] == name}
         one = next(iter(line.values()))
-        values = [float(row["value"]) for row in line.values() if row["value"] != ""]
-        best = (max if one["better"] == "more" else min)(values, default=None)
-        cells = [_cell(line[library], best) if library in line else "" for library in versions]
+        ranks = {library: rank for library, row in line.items() if (rank := _rank(row)) is not None}
+        best = (max if one["better"] == "more" else min)(ranks.values(), default=None)
+        cells = [
+            f"**{row['shown']}**" if library in ranks and ranks[library] == best else str(row["shown"])
+            for library, row in ((library, line.get(library, {"shown": ""})) for library in versions)
+        ]
         lines.append([f"{name} ({one['unit']})", *cells])
     return markdown_table(["measure (unit)", *titles], lines)
 
 
-def _cell(row: Mapping[str, Any], best: float | None) -> str:
-    return f"**{row['shown']}**" if row["value"] != "" and float(row["value"]) == best else str(row["shown"])
+def _rank(row: Mapping[str, Any]) -> float | None:
+    """What is compared: ratios, where there are some, since they are over what both libraries did."""
+    return float(row["ratio"] or row["value"]) if row["value"] != "" else None

@@ -30,7 +30,8 @@ def machine(row: Row) -> str:
 
 
 def compare_rows(rows: list[Row]) -> str:
-    return "\n".join([compare_table.table(rows), "", f"{machine(rows[0])}; load {rows[0]['load']}."])
+    loads = sorted((load for row in rows for load in row["load"].split(" to ")), key=float)
+    return "\n".join([compare_table.table(rows), "", f"{machine(rows[0])}; load {loads[0]} to {loads[-1]}."])
 
 
 def modes_table(rows: list[Row]) -> str:

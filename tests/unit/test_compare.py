@@ -65,6 +65,11 @@ class TestTable:
         line = table(compare.result_rows(figures, versions)).splitlines()[-1]
         assert line.endswith("| **3 of 3** | **3 of 3** | raises ValueError |")
 
+    def test_the_best_is_told_by_ratios_because_each_library_has_schemas_of_its_own(self) -> None:
+        figures = [Figure(READY, "hf-guided", 9.0, ratio=1.0), Figure(READY, "outlines", 2.0, ratio=15.0)]
+        line = table(compare.result_rows(figures, {"hf-guided": "0.1.0", "outlines": "1.3.3"})).splitlines()[-1]
+        assert line.endswith("| **9 (1x)** | 2 (15x) |")
+
     def test_of_libraries_that_are_all_missing_stands_for_every_measure(self) -> None:
         assert [figure.measure for figure in missing("guidance")] == list(MEASURES)
         assert {figure.shown for figure in missing("guidance")} == {NOT_INSTALLED}
