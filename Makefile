@@ -15,11 +15,11 @@ demo: $(READY)
 
 # Two processes with one thread each: the models are tiny, and threads that wait for one another make them crawl.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # Those too that take minutes.
 test-all: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow or not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "slow or not slow"
 
 check: $(READY)
 	$(BIN)/ruff format --check
