@@ -144,5 +144,5 @@ def portable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))
         return error
-    except Exception:
+    except Exception:  # whatever a class raises that does not pickle; the error itself is not lost
         return GenerationError(f"in the process that decides for all: {type(error).__name__}: {error}")

@@ -73,7 +73,7 @@ def killed_and_gone_on_with(folder: Path, kills: int, rows: int) -> None:
         before = written(parts)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         while written(parts) == before and process.poll() is None:
-            time.sleep(0.01)
+            time.sleep(0.01)  # a look at what another process has on disk, which tells nobody
         assert process.poll() is None, process.communicate()[0].decode()
         kill(process)
         assert process.stdout is not None

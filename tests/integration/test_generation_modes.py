@@ -95,12 +95,12 @@ def cell(mode: Mode, kind: Kind, vocabulary: str) -> Any:
     slow = foreign and kind.name not in ("regex", "choice")
     if vocabulary == "tekken":
         slow |= alone and kind.name != "regex"
-        slow |= kind.name in ("pydantic", "lark") and mode.name != "sampling"  # as schemas and GBNF, at twice the cost
+        slow |= mode.name.startswith("encoder_decoder") and kind.name == "lark"
     return pytest.param(mode, kind, vocabulary, id=f"{mode}-{kind}-{vocabulary}", marks=[pytest.mark.slow] * slow)
 
 
 def record_cell(mode: Mode, vocabulary: str) -> Any:
-    slow = vocabulary in ("tekken", "sentencepiece") and mode.name != "beams"
+    slow = vocabulary == "tekken" and mode.name != "beams"
     return pytest.param(mode, vocabulary, id=f"{mode}-{vocabulary}", marks=[pytest.mark.slow] * slow)
 
 

@@ -49,7 +49,7 @@ def differ(rank: int) -> None:
 
 def _slowly(compile: Callable[..., Any]) -> Callable[..., Any]:
     def slow(self: Any, constraint: Any) -> Any:
-        time.sleep(0.3)
+        time.sleep(0.3)  # what makes this process another one; nothing waits for it, and no result depends on it
         if constraint == TOO_MUCH:
             raise CompileLimitExceeded("this process is too small")
         return compile(self, constraint)
