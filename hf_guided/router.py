@@ -113,7 +113,7 @@ def _unsupported(
     others = "".join(f"; {name} would lose {len(lost)}" for name, lost in considered if name != closest)
     step = "change what is lost, or name another engine with backend="
     if constraint.kind == "json_schema":
-        step = 'change the schema, or pass on_unsupported="validate" or "warn"'
+        step = 'change the schema, or relax it: hg.JsonSchema(..., on_unsupported="validate") or "warn"'
     return UnsupportedConstraint(
         f"no backend enforces all of this {constraint.kind}: {closest} would lose {len(losses)}{others}; {step}", losses
     )
