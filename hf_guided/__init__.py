@@ -1,5 +1,6 @@
 """Structured generation for Hugging Face transformers that holds in every generation mode."""
 
+from .async_generation import agenerate
 from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from .display.trace import Trace
 from .errors import (
@@ -80,6 +81,7 @@ __all__ = [
     "UnsupportedTokenizer",
     "UnwritableConstraint",
     "VocabularySizeError",
+    "agenerate",
     "generate",
     "register",
 ]

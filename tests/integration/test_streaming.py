@@ -21,6 +21,7 @@ from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
 import hf_guided as hg
 from hf_guided import demo, streaming
+from hf_guided.cancellation import Cancellation
 from hf_guided.partial import PartialRow
 from hf_guided.tool_formats import formats
 from tests import vocabularies
@@ -365,8 +366,8 @@ def test_leaving_early_ends_the_call_within_a_step(
     pair: tuple[Any, Any], how: str, route: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokenizer = pair
-    closing = threading.Event()
-    monkeypatch.setattr(streaming, "Event", lambda: closing)
+    closing = Cancellation()
+    monkeypatch.setattr(streaming, "Cancellation", lambda: closing)
 
     class Waits(LogitsProcessor):
         """Goes no further than the third step before the reader has gone."""
