@@ -33,7 +33,7 @@ ROUTES: dict[str, dict[str, Any]] = {
 
 class Person(pydantic.BaseModel):
     name: str = pydantic.Field(max_length=8)
-    age: int = pydantic.Field(ge=18)
+    age: int = pydantic.Field(ge=18, le=99)
 
 
 @pytest.fixture(scope="module")
