@@ -17,6 +17,7 @@ from .errors import (
     InternalError,
     InvalidConstraint,
     Loss,
+    NoValue,
     StopTokenError,
     TokenizerError,
     TokenRejected,
@@ -30,6 +31,7 @@ from .errors import (
 from .generation import generate
 from .guide import Guide
 from .hf.register import register
+from .model import Model
 from .options import CompilerOptions
 from .partial import Partial
 from .reasoning import Reasoning
@@ -63,6 +65,8 @@ __all__ = [
     "JsonObject",
     "JsonSchema",
     "Loss",
+    "Model",
+    "NoValue",
     "Partial",
     "Reasoning",
     "Regex",
