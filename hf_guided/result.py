@@ -11,6 +11,7 @@ from .backends.gated import gated
 from .bitmask import allocate_bitmask
 from .reasoning import Gate, Opening
 from .requests import row_after_prefix
+from .result_html import result_html
 from .result_types import T
 from .stats import SessionStats
 from .vocabulary import Vocabulary
@@ -49,6 +50,9 @@ class GuidedResult(Generic[T]):
     stats: SessionStats | None = field(default=None, repr=False, compare=False)
     thinking: str | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
 
 class RowReader:
