@@ -384,14 +384,20 @@ def test_calls_on_one_model_run_one_after_another(pair: tuple[Any, Any]) -> None
         assert result.token_ids == expected.token_ids
 
 
-def test_a_cancelled_call_does_not_disturb_those_that_wait(pair: tuple[Any, Any]) -> None:
+def test_a_cancelled_call_does_not_disturb_those_that_wait(
+    pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = hg.Guide(pair[1], pair[0])
+    compiled = []
+    monkeypatch.setattr(never, "compile", lambda *_, **__: compiled.append(1))
+
     async def main() -> None:
         first, waiting = Steps(), Steps(held=False)
         running = asyncio.create_task(
             hg.agenerate(*pair, "x", LONG, logits_processor=[first], max_new_tokens=400, do_sample=False)
         )
         await until(first.reached.is_set)
-        dropped = asyncio.create_task(hg.agenerate(*pair, "x", LONG, logits_processor=[waiting]))
+        dropped = asyncio.create_task(hg.agenerate(*pair, "x", LONG, guide=never, logits_processor=[waiting]))
         last = asyncio.create_task(hg.agenerate(*pair, PROMPTS[0], Person, do_sample=False))
         await asyncio.sleep(0.02)
         dropped.cancel()
@@ -402,7 +408,7 @@ def test_a_cancelled_call_does_not_disturb_those_that_wait(pair: tuple[Any, Any]
         await asyncio.sleep(0)
         first.release.set()
         [result] = await last
-        assert running.cancelled() and waiting.number == 0
+        assert running.cancelled() and waiting.number == 0 and not compiled
         assert result.token_ids == hg.generate(*pair, PROMPTS[0], Person, do_sample=False)[0].token_ids
 
     run(main())
