@@ -196,8 +196,14 @@ class JsonSchema(Constraint):
 
     def _validate(self, value: Any) -> None:
         """What decoding left out is made good for here; ``value`` has its numbers exactly."""
-        for error in self.validator().iter_errors(value):
-            raise ValueError(f"not valid at {error.json_path}: {error.message}")
+        try:
+            for error in self.validator().iter_errors(value):
+                raise ValueError(f"not valid at {error.json_path}: {error.message}")
+        except re.error as error:
+            raise ValueError(
+                f"the finished text cannot be checked: Python does not read the pattern {error.pattern!r} ({error}); "
+                "write it so that Python reads it too"
+            ) from error
 
     def validator(self) -> Any:
         """The validator of `jsonschema` for it; values should have their numbers as ``exact_number`` reads them."""

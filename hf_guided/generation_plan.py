@@ -14,7 +14,7 @@ from .coerce import coerce_batch
 from .constraints import Constraint
 from .errors import InvalidConstraint, VocabularySizeError
 from .guide import Guide
-from .hf.compat import logits_width
+from .hf.compat import check_pair, logits_width
 from .hf.generation_settings import GenerationSettings
 from .options import DeviceLane, LoopOptions
 from .prompts import as_prompts, encoded, one_each
@@ -129,6 +129,7 @@ def plan(
     seed: int | Sequence[int] | None,
 ) -> Plan:
     """Look at everything that is asked; arguments and errors are those of ``hg.generate``."""
+    check_pair(model, tokenizer)
     if guide.vocabulary.padded_size != logits_width(model):
         raise VocabularySizeError(
             f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "
