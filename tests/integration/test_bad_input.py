@@ -198,10 +198,24 @@ def test_the_option_that_a_message_names_exists() -> None:
     assert guide().compile(hg.JsonSchema(schema, on_unsupported="validate")).losses
 
 
-def test_a_pattern_that_python_cannot_check_ends_in_a_value_error() -> None:
-    schema = {"type": "array", "items": {"type": "string", "pattern": r"^\p{L}$"}, "uniqueItems": True}
-    with pytest.raises(ValueError, match=r"Python does not read the pattern"):
-        hg.JsonSchema(schema, on_unsupported="validate").parse('["a"]')
+def strings(pattern: str) -> hg.JsonSchema:
+    items = {"type": "string", "pattern": pattern}
+    schema = {"type": "array", "items": items, "uniqueItems": True, "contains": {"patternProperties": {pattern: False}}}
+    return hg.JsonSchema(schema, on_unsupported="validate")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"), [(r"^\p{L}$", "é", "5"), (r"^[\w-\.]+$", "a.b", "a b"), ("^a$", "a", "b")]
+)
+def test_finished_texts_are_checked_with_patterns_that_python_does_not_read(pattern: str, good: str, bad: str) -> None:
+    assert strings(pattern).parse(f'["{good}"]') == [good]
+    with pytest.raises(ValueError, match="not valid at"):
+        strings(pattern).parse(f'["{bad}"]')
+
+
+def test_a_pattern_that_cannot_be_checked_is_an_error_of_ours() -> None:
+    with pytest.raises(InvalidConstraint, match="Python does not read it"):
+        strings(r"^\p{Script=Greek}$").parse('["a"]')
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
