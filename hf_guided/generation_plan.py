@@ -16,7 +16,7 @@ from .constraints import Constraint
 from .errors import InvalidConstraint, VocabularySizeError
 from .generate_arguments import GenerateArguments
 from .guide import Guide
-from .hf.compat import logits_width
+from .hf.compat import check_pair, logits_width
 from .hf.generation_settings import GenerationSettings
 from .options import DeviceLane, LoopOptions
 from .prompts import as_prompts, encoded, one_each
@@ -134,6 +134,7 @@ def plan(
     seed: int | Sequence[int] | None,
 ) -> Plan:
     """Look at everything that is asked; arguments and errors are those of ``hg.generate``."""
+    check_pair(model, tokenizer)
     check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], "prompts")
     if guide.vocabulary.padded_size != logits_width(model):
         raise VocabularySizeError(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from transformers import GenerationConfig, GenerationMixin
 from transformers.utils import TransformersKwargs
 
 from .errors import UnknownArgument
+from .suggestions import closest
 
 # What other libraries call it.
 _ELSEWHERE = {
@@ -19,7 +19,6 @@ _ELSEWHERE = {
     "n": "num_return_sequences",
     "stop": "stop_strings",
 }
-_NEAR = 0.7  # difflib's ratio; lower ones suggest names that have little in common
 # Taken by generate() without being in its signature.
 _BESIDE = ("assistant_tokenizer", "debug_io", "mm_encoder_outputs", "tokenizer", "trust_remote_code")
 
@@ -51,7 +50,7 @@ def check_arguments(model: Any, generate_kwargs: Mapping[str, Any], own: Iterabl
         return
     candidates = sorted({*own, *known})
     for name in unknown:
-        suggestion = _ELSEWHERE.get(name) or next(iter(get_close_matches(name, candidates, n=1, cutoff=_NEAR)), None)
+        suggestion = _ELSEWHERE.get(name) or closest(name, candidates)
         if suggestion is None and (generate_kwargs[name] is None or not _refuses_unknown(model, generate_kwargs)):
             continue  # generate() ignores None; a generate() of another library may take names of its own
         meant = f"did you mean {suggestion}?" if suggestion else "leave it out"
