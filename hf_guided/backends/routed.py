@@ -22,7 +22,7 @@ from ..automaton.frames import Frame, FrameBuilder, network
 from ..automaton.limits import Clock
 from ..automaton.pushdown import Places, Pushdown
 from ..automaton.token_trie import token_trie
-from ..constraints import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
+from ..constraints import Choice, JsonObject, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, UnwritableConstraint
 from ..regex import Node, UnsupportedRegex, alt, parse_fullmatch, text
 from ..schema.lower import NotRegular
@@ -71,7 +71,7 @@ def _routes(compiled: CompiledConstraint) -> Routes | None:
     """A network that goes along with the engine; None if there is none, or its shortest text is not the engine's."""
     clock = Clock()
     try:
-        frames = _frames(compiled.constraint, clock)
+        frames = _frames(compiled, clock)
         if frames is None:
             return None
         pushdown = Pushdown(frames, token_trie(compiled.vocabulary), compiled.vocabulary, clock)
@@ -83,12 +83,14 @@ def _routes(compiled: CompiledConstraint) -> Routes | None:
     return Routes(pushdown, compiled.vocabulary, compiled.backend in _NARROWED)
 
 
-def _frames(constraint: Constraint, clock: Clock) -> list[Frame] | None:
+def _frames(compiled: CompiledConstraint, clock: Clock) -> list[Frame] | None:
+    constraint = compiled.constraint
     if isinstance(constraint, JsonObject):
-        constraint = JsonSchema({"type": "object"}, whitespace=constraint.whitespace)
+        constraint = constraint.as_schema()
     if isinstance(constraint, JsonSchema):
         n = Normalizer.of(constraint)
-        positions = Positions(n, whitespace=constraint.whitespace, closed=constraint.extra == "forbid")
+        style = constraint.style._replace(spelling=compiled.spelling or "any")
+        positions = Positions(n, style, closed=constraint.extra == "forbid")
         return network(positions.root, positions.lower, clock)
     if isinstance(constraint, Regex):
         node = parse_fullmatch(constraint.pattern)

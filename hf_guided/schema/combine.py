@@ -138,6 +138,7 @@ def _meet_strings(one: StringClause, other: StringClause) -> StringClause | None
         _least(one.high, other.high),
         both(one.language, other.language),
         None if values is None else tuple(value for value in values if one.has(value) and other.has(value)),
+        tuple(dict.fromkeys([*one.usual, *other.usual])),
     )
     return None if is_plainly_empty(found) else found
 
