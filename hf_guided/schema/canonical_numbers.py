@@ -62,13 +62,13 @@ def canonical_listed(clause: NumberClause) -> Iterator[str]:
     """How the listed numbers of a clause are written: as the schema writes them, a float also without its ``.0``."""
     for value in clause.values or ():
         if clause.has(value):
-            yield from dict.fromkeys(_listed(value, clause.integral is True))
+            yield from dict.fromkeys(_listed(value, value in clause.floats and not clause.integral))
 
 
-def _listed(value: Decimal, is_integer: bool) -> Iterator[str]:
+def _listed(value: Decimal, is_float: bool) -> Iterator[str]:
     as_float = float(value)
     whole = value == value.to_integral_value()
-    if not is_integer and value.as_tuple().exponent != 0 and Decimal(repr(as_float)) == value:
+    if is_float and Decimal(repr(as_float)) == value:
         yield repr(as_float)
         if not value:
             yield from ("0.0", "-0.0")
@@ -321,7 +321,7 @@ def _decade_with_fractions(first: int, last: int, digits: int) -> Iterator[Node]
 
 def _units_lost(number: float, digits: int) -> int:
     """How many units in the last of 17 digits a double is read to either side, ``digits`` before the point."""
-    return math.floor(Fraction(math.ulp(number)) / 2 * 10 ** (SIGNIFICANT - digits))
+    return int(Fraction(math.ulp(number)) / 2 * Fraction(10) ** (SIGNIFICANT - digits))
 
 
 def _fractions(places: int, first: int, last: int) -> Node:

@@ -58,6 +58,7 @@ class NumberClause:
         factors: the number is a multiple of each.
         values: the only numbers there are, in order; None is no such list.
         excluded: numbers that are not there.
+        floats: those of ``values`` that the schema writes with a point or an exponent.
         origin: pointer of the schema that has the factors.
     """
 
@@ -70,6 +71,7 @@ class NumberClause:
     factors: tuple[Decimal, ...] = ()
     values: tuple[Decimal, ...] | None = None
     excluded: frozenset[Decimal] = frozenset()
+    floats: frozenset[Decimal] = frozenset()
     origin: str = field(default="", compare=False)
 
     def has(self, number: Decimal) -> bool:
