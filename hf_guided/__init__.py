@@ -1,5 +1,6 @@
 """Structured generation for Hugging Face transformers that holds in every generation mode."""
 
+from .async_generation import agenerate
 from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from .display.trace import Trace
 from .errors import (
@@ -16,9 +17,11 @@ from .errors import (
     InternalError,
     InvalidConstraint,
     Loss,
+    NoValue,
     StopTokenError,
     TokenizerError,
     TokenRejected,
+    UnknownArgument,
     UnsupportedConstraint,
     UnsupportedModel,
     UnsupportedTokenizer,
@@ -28,6 +31,7 @@ from .errors import (
 from .generation import generate
 from .guide import Guide
 from .hf.register import register
+from .model import Model
 from .options import CompilerOptions
 from .partial import Partial
 from .reasoning import Reasoning
@@ -61,6 +65,8 @@ __all__ = [
     "JsonObject",
     "JsonSchema",
     "Loss",
+    "Model",
+    "NoValue",
     "Partial",
     "Reasoning",
     "Regex",
@@ -73,11 +79,13 @@ __all__ = [
     "ToolCall",
     "ToolCalls",
     "Trace",
+    "UnknownArgument",
     "UnsupportedConstraint",
     "UnsupportedModel",
     "UnsupportedTokenizer",
     "UnwritableConstraint",
     "VocabularySizeError",
+    "agenerate",
     "generate",
     "register",
 ]

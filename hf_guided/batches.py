@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from .cancellation import CancelledListener, CancelledProcessor
 from .generation_plan import DEFAULT_MAX_NEW_TOKENS, Plan
 from .hf.decoder import GuidedDecoder
 from .hf.guided_call import guided_call
@@ -85,11 +86,16 @@ class Batch:
             seeds = plan.seeds and [
                 row_seed(plan.seeds[i], copy, attempt) for i in places for copy in range(self.copies)
             ]
+            if listener is None and plan.cancellation is not None:
+                listener = CancelledListener(plan.cancellation)
             self._seam = plan.guide.decoder(governing, streamer=listener, seeds=seeds, **how, **session)
         else:
             self._seam = plan.guide.logits_processor(governing, **session)
             if listener is not None:
                 self._generate_kwargs["streamer"] = RowStreamer(listener, plan.stop_token_ids)
+            elif plan.cancellation is not None:
+                given = self._generate_kwargs.get("logits_processor") or []
+                self._generate_kwargs["logits_processor"] = [CancelledProcessor(plan.cancellation), *given]
 
     @property
     def stats(self) -> SessionStats:
@@ -103,6 +109,8 @@ class Batch:
 
     def run(self) -> tuple[list[list[int]], float]:
         """The output tokens of each row, and how many seconds they took."""
+        if self._plan.cancellation is not None:
+            self._plan.cancellation.check()
         began = time.perf_counter()
         output = guided_call(self._plan.model, self._seam, **self._inputs, **self._generate_kwargs)
         sequences: Tensor = output if isinstance(output, Tensor) else output.sequences
@@ -140,7 +148,7 @@ def _run_together(plan: Plan, places: Sequence[int], together: Together) -> Ran:
         budget = plan.settings.max_new_tokens(len(ids)) or DEFAULT_MAX_NEW_TOKENS
         asks.append(Ask(ids, plan.constraints[i], plan.prefixes[i], budget))
     began = time.perf_counter()
-    answers, stats = together.run(asks, plan.backend, plan.stop_token_ids)
+    answers, stats = together.run(asks, plan.backend, plan.stop_token_ids, plan.cancellation)
     seconds = time.perf_counter() - began
     results = [
         [_reader(plan, i, ask.max_new_tokens, stats, ask.input_ids).read(row) for row in rows]

@@ -10,11 +10,13 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
+from .cancellation import Cancellation, take
 from .coerce import coerce_batch
 from .constraints import Constraint
 from .errors import InvalidConstraint, VocabularySizeError
+from .generate_arguments import GenerateArguments
 from .guide import Guide
-from .hf.compat import logits_width
+from .hf.compat import check_pair, logits_width
 from .hf.generation_settings import GenerationSettings
 from .options import DeviceLane, LoopOptions
 from .prompts import as_prompts, encoded, one_each
@@ -23,6 +25,7 @@ from .requests import check_budget, prefix_bytes, row_after_prefix
 from .seeds import prompt_seeds
 from .session import OnViolation
 from .together import Together
+from .unknown_arguments import check_arguments
 
 # transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
 DEFAULT_MAX_NEW_TOKENS = 512
@@ -69,6 +72,7 @@ class Plan:
         pad_token_id: what stands behind a row that has ended.
         seeds: one for each prompt, of what its rows draw; None draws with torch's generator.
         route: which loop runs.
+        cancellation: ends the call from another thread; or None.
     """
 
     model: Any
@@ -86,6 +90,7 @@ class Plan:
     pad_token_id: int
     seeds: Sequence[int] | None
     route: Route
+    cancellation: Cancellation | None
 
     def batches(self, places: Sequence[int] | None = None) -> Iterator[Sequence[int]]:
         """The places of the prompts, or of some of them, that run in one call, in order."""
@@ -129,6 +134,8 @@ def plan(
     seed: int | Sequence[int] | None,
 ) -> Plan:
     """Look at everything that is asked; arguments and errors are those of ``hg.generate``."""
+    check_pair(model, tokenizer)
+    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], "prompts")
     if guide.vocabulary.padded_size != logits_width(model):
         raise VocabularySizeError(
             f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "
@@ -171,6 +178,7 @@ def plan(
         pad_token_id,
         prompt_seeds(seed, len(batch)),
         _route(settings, model, len(batch), batch_size, jump_forward, draft, device_lane, together),
+        take(),
     )
     if found.seeds is not None and settings.get("do_sample") and not found.route.fast:
         raise ValueError(
