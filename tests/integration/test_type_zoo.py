@@ -162,7 +162,9 @@ def test_what_a_type_dumps_can_be_written() -> None:
             continue
         compiled = guide().compile(constraint, budget=True)
         for text in entry.accepted:
-            dumped = json.dumps(json.loads(adapter(entry).dump_json(validated(entry, text), by_alias=True)))
+            dumped = json.dumps(
+                json.loads(adapter(entry).dump_json(validated(entry, text), by_alias=True)), ensure_ascii=False
+            )
             matcher = compiled.matcher()
             tokens = byt5()(dumped, add_special_tokens=False)["input_ids"]
             assert all(map(matcher.accept_token, tokens)), f"{entry.name}: {dumped}"
