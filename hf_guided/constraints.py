@@ -25,7 +25,7 @@ from . import json_text
 from .cache_keys import digest, normal_form
 from .errors import InvalidConstraint
 from .json_text import shorten
-from .python_types import adapter_of, schema_of
+from .python_types import TypeNote, adapter_of, schema_of
 
 Whitespace = Literal["flexible", "compact"]
 Extra = Literal["forbid", "allow"]
@@ -100,6 +100,8 @@ class JsonSchema(Constraint):
     on_unsupported: OnUnsupported
     # Not hashed: Annotated may hold what has no hash.
     python_type: Any = field(hash=False)
+    # What the schema says less, or cannot say, than the type: rows of the audit. They follow from the type.
+    type_notes: tuple[TypeNote, ...] = field(compare=False)
 
     def __init__(
         self,
@@ -110,7 +112,8 @@ class JsonSchema(Constraint):
         registry: Mapping[str, Any] | None = None,
         on_unsupported: OnUnsupported = "error",
     ) -> None:
-        python_type = None
+        python_type: Any = None
+        type_notes: tuple[TypeNote, ...] = ()
         if isinstance(schema, str):
             schema = json_text.loads(schema, "JSON Schema")
             _expect_schema(schema, "JSON Schema text")
@@ -118,7 +121,7 @@ class JsonSchema(Constraint):
             schema = dict(schema)
         elif not isinstance(schema, bool):
             python_type = schema
-            schema = schema_of(python_type)
+            schema, type_notes = schema_of(python_type)
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
             raise InvalidConstraint(f"max_depth: expected an int of 1 or more, or None, got {max_depth!r}")
         set_fields(
@@ -130,6 +133,7 @@ class JsonSchema(Constraint):
             registry_json=None if not registry else _registry_json(registry),
             on_unsupported=_one_of("on_unsupported", on_unsupported, OnUnsupported),
             python_type=python_type,
+            type_notes=type_notes,
         )
 
     @property

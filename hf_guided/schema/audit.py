@@ -22,15 +22,18 @@ class AuditRow(NamedTuple):
     """One keyword.
 
     Args:
-        pointer: JSON pointer of the keyword itself; "" for a constraint that is not a schema.
-        keyword: its name, or the kind of constraint.
-        outcome: "enforced", "annotation" (it constrains nothing), or "lost".
-        detail: by which backend, or why not.
+        pointer: JSON pointer of the keyword itself; "" for a constraint that is not a schema. Of a type's row, the
+            pointer of the schema made of it.
+        keyword: its name, or the kind of constraint. Of a type's row, the name of the type, option or function.
+        outcome: "enforced", "annotation" (it constrains nothing), or "lost". Of a Python type also "narrower" (some
+            valid texts are never generated) and "validator" (code that meets the finished text only, and may refuse
+            it).
+        detail: by which backend, or why not; which texts; which code.
     """
 
     pointer: str
     keyword: str
-    outcome: Literal["enforced", "annotation", "lost"]
+    outcome: Literal["enforced", "annotation", "lost", "narrower", "validator"]
     detail: str
 
 
@@ -103,6 +106,8 @@ def audit(
         # Without a backend nothing is enforced, and what stands in the way is all there is to say.
     # What an engine names in its own words (a construct, the whole constraint) has no row of its own yet.
     rows += [AuditRow(loss.pointer, loss.keyword, "lost", loss.reason) for loss in open_losses]
+    if isinstance(constraint, JsonSchema):
+        rows += [AuditRow(note.pointer, note.name, note.outcome, note.detail) for note in constraint.type_notes]
     return Audit(constraint, backend, reason, tuple(rows), tuple(considered))
 
 
