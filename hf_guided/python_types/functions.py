@@ -30,7 +30,7 @@ _MAC = {"type": "string", "pattern": "^[0-9a-f]{2}(?::[0-9a-f]{2}){5}$"}
 _ULID = {"type": "string", "pattern": "^[0-7][0-9A-HJKMNP-TV-Z]{25}$"}
 _ON_THIS_MACHINE = "depends on the files of the machine that validates"
 # What holds a value of its own, or turns one collection into another, refuses nothing.
-_MAKERS = ("collections", "pathlib", "builtins")
+_MAKERS = ("collections", "pathlib")
 _TRANSPARENT = (
     "pydantic._internal._generate_schema.",
     "pydantic.networks._BaseUrl.",

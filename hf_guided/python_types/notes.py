@@ -19,7 +19,8 @@ NARROWER: dict[str, str] = {
     "Decimal": (
         "as a JSON number, more than 15 significant digits (Pydantic reads it as a double); as a string, an exponent, "
         "a plus sign, a leading zero or white space, and with bounds more digits after the point than the bounds have, "
-        "at least 6; multiples (multiple_of) only as a JSON number"
+        "at least 6; multiples (multiple_of) of more than 15 digits before the point, and as a string those of steps "
+        "of which 1 is no multiple"
     ),
     "EmailStr": (
         "quoted local parts, addresses of more than 64 characters before the @, domains of more than five labels, "

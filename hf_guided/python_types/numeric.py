@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from . import digits
-from .digits import NOTHING
+from .digits import NOTHING, either
 from .notes import narrower
 
 Core = dict[str, Any]
@@ -17,6 +17,7 @@ _EXACT_DIGITS = 15  # a decimal of so many digits comes back unchanged from a do
 _PLACES = 6  # digits after the point where bounds have fewer
 _MAX_SPLITS = 8  # alternatives for max_digits without decimal_places
 _TOLERATED = 10**6  # below it Pydantic's division of doubles is exact enough for its own tolerance
+_MAX_PARTS = 100  # of 1 that multiple_of may make, where multiples are told by their digits
 _REAL = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,2})?"
 
 
@@ -148,22 +149,39 @@ def _decimal_bounds(core: Core) -> tuple[float, float]:
 
 
 def _decimal_strings(core: Core) -> list[dict[str, Any]]:
+    multiples = None
     if core.get("multiple_of") is not None:
-        return []
+        multiples = _multiples(Decimal(core["multiple_of"]))
+        if multiples is None:
+            return []
     bounds: dict[str, Any] = {name: Decimal(core[name]) for name in ("gt", "ge", "lt", "le") if name in core}
-    if not bounds and core.get("max_digits") is None and core.get("decimal_places") is None:
+    if not bounds and multiples is None and core.get("max_digits") is None and core.get("decimal_places") is None:
         return [{"type": "string", "pattern": f"^-?{_REAL}$"}]
     precise = max([_PLACES, *(-int(bound.as_tuple().exponent) for bound in bounds.values())])
     patterns = []
     for before, after in _splits(core):
         places = precise if after is None else after
         low, high = None, None
+        if multiples is not None:
+            before = min(_EXACT_DIGITS, _EXACT_DIGITS if before is None else before)  # Pydantic divides with 28 digits
         if before is not None:
             high = Fraction(10**before) - Fraction(1, 10**places)
             low = -high
         patterns.append(text_between(bounds, places, low, high))
-    pattern = digits.either(*patterns)
-    return [{"type": "string", "pattern": f"^{pattern}$"}] if pattern != NOTHING else []
+    pattern = either(*patterns)
+    if pattern == NOTHING:
+        return []
+    found: dict[str, Any] = {"type": "string", "pattern": f"^{pattern}$"}
+    return [found if multiples is None else {**found, "allOf": [{"pattern": f"^{multiples}$"}]}]
+
+
+def _multiples(step: Decimal) -> str | None:
+    """Decimals that are multiples of a part of 1, by their fractions; None for other steps."""
+    if 1 % step or 1 / step > _MAX_PARTS:
+        return None
+    parts = ((step * i).normalize() for i in range(1, int(1 / step)))
+    fractions = either("0", *(f"{part:f}".partition(".")[2] for part in parts))
+    return rf"-?(?:0|[1-9][0-9]*)(?:\.{fractions}0*)?"
 
 
 def text_between(bounds: dict[str, Any], places: int, low: Fraction | None = None, high: Fraction | None = None) -> str:

@@ -13,11 +13,15 @@ from pydantic import TypeAdapter
 
 import hf_guided as hg
 from hf_guided.guide import Guide
+from hf_guided.options import CompilerOptions
+from tests import type_zoo
 from tests.integration.models import llama
 from tests.type_zoo import ZOO, Entry
 from tests.vocabularies import byt5
 
-TOKENS = 300  # the strict model needs some 200 bytes
+pytestmark = pytest.mark.xdist_group("type_zoo")  # in one process, where each type is compiled once
+
+TOKENS = 180  # the longest model needs nearly as many bytes
 SEEDS = range(5)
 
 
@@ -28,7 +32,9 @@ def model() -> Any:
 
 @cache
 def guide() -> Guide:
-    return hg.Guide(byt5(), model())
+    return hg.Guide(
+        byt5(), model(), options=CompilerOptions(cache_bytes=2**31)
+    )  # all of the zoo, so that each compiles once
 
 
 @cache
@@ -65,7 +71,7 @@ def by_generate(entries: list[Entry], chosen: list[hg.JsonSchema], seed: int, **
         ["x"] * len(entries),
         chosen,
         guide=guide(),
-        batch_size=48,
+        batch_size=100,
         max_new_tokens=TOKENS,
         do_sample=True,
         temperature=2.0,
@@ -104,7 +110,7 @@ def test_pydantic_takes_the_texts_of_the_zoo() -> None:
 def test_every_text_of_the_zoo_can_be_written() -> None:
     lost = []
     for entry, constraint in zip(ZOO, constraints(), strict=True):
-        compiled = guide().compile(constraint)
+        compiled = guide().compile(constraint, budget=True)
         for text in entry.accepted:
             matcher = compiled.matcher()
             tokens = byt5()(text, add_special_tokens=False)["input_ids"]
@@ -133,17 +139,31 @@ def test_hot_samples_validate_through_every_loop(seed: int) -> None:
         assert_valid(ZOO, texts, least=0.9)
 
 
+# Pydantic writes these in another form than it reads: decoded, hidden, computed, by other names ...
+WRITTEN_OTHERWISE = {
+    "constr lower",
+    "Secret[int]",
+    "bytes as hex",
+    "Fraction bounds",  # as 17/50; the form numerator/denominator is left out where there are bounds
+    "mixed Enum",
+    "Iterable",
+    "alias paths",
+    "computed field",
+    "dataclass",
+    "Json bounds",
+    *(entry.name for entry in ZOO if entry.name.startswith("Json") and entry.type is not type_zoo.Json),
+}
+
+
 def test_what_a_type_dumps_can_be_written() -> None:
     """A value that comes back from a text goes out as a text of the same type."""
     for entry, constraint in zip(ZOO, constraints(), strict=True):
         if entry.name in WRITTEN_OTHERWISE:
             continue
-        compiled = guide().compile(constraint)
+        compiled = guide().compile(constraint, budget=True)
         for text in entry.accepted:
             dumped = json.dumps(json.loads(adapter(entry).dump_json(validated(entry, text), by_alias=True)))
             matcher = compiled.matcher()
             tokens = byt5()(dumped, add_special_tokens=False)["input_ids"]
             assert all(map(matcher.accept_token, tokens)), f"{entry.name}: {dumped}"
-
-
-WRITTEN_OTHERWISE: frozenset[str] = frozenset()
+            assert matcher.is_completed(), f"{entry.name}: {dumped}"
