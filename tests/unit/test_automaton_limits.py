@@ -78,7 +78,7 @@ def test_counts_that_cannot_matter_are_not_told_apart(pattern):
 
 def test_the_same_work_is_counted_whatever_was_compiled_before(monkeypatch):
     """A limit that old pieces put off would serve a constraint today and refuse it tomorrow."""
-    patterns = ["([a-z]{1,5}|[0-9a-f]{2,7}){2,9}", "(([a-z]{1,5}|[0-9a-f]{2,7}){2,9}x){9}", "(a?b?){1,90}"]
+    patterns = ["([a-z]{1,5}|[0-9a-f]{2,7}){2,9}", "(([a-z]{1,5}|[0-9a-f]{2,7}){2,9}-){9}", "(a?b?){1,90}"]
 
     def works(order: list[str]) -> dict[str, int]:
         monkeypatch.setattr(nfa, "_kept", PieceCache())
