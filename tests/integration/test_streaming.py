@@ -379,7 +379,7 @@ def test_leaving_early_ends_the_call_within_a_step(
         def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
             self.steps += 1
             if self.steps == 3:
-                assert closing.wait(60)
+                assert closing.wait(600)
             return scores
 
     waits = Waits()
@@ -429,7 +429,7 @@ def test_a_stream_may_be_collected_on_its_own_worker(pair: tuple[Any, Any], rout
         def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
             self.steps += 1
             if self.steps == 3:
-                assert unreachable.wait(60)
+                assert unreachable.wait(600)
                 gc.collect()
                 collected.set()
             return scores
@@ -444,8 +444,8 @@ def test_a_stream_may_be_collected_on_its_own_worker(pair: tuple[Any, Any], rout
         cycle.append(cycle)
         del cycle
         unreachable.set()
-        assert collected.wait(60)
-        worker.join(60)
+        assert collected.wait(600)
+        worker.join(600)
     finally:
         gc.enable()
     assert not worker.is_alive() and collects.steps == 3
