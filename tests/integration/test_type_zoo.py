@@ -65,6 +65,7 @@ def assert_valid(entries: Sequence[Entry], texts: Sequence[str | None], *, least
 
 
 def by_generate(entries: list[Entry], chosen: list[hg.JsonSchema], seed: int, **options: Any) -> list[str | None]:
+    torch.manual_seed(seed)
     results = hg.generate(
         model(),
         byt5(),
@@ -75,7 +76,7 @@ def by_generate(entries: list[Entry], chosen: list[hg.JsonSchema], seed: int, **
         max_new_tokens=TOKENS,
         do_sample=True,
         temperature=2.0,
-        seed=seed,
+        seed=None if options else seed,  # transformers' own loop draws from torch's generator
         progress=False,
         **options,
     )
