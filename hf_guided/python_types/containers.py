@@ -185,6 +185,8 @@ class Containers(Scalars):
 def _stays_different(items: Found) -> bool:
     """Whether items that differ in JSON differ in Python too: 1 and true do not."""
     values = items.get("enum", [items["const"]] if "const" in items else None)
+    if items.get("type") == "boolean":
+        return True
     return values is not None and len({type(value) for value in values}) == 1
 
 
