@@ -28,6 +28,7 @@ from .errors import (
 from .generation import generate
 from .guide import Guide
 from .hf.register import register
+from .logprobs import TokenLogprob, TopLogprobs
 from .options import CompilerOptions
 from .partial import Partial
 from .reasoning import Reasoning
@@ -67,11 +68,13 @@ __all__ = [
     "SessionStats",
     "StopTokenError",
     "StructuralTag",
+    "TokenLogprob",
     "TokenRejected",
     "TokenizerError",
     "ToolAnswer",
     "ToolCall",
     "ToolCalls",
+    "TopLogprobs",
     "Trace",
     "UnsupportedConstraint",
     "UnsupportedModel",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -14,6 +15,8 @@ from .hf.decoder import GuidedDecoder
 from .hf.guided_call import guided_call
 from .hf.listening import RowListener, RowStreamer
 from .hf.logits_processor import GuidedLogitsProcessor
+from .hf.step_logprobs import record_output
+from .logprobs import TokenLogprob
 from .prompts import padded
 from .result import GuidedResult, RowReader
 from .seeds import row_seed
@@ -43,7 +46,7 @@ def run_batch(plan: Plan, places: Sequence[int], attempt: int = 0) -> Ran:
     rows, seconds = batch.run()
     results: list[list[GuidedResult]] = [[] for _ in places]
     for row, token_ids in enumerate(rows):
-        results[row // batch.copies].append(batch.traced(row, batch.reader(row).read(token_ids)))
+        results[row // batch.copies].append(batch.finished(row, batch.reader(row).read(token_ids)))
     return Ran(results, batch.stats, seconds)
 
 
@@ -66,6 +69,7 @@ class Batch:
         start = 1 if plan.model.config.is_encoder_decoder else self._inputs["input_ids"].shape[1]
         self._start = start
         self._sequences: Tensor | None = None  # (rows, length), once it has run
+        self._logprobs: list[list[TokenLogprob]] | None = None  # of each row, likewise
         self._budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
         governing = [plan.constraints[i] for i in places]
         session: dict[str, Any] = {
@@ -80,12 +84,16 @@ class Batch:
         route = plan.route
         how = {"jump_forward": route.jump_forward, "draft": route.draft, "device_lane": route.device_lane}
         self._generate_kwargs = dict(plan.generate_kwargs)
+        self._session = partial(plan.guide.session, governing, **session)
         self._seam: GuidedDecoder | GuidedLogitsProcessor
         if route.fast:
             seeds = plan.seeds and [
                 row_seed(plan.seeds[i], copy, attempt) for i in places for copy in range(self.copies)
             ]
-            self._seam = plan.guide.decoder(governing, streamer=listener, seeds=seeds, **how, **session)
+            logprobs = False if plan.top_logprobs is None else plan.top_logprobs or True
+            self._seam = plan.guide.decoder(
+                governing, streamer=listener, seeds=seeds, logprobs=logprobs, **how, **session
+            )
         else:
             self._seam = plan.guide.logits_processor(governing, **session)
             if listener is not None:
@@ -95,6 +103,11 @@ class Batch:
     def stats(self) -> SessionStats:
         """What has been spent so far."""
         return self._seam.stats
+
+    @property
+    def records(self) -> bool:
+        """Whether log probabilities are recorded."""
+        return self._plan.top_logprobs is not None
 
     @property
     def num_rows(self) -> int:
@@ -107,6 +120,7 @@ class Batch:
         output = guided_call(self._plan.model, self._seam, **self._inputs, **self._generate_kwargs)
         sequences: Tensor = output if isinstance(output, Tensor) else output.sequences
         self._sequences = sequences
+        self._logprobs = self._recorded(output, sequences)
         return sequences[:, self._start :].tolist(), time.perf_counter() - began
 
     def reader(self, row: int) -> RowReader:
@@ -114,8 +128,14 @@ class Batch:
         prompt = row // self.copies
         return _reader(self._plan, self.places[prompt], self._budget, self.stats, self._prompts[prompt])
 
-    def traced(self, row: int, result: GuidedResult) -> GuidedResult:
-        """A row's result with its trace, if one is wanted; behind ``run``."""
+    def logprobs(self, row: int) -> list[TokenLogprob] | None:
+        """Entries for every token of a row, or more of one that has left its constraint; None if not requested."""
+        return None if self._logprobs is None else self._logprobs[row]
+
+    def finished(self, row: int, result: GuidedResult) -> GuidedResult:
+        """A row's result with its log probabilities and its trace, if they are wanted; after ``run``."""
+        if self._logprobs is not None:
+            result = replace(result, logprobs=self._logprobs[row][: len(result.token_ids)])
         if not self._plan.trace:
             return result
         assert self._sequences is not None
@@ -130,6 +150,17 @@ class Batch:
             length=len(result.token_ids),
         )
         return replace(result, trace=trace)
+
+    def _recorded(self, output: Any, sequences: Tensor) -> list[list[TokenLogprob]] | None:
+        """The log probabilities of each row, from a loop of ours or from what transformers' own has kept."""
+        if self._plan.top_logprobs is None:
+            return None
+        if isinstance(self._seam, GuidedDecoder):
+            return self._seam.logprobs
+        # Another session: the processor's own has rows that stand at their end.
+        recorder = self._session().logprob_recorder(sequences[:, : self._start].tolist(), self._plan.top_logprobs)
+        record_output(recorder, output, self._start, self._plan.stop_token_ids)
+        return recorder.entries
 
 
 def _run_together(plan: Plan, places: Sequence[int], together: Together) -> Ran:

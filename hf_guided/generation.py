@@ -56,6 +56,7 @@ def generate(
     progress: bool | None = None,
     reasoning: Reasoning | None = None,
     trace: bool = False,
+    logprobs: bool | int = False,
     seed: int | Sequence[int] | None = None,
     **generate_kwargs: Any,
 ) -> list[GuidedResult] | Generator[Partial, None, None]:
@@ -102,6 +103,11 @@ def generate(
         trace: whether to write down how every token came to be: each result has a ``trace`` then. Takes time and
             memory, and tokens are chosen on the host. Not with ``stream``, ``continuous_batching``, or a model in
             several processes.
+        logprobs: give every result ``logprobs``, one ``TokenLogprob`` per token: log probability to the raw model,
+            under the mask, and to the sampler. True, or how many of the most likely tokens to list at each position. A
+            Partial brings those that have become known. Not with beams, ``continuous_batching``, or a model in several
+            processes. Where generate() itself has to run (assistant_model, stop_strings, a streamer ...) it keeps the
+            logits of all tokens until the end of the batch.
         seed: of what is sampled: one int, or one for each prompt, whose samples are then the same in any batch, with
             any drafts, as far as the model computes the same scores there. None leaves it to ``torch.manual_seed``.
         **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
@@ -142,6 +148,7 @@ def generate(
         continuous_batching=continuous_batching,
         reasoning=reasoning,
         trace=trace,
+        logprobs=logprobs,
         seed=seed,
     )
     # Each of the processes that hold a model compiles by itself, to read the answers with.

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformers.generation.configuration_utils import ContinuousBatchingConfig
+from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationMode
 
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
 from .coerce import coerce_batch
 from .constraints import Constraint
-from .errors import InvalidConstraint, VocabularySizeError
+from .errors import InvalidConstraint, UnsupportedModel, VocabularySizeError
 from .guide import Guide
 from .hf.compat import logits_width
 from .hf.generation_settings import GenerationSettings
+from .logprobs import num_top
 from .options import DeviceLane, LoopOptions
 from .prompts import as_prompts, encoded, one_each
 from .reasoning import Opening, Reasoning
@@ -63,6 +64,7 @@ class Plan:
         on_violation: what becomes of rows that are forced out of their constraint.
         reasoning: what comes in front of the answers.
         trace: whether what happens is written down.
+        top_logprobs: how many alternatives to record beside the log probability of each token; None records nothing.
         settings: what ``model.generate`` will use.
         generate_kwargs: what it is given.
         stop_token_ids: what ends a row.
@@ -80,6 +82,7 @@ class Plan:
     on_violation: OnViolation
     reasoning: Reasoning | None
     trace: bool
+    top_logprobs: int | None
     settings: GenerationSettings
     generate_kwargs: Mapping[str, Any]
     stop_token_ids: tuple[int, ...]
@@ -126,6 +129,7 @@ def plan(
     continuous_batching: bool | ContinuousBatchingConfig,
     reasoning: Reasoning | None,
     trace: bool,
+    logprobs: bool | int,
     seed: int | Sequence[int] | None,
 ) -> Plan:
     """Look at everything that is asked; arguments and errors are those of ``hg.generate``."""
@@ -155,6 +159,15 @@ def plan(
         raise ValueError("trace: nothing is written down in continuous_batching; leave one of them out")
     if continuous_batching:
         together = _together(model, guide, given, continuous_batching, batch_size, on_violation, reasoning)
+    top_logprobs = num_top(logprobs)
+    if top_logprobs is not None:
+        _check_logprobs(settings, guide, generate_kwargs, together)
+    route = _route(
+        settings, model, len(batch), batch_size, jump_forward, draft, device_lane, together, top_logprobs is not None
+    )
+    if top_logprobs is not None and not route.fast:
+        outputs = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
+        given = GenerationSettings(model, given).kwargs_with(**outputs)
     found = Plan(
         model,
         guide,
@@ -165,12 +178,13 @@ def plan(
         on_violation,
         reasoning,
         trace,
+        top_logprobs,
         settings,
         given,
         stops,
         pad_token_id,
         prompt_seeds(seed, len(batch)),
-        _route(settings, model, len(batch), batch_size, jump_forward, draft, device_lane, together),
+        route,
     )
     if found.seeds is not None and settings.get("do_sample") and not found.route.fast:
         raise ValueError(
@@ -206,6 +220,24 @@ def _check_budgets(plan: Plan, compiled: Sequence[CompiledConstraint | None]) ->
         check_budget(row_after_prefix(thinking, begun, plan.stop_token_ids), most)
 
 
+def _check_logprobs(
+    settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any], together: Together | None
+) -> None:
+    """Raise where log probabilities are not known."""
+    if guide.ranks is not None:
+        raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
+    if together is not None:
+        raise ValueError("logprobs: continuous_batching shows no logits; leave one of the two out")
+    if generate_kwargs.get("custom_generate") is not None:
+        raise ValueError("logprobs: a loop of your own keeps its logits for itself; leave custom_generate out")
+    mode = settings.generation_mode
+    if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.ASSISTED_GENERATION):
+        raise ValueError(
+            f"logprobs: expected greedy decoding, sampling or assisted generation, got {mode.value}, where tokens are "
+            "not chosen by their own probability; leave logprobs out, or num_beams and the like"
+        )
+
+
 def _together(
     model: Any,
     guide: Guide,
@@ -232,10 +264,12 @@ def _route(
     draft: Any,
     device_lane: DeviceLane | None,
     together: Together | None,
+    logprobs: bool,
 ) -> Route:
     device_lane = LoopOptions.from_env().device_lane if device_lane is None else device_lane
     on_device = model.device.type == "cuda" if device_lane == "auto" else bool(device_lane)
-    fast = (jump_forward or on_device) and settings.takes_decoder and together is None
+    # Transformers' own loops would keep the logits of all tokens until their end.
+    fast = (jump_forward or on_device or logprobs) and settings.takes_decoder and together is None
     if draft == "auto":
         draft = "prompt_lookup" if jump_forward and fast and not settings.get("do_sample") else None
     if draft is not None and not (jump_forward and fast):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
 from .bitmask import allocate_bitmask
+from .logprobs import TokenLogprob
 from .reasoning import Gate, Opening
 from .requests import row_after_prefix
 from .stats import SessionStats
@@ -37,6 +38,7 @@ class GuidedResult:
             engine gave up with in a dead end; None where there is nothing to say.
         stats: what the generate() call that made this row spent on guidance; shared by the rows of the call.
         thinking: what came in front of the answer, without its markers; None where nothing was to be thought.
+        logprobs: with ``logprobs``, an entry for each of ``token_ids``: how likely the token was.
         trace: how the row came to be, to look into, with ``trace=True``; a notebook shows it, ``save`` writes a page.
     """
 
@@ -48,6 +50,7 @@ class GuidedResult:
     stats: SessionStats | None = field(default=None, repr=False, compare=False)
     thinking: str | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False, compare=False)
+    logprobs: list[TokenLogprob] | None = field(default=None, repr=False, compare=False)
 
 
 class RowReader:
@@ -95,6 +98,11 @@ class RowReader:
         self._taken: list[int] = []
         self._refused: list[int] = []  # what came behind the end of a row that was not stopped
         self.stopped = False
+
+    @property
+    def num_taken(self) -> int:
+        """How many tokens the output has."""
+        return len(self._taken)
 
     def take(self, token_ids: Sequence[int]) -> bytes:
         """Go on by some tokens.

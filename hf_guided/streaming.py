@@ -19,6 +19,7 @@ from transformers.generation.configuration_utils import GenerationMode
 from .batches import Batch
 from .generation_plan import Plan
 from .hf.listening import RowListener
+from .logprobs import TokenLogprob
 from .partial import Partial, PartialRow
 from .progress import Progress
 from .stats import SessionStats
@@ -77,6 +78,12 @@ class _Heard:
 
 
 @dataclass(frozen=True)
+class _Recorded:
+    row: int
+    entries: Sequence[TokenLogprob]
+
+
+@dataclass(frozen=True)
 class _Ended:
     rows: list[list[int]]
     seconds: float
@@ -87,7 +94,7 @@ class _Over:
     error: BaseException | None
 
 
-_Queue = SimpleQueue[_Begun | _Heard | _Ended | _Over]
+_Queue = SimpleQueue[_Begun | _Heard | _Recorded | _Ended | _Over]
 
 
 class _Closed(BaseException):
@@ -103,6 +110,11 @@ class _Ear(RowListener):
         if self._closing.is_set():
             raise _Closed
         self._queue.put(_Heard(row, token_ids))
+
+    def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> None:
+        if self._closing.is_set():
+            raise _Closed
+        self._queue.put(_Recorded(row, entries))
 
 
 def stream_plan(
@@ -142,17 +154,23 @@ def _partials(queue: _Queue, told: Progress) -> Iterator[Partial]:
         item = queue.get()
         if isinstance(item, _Begun):
             batch = item.batch
-            rows = [PartialRow(item.first + row, batch.reader(row)) for row in range(batch.num_rows)]
+            rows = [
+                PartialRow(item.first + row, batch.reader(row), logprobs=batch.records) for row in range(batch.num_rows)
+            ]
         elif isinstance(item, _Heard):
             partial = rows[item.row].hear(item.token_ids)
+            if partial is not None:
+                yield partial
+        elif isinstance(item, _Recorded):
+            partial = rows[item.row].on_logprobs(item.entries)
             if partial is not None:
                 yield partial
         elif isinstance(item, _Ended):
             assert batch is not None
             told.spent(batch.stats, item.seconds)
-            for row, token_ids in zip(rows, item.rows, strict=True):
+            for number, (row, token_ids) in enumerate(zip(rows, item.rows, strict=True)):
                 if not row.ended:
-                    yield row.end(token_ids)
+                    yield row.end(token_ids, batch.logprobs(number))
             told.done(len(batch.places))
         elif item.error is not None:
             raise item.error
