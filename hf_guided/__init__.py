@@ -1,5 +1,6 @@
 """Structured generation for Hugging Face transformers that holds in every generation mode."""
 
+from .choice_scores import ChoiceScores, OptionScore
 from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from .display.trace import Trace
 from .errors import (
@@ -34,6 +35,7 @@ from .partial import Partial
 from .reasoning import Reasoning
 from .result import GuidedResult
 from .schema.audit import Audit
+from .scoring import score
 from .stats import SessionStats
 from .tool_calls import ToolAnswer, ToolCall, ToolCalls
 
@@ -47,6 +49,7 @@ __all__ = [
     "BitmaskShapeError",
     "BudgetTooSmall",
     "Choice",
+    "ChoiceScores",
     "CompileLimitExceeded",
     "CompilerOptions",
     "Constraint",
@@ -62,6 +65,7 @@ __all__ = [
     "JsonObject",
     "JsonSchema",
     "Loss",
+    "OptionScore",
     "Partial",
     "Reasoning",
     "Regex",
@@ -83,4 +87,5 @@ __all__ = [
     "VocabularySizeError",
     "generate",
     "register",
+    "score",
 ]

@@ -87,6 +87,11 @@ class Guide:
         """The tokenizer this guide was made for."""
         return self.vocabulary.tokenizer
 
+    @property
+    def continuation(self) -> Continuation:
+        """What the tokenizer writes after other tokens; it remembers, so all that write forced text share it."""
+        return self._continuation
+
     @cached_property
     def _device_store(self) -> DeviceStore:
         from .device.store import DeviceStore  # comes with the automaton, which takes time to import
