@@ -6,6 +6,7 @@ constraint travels with its prompt through preprocessing and collation, so it me
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,12 @@ from ..errors import BatchSizeError
 from ..generation_plan import DEFAULT_MAX_NEW_TOKENS
 from ..kept_guides import guide_for
 from ..reasoning import Reasoning
+from ..unknown_arguments import check_arguments
 from .generation_settings import GenerationSettings
 
+# Taken by the text-generation pipeline without being in a signature.
+_PARENTS = ("add_special_tokens", "batch_size", "num_workers", "padding", "prefix_length")
+_OWN = ("response_format", "backend", "reasoning")
 _DEFAULTS = GenerationConfig(max_new_tokens=DEFAULT_MAX_NEW_TOKENS, do_sample=True, temperature=0.7)
 
 
@@ -50,6 +55,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     - ``backend``: "auto", or the name of a backend.
     - ``reasoning``: what comes in front of every answer, an ``hg.Reasoning``.
 
+    An argument that none of the pipeline, the generation settings and the model takes is an ``UnknownArgument``.
+
     Returns a list of dicts per prompt, one per returned sequence, as the text-generation pipeline does, with
 
     - ``generated_text``: the answer alone (``return_full_text=True`` puts the prompt, or the chat, in front of it);
@@ -67,9 +74,11 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         """Generate; see the class.
 
         Raises:
+            UnknownArgument: a keyword argument that nothing takes; before anything is compiled.
             InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
             BatchSizeError: the number of constraints is not the number of prompts.
         """
+        self._check_arguments(kwargs)
         if "response_format" in kwargs:
             asked = coerce_batch(kwargs.pop("response_format"))
         elif "response_format" in self._preprocess_params:
@@ -85,7 +94,13 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             return super().__call__(_pair(text_inputs, asked), **kwargs)
         return super().__call__(text_inputs, response_format=asked, **kwargs)
 
+    def _check_arguments(self, arguments: dict[str, Any]) -> None:
+        known = {*_OWN, *_PARENTS, *inspect.signature(super()._sanitize_parameters).parameters}
+        others = {name: value for name, value in arguments.items() if name not in known}
+        check_arguments(self.model, others, known, "the pipeline's prompts")
+
     def _sanitize_parameters(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        self._check_arguments(kwargs)
         # Taken out first: transformers hands everything it does not know to generate().
         asked = {key: kwargs.pop(key) for key in ("response_format",) if key in kwargs}
         chosen = {key: kwargs.pop(key) for key in ("backend", "reasoning") if key in kwargs}
