@@ -425,3 +425,28 @@ def test_a_streamer_of_the_callers_own_does_not_mind() -> None:
     streamer.on_finalized_text = sink
     (result,) = generated("The", CHOICE, streamer=streamer)
     check(model, guide, "The", CHOICE, result, {}, top=2)
+
+
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("name", ["llama", "mistral", "t5"])
+def test_text_without_any_choice(name: str, static: bool) -> None:
+    """The answers are over before the first token is chosen: one more pass gives their logits."""
+    model, guide = family(name)
+    constraints = [hg.Choice(["a cat and two dogs"]), hg.Choice(["red"]), hg.Regex("[0-9]{2}")]
+    arguments = {"cache_implementation": "static"} if static and name != "t5" else {}
+    results = generated(PROMPTS[:3], constraints, name=name, **arguments)
+    for prompt, constraint, result in zip(PROMPTS, constraints, results, strict=False):
+        check(model, guide, prompt, constraint, result, arguments, top=2)
+    assert all(entry.forced for result in results[:2] for entry in result.logprobs)
+    assert results[0].stats.forced_tokens >= 10
+
+
+def test_beside_a_trace() -> None:
+    model, guide = family("llama")
+    results = generated(PROMPTS, CONSTRAINTS, trace=True)
+    plain = generated(PROMPTS, CONSTRAINTS, trace=True, logprobs=False)
+    for prompt, constraint, result, other in zip(PROMPTS, CONSTRAINTS, results, plain, strict=True):
+        check(model, guide, prompt, constraint, result, {}, top=2)
+        kinds = [[token.kind for token in one.trace.tokens] for one in (result, other)]
+        assert kinds[0] == kinds[1]
+        assert [kind == "forced" for kind in kinds[0]] == [entry.forced for entry in result.logprobs]
