@@ -232,6 +232,8 @@ def _check_logprobs(
         raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
     if together is not None:
         raise ValueError("logprobs: continuous_batching shows no logits; leave one of the two out")
+    if settings.get("token_healing"):
+        raise ValueError("logprobs, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out")
     if generate_kwargs.get("custom_generate") is not None:
         raise ValueError("logprobs: a loop of your own keeps its logits for itself; leave custom_generate out")
     mode = settings.generation_mode

@@ -83,9 +83,9 @@ class LogprobRecorder:
                     self._report(row, fresh)
 
     def _record(self, logits: Tensor, positions: Sequence[Position], scores: Tensor | None) -> None:
-        raw = _log_softmax(logits)  # (positions, vocab)
+        raw = log_softmax(logits)  # (positions, vocab)
         allowed = self._allowed(positions).to(raw.device)
-        masked = _log_softmax(raw.masked_fill(~allowed, -torch.inf))
+        masked = log_softmax(raw.masked_fill(~allowed, -torch.inf))
         token_ids = [position.token_id for position in positions]
         before, under = _values(raw, token_ids), _values(masked, token_ids)
         chosen = [place for place, position in enumerate(positions) if position.scores is not None]
@@ -94,7 +94,7 @@ class LogprobRecorder:
         if chosen:
             assert scores is not None
             lines = [line for position in positions if (line := position.scores) is not None]
-            sampled = _log_softmax(scores[lines])
+            sampled = log_softmax(scores[lines])
             found = _values(sampled, [token_ids[place] for place in chosen]), self._most_likely(sampled)
             for place, value, best in zip(chosen, *found, strict=True):
                 after[place], top_sampled[place] = value, best
@@ -128,8 +128,8 @@ class LogprobRecorder:
         ]
 
 
-def _log_softmax(scores: Tensor) -> Tensor:
-    """In double precision where the device has it; all -inf where every score is."""
+def log_softmax(scores: Tensor) -> Tensor:
+    """Of (..., vocab) scores, in double precision where the device has it; all -inf where every score is."""
     wide = scores.to(torch.float32 if scores.device.type == "mps" else torch.float64)
     log_p = wide.log_softmax(-1)
     return torch.where(log_p.isnan(), -torch.inf, log_p)

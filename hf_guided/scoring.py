@@ -17,6 +17,7 @@ from .guide import Guide
 from .hf.compat import in_step_with_others
 from .hf.prefix_logits import PrefixLogits
 from .kept_guides import guide_for
+from .logprob_recorder import log_softmax
 from .option_search import Node, OptionSearch
 
 # Sampling of one row, without warpers: whatever the model's own generation config says.
@@ -188,7 +189,7 @@ class _Scorer:
             keep = max(1, *map(len, chunk))
             logits = self._logits(rows[first : first + step], [some[:-1] for some in chunk], keep)
             for row, some, lines in zip(rows[first : first + step], chunk, logits, strict=True):
-                own = lines[keep - len(some) :].double().log_softmax(-1)  # (tokens, vocab)
+                own = log_softmax(lines[keep - len(some) :])  # (tokens, vocab)
                 values = own.gather(1, torch.tensor(some, dtype=torch.long, device=own.device)[:, None])
                 found[row].append(float(values.sum()))
         return found

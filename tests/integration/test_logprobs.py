@@ -394,6 +394,7 @@ def test_numbers_that_are_none_are_refused(logprobs: Any) -> None:
         ({"num_beams": 3, **WARPERS}, "got beam_sample"),
         ({"continuous_batching": True}, "continuous_batching shows no logits"),
         ({"custom_generate": lambda **given: None}, "a loop of your own"),
+        ({"token_healing": True}, "token_healing: it rewrites the prompt"),
     ],
 )
 def test_where_they_are_not_known_is_said(arguments: dict[str, Any], message: str) -> None:
