@@ -19,6 +19,7 @@ from .hf.prefix_logits import PrefixLogits
 from .kept_guides import guide_for
 from .logprob_recorder import log_softmax
 from .option_search import Node, OptionSearch
+from .prompts import padded
 
 # Sampling of one row, without warpers: whatever the model's own generation config says.
 _SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1, "num_return_sequences": 1}
@@ -127,8 +128,8 @@ class _Scorer:
         self._plan = plan
         self._places = places
         vocabulary = plan.guide.vocabulary
-        prompts = [plan.encoded(place) for place in places]
-        self._logits = PrefixLogits(plan.model, prompts, plan.pad_token_id, plan.generate_kwargs)
+        inputs = padded([plan.encoded(place) for place in places], plan.pad_token_id, plan.model)
+        self._logits = PrefixLogits(plan.model, inputs, plan.pad_token_id, plan.generate_kwargs)
         start = len(self._logits.before[0])
         self._session = plan.guide.session(
             [plan.constraints[place] for place in places],

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
+from ..errors import UnsupportedModel
 from ..prompts import padded
 from .cache_slots import CacheSlots
 
@@ -22,21 +23,29 @@ class PrefixLogits:
 
     Args:
         model: a transformers model that can generate.
-        prompts: token ids of each.
+        inputs: of the prompts, as for ``model.generate``: input_ids and attention_mask, (prompts, length) int64, and
+            what else the model reads, such as images.
         pad_token_id: for prompts of different lengths.
-        generate_kwargs: for ``model.generate``, which prepares the passes; without prompts and decoding method.
+        generate_kwargs: further arguments of ``model.generate``, which prepares the passes.
+
+    Raises:
+        UnsupportedModel: the prompts are more than tokens, and cannot run once for all.
     """
 
-    def __init__(
-        self, model: Any, prompts: Sequence[Sequence[int]], pad_token_id: int, generate_kwargs: Mapping[str, Any]
-    ):
+    def __init__(self, model: Any, inputs: Mapping[str, Tensor], pad_token_id: int, generate_kwargs: Mapping[str, Any]):
         self._model = model
-        self._prompts = [list(prompt) for prompt in prompts]
+        real = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
+        self._prompts = [[token_id for token_id, one in zip(*row, strict=True) if one] for row in real]
         self._pad_token_id = pad_token_id
         self._generate_kwargs = generate_kwargs
         self._slots: CacheSlots | None = None
         self.before: list[list[int]] = []  # of each row what generate() has before the output, padding included
-        model.generate(**padded(prompts, pad_token_id, model), **generate_kwargs, custom_generate=self._prefill)
+        model.generate(**inputs, **generate_kwargs, custom_generate=self._prefill)
+        if self._slots is None and (more := sorted(inputs.keys() - {"input_ids", "attention_mask"})):
+            raise UnsupportedModel(
+                f"{type(model).__name__}: prompts with {', '.join(more)} are scored where one cache serves many rows, "
+                "which takes full attention in every layer; leave these inputs out, or sample with hg.generate"
+            )
 
     def _prefill(
         self,

@@ -15,11 +15,13 @@ import torch
 import hf_guided as hg
 from hf_guided.continuation import Continuation
 from hf_guided.forced import ForcedText
+from hf_guided.hf.prefix_logits import PrefixLogits
 from hf_guided.prompts import encoded
 from hf_guided.ranks import Ranks
 from hf_guided.row import Row
 from tests import vocabularies
 from tests.chi_square import NEVER_BY_CHANCE, p_value
+from tests.integration import models
 from tests.integration.families import FAMILIES
 
 OPTIONS = ["red", "green with stripes", "green with dots", "a cat", "a cat and two dogs", "a cab"]
@@ -190,6 +192,28 @@ def test_a_shared_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     for one, other in zip(shared, again, strict=True):
         assert one.probabilities == pytest.approx(other.probabilities, abs=CLOSE)
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_images_run_once_with_their_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows a prompt with an image is run after the image; where the image would be lost, that is an error."""
+    tokenizer = vocabularies.tiny_byte_level()
+    model, image = models.llava(tokenizer)
+    model = model.double()
+    words = tokenizer("what is it")["input_ids"]
+    ids = torch.tensor([[*[image] * 4, *words]] * 2)
+    pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(3)).double()
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": pixels}
+    given = {"max_new_tokens": 9, "do_sample": False}
+    blocks = [[80, 90], [70], [80]]
+    found = PrefixLogits(model, inputs, 0, given)([0, 1, 1], blocks)[:, -1]
+    for row, block, line in zip([0, 1, 1], blocks, found, strict=True):
+        with torch.no_grad():
+            whole = torch.cat([ids[row], torch.tensor(block)])[None]
+            expected = model(input_ids=whole, pixel_values=pixels[row : row + 1]).logits[0, -1]
+        assert torch.allclose(line.double(), expected, atol=1e-5)
+    monkeypatch.setattr("hf_guided.hf.cache_slots._takes_holes", lambda *_: False)
+    with pytest.raises(hg.UnsupportedModel, match="pixel_values"):
+        PrefixLogits(model, inputs, 0, given)
 
 
 def test_few_prefixes_leave_an_interval() -> None:
