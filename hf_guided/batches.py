@@ -12,16 +12,18 @@ from torch import Tensor
 
 from .generation_plan import DEFAULT_MAX_NEW_TOKENS, Plan
 from .hf.decoder import GuidedDecoder
+from .hf.generation_settings import GenerationSettings
 from .hf.guided_call import guided_call
 from .hf.listening import RowListener, RowStreamer
 from .hf.logits_processor import GuidedLogitsProcessor
 from .hf.step_logprobs import record_output
 from .logprobs import TokenLogprob
+from .pass_logprobs import logprobs_of
 from .prompts import padded
 from .result import GuidedResult, RowReader
 from .seeds import row_seed
 from .stats import SessionStats
-from .together import Ask, Together
+from .together import Answer, Ask, Together
 
 
 class Ran(NamedTuple):
@@ -174,10 +176,41 @@ def _run_together(plan: Plan, places: Sequence[int], together: Together) -> Ran:
     answers, stats = together.run(asks, plan.backend, plan.stop_token_ids)
     seconds = time.perf_counter() - began
     results = [
-        [_reader(plan, i, ask.max_new_tokens, stats, ask.input_ids).read(row) for row in rows]
+        [_reader(plan, i, ask.max_new_tokens, stats, ask.input_ids).read(answer.token_ids) for answer in rows]
         for i, ask, rows in zip(places, asks, answers, strict=True)
     ]
+    if plan.top_logprobs is not None:
+        results = [
+            _with_logprobs(plan, place, ask, rows, read)
+            for place, ask, rows, read in zip(places, asks, answers, results, strict=True)
+        ]
     return Ran(results, stats, seconds)
+
+
+def _with_logprobs(
+    plan: Plan, place: int, ask: Ask, answers: Sequence[Answer], results: Sequence[GuidedResult[Any]]
+) -> list[GuidedResult[Any]]:
+    """The results of one prompt with their log probabilities."""
+    assert plan.top_logprobs is not None
+    session = plan.guide.session(
+        plan.constraints[place],
+        backend=plan.backend,
+        prefix=plan.prefixes[place],
+        stop_token_ids=plan.stop_token_ids,
+        max_new_tokens=ask.max_new_tokens,
+        overlap=False,
+    )
+    entries = logprobs_of(
+        plan.model,
+        session,
+        ask.input_ids,
+        [answer.token_ids for answer in answers],
+        [answer.logprobs for answer in answers],
+        top=plan.top_logprobs,
+        pad_token_id=plan.pad_token_id,
+        generate_kwargs=GenerationSettings(plan.model, plan.generate_kwargs).kwargs_with(num_return_sequences=1),
+    )
+    return [replace(one, logprobs=found[: len(one.token_ids)]) for one, found in zip(results, entries, strict=True)]
 
 
 def _reader(plan: Plan, place: int, budget: int, stats: SessionStats, prompt: list[int]) -> RowReader:

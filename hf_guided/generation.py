@@ -199,9 +199,9 @@ def generate(
             several processes.
         logprobs: give every result ``logprobs``, one ``TokenLogprob`` per token: log probability to the raw model,
             under the mask, and to the sampler. True, or how many of the most likely tokens to list at each position. A
-            Partial brings those that have become known. Not with beams, ``continuous_batching``, or a model in several
-            processes. Where generate() itself has to run (assistant_model, stop_strings, a streamer ...) it keeps the
-            logits of all tokens until the end of the batch.
+            Partial brings those that have become known. ``continuous_batching`` takes one more forward pass for each
+            answer. Where generate() itself has to run (assistant_model, stop_strings, a streamer ...) it keeps the
+            logits of all tokens until the end of the batch. Not with beams, or a model in several processes.
         seed: of what is sampled: one int, or one for each prompt, whose samples are then the same in any batch, with
             any drafts, as far as the model computes the same scores there. None leaves it to ``torch.manual_seed``.
         **generate_kwargs: for ``model.generate``: generation settings, and inputs of the model such as

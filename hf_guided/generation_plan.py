@@ -159,17 +159,19 @@ def plan(
     if settings.needs_tokenizer:
         given["tokenizer"] = tokenizer
     together = None
+    top_logprobs = num_top(logprobs)
     if continuous_batching and trace:
         raise ValueError("trace: nothing is written down in continuous_batching; leave one of them out")
     if continuous_batching:
-        together = _together(model, guide, given, continuous_batching, batch_size, on_violation, reasoning)
-    top_logprobs = num_top(logprobs)
+        together = _together(
+            model, guide, given, continuous_batching, batch_size, on_violation, reasoning, top_logprobs is not None
+        )
     if top_logprobs is not None:
-        _check_logprobs(settings, guide, generate_kwargs, together)
+        _check_logprobs(settings, guide, generate_kwargs)
     route = _route(
         settings, model, len(batch), batch_size, jump_forward, draft, device_lane, together, top_logprobs is not None
     )
-    if top_logprobs is not None and not route.fast:
+    if top_logprobs is not None and not route.fast and together is None:
         outputs = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
         given = GenerationSettings(model, given).kwargs_with(**outputs)
     found = Plan(
@@ -224,14 +226,10 @@ def _check_budgets(plan: Plan, compiled: Sequence[CompiledConstraint | None]) ->
         check_budget(row_after_prefix(thinking, begun, plan.stop_token_ids), most)
 
 
-def _check_logprobs(
-    settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any], together: Together | None
-) -> None:
+def _check_logprobs(settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
     """Raise where log probabilities are not known."""
     if guide.ranks is not None:
         raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
-    if together is not None:
-        raise ValueError("logprobs: continuous_batching shows no logits; leave one of the two out")
     if settings.get("token_healing"):
         raise ValueError("logprobs, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out")
     if generate_kwargs.get("custom_generate") is not None:
@@ -252,13 +250,14 @@ def _together(
     batch_size: int,
     on_violation: OnViolation,
     reasoning: Reasoning | None,
+    logprobs: bool,
 ) -> Together:
     if reasoning is not None:
         raise ValueError("reasoning: continuous_batching guides answers without thinking; leave one of them out")
     if on_violation != "close":
         raise ValueError("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
     given = config if isinstance(config, ContinuousBatchingConfig) else None
-    return Together(model, guide, generate_kwargs, given, batch_size)
+    return Together(model, guide, generate_kwargs, given, batch_size, logprobs)
 
 
 def _route(

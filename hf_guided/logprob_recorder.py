@@ -7,7 +7,8 @@ verified drafts get the mask of every single token, whatever the loop computed, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,6 +33,10 @@ class Position(NamedTuple):
     row: int
     token_id: int
     scores: int | None
+
+
+# Given lines of scores, and the masked logits of the same positions (lines, vocab): those scores, (lines, vocab).
+Scores: TypeAlias = Callable[[Sequence[int], Tensor], Tensor]
 
 
 class LogprobRecorder:
@@ -64,15 +69,18 @@ class LogprobRecorder:
         self._stop_words = torch.tensor(vocabulary.bitmask_of(stop_token_ids))  # (words,) int32
         self.entries: list[list[TokenLogprob]] = [[] for _ in rows]
 
-    def record(self, logits: Tensor, positions: Sequence[Position], scores: Tensor | None) -> None:
+    def record(self, logits: Tensor, positions: Sequence[Position], scores: Tensor | Scores | None) -> None:
         """Add the entries of some positions.
 
         Args:
             logits: (positions, vocab) floating point, any device, the model's; read only.
             positions: those of one row are consecutive, and continue where the row's last call ended.
-            scores: (lines, vocab) floating point, what the sampler saw; None where every position is forced.
+            scores: (lines, vocab) floating point, what the sampler saw, or a function that makes them; None where every
+                position is forced.
         """
         known = [len(entries) for entries in self.entries]
+        if isinstance(scores, Tensor):
+            scores = partial(_lines_of, scores)
         step = max(1, _CHUNK // self._width)
         for first in range(0, len(positions), step):
             chunk = positions[first : first + step]
@@ -82,10 +90,11 @@ class LogprobRecorder:
                 if fresh := self.entries[row][start:]:
                     self._report(row, fresh)
 
-    def _record(self, logits: Tensor, positions: Sequence[Position], scores: Tensor | None) -> None:
+    def _record(self, logits: Tensor, positions: Sequence[Position], scores: Scores | None) -> None:
         raw = log_softmax(logits)  # (positions, vocab)
         allowed = self._allowed(positions).to(raw.device)
-        masked = log_softmax(raw.masked_fill(~allowed, -torch.inf))
+        under_mask = logits.masked_fill(~allowed, -torch.inf)
+        masked = log_softmax(under_mask)
         token_ids = [position.token_id for position in positions]
         before, under = _values(raw, token_ids), _values(masked, token_ids)
         chosen = [place for place, position in enumerate(positions) if position.scores is not None]
@@ -94,7 +103,7 @@ class LogprobRecorder:
         if chosen:
             assert scores is not None
             lines = [line for position in positions if (line := position.scores) is not None]
-            sampled = log_softmax(scores[lines])
+            sampled = log_softmax(scores(lines, under_mask[chosen]))
             found = _values(sampled, [token_ids[place] for place in chosen]), self._most_likely(sampled)
             for place, value, best in zip(chosen, *found, strict=True):
                 after[place], top_sampled[place] = value, best
@@ -126,6 +135,10 @@ class LogprobRecorder:
             tuple((token_id, value) for token_id, value in zip(*both, strict=True) if value > -torch.inf)
             for both in zip(token_ids.tolist(), values.tolist(), strict=True)
         ]
+
+
+def _lines_of(scores: Tensor, lines: Sequence[int], masked: Tensor) -> Tensor:
+    return scores[list(lines)]
 
 
 def log_softmax(scores: Tensor) -> Tensor:

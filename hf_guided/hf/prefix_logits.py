@@ -40,6 +40,7 @@ class PrefixLogits:
         self._generate_kwargs = generate_kwargs
         self._slots: CacheSlots | None = None
         self.before: list[list[int]] = []  # of each row what generate() has before the output, padding included
+        self.processors: list[Any] = []  # that generate() would call, in order
         model.generate(**inputs, **generate_kwargs, custom_generate=self._prefill)
         if self._slots is None and (more := sorted(inputs.keys() - {"input_ids", "attention_mask"})):
             raise UnsupportedModel(
@@ -58,6 +59,7 @@ class PrefixLogits:
     ) -> Tensor:
         """A decoding method for generate(), which hands over all of this; decodes nothing."""
         self.before = input_ids.tolist()
+        self.processors = list(logits_processor)
         slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
         self._first = slots.prefill()  # (prompts, vocab)
         if slots.holes:

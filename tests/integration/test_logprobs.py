@@ -19,6 +19,7 @@ from transformers import (
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
+from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 import hf_guided as hg
 from hf_guided.bitmask import allocate_bitmask, unpack
@@ -392,7 +393,6 @@ def test_numbers_that_are_none_are_refused(logprobs: Any) -> None:
     [
         ({"num_beams": 3}, "got beam_search"),
         ({"num_beams": 3, **WARPERS}, "got beam_sample"),
-        ({"continuous_batching": True}, "continuous_batching shows no logits"),
         ({"custom_generate": lambda **given: None}, "a loop of your own"),
         ({"token_healing": True}, "token_healing: it rewrites the prompt"),
     ],
@@ -451,3 +451,37 @@ def test_beside_a_trace() -> None:
         kinds = [[token.kind for token in one.trace.tokens] for one in (result, other)]
         assert kinds[0] == kinds[1]
         assert [kind == "forced" for kind in kinds[0]] == [entry.forced for entry in result.logprobs]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [GREEDY, {**WARPERS, "num_return_sequences": 2}, {**WARPERS, "min_new_tokens": 12}],
+    ids=["greedy", "sampled", "dropped"],
+)
+def test_continuous_batching_records_them(arguments: dict[str, Any]) -> None:
+    """In one more pass over each answer; what was sampled with which probability comes from the manager."""
+    tokenizer = vocabularies.tiny_byte_level()
+    model = models.llama(tokenizer, layers=1)
+    guide, exact = hg.Guide(tokenizer, model), models.llama(tokenizer, layers=1).double()
+    constraints: list[Any] = [CHOICE, None, hg.Regex(PATTERN)]
+    prefixes = ["a c", None, "id-"]
+    given = {"max_new_tokens": MAX_NEW_TOKENS, "prefix": prefixes, "guide": guide, "continuous_batching": True}
+    torch.manual_seed(4)
+    results = hg.generate(model, tokenizer, PROMPTS[:3], constraints, logprobs=2, **given, **arguments)
+    copies = arguments.get("num_return_sequences", 1)
+    seen = {name: value for name, value in arguments.items() if name != "min_new_tokens"}  # a manager drops it
+    for i, result in enumerate(results):
+        place = i // copies
+        prefix = prefixes[place] or ""
+        check(exact, guide, PROMPTS[place], constraints[place], result, seen, prefix=prefix, top=2)
+    config = ContinuousBatchingConfig(num_blocks=64, page_size=16, max_batch_tokens=24)
+    plain = hg.generate(
+        model, tokenizer, PROMPTS[:3], constraints, **{**given, "continuous_batching": config}, **GREEDY
+    )
+    assert all(result.logprobs is None for result in plain)
+    recorded = hg.generate(
+        model, tokenizer, PROMPTS[:3], constraints, logprobs=True, **{**given, "continuous_batching": config}, **GREEDY
+    )
+    assert [result.token_ids for result in recorded] == [result.token_ids for result in plain]
+    assert all(len(result.logprobs) == len(result.token_ids) for result in recorded)
+    assert not config.return_logprobs
