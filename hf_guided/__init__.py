@@ -1,5 +1,6 @@
 """Structured generation for Hugging Face transformers that holds in every generation mode."""
 
+from .async_generation import agenerate
 from .choice_scores import ChoiceScores, OptionScore
 from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from .display.trace import Trace
@@ -17,6 +18,7 @@ from .errors import (
     InternalError,
     InvalidConstraint,
     Loss,
+    NoValue,
     StopTokenError,
     TokenizerError,
     TokenRejected,
@@ -31,6 +33,7 @@ from .generation import generate
 from .guide import Guide
 from .hf.register import register
 from .logprobs import TokenLogprob, TopLogprobs
+from .model import Model
 from .options import CompilerOptions
 from .partial import Partial
 from .reasoning import Reasoning
@@ -66,6 +69,8 @@ __all__ = [
     "JsonObject",
     "JsonSchema",
     "Loss",
+    "Model",
+    "NoValue",
     "OptionScore",
     "Partial",
     "Reasoning",
@@ -87,6 +92,7 @@ __all__ = [
     "UnsupportedTokenizer",
     "UnwritableConstraint",
     "VocabularySizeError",
+    "agenerate",
     "generate",
     "register",
     "score",

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from .cancellation import CancelledListener, CancelledProcessor
 from .generation_plan import DEFAULT_MAX_NEW_TOKENS, Plan
 from .hf.decoder import GuidedDecoder
 from .hf.generation_settings import GenerationSettings
@@ -92,6 +93,8 @@ class Batch:
             seeds = plan.seeds and [
                 row_seed(plan.seeds[i], copy, attempt) for i in places for copy in range(self.copies)
             ]
+            if listener is None and plan.cancellation is not None:
+                listener = CancelledListener(plan.cancellation)
             logprobs = False if plan.top_logprobs is None else plan.top_logprobs or True
             self._seam = plan.guide.decoder(
                 governing, streamer=listener, seeds=seeds, logprobs=logprobs, **how, **session
@@ -100,6 +103,9 @@ class Batch:
             self._seam = plan.guide.logits_processor(governing, **session)
             if listener is not None:
                 self._generate_kwargs["streamer"] = RowStreamer(listener, plan.stop_token_ids)
+            elif plan.cancellation is not None:
+                given = self._generate_kwargs.get("logits_processor") or []
+                self._generate_kwargs["logits_processor"] = [CancelledProcessor(plan.cancellation), *given]
 
     @property
     def stats(self) -> SessionStats:
@@ -118,6 +124,8 @@ class Batch:
 
     def run(self) -> tuple[list[list[int]], float]:
         """The output tokens of each row, and how many seconds they took."""
+        if self._plan.cancellation is not None:
+            self._plan.cancellation.check()
         began = time.perf_counter()
         output = guided_call(self._plan.model, self._seam, **self._inputs, **self._generate_kwargs)
         sequences: Tensor = output if isinstance(output, Tensor) else output.sequences
@@ -173,7 +181,7 @@ def _run_together(plan: Plan, places: Sequence[int], together: Together) -> Ran:
         budget = plan.settings.max_new_tokens(len(ids)) or DEFAULT_MAX_NEW_TOKENS
         asks.append(Ask(ids, plan.constraints[i], plan.prefixes[i], budget))
     began = time.perf_counter()
-    answers, stats = together.run(asks, plan.backend, plan.stop_token_ids)
+    answers, stats = together.run(asks, plan.backend, plan.stop_token_ids, plan.cancellation)
     seconds = time.perf_counter() - began
     results = [
         [_reader(plan, i, ask.max_new_tokens, stats, ask.input_ids).read(answer.token_ids) for answer in rows]
@@ -192,6 +200,8 @@ def _with_logprobs(
 ) -> list[GuidedResult[Any]]:
     """The results of one prompt with their log probabilities."""
     assert plan.top_logprobs is not None
+    if plan.cancellation is not None:
+        plan.cancellation.check()
     session = plan.guide.session(
         plan.constraints[place],
         backend=plan.backend,

@@ -10,6 +10,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
+from .cancellation import Cancellation, take
 from .coerce import coerce_batch
 from .constraints import Constraint
 from .errors import InvalidConstraint, UnsupportedModel, VocabularySizeError
@@ -73,6 +74,7 @@ class Plan:
         pad_token_id: what stands behind a row that has ended.
         seeds: one for each prompt, of what its rows draw; None draws with torch's generator.
         route: which loop runs.
+        cancellation: ends the call from another thread; or None.
     """
 
     model: Any
@@ -91,6 +93,7 @@ class Plan:
     pad_token_id: int
     seeds: Sequence[int] | None
     route: Route
+    cancellation: Cancellation | None
 
     def batches(self, places: Sequence[int] | None = None) -> Iterator[Sequence[int]]:
         """The places of the prompts, or of some of them, that run in one call, in order."""
@@ -191,6 +194,7 @@ def plan(
         pad_token_id,
         prompt_seeds(seed, len(batch)),
         route,
+        take(),
     )
     if found.seeds is not None and settings.get("do_sample") and not found.route.fast:
         raise ValueError(

@@ -10,7 +10,8 @@ from typing import Any, Generic, Protocol
 
 from .constraints import Constraint, JsonObject, JsonSchema
 from .logprobs import TokenLogprob
-from .partial_json import PartialJson, value_of
+from .partial_json import PartialJson, open_path, value_of
+from .partial_models import model_in, not_begun, typed
 from .pieces import utf8_decoder
 from .reasoning import Opening
 from .result import GuidedResult, RowReader
@@ -42,17 +43,24 @@ class Partial(Generic[T]):
     _make: Callable[[], Any] = field(repr=False, compare=False)
 
     @cached_property
-    def value(self) -> Any:
-        """What has closed so far; made when it is first asked for, and nobody else's.
+    def value(self) -> T | None:
+        """What has closed so far; made when it is first read, and shared with no other Partial.
 
-        JSON: dicts and lists with the members and items that have closed, and inside of those that are open what has
-        closed there. Strings close at their quote, numbers at what stands behind them. In the end this is what `json`
-        reads; the instance of a type that was asked for is the result's. (A name that an object has twice, where its
-        schema lets it, is the one thing that changes: the last value counts, and its pointer closes again.)
+        A Pydantic model: an instance in which the fields that have closed are set, as their types read them, and all
+        others are None; ``model_fields_set`` tells a null that was written from what is still missing. So it is for
+        models inside of it, and for those in lists, dicts and unions (once it is clear which member of the union it
+        is). A model whose object is open belongs to a class derived from the model and has not been validated: its
+        validators run when the object closes. At the end it is the result's value, if there is one.
+        Other JSON: dicts and lists with the members and items that have closed, and inside of those that are open what
+        has closed there. Strings close at their quote, numbers at what stands behind them. In the end this is what
+        `json` reads; the instance of a dataclass or another type is the result's value. (A name that an object has
+        twice, where its schema lets it, is the one thing that changes: the last value counts, and its pointer closes
+        again.)
         Tool calls: a ``ToolAnswer`` with the calls that are complete. Everything else: None, and in the end the
         result's value.
         """
-        return self._make()
+        value: T | None = self._make()
+        return value
 
 
 class _Values(Protocol):
@@ -84,6 +92,31 @@ class _JsonValues:
     def snapshot(self) -> Callable[[], Any]:
         moves, number = self._json.moves, len(self._json.moves)
         return lambda: value_of(moves, number)
+
+
+class _ModelValues(_JsonValues):
+    """JSON as Pydantic models.
+
+    Args:
+        python_type: a model, or a type with models in it.
+    """
+
+    def __init__(self, python_type: Any):
+        super().__init__()
+        self._type = python_type
+        self._final: Any = None
+
+    def end(self, result: GuidedResult) -> list[str]:
+        self._final = result.value
+        return super().end(result)
+
+    def snapshot(self) -> Callable[[], Any]:
+        moves, number, final = self._json.moves, len(self._json.moves), self._final
+        if final is not None:
+            return lambda: final
+        if not number:
+            return lambda: not_begun(self._type)
+        return lambda: typed(self._type, value_of(moves, number), open_path(moves, number))
 
 
 class _CallValues:
@@ -142,6 +175,8 @@ class _LastValue:
 
 
 def _values_of(constraint: Constraint | None) -> _Values:
+    if isinstance(constraint, JsonSchema) and (python_type := model_in(constraint.python_type)) is not None:
+        return _ModelValues(python_type)
     if isinstance(constraint, (JsonSchema, JsonObject)):
         return _JsonValues()
     return _CallValues(constraint) if isinstance(constraint, ToolCalls) else _LastValue()

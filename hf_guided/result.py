@@ -12,6 +12,7 @@ from .bitmask import allocate_bitmask
 from .logprobs import TokenLogprob
 from .reasoning import Gate, Opening
 from .requests import row_after_prefix
+from .result_html import result_html
 from .result_types import T
 from .stats import SessionStats
 from .vocabulary import Vocabulary
@@ -52,6 +53,9 @@ class GuidedResult(Generic[T]):
     thinking: str | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False, compare=False)
     logprobs: list[TokenLogprob] | None = field(default=None, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
 
 class RowReader:

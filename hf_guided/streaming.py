@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from queue import SimpleQueue
-from threading import Event, Thread, current_thread
+from threading import Thread, current_thread
 
 import torch
 from transformers.generation.configuration_utils import GenerationMode
 
 from .batches import Batch
+from .cancellation import Cancellation, Cancelled
 from .generation_plan import Plan
 from .hf.listening import RowListener
 from .logprobs import TokenLogprob
@@ -97,23 +99,17 @@ class _Over:
 _Queue = SimpleQueue[_Begun | _Heard | _Recorded | _Ended | _Over]
 
 
-class _Closed(BaseException):
-    """Nobody listens any more. Not an Exception, so that nothing on the way takes it for one."""
-
-
 class _Ear(RowListener):
-    def __init__(self, queue: _Queue, closing: Event):
+    def __init__(self, queue: _Queue, closing: Cancellation):
         self._queue = queue
         self._closing = closing
 
     def hear(self, row: int, token_ids: Sequence[int]) -> None:
-        if self._closing.is_set():
-            raise _Closed
+        self._closing.check()
         self._queue.put(_Heard(row, token_ids))
 
     def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> None:
-        if self._closing.is_set():
-            raise _Closed
+        self._closing.check()
         self._queue.put(_Recorded(row, entries))
 
 
@@ -128,11 +124,11 @@ def stream_plan(
         shown: likewise.
     """
     queue: _Queue = SimpleQueue()
-    closing = Event()
+    closing = plan.cancellation or Cancellation()
     reader = current_thread()
     worker = Thread(
-        target=_generate,
-        args=(plan, queue, closing, _surroundings(plan.model.device.type)),
+        target=copy_context().run,
+        args=(_generate, plan, queue, closing, surroundings(plan.model.device.type)),
         name="hf-guided-stream",
         daemon=True,
     )
@@ -178,7 +174,9 @@ def _partials(queue: _Queue, told: Progress) -> Iterator[Partial]:
             return
 
 
-def _generate(plan: Plan, queue: _Queue, closing: Event, surroundings: Callable[[], contextlib.ExitStack]) -> None:
+def _generate(
+    plan: Plan, queue: _Queue, closing: Cancellation, surroundings: Callable[[], contextlib.ExitStack]
+) -> None:
     """Run the batches, on the worker."""
     error: BaseException | None = None
     try:
@@ -192,14 +190,14 @@ def _generate(plan: Plan, queue: _Queue, closing: Event, surroundings: Callable[
                 rows, seconds = batch.run()
                 queue.put(_Ended(rows, seconds))
                 first += batch.num_rows
-    except _Closed:
+    except Cancelled:
         pass
     except BaseException as found:  # whatever it is, it is for whoever iterates
         error = found
     queue.put(_Over(error))
 
 
-def _surroundings(kind: str) -> Callable[[], contextlib.ExitStack]:
+def surroundings(kind: str) -> Callable[[], contextlib.ExitStack]:
     """What torch keeps for each thread, as it is on this one; the function enters it on another.
 
     Args:

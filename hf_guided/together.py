@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
+from .cancellation import Cancellation
 from .constraints import Constraint
 from .errors import GenerationError, UnsupportedModel
 from .guide import Guide
@@ -90,9 +91,19 @@ class Together:
             )
 
     def run(
-        self, asks: Sequence[Ask], backend: str, stop_token_ids: Sequence[int]
+        self,
+        asks: Sequence[Ask],
+        backend: str,
+        stop_token_ids: Sequence[int],
+        cancellation: Cancellation | None = None,
     ) -> tuple[list[list[Answer]], SessionStats]:
         """Generate.
+
+        Args:
+            asks: the prompts.
+            backend: of all constraints.
+            stop_token_ids: what ends an answer.
+            cancellation: looked at every twentieth of a second; it stops the manager.
 
         Returns:
             For each prompt its answers; and what was spent on all of them.
@@ -124,7 +135,7 @@ class Together:
             ]
             copies = config.num_return_sequences or 1
             answers = [_with_children(request_id, copies) for request_id in request_ids]
-            found = _collect(manager, {answer for some in answers for answer in some})
+            found = _collect(manager, {answer for some in answers for answer in some}, cancellation)
             done = True
         finally:
             manager.stop(block=True, hard_stop=not done)
@@ -153,11 +164,14 @@ def _with_children(request_id: str, copies: int) -> list[str]:
     return [request_id, *(f"{request_id}__child#{i}" for i in range(copies - 1))]
 
 
-def _collect(manager: Any, wanted: set[str]) -> dict[str, Answer]:
+def _collect(manager: Any, wanted: set[str], cancellation: Cancellation | None) -> dict[str, Answer]:
     """Wait for these requests; their answers."""
     found: dict[str, Answer] = {}
     while wanted - found.keys():
-        output = manager.get_result(timeout=1)  # so that a manager that has died is noticed
+        if cancellation is not None:
+            cancellation.check()
+        # A limit, so that a manager that has died is noticed.
+        output = manager.get_result(timeout=1 if cancellation is None else 0.05)
         if output is None:
             if not manager.is_running():
                 raise GenerationError(f"the manager ended early: {manager.background_thread_status.fatal_error}")

@@ -7,11 +7,12 @@ import types
 import typing
 from typing import Any
 
-from .errors import InvalidConstraint
+from ..errors import InvalidConstraint
+from .notes import TypeNote
 
 
-def schema_of(python_type: Any) -> Any:
-    """The JSON Schema of a Python type.
+def schema_of(python_type: Any) -> tuple[Any, tuple[TypeNote, ...]]:
+    """The JSON Schema of a Python type, and what it leaves out or leaves to code of the type.
 
     Args:
         python_type: a Pydantic model, dataclass, TypedDict, Enum, list[int], Literal, Annotated, TypeAdapter ...
@@ -20,15 +21,21 @@ def schema_of(python_type: Any) -> Any:
         InvalidConstraint: not a type, or a type whose values have no JSON.
     """
     from pydantic.errors import PydanticUserError
-    from pydantic_core import PydanticOmit
+    from pydantic_core import PydanticOmit, SchemaError
 
     if not is_type(python_type):
         raise InvalidConstraint(_not_a_type(python_type))
     try:
-        return adapter_of(python_type).json_schema()
-    except (PydanticUserError, PydanticOmit, NameError, TypeError, ValueError) as error:
+        from .generator import ExactJsonSchema
+
+        adapter = adapter_of(python_type)
+        generator = ExactJsonSchema()
+        schema = generator.generate(adapter.core_schema)
+        return schema, generator.notes
+    except (PydanticUserError, PydanticOmit, SchemaError, NameError, TypeError, ValueError) as error:
+        reason = getattr(error, "message", error)  # without Pydantic's link to its page of errors
         raise InvalidConstraint(
-            f"expected a type that Pydantic can describe as JSON Schema, got {python_type!r}: {error}"
+            f"expected a type that Pydantic can describe as JSON Schema, got {python_type!r}: {reason}"
         ) from error
 
 
