@@ -115,6 +115,7 @@ class JsonSchema(Constraint):
     python_type: Any = field(hash=False)
     # What the schema says less, or cannot say, than the type: rows of the audit. They follow from the type.
     type_notes: tuple[TypeNote, ...] = field(compare=False)
+    described_json: str | None = field(compare=False)
 
     def __init__(
         self,
@@ -131,6 +132,7 @@ class JsonSchema(Constraint):
     ) -> None:
         python_type: Any = None
         type_notes: tuple[TypeNote, ...] = ()
+        described: Any = None
         if isinstance(schema, str):
             schema = json_text.loads(schema, "JSON Schema")
             _expect_schema(schema, "JSON Schema text")
@@ -138,7 +140,7 @@ class JsonSchema(Constraint):
             schema = dict(schema)
         elif not isinstance(schema, bool):
             python_type = schema
-            schema, type_notes = schema_of(python_type)
+            schema, described, type_notes = schema_of(python_type)
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
             raise InvalidConstraint(f"max_depth: expected an int of 1 or more, or None, got {max_depth!r}")
         if _one_of("key_order", key_order, KeyOrder) == "any":
@@ -157,12 +159,18 @@ class JsonSchema(Constraint):
             on_unsupported=_one_of("on_unsupported", on_unsupported, OnUnsupported),
             python_type=python_type,
             type_notes=type_notes,
+            described_json=None if described is None else json_text.dumps(described, "JSON Schema"),
         )
 
     @property
     def schema(self) -> dict[str, Any] | bool:
         """The JSON Schema, a fresh copy."""
         return json.loads(self.schema_json)  # type: ignore[no-any-return]
+
+    @property
+    def described(self) -> dict[str, Any] | bool:
+        """The JSON Schema to show to people and models, a fresh copy: of a type with formats' names for patterns."""
+        return json.loads(self.described_json or self.schema_json)  # type: ignore[no-any-return]
 
     @property
     def registry(self) -> dict[str, Any]:

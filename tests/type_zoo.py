@@ -325,7 +325,7 @@ ZOO: list[Entry] = [
     Entry("NonNegativeInt", pydantic.NonNegativeInt, ("0",)),
     Entry("StrictInt", pydantic.StrictInt, ("7",)),
     Entry("NewType", UserId, ("7",)),
-    Entry("float", float, ("0.5", "-2", "1e5", "3.25")),
+    Entry("float", float, ("0.5", "-2", "1e+16", "3.25", "1e-05")),
     Entry("float bounds", Annotated[float, at.Interval(gt=0.1, lt=0.3)], ("0.2", "0.10000000000000002")),
     Entry("float closed bounds", Annotated[float, at.Interval(ge=-1, le=1)], ("-1", "1", "0.001", "1.0")),
     Entry("PositiveFloat", pydantic.PositiveFloat, ("0.001", "1.5", "12345.678")),

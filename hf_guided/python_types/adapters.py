@@ -5,14 +5,28 @@ from __future__ import annotations
 import sys
 import types
 import typing
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import InvalidConstraint
 from .notes import TypeNote
 
 
-def schema_of(python_type: Any) -> tuple[Any, tuple[TypeNote, ...]]:
-    """The JSON Schema of a Python type, and what it leaves out or leaves to code of the type.
+class TypeSchema(NamedTuple):
+    """The JSON Schema of a Python type.
+
+    Args:
+        enforced: says all that can be said of the type's texts.
+        described: the same for people and models to read, with the names of formats for long patterns.
+        notes: what the first leaves out, or leaves to code of the type.
+    """
+
+    enforced: Any
+    described: Any
+    notes: tuple[TypeNote, ...]
+
+
+def schema_of(python_type: Any) -> TypeSchema:
+    """The JSON Schema of a Python type.
 
     Args:
         python_type: a Pydantic model, dataclass, TypedDict, Enum, list[int], Literal, Annotated, TypeAdapter ...
@@ -31,7 +45,7 @@ def schema_of(python_type: Any) -> tuple[Any, tuple[TypeNote, ...]]:
         adapter = adapter_of(python_type)
         generator = ExactJsonSchema()
         schema = generator.generate(adapter.core_schema)
-        return schema, generator.notes
+        return TypeSchema(schema, generator.described, generator.notes)
     except (PydanticUserError, PydanticOmit, SchemaError, NameError, TypeError, ValueError) as error:
         reason = getattr(error, "message", error)  # without Pydantic's link to its page of errors
         raise InvalidConstraint(

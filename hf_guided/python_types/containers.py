@@ -9,7 +9,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
 from . import embedded_json
-from .notes import narrower
+from .notes import narrower, shown
 from .scalars import Core, Found, Scalars, key_pattern
 
 _SCALAR_TYPES = ["boolean", "null", "number", "string"]
@@ -140,7 +140,9 @@ class Containers(Scalars):
             return None if not ways else {**ways[0], **rest} if len(ways) == 1 else {**rest, "anyOf": ways}
         pattern = key_pattern(found)
         if pattern:
-            return narrower({"type": "string", "pattern": f"^{pattern}$"}, "keys")
+            return shown(
+                narrower({"type": "string", "pattern": f"^{pattern}$"}, "keys"), type="string", format=found["type"]
+            )
         return found if found.get("type") == "string" else None
 
     def json_schema(self, schema: Any) -> Found:
@@ -151,7 +153,8 @@ class Containers(Scalars):
             pattern = embedded_json.pattern(content, self._resolved)
         except embedded_json.NotPlain as error:
             raise PydanticInvalidForJsonSchema(f"JSON inside a string: {error}; use the type itself") from None
-        return narrower({"type": "string", "contentMediaType": "application/json", "pattern": f"^{pattern}$"}, "Json")
+        found = {"type": "string", "contentMediaType": "application/json", "pattern": f"^{pattern}$"}
+        return shown(narrower(found, "Json"), type="string", contentMediaType="application/json", contentSchema=content)
 
     def _resolved(self, ref: str) -> Found:
         target = self.get_schema_from_definitions(ref)  # type: ignore[arg-type]

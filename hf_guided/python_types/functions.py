@@ -17,7 +17,7 @@ from typing import Any
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from . import extra_types, networks, numeric, text
-from .notes import narrower, validator
+from .notes import narrower, shown, validator
 from .objects import Objects
 from .scalars import Core, Found
 
@@ -61,7 +61,7 @@ def _zone() -> Found:
     names = sorted(zoneinfo.available_timezones())
     if not names:
         raise PydanticInvalidForJsonSchema("ZoneInfo: this machine knows no time zones; install the package tzdata")
-    return {"enum": names}
+    return shown({"enum": names}, type="string", format="IANA time zone")
 
 
 def _no_bytes_pattern() -> Found:
@@ -76,7 +76,7 @@ def _ip(name: str) -> Callable[[], Found]:
         for family in ("IPv4Network", "IPv6Network"):
             if name in (family.lower(), "ipvanynetwork"):
                 found = narrower(found, family)
-        return found
+        return shown(found, type="string", format=name)
 
     return make
 
@@ -111,8 +111,8 @@ _KNOWN: dict[str, Callable[[], Found]] = {
     f"{_VALIDATORS}import_string": _imported,
     f"{_VALIDATORS}fraction_validator": lambda: numeric.fraction({}),
     "pydantic.types.ByteSize._validate": lambda: narrower(numeric.BYTE_SIZE, "ByteSize"),
-    "pydantic.networks.EmailStr._validate": networks.email,
-    "pydantic.networks.NameEmail._validate": networks.name_email,
+    "pydantic.networks.EmailStr._validate": lambda: shown(networks.email(), type="string", format="email"),
+    "pydantic.networks.NameEmail._validate": lambda: shown(networks.name_email(), type="string", format="name <email>"),
     "pydantic.color.Color.__init__": lambda: narrower(_COLOR, "Color"),
     "pydantic.color.Color._validate": lambda: narrower(_COLOR, "Color"),
     "pydantic_extra_types.color.Color._validate": lambda: narrower(_COLOR, "Color"),
@@ -178,7 +178,8 @@ class Functions(Objects):
         found: Found = {"type": "string", "pattern": f"^{pattern}$"}
         bounds = self.generate_inner(inner)
         found.update((name, bounds[name]) for name in ("minLength", "maxLength") if name in bounds)
-        return narrower(found, "Base64Str" if is_text else "Base64Bytes")
+        found = narrower(found, "Base64Str" if is_text else "Base64Bytes")
+        return shown(found, type="string", format="base64" if alphabet == "standard" else "base64url")
 
     def _bounded(self, schema: Core, bounds: Core) -> Found | None:
         """Bounds and lengths of what a string stands for, said of that: JSON in a string, a ByteSize; else None."""

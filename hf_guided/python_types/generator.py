@@ -8,7 +8,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from ..keywords import ANNOTATIONS
 from .functions import Functions, name_of
-from .notes import TypeNote, code_notes, narrower, take_notes
+from .notes import TypeNote, code_notes, narrower, take_notes, take_shown
 from .scalars import Core, Found
 
 # Set by Pydantic where it checks a finished value; said of its text by `function_after_schema`.
@@ -32,12 +32,14 @@ class ExactJsonSchema(Functions):
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
         self.notes: tuple[TypeNote, ...] = ()
+        self.described: Found = {}
         self._skipped = 0
 
     def generate(self, schema: Any, mode: Any = "validation") -> Found:
-        """See GenerateJsonSchema; ``notes`` are there afterwards."""
+        """See GenerateJsonSchema; ``notes`` and ``described`` are there afterwards."""
         found = super().generate(schema, mode)
         self.require_tags(found)
+        self.described = take_shown(found)
         self.notes = take_notes(found)
         return found
 

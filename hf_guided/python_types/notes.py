@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from ..keywords import ANNOTATIONS
+
 Outcome = Literal["narrower", "validator"]
 _KEY = "x-hf-guided-notes"
+_SHOWN = "x-hf-guided-shown"
 
 NARROWER: dict[str, str] = {
     "Base64Str": "texts whose decoded bytes are not all ASCII, and line breaks",
@@ -101,6 +104,24 @@ def code_notes(schema: dict[str, Any]) -> dict[str, Any]:
     """What notes there are about code at the top of a schema, as a part of one."""
     notes = [note for note in schema.get(_KEY, ()) if note[1] == "validator"]
     return {_KEY: notes} if notes else {}
+
+
+def shown(schema: dict[str, Any], **keywords: Any) -> dict[str, Any]:
+    """The schema, and what stands for it where people or models read it: a format's name, say, for a long pattern."""
+    return {**schema, _SHOWN: keywords}
+
+
+def take_shown(schema: Any) -> Any:
+    """Take what is shown out of a schema, in place; a copy of the schema that has it in place of what it stands for."""
+    if isinstance(schema, list):
+        return [take_shown(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    keywords = schema.pop(_SHOWN, None)
+    copy = {name: take_shown(value) for name, value in schema.items() if name != _KEY or not isinstance(value, list)}
+    if not isinstance(keywords, dict) or "type" not in keywords:
+        return copy
+    return {**{name: value for name, value in copy.items() if name in ANNOTATIONS}, **keywords}
 
 
 def take_notes(schema: dict[str, Any]) -> tuple[TypeNote, ...]:

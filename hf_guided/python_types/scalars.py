@@ -12,11 +12,12 @@ from pydantic_core import SchemaError, SchemaValidator, ValidationError, to_json
 
 from . import networks, numeric, temporal, text
 from .digits import whole
-from .notes import narrower
+from .notes import narrower, shown
 
 Core = dict[str, Any]
 Found = dict[str, Any]
 
+_STRING = ("type", "minLength", "maxLength", "pattern")
 _HUGE = 10**300  # bounds that only keep infinity out
 
 
@@ -27,15 +28,18 @@ class Scalars(GenerateJsonSchema):
         """See GenerateJsonSchema."""
         without_pattern: Any = {name: value for name, value in schema.items() if name != "pattern"}
         strips = schema.get("strip_whitespace", self._config.str_strip_whitespace)
-        return text.string(
-            schema,
-            super().str_schema(without_pattern),
-            strips=bool(strips),
+        found = text.string(schema, super().str_schema(without_pattern), strips=bool(strips))
+        return (
+            shown(found, **{name: value for name, value in found.items() if name in _STRING})
+            if "allOf" in found
+            else found
         )
 
     def bytes_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
-        return text.raw_bytes(schema, self._config.val_json_bytes)
+        mode = self._config.val_json_bytes
+        found = text.raw_bytes(schema, mode)
+        return found if mode == "utf8" else shown(found, type="string", format=mode)
 
     def float_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
@@ -49,43 +53,43 @@ class Scalars(GenerateJsonSchema):
 
     def decimal_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
-        return _refusing(numeric.decimal, schema)
+        return shown(_refusing(numeric.decimal, schema), type="number", **_bounds(schema))
 
     def fraction_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
-        return _refusing(numeric.fraction, schema)
+        return shown(_refusing(numeric.fraction, schema), type="string", format="fraction")
 
     def complex_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
-        return numeric.complex_number(schema)
+        return shown(numeric.complex_number(schema), type="string", format="complex")
 
     def date_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
-        return _refusing(temporal.date, schema)
+        return shown(_refusing(temporal.date, schema), type="string", format="date")
 
     def time_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
-        return _refusing(temporal.time, schema)
+        return shown(_refusing(temporal.time, schema), type="string", format="time")
 
     def datetime_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
-        return _refusing(temporal.datetime, schema)
+        return shown(_refusing(temporal.datetime, schema), type="string", format="date-time")
 
     def timedelta_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
-        return _refusing(temporal.timedelta, schema)
+        return shown(_refusing(temporal.timedelta, schema), type="string", format="duration")
 
     def uuid_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
-        return text.uuid(schema)
+        return shown(text.uuid(schema), type="string", format=f"uuid{schema.get('version') or ''}")
 
     def url_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
-        return _refusing(networks.url, schema)
+        return shown(_refusing(networks.url, schema), type="string", format=_schemes(schema))
 
     def multi_host_url_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
-        return _refusing(networks.multi_host_url, schema)
+        return shown(_refusing(networks.multi_host_url, schema), type="string", format=_schemes(schema))
 
     def literal_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
@@ -96,6 +100,17 @@ class Scalars(GenerateJsonSchema):
         """See GenerateJsonSchema."""
         found = super().enum_schema(schema)
         return _listed(schema, found, [value for member in schema["members"] for value in _spellings(member.value)])
+
+
+def _schemes(schema: Core) -> str:
+    """A name for the URLs of a type."""
+    return "uri" if not schema.get("allowed_schemes") else f"{'|'.join(schema['allowed_schemes'])} uri"
+
+
+def _bounds(schema: Core) -> Found:
+    """The bounds of a decimal as keywords."""
+    names = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
+    return {keyword: float(schema[name]) for name, keyword in names.items() if name in schema}
 
 
 def _refusing(make: Any, schema: Core, **options: Any) -> Found:

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import datetime as dt
 import enum
+import ipaddress
 import json
 import random
 import re
@@ -155,7 +156,7 @@ def test_bounds_and_digits_of_decimals(compiler: Compiler) -> None:
         python_type = Annotated[Decimal, Field(**options)]  # type: ignore[arg-type]
         # Exponents, -0 and strings of multiples above one are left out.
         assert_sound(compiler, python_type, texts, lost=90)
-    assert_sound(compiler, pydantic.condecimal(max_digits=4, decimal_places=2), texts, lost=16)
+    assert_sound(compiler, pydantic.condecimal(max_digits=4, decimal_places=2), texts, lost=40)
 
 
 def test_multiples_of_floats_stay_where_division_is_exact(compiler: Compiler) -> None:
@@ -367,6 +368,28 @@ def test_notes_do_not_make_two_constraints_of_one() -> None:
     assert hg.JsonSchema(pydantic.PastDatetime).key == hg.JsonSchema(pydantic.PastDatetime).key
 
 
+class Booking(BaseModel):
+    home: pydantic.HttpUrl
+    when: dt.datetime = Field(description="in UTC")
+    price: Annotated[Decimal, Field(gt=0, max_digits=5)]
+    host: ipaddress.IPv4Network | None = None
+
+
+def test_long_patterns_have_a_name_where_they_are_read() -> None:
+    shown: Any = hg.JsonSchema(Booking).described
+    assert shown["properties"]["home"] == {"title": "Home", "type": "string", "format": "http|https uri"}
+    assert shown["properties"]["when"] == {
+        "title": "When",
+        "description": "in UTC",
+        "type": "string",
+        "format": "date-time",
+    }
+    assert shown["properties"]["price"] == {"title": "Price", "type": "number", "exclusiveMinimum": 0.0}
+    assert "pattern" not in json.dumps(shown) and "x-hf-guided" not in json.dumps(shown)
+    assert shown["required"] == ["home", "when", "price"]
+    assert hg.JsonSchema({"type": "string"}).described == {"type": "string"}
+
+
 class Unhashable(BaseModel):
     a: int
 
@@ -403,5 +426,5 @@ def test_what_has_no_json_is_refused_with_advice(python_type: Any, message: str)
 
 def test_a_union_keeps_the_members_that_have_json() -> None:
     constraint = hg.JsonSchema(Arbitrary)
-    assert constraint.schema["properties"]["a"]["type"] == "null"  # type: ignore[index,call-overload]
+    assert constraint.described["properties"]["a"]["type"] == "null"
     assert [(note.name, note.outcome) for note in constraint.type_notes] == [("union", "narrower")]
