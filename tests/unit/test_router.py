@@ -126,7 +126,9 @@ def test_what_refused_when_compiling_is_not_chosen_again() -> None:
     chosen = route(JsonSchema({}), "auto", backends(), refused)
     assert (chosen.backend, chosen.considered[0]) == ("xgrammar", ("llguidance", (A,)))
     with pytest.raises(UnsupportedConstraint):
-        route(JsonSchema({}, on_unsupported="warn"), "auto", backends(), {**refused, "automaton": (B,), "xgrammar": (B,)})
+        route(
+            JsonSchema({}, on_unsupported="warn"), "auto", backends(), {**refused, "automaton": (B,), "xgrammar": (B,)}
+        )
 
 
 def test_what_is_not_installed_is_passed_over_or_named() -> None:
