@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from . import json_text
 from .coerce import coerce
-from .constraints import Choice, Constraint, Grammar, Regex
+from .constraints import Choice, Constraint, Grammar, Regex, Whitespace, laid_out
 from .errors import InvalidConstraint
 
 BUILT_IN = "demo"  # the name of the model that comes with the package
@@ -26,6 +26,16 @@ def add_constraint(parser: argparse.ArgumentParser) -> None:
     asked.add_argument("--regex", metavar="PATTERN", help="a regular expression the whole answer matches")
     asked.add_argument("--choice", metavar="TEXT", action="append", help="one of the answers allowed; repeat it")
     asked.add_argument("--grammar", metavar="FILE", help="an EBNF (GBNF) or Lark grammar")
+    add_layout(parser, "answers that are JSON")
+
+
+def add_layout(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the arguments for the white space of JSON: ``whitespace`` and ``indent``, of which one may be given."""
+    layout = parser.add_mutually_exclusive_group()
+    layout.add_argument("--whitespace", choices=get_args(Whitespace), help=f"white space in {what}")
+    layout.add_argument(
+        "--indent", type=int, metavar="N", help=f"{what} are laid out as by json.dumps(indent=N); needs a known depth"
+    )
 
 
 def constraint_of(arguments: argparse.Namespace) -> Constraint | None:
@@ -35,13 +45,15 @@ def constraint_of(arguments: argparse.Namespace) -> Constraint | None:
         Mistake: a file that cannot be read, or holds no schema.
         InvalidConstraint: what is asked for is no constraint.
     """
+    if arguments.schema is not None:
+        return laid_out(schema_in(arguments.schema), arguments.whitespace, arguments.indent)
+    if arguments.whitespace is not None or arguments.indent is not None:
+        raise Mistake("--whitespace and --indent lay out JSON; give them beside --schema")
     if arguments.regex is not None:
         return Regex(arguments.regex)
     if arguments.choice is not None:
         return Choice(arguments.choice)
-    if arguments.grammar is not None:
-        return Grammar(read_text(arguments.grammar))
-    return schema_in(arguments.schema)
+    return Grammar(read_text(arguments.grammar))
 
 
 def schema_in(file: str) -> Constraint | None:

@@ -18,6 +18,7 @@ from .arguments import (
     BUILT_IN,
     Mistake,
     add_constraint,
+    add_layout,
     check_directory,
     constraint_of,
     load,
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         default="auto",
         help="whether the model thinks before it answers (%(default)s: as its chat template has it)",
     )
+    add_layout(serve, "answers to a response_format of JSON")
     serve.add_argument("--max-thinking-tokens", type=positive(int), metavar="N", help="after which thinking is ended")
     serve.add_argument(
         "--continuous-batching", action="store_true", help="serve requests side by side, not one after another"
@@ -219,6 +221,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         dtype=arguments.dtype,
         tool_format=arguments.tool_format,
         reasoning=arguments.reasoning,
+        whitespace=arguments.whitespace,
+        indent=arguments.indent,
         continuous_batching=arguments.continuous_batching,
         enable_cors=arguments.enable_cors,
         **{name: value for name, value in given.items() if value is not None},

@@ -92,7 +92,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace, state: Any) -> int:
     constraint, job, parts = _agreed(lambda: _asked(arguments))
-    rows = Rows(arguments.input, job.prompt_field, job.constraint_field, constraint, job.chat)
+    layout = job.whitespace, job.indent
+    rows = Rows(arguments.input, job.prompt_field, job.constraint_field, constraint, job.chat, layout)
     try:
         _agreed(lambda: _begin(arguments, state, job, parts))
         share = Share(state.process_index, state.num_processes)

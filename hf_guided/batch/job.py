@@ -31,6 +31,8 @@ class Job:
         chat: whether a row's prompt is sent as a user's message.
         prompt_field: of a row.
         constraint_field: of a row.
+        whitespace: of JSON, see ``JsonSchema``; None is as each constraint has it.
+        indent: of JSON, in place of ``whitespace``.
     """
 
     model: str
@@ -47,6 +49,8 @@ class Job:
     chat: bool
     prompt_field: str
     constraint_field: str
+    whitespace: str | None = None
+    indent: int | None = None
 
     def agree(self, file: Path) -> None:
         """Write this job into a file, or see that it is the one there.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..coerce import coerce
-from ..constraints import Constraint
+from ..constraints import Constraint, laid_out
 
 
 class BadRow(Exception):
@@ -39,11 +39,20 @@ class Rows:
         constraint_field: may hold a response_format or JSON Schema, in place of ``default``.
         default: the constraint of rows without one of their own.
         chat: send a text as a user's message.
+        layout: ``whitespace`` and ``indent`` of JSON that a row asks for itself, see ``laid_out``.
     """
 
-    def __init__(self, file: Path, prompt_field: str, constraint_field: str, default: Constraint | None, chat: bool):
+    def __init__(
+        self,
+        file: Path,
+        prompt_field: str,
+        constraint_field: str,
+        default: Constraint | None,
+        chat: bool,
+        layout: tuple[Any, int | None] = (None, None),
+    ):
         self._prompt_field, self._constraint_field = prompt_field, constraint_field
-        self.default, self._chat = default, chat
+        self.default, self._chat, self._layout = default, chat, layout
         self._stream = file.open("rb")
         starts, place = [], 0
         for line in self._stream:
@@ -88,7 +97,7 @@ class Rows:
                 f"fields there are: {', '.join(map(repr, fields))}"
             )
         own = fields.get(self._constraint_field)
-        constraint = self.default if own is None else coerce(own)
+        constraint = self.default if own is None else laid_out(coerce(own), *self._layout)
         return Asked(
             [{"role": "user", "content": prompt}] if self._chat and isinstance(prompt, str) else prompt, constraint
         )
