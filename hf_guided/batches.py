@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from .generation_plan import DEFAULT_MAX_NEW_TOKENS, Plan
+from .generation_plan import Plan
 from .hf.decoder import GuidedDecoder
 from .hf.guided_call import guided_call
 from .hf.listening import RowListener, RowStreamer
 from .hf.logits_processor import GuidedLogitsProcessor
+from .options import DEFAULT_MAX_NEW_TOKENS
 from .prompts import padded
 from .result import GuidedResult, RowReader
 from .seeds import row_seed

@@ -16,16 +16,13 @@ from .errors import InvalidConstraint, VocabularySizeError
 from .guide import Guide
 from .hf.compat import logits_width
 from .hf.generation_settings import GenerationSettings
-from .options import DeviceLane, LoopOptions
+from .options import DEFAULT_MAX_NEW_TOKENS, DeviceLane, LoopOptions
 from .prompts import as_prompts, encoded, one_each
 from .reasoning import Opening, Reasoning
 from .requests import check_budget, prefix_bytes, row_after_prefix
 from .seeds import prompt_seeds
 from .session import OnViolation
 from .together import Together
-
-# transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
-DEFAULT_MAX_NEW_TOKENS = 512
 
 
 @dataclass(frozen=True)
