@@ -19,7 +19,8 @@ from .arguments import Mistake, add_constraint, constraint_of, positive, schema_
 from .batch.arguments import DESCRIPTION as BATCH
 from .batch.arguments import add_arguments as add_batch
 from .errors import HFGuidedError
-from .model_source import BUILT_IN, WHERE, ModelSource, add_model, add_revision, quiet
+from .model_location import BUILT_IN, WHERE
+from .model_source import ModelSource, add_model, add_revision, quiet
 from .options import DEFAULT_MAX_NEW_TOKENS
 
 if TYPE_CHECKING:

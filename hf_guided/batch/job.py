@@ -17,8 +17,11 @@ class Job:
     """One data set's answers.
 
     Args:
-        model: a directory, or "demo".
-        tokenizer: a directory; None means the model's.
+        model: a folder, an id on the Hub, or "demo".
+        tokenizer: likewise; None means the model's.
+        revision: of the model's Hub repository, as the command names it.
+        tokenizer_revision: of the tokenizer's.
+        quantization: of the weights.
         input_digest: of the rows.
         constraint: of every row without one of its own, as text; "null" is free.
         batch_size: rows per ``generate`` call.
@@ -35,6 +38,9 @@ class Job:
 
     model: str
     tokenizer: str | None
+    revision: str | None
+    tokenizer_revision: str | None
+    quantization: str | None
     input_digest: str
     constraint: str
     batch_size: int

@@ -90,7 +90,7 @@ class Parts:
                 raise Mistake(f"another run is at work in {self.folder} ({error.strerror}); wait for it") from error
         gone = [self.output, self.failures] if overwrite else []
         if overwrite or not self.lines():  # a mistake that was said before the first answer may be corrected
-            gone += [*self.folder.glob("*.jsonl"), self.folder / "job.json"]
+            gone += [*self.folder.glob("*.jsonl"), *self.folder.glob("*.json")]
         for file in gone:
             file.unlink(missing_ok=True)
 

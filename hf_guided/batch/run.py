@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 # One process may be done long before another.
 _PATIENCE = timedelta(days=30)
+_COMMITS = "commits.json"  # of the Hub's repositories, in the folder of the parts
 
 
 def run(arguments: argparse.Namespace, program: str) -> int:
@@ -111,6 +112,14 @@ def _begin(arguments: argparse.Namespace, state: Any, job: Job, parts: Parts) ->
     if state.is_main_process:
         parts.begin(arguments.overwrite)
         job.agree(parts.folder / "job.json")
+        commits = parts.folder / _COMMITS
+        if not commits.exists():
+            source = ModelSource.of(arguments).pinned()
+            unfinished = commits.with_suffix(".new")
+            unfinished.write_text(
+                json.dumps({"revision": source.revision, "tokenizer_revision": source.tokenizer_revision})
+            )
+            unfinished.replace(commits)
 
 
 def _prepared(
@@ -124,7 +133,8 @@ def _prepared(
     todo = list(share.batches(parts.places(len(rows)), job.batch_size))
     if not todo:
         return [], None
-    source = ModelSource.of(arguments)
+    # A branch may move while the job is stopped: all of its answers are those of one commit.
+    source = replace(ModelSource.of(arguments), **json.loads((parts.folder / _COMMITS).read_text()))
     if source.device == "auto":
         source = replace(source, device=str(state.device))
     return todo, Worker(job, rows, *source.load())

@@ -9,6 +9,7 @@ from transformers.cli.serving.model_manager import ModelManager
 from ..arguments import Mistake
 from ..model_source import ModelSource
 from ..quantization import quantization_config
+from .refusals import RequestRefused
 
 # What the demo model was trained on is no chat: it reads the messages' texts as they are. Its calls are Qwen's.
 _DEMO_CHAT_TEMPLATE = (
@@ -30,11 +31,9 @@ class GuidedModelManager(ModelManager):  # type: ignore[misc]  # transformers is
     """
 
     def __init__(self, source: ModelSource, *, continuous_batching: bool):
-        if "@" in source.path:
-            raise Mistake(
-                f"{source.path!r}: a path with '@' cannot be served, since transformers reads a revision there"
-            )
-        self._source = source
+        self._source, self._location = source, source.locate()
+        if "@" in self._location.path:
+            raise Mistake(f"{self._location.path}: a path with '@' cannot be served: transformers ends it there")
         super().__init__(
             device=str(source.placement()),
             dtype=str(source.torch_dtype()).removeprefix("torch."),
@@ -48,8 +47,18 @@ class GuidedModelManager(ModelManager):  # type: ignore[misc]  # transformers is
         return [{"id": self.force_model, "object": "model", "created": 0, "owned_by": ""}]
 
     def process_model_name(self, model_id: str) -> str:
-        """Where transformers loads it from, as "path@revision"; there is one model, whatever the name."""
-        return f"{self._source.path}@{self._source.revision or 'main'}"
+        """Where transformers loads it from, as "path@revision".
+
+        Raises:
+            RequestRefused: another model is named.
+        """
+        if model_id != self.force_model:
+            raise RequestRefused(
+                f"expected the model that is served, {self.force_model!r}, got {model_id!r}",
+                code="model_not_found",
+                param="model",
+            )
+        return f"{self._location.path}@{self._location.revision or 'main'}"
 
     def get_quantization_config(self) -> Any:
         """As ``from_pretrained`` takes it; transformers' own knows two methods."""
@@ -60,9 +69,9 @@ class GuidedModelManager(ModelManager):  # type: ignore[misc]  # transformers is
             tokenizer = self._source.load_tokenizer()
             tokenizer.chat_template = _DEMO_CHAT_TEMPLATE
             return tokenizer
-        with self._source.explained("processor"):
+        with self._location.loading("processor"):
             return super()._load_processor(model_id_and_revision, gguf_file)
 
     def _load_model(self, model_id_and_revision: str, *args: Any, **kwargs: Any) -> Any:
-        with self._source.explained("model"):
+        with self._location.loading("model"):
             return super()._load_model(model_id_and_revision, *args, **kwargs)

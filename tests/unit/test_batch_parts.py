@@ -169,10 +169,46 @@ def test_rows_are_the_lines_that_are_not_blank(tmp_path: Path) -> None:
 
 def test_another_job_is_not_gone_on_with(tmp_path: Path) -> None:
     (tmp_path / "rows").write_text("x")
-    job = Job("demo", None, digest(tmp_path / "rows"), "Choice", 8, 64, None, None, 0, "auto", "auto", False, "p", "c")
+    job = Job(
+        "demo",
+        None,
+        None,
+        None,
+        None,
+        digest(tmp_path / "rows"),
+        "Choice",
+        8,
+        64,
+        None,
+        None,
+        0,
+        "auto",
+        "auto",
+        False,
+        "p",
+        "c",
+    )
     job.agree(tmp_path / "job.json")
     job.agree(tmp_path / "job.json")
     (tmp_path / "rows").write_text("y")
-    other = Job("demo", None, digest(tmp_path / "rows"), "Choice", 8, 64, 0.7, None, 0, "auto", "auto", False, "p", "c")
+    other = Job(
+        "demo",
+        None,
+        None,
+        None,
+        None,
+        digest(tmp_path / "rows"),
+        "Choice",
+        8,
+        64,
+        0.7,
+        None,
+        0,
+        "auto",
+        "auto",
+        False,
+        "p",
+        "c",
+    )
     with pytest.raises(Mistake, match=r"input_digest was .*; temperature was None, is 0\.7"):
         other.agree(tmp_path / "job.json")
