@@ -34,12 +34,9 @@ _BITS_4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_dou
 METHODS = {
     "bitsandbytes-4bit": Method("BitsAndBytesConfig", _BITS_4, "bitsandbytes", "bitsandbytes"),
     "bitsandbytes-8bit": Method("BitsAndBytesConfig", {"load_in_8bit": True}, "bitsandbytes", "bitsandbytes"),
-    "hqq-4bit": Method("HqqConfig", {"nbits": 4}, "hqq", "hqq"),
-    "hqq-8bit": Method("HqqConfig", {"nbits": 8}, "hqq", "hqq"),
     "quanto-int4": Method("QuantoConfig", {"weights": "int4"}, "optimum.quanto", "optimum-quanto"),
     "quanto-int8": Method("QuantoConfig", {"weights": "int8"}, "optimum.quanto", "optimum-quanto"),
     "quanto-float8": Method("QuantoConfig", {"weights": "float8"}, "optimum.quanto", "optimum-quanto"),
-    "torchao-int4": _torchao("Int4WeightOnlyConfig"),
     "torchao-int8": _torchao("Int8WeightOnlyConfig"),
     "torchao-float8": _torchao("Float8WeightOnlyConfig"),
 }
