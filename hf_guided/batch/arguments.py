@@ -9,23 +9,45 @@ from ..arguments import add_constraint, positive
 from ..model_source import add_model
 from ..options import DEFAULT_MAX_NEW_TOKENS
 
+FORMATS = ("jsonl", "csv", "parquet", "datasets")
+
 DESCRIPTION = "Answer every row of a data set in the format you ask for; stopped, the same command continues the job."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what ``run.run`` reads."""
     add_model(parser)
-    parser.add_argument("--input", required=True, type=Path, metavar="FILE", help="JSONL, a row a line")
-    parser.add_argument("--output", required=True, type=Path, metavar="FILE", help="JSONL, in the rows' order")
+    kinds = "JSONL, CSV, Parquet, or a folder of the package datasets"
+    parser.add_argument("--input", required=True, type=Path, metavar="PATH", help=f"the rows: {kinds}, by its ending")
+    parser.add_argument(
+        "--output",
+        required=True,
+        type=Path,
+        metavar="PATH",
+        help="the answers in the rows' order, by its ending likewise",
+    )
+    parser.add_argument("--format", choices=FORMATS, help="of input and output, where the ending says another or none")
+    parser.add_argument("--input-format", choices=FORMATS, help="of the input alone")
+    parser.add_argument("--output-format", choices=FORMATS, help="of the output alone")
+    parser.add_argument(
+        "--columns",
+        nargs="+",
+        metavar="NAME",
+        help="columns of the input that are carried along into the output (default: id, if there is one)",
+    )
     add_constraint(parser)
     parser.add_argument(
-        "--prompt-field", default="prompt", metavar="NAME", help="a row's text, or list of messages (%(default)s)"
+        "--prompt-column",
+        "--prompt-field",
+        default="prompt",
+        metavar="NAME",
+        help="a row's text, or list of messages (%(default)s)",
     )
     parser.add_argument(
+        "--constraint-column",
         "--constraint-field",
-        default="response_format",
         metavar="NAME",
-        help="a row's own JSON Schema or response_format, if it has one (%(default)s)",
+        help="a row's own JSON Schema or response_format, if it has one (default: response_format, if there is one)",
     )
     parser.add_argument("--chat", action="store_true", help="send texts as a user's message, by the chat template")
     parser.add_argument("--batch-size", type=positive(int), default=8, metavar="N", help="rows at once (%(default)s)")

@@ -32,8 +32,11 @@ class Job:
         backend: "auto", or the name of a grammar engine.
         dtype: of the weights.
         chat: whether a row's prompt is sent as a user's message.
-        prompt_field: of a row.
-        constraint_field: of a row.
+        prompt_column: of the rows.
+        constraint_column: of the rows.
+        columns: carried along.
+        input_format: of the rows.
+        output_format: of the answers.
     """
 
     model: str
@@ -51,8 +54,11 @@ class Job:
     backend: str
     dtype: str
     chat: bool
-    prompt_field: str
-    constraint_field: str
+    prompt_column: str
+    constraint_column: str | None
+    columns: list[str] | None
+    input_format: str
+    output_format: str
 
     def agree(self, file: Path) -> None:
         """Write this job into a file, or see that it is the one there.
@@ -77,10 +83,16 @@ class Job:
             )
 
 
-def digest(file: Path) -> str:
-    """A file's content in few letters."""
+def digest(path: Path) -> str:
+    """The content of a file, or of a folder that the package datasets has saved, in few letters."""
     found = hashlib.blake2b(digest_size=16)
-    with file.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            found.update(block)
+    files = [path]
+    if path.is_dir():  # where datasets may keep caches besides
+        files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("cache-"))
+    for file in files:
+        if path.is_dir():
+            found.update(f"{file.name}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                found.update(block)
     return found.hexdigest()

@@ -17,12 +17,13 @@ from accelerate.utils import gather_object, parse_flag_from_env
 from tqdm.auto import tqdm
 
 from ..arguments import Mistake, constraint_of
-from ..constraints import Constraint
 from ..errors import HFGuidedError
 from ..model_source import ModelSource
+from .formats import format_of, open_table
 from .job import Job, digest
+from .outputs import Output
 from .parts import Parts
-from .rows import Rows
+from .rows import CONSTRAINT_COLUMN, Rows
 from .worker import Share, Worker
 
 T = TypeVar("T")
@@ -55,8 +56,7 @@ def run(arguments: argparse.Namespace, program: str) -> int:
 
 
 def _run(arguments: argparse.Namespace, state: Any, program: str) -> int:
-    constraint, job, parts = _agreed(lambda: _asked(arguments))
-    rows = Rows(arguments.input, job.prompt_field, job.constraint_field, constraint, job.chat)
+    job, parts, rows, output = _agreed(lambda: _asked(arguments))
     try:
         _agreed(lambda: _begin(arguments, state, job, parts))
         share = Share(state.process_index, state.num_processes)
@@ -64,7 +64,7 @@ def _run(arguments: argparse.Namespace, state: Any, program: str) -> int:
         # Everybody's answers are on disk when everybody is here.
         spent = gather_object([_answer(state, rows, parts, share, todo, worker)])
         if state.is_main_process:
-            _finish(parts, len(rows), spent, program)
+            _finish(parts, len(rows), output, spent, program)
     finally:
         rows.close()
         parts.end()
@@ -89,23 +89,33 @@ def _agreed(do: Callable[[], T]) -> T:
     return done  # type: ignore[return-value]  # it went well
 
 
-def _asked(arguments: argparse.Namespace) -> tuple[Constraint | None, Job, Parts]:
+def _asked(arguments: argparse.Namespace) -> tuple[Job, Parts, Rows, Output]:
+    """All that can be seen to be wrong before a model is loaded."""
     constraint = constraint_of(arguments)
     if arguments.top_p is not None and (arguments.temperature is None or arguments.top_p > 1):
         raise Mistake("--top-p: expected a number up to 1, beside --temperature; greedy answers need neither")
-    job = _job(arguments, constraint)
-    parts = Parts(arguments.output)
-    parts.check_apart(arguments.input)
-    return constraint, job, parts
-
-
-def _job(arguments: argparse.Namespace, constraint: Constraint | None) -> Job:
     try:
-        rows = digest(arguments.input)
+        rows_digest = digest(arguments.input)
     except OSError as error:
         raise Mistake(f"cannot read {arguments.input}: {error.strerror or error}") from error
-    given = {name: value for name, value in vars(arguments).items() if name in Job.__dataclass_fields__}
-    return Job(**given, input_digest=rows, constraint=repr(constraint))
+    parts = Parts(arguments.output)
+    parts.check_apart(arguments.input)
+    formats = {
+        "input_format": format_of(arguments.input, arguments.input_format or arguments.format, "--input"),
+        "output_format": format_of(arguments.output, arguments.output_format or arguments.format, "--output"),
+    }
+    given = {name: value for name, value in vars(arguments).items() if name in Job.__dataclass_fields__} | formats
+    job = Job(**given, input_digest=rows_digest, constraint=repr(constraint))
+    table = open_table(
+        arguments.input, job.input_format, (job.prompt_column, job.constraint_column or CONSTRAINT_COLUMN)
+    )
+    try:
+        rows = Rows(table, job.prompt_column, job.constraint_column, constraint, job.chat)
+        rows.check()
+        return job, parts, rows, Output.of(job.output_format, table, job.columns)
+    except Mistake:
+        table.close()
+        raise
 
 
 def _begin(arguments: argparse.Namespace, state: Any, job: Job, parts: Parts) -> None:
@@ -164,8 +174,8 @@ def _answer(
     }
 
 
-def _finish(parts: Parts, rows: int, spent: Sequence[dict[str, float]], program: str) -> None:
-    done, failed = parts.finish(rows)
+def _finish(parts: Parts, rows: int, output: Output, spent: Sequence[dict[str, float]], program: str) -> None:
+    done, failed = parts.finish(rows, output.write)
     tokens = sum(one["tokens"] for one in spent)
     seconds = max(one["seconds"] for one in spent)
     told = {
