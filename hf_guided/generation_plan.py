@@ -19,7 +19,7 @@ from .guide import Guide
 from .hf.compat import check_pair, logits_width
 from .hf.generation_settings import GenerationSettings
 from .logprobs import num_top
-from .options import DeviceLane, LoopOptions
+from .options import DEFAULT_MAX_NEW_TOKENS, DeviceLane, LoopOptions
 from .prompts import as_prompts, encoded, one_each
 from .reasoning import Opening, Reasoning
 from .requests import check_budget, prefix_bytes, row_after_prefix
@@ -27,9 +27,6 @@ from .seeds import prompt_seeds
 from .session import OnViolation
 from .together import Together
 from .unknown_arguments import check_arguments
-
-# transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
-DEFAULT_MAX_NEW_TOKENS = 512
 
 
 @dataclass(frozen=True)

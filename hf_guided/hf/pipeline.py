@@ -17,8 +17,8 @@ from transformers.utils.chat_template_utils import is_valid_message
 from ..coerce import coerce, coerce_batch
 from ..constraints import Constraint
 from ..errors import BatchSizeError
-from ..generation_plan import DEFAULT_MAX_NEW_TOKENS
 from ..kept_guides import guide_for
+from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..reasoning import Reasoning
 from ..unknown_arguments import check_arguments
 from .generation_settings import GenerationSettings
