@@ -1,6 +1,7 @@
 """Structured generation for Hugging Face transformers that holds in every generation mode."""
 
 from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from .description import describe
 from .display.trace import Trace
 from .errors import (
     BackendError,
@@ -16,6 +17,7 @@ from .errors import (
     InternalError,
     InvalidConstraint,
     Loss,
+    PromptError,
     StopTokenError,
     TokenizerError,
     TokenRejected,
@@ -62,6 +64,7 @@ __all__ = [
     "JsonSchema",
     "Loss",
     "Partial",
+    "PromptError",
     "Reasoning",
     "Regex",
     "SessionStats",
@@ -78,6 +81,7 @@ __all__ = [
     "UnsupportedTokenizer",
     "UnwritableConstraint",
     "VocabularySizeError",
+    "describe",
     "generate",
     "register",
 ]

@@ -20,7 +20,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object, parse_flag_from_env
 from tqdm.auto import tqdm
 
-from ..arguments import Mistake, add_constraint, constraint_of, load, positive
+from ..arguments import Mistake, add_chat_options, add_constraint, constraint_of, load, positive
 from ..constraints import Constraint
 from ..errors import HFGuidedError
 from ..generation_plan import DEFAULT_MAX_NEW_TOKENS
@@ -77,6 +77,10 @@ def _parser() -> argparse.ArgumentParser:
         help="a row's own JSON Schema or response_format, if it has one (%(default)s)",
     )
     parser.add_argument("--chat", action="store_true", help="send texts as a user's message, by the chat template")
+    add_chat_options(parser)
+    parser.add_argument(
+        "--documents-field", default="documents", metavar="NAME", help="a row's documents, for its chat (%(default)s)"
+    )
     parser.add_argument("--batch-size", type=positive(int), default=8, metavar="N", help="rows at once (%(default)s)")
     parser.add_argument("--max-new-tokens", type=positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
     parser.add_argument("--temperature", type=positive(float), help="sample at this temperature; greedy without it")
@@ -92,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace, state: Any) -> int:
     constraint, job, parts = _agreed(lambda: _asked(arguments))
-    rows = Rows(arguments.input, job.prompt_field, job.constraint_field, constraint, job.chat)
+    rows = Rows(arguments.input, job.prompt_field, job.constraint_field, job.documents_field, constraint, job.chat)
     try:
         _agreed(lambda: _begin(arguments, state, job, parts))
         share = Share(state.process_index, state.num_processes)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ..arguments import Mistake
 
@@ -31,6 +32,9 @@ class Job:
         chat: whether a row's prompt is sent as a user's message.
         prompt_field: of a row.
         constraint_field: of a row.
+        documents_field: of a row.
+        describe: whether the format of an answer is described in its prompt.
+        chat_template_kwargs: what the chat template is given.
     """
 
     model: str
@@ -47,6 +51,9 @@ class Job:
     chat: bool
     prompt_field: str
     constraint_field: str
+    documents_field: str
+    describe: bool
+    chat_template_kwargs: dict[str, Any]
 
     def agree(self, file: Path) -> None:
         """Write this job into a file, or see that it is the one there.

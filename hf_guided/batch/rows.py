@@ -24,10 +24,12 @@ class Asked:
     Args:
         prompt: a text, or a chat.
         constraint: of this row; None is free.
+        documents: for its chat template; None if it has none.
     """
 
     prompt: Any
     constraint: Constraint | None
+    documents: list[dict[str, Any]] | None
 
 
 class Rows:
@@ -37,12 +39,22 @@ class Rows:
         file: JSONL; each line an object.
         prompt_field: holds a text, or a chat (a list of messages).
         constraint_field: may hold a response_format or JSON Schema, in place of ``default``.
+        documents_field: may hold a chat's documents.
         default: the constraint of rows without one of their own.
         chat: send a text as a user's message.
     """
 
-    def __init__(self, file: Path, prompt_field: str, constraint_field: str, default: Constraint | None, chat: bool):
+    def __init__(
+        self,
+        file: Path,
+        prompt_field: str,
+        constraint_field: str,
+        documents_field: str,
+        default: Constraint | None,
+        chat: bool,
+    ):
         self._prompt_field, self._constraint_field = prompt_field, constraint_field
+        self._documents_field = documents_field
         self.default, self._chat = default, chat
         self._stream = file.open("rb")
         starts, place = [], 0
@@ -89,6 +101,15 @@ class Rows:
             )
         own = fields.get(self._constraint_field)
         constraint = self.default if own is None else coerce(own)
-        return Asked(
-            [{"role": "user", "content": prompt}] if self._chat and isinstance(prompt, str) else prompt, constraint
-        )
+        if self._chat and isinstance(prompt, str):
+            prompt = [{"role": "user", "content": prompt}]
+        # A plain text has no template that would show documents: there the field is one of the row's own.
+        documents = None if isinstance(prompt, str) else fields.get(self._documents_field)
+        if documents is not None and not (
+            isinstance(documents, list) and all(isinstance(one, dict) for one in documents)
+        ):
+            raise BadRow(
+                f"expected a list of objects as {self._documents_field!r}, got {json.dumps(documents)[:80]}; "
+                "--documents-field names another field"
+            )
+        return Asked(prompt, constraint, documents)

@@ -72,6 +72,7 @@ class CacheSlots:
         tensors = {name: value.ndim for name, value in self._kwargs.items() if isinstance(value, Tensor)}
         return (
             not self._model.config.is_encoder_decoder
+            and not self._kwargs.get("mm_encoder_outputs")  # images that were looked at before
             and tensors.items() <= {("attention_mask", 2), ("position_ids", 2)}
             and (cache is None or cache.get_seq_length() == 0)
         )
@@ -94,7 +95,8 @@ class CacheSlots:
             self._forward = model.get_compiled_call(self._config.compile_config)
         self._outputs = model._prefill(self._ids, self._config, kwargs)
         cache = self.cache
-        if _takes_holes(model, cache, kwargs.get("position_ids")):
+        alone = _describes_tokens_alone(kwargs, self._ids)
+        if alone and _takes_holes(model, cache, kwargs.get("position_ids")):
             self.holes = True
             positions = kwargs["position_ids"].expand(len(self._ids), -1)
             self._next = (positions[:, -1] + 1).tolist()  # a caller's own may begin anywhere
@@ -103,7 +105,7 @@ class CacheSlots:
             self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
             self._num_slots = mask.shape[1]
             self._mask = None if bool(mask.all()) else mask
-        self.wide = len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
+        self.wide = alone and len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
         return self._last(1)[:, 0]
 
     def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
@@ -210,6 +212,20 @@ class CacheSlots:
     def _last(self, keep: int) -> Tensor:
         logits: Tensor = self._outputs.logits[:, -keep:]
         return logits.to(dtype=torch.float32, device=self.device)
+
+
+def _describes_tokens_alone(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
+    """Whether a pass of several tokens is given what passes of one token would be given.
+
+    Types of tokens, masks over images and positions in more than one dimension are continued by models as if one token
+    were new.
+    """
+    for name, value in kwargs.items():
+        if name not in ("attention_mask", "position_ids", "decoder_attention_mask") and isinstance(value, Tensor):
+            if value.ndim > 1 and value.shape[:2] == input_ids.shape:
+                return False
+    positions = kwargs.get("position_ids")
+    return positions is None or positions.ndim == 2
 
 
 def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:

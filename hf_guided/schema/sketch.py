@@ -7,9 +7,9 @@
     }
 
 A key with "?" may be left out. The type keeps what a writer has to know: every key, which of them are required, every
-value of an enumeration, every bound, pattern and format, and descriptions. It leaves out what changes no answer: titles,
-defaults, examples, identifiers, comments. A definition that is used once is written where it is used; the others follow
-the type, each with its name.
+value of an enumeration, every bound, pattern and format, and descriptions. It leaves out what changes no answer:
+titles, defaults, examples, identifiers, comments. A definition that is used once is written where it is used; the
+others follow the type, each with its name.
 """
 
 from __future__ import annotations
