@@ -63,7 +63,7 @@ class Batch:
         expand = self.copies if any(plan.prompts[i].media for i in places) and plan.settings.samples else 1
         self._prompts, self._inputs = plan.inputs.batch(places, expand)
         if (plan.settings.get("num_beams") or 1) > 1:
-            plan.inputs.check_beams(self._inputs)
+            plan.inputs.check_repeated(self._inputs)
         start = 1 if plan.model.config.is_encoder_decoder else self._inputs["input_ids"].shape[1]
         self._start = start
         self._sequences: Tensor | None = None  # (rows, length), once it has run

@@ -13,7 +13,7 @@ from .errors import PromptError
 from .tool_calls import ToolCalls
 
 # What hg.generate decides itself; a caller's value would contradict it.
-_RESERVED = frozenset(
+RESERVED = frozenset(
     "conversation add_generation_prompt continue_final_message tokenize padding truncation max_length return_tensors "
     "return_dict return_assistant_tokens_mask".split()
 )
@@ -41,7 +41,7 @@ class TemplateOptions:
     def __post_init__(self) -> None:
         if not isinstance(self.kwargs, Mapping):
             raise ValueError(f"chat_template_kwargs: expected a dict, or one for each prompt, got {self.kwargs!r}")
-        if reserved := sorted(_RESERVED & self.kwargs.keys()):
+        if reserved := sorted(RESERVED & self.kwargs.keys()):
             raise ValueError(f"chat_template_kwargs: {', '.join(reserved)} cannot be changed here; leave it out")
         if self.documents is not None and "documents" in self.kwargs:
             raise ValueError("documents, chat_template_kwargs['documents']: expected one of the two; leave one out")
@@ -84,7 +84,9 @@ def tokenizer_of(templates: Any) -> Any:
     return templates if isinstance(templates, PreTrainedTokenizerBase) else getattr(templates, "tokenizer", templates)
 
 
-def prepared(templates: Any, prompt: Any, constraint: Constraint | None, options: TemplateOptions) -> Prompt:
+def prepared(
+    templates: Any, prompt: Any, constraint: Constraint | None, options: TemplateOptions, *, continues: bool = False
+) -> Prompt:
     """A prompt as it will be rendered.
 
     Args:
@@ -92,6 +94,7 @@ def prepared(templates: Any, prompt: Any, constraint: Constraint | None, options
         prompt: a text, or a chat.
         constraint: of its answer.
         options: what its template is given.
+        continues: whether the answer continues the last message of the chat.
 
     Raises:
         PromptError: the template refuses the chat; or the model would not see something of it.
@@ -101,7 +104,9 @@ def prepared(templates: Any, prompt: Any, constraint: Constraint | None, options
         text = describe(constraint, templates) if options.describe else ""
         return Prompt(f"{text}\n\n{prompt}" if text else prompt, group="text" if is_processor(templates) else None)
     chat: Chat = list(prompt)
-    arguments = dict(options.kwargs)
+    arguments: dict[str, Any] = dict(options.kwargs)
+    if continues:
+        arguments["continue_final_message"] = True
     if options.documents is not None:
         arguments["documents"] = list(options.documents)
     tools = constraint.tools if isinstance(constraint, ToolCalls) and constraint.choice != "none" else []
@@ -131,8 +136,9 @@ def applied(templates: Any, chat: Any, **arguments: Any) -> Any:
     Raises:
         PromptError: whatever goes wrong there.
     """
+    begins = not arguments.get("continue_final_message")
     try:
-        return templates.apply_chat_template(chat, add_generation_prompt=True, **arguments)
+        return templates.apply_chat_template(chat, add_generation_prompt=begins, **arguments)
     except Exception as error:  # a template may raise anything
         raise PromptError(f"the chat template refuses this chat: {type(error).__name__}: {error}") from error
 

@@ -91,11 +91,11 @@ class PromptInputs:
             raise ValueError(f"{', '.join(twice)}: the processor makes this from the chats; leave it out")
         return tokens_of(inputs)[::copies], {**inputs, **own}
 
-    def check_beams(self, inputs: Mapping[str, Any]) -> None:
-        """Whether transformers can repeat these inputs for each beam.
+    def check_repeated(self, inputs: Mapping[str, Any]) -> None:
+        """Whether transformers can repeat these inputs for each beam, or for each sequence that it returns.
 
         Raises:
-            UnsupportedModel: it would give beams the images of other beams.
+            UnsupportedModel: it would give rows the images of other rows.
         """
         rows = len(inputs["input_ids"])
         if "mm_encoder_outputs" in inspect.signature(self.model.forward).parameters:
@@ -107,8 +107,8 @@ class PromptInputs:
         ]
         if flat:
             raise UnsupportedModel(
-                f"num_beams: transformers repeats {', '.join(flat)} for each beam as if every prompt had one image, "
-                "and these have more; leave num_beams out, or give each prompt one image"
+                f"num_beams, num_return_sequences: transformers repeats {', '.join(flat)} for each row as if every "
+                "prompt had one image, and these have more; leave them out, or give each prompt one image"
             )
 
     def _by_processor(self, prompt: Prompt) -> bool:
