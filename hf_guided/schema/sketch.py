@@ -26,6 +26,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SHORT = 24  # characters; a shorter definition is cheaper to repeat than to name
 _FEW = 4  # more values than these are cheaper as a list
 _WIDE = 100  # characters; a longer object is written in lines
+_WHOLE = {"object": "{[key]: any}", "array": "any[]"}  # a type without more
 _TYPES_OF = {
     "object": "properties required additionalProperties patternProperties propertyNames minProperties maxProperties "
     "dependentRequired dependentSchemas dependencies unevaluatedProperties",
@@ -170,19 +171,20 @@ class _Sketch:
         """What the keywords of a schema say, references aside: types that all hold."""
         parts: list[str] = []
         if "const" in schema:
-            parts.append(json_of(schema["const"]))
+            parts.append(_enumeration([json_of(schema["const"])]))
         if isinstance(schema.get("enum"), list):
             parts.append(_enumeration([json_of(one) for one in schema["enum"]]))
         types = self._types(schema, bare=not parts)
         if types:
-            parts.append(" | ".join(self._of_type(sub, schema, one) for one in types))
+            parts.append(" | ".join(self._if_needed(schema, one, self._of_type(sub, schema, one)) for one in types))
         for keyword, sign in ("anyOf", " | "), ("oneOf", " | "), ("allOf", " & "):
             branches = schema.get(keyword)
             if isinstance(branches, list) and branches:
                 texts = [self._type(self._child(sub, one, keyword, i)) for i, one in enumerate(branches)]
                 if len(texts) > 1:
                     texts = list(dict.fromkeys(_grouped(one) if sign == " & " else one for one in texts))
-                parts.append(sign.join(texts))
+                text = sign.join(texts)
+                parts.append(f"exactly one of ({text})" if keyword == "oneOf" and len(texts) > 1 else text)
         if "not" in schema:
             parts.append(f"not {_grouped(self._type(self._child(sub, schema['not'], 'not')))}")
         if "if" in schema:
@@ -192,6 +194,16 @@ class _Sketch:
                     branches.append(f"{keyword} {_grouped(self._type(self._child(sub, schema[keyword], keyword)))}")
             parts += [f"({' '.join(branches)})"] * (len(branches) > 1)
         return parts
+
+    def _if_needed(self, schema: dict[str, Any], kind: str, text: str) -> str:
+        """A type that is not named, but has keywords, beside branches that are of other types."""
+        if "type" in schema:
+            return text
+        branches = [one for word in ("anyOf", "oneOf") for one in schema.get(word) or () if isinstance(one, dict)]
+        named = [one["type"] for one in branches if "type" in one]
+        if all(kind == one or (isinstance(one, list) and kind in one) for one in named):
+            return text
+        return f"(if {_WHOLE.get(kind, kind)} then {_grouped(text)})"
 
     def _types(self, schema: dict[str, Any], *, bare: bool) -> list[str]:
         """The JSON types to write: those that are named, or those whose keywords the schema has.
@@ -261,7 +273,7 @@ class _Sketch:
                 if isinstance(needs, list):
                     notes.append(f"{_key(key)} needs {', '.join(map(_key, needs))}")
                 else:
-                    notes.append(f"{_key(key)} needs {self._type(self._child(sub, needs, keyword, key))}")
+                    notes.append(f"{_key(key)} needs {_grouped(self._type(self._child(sub, needs, keyword, key)))}")
         return notes
 
     def _array(self, sub: Subschema, schema: dict[str, Any]) -> tuple[str, list[str]]:
@@ -287,7 +299,9 @@ class _Sketch:
 
 
 def _enumeration(values: list[str]) -> str:
-    return f"one of [{','.join(values)}]" if len(values) > _FEW else " | ".join(values) or "nothing"
+    # A JSON object or array alone would read like a type.
+    listed = len(values) > _FEW or any(value[0] in "{[" for value in values)
+    return f"one of [{','.join(values)}]" if listed else " | ".join(values) or "nothing"
 
 
 def _key(key: Any) -> str:
