@@ -183,10 +183,13 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             {},
         )
         texts = model_inputs["prompt_text"] if batched else [model_inputs["prompt_text"]]
+        settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
+        repeats = max(settings.get("num_beams") or 1, settings.get("num_return_sequences") or 1) > 1
         parts = []
         for indices in inputs.batches(range(len(rows)), len(rows)):
             tensors = inputs.batch(indices, 1)[1]
-            inputs.check_repeated(tensors)
+            if repeats:
+                inputs.check_repeated(tensors)
             part: Any = {name: tensors.pop(name) for name in ("input_ids", "attention_mask")}
             part["prompt_text"] = [texts[i] for i in indices] if batched else texts[0]
             chosen = [rows[i] for i in indices]
