@@ -345,3 +345,12 @@ def test_the_pipeline_refuses_what_the_model_would_not_see(llava: Any) -> None:
         guided.tokenizer.chat_template = None
     with pytest.raises(ValueError, match="expected a tokenizer or a processor"):
         pipeline("guided-generation", model=llava[0])
+
+
+def test_beams_that_would_share_sounds_are_refused() -> None:
+    model, processor = media_models.qwen2_audio()
+    settings = {"num_beams": 2, "do_sample": False, "max_new_tokens": 40}
+    with pytest.raises(hg.UnsupportedModel, match="input_features"):
+        hg.generate(model, processor, SOUNDS, LETTERS, **settings)
+    results = hg.generate(model, processor, SOUNDS[::2], LETTERS, **settings)
+    assert [one.token_ids for one in results] == plain(model, processor, SOUNDS[::2], LETTERS, **settings)
