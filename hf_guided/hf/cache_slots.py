@@ -95,8 +95,8 @@ class CacheSlots:
             self._forward = model.get_compiled_call(self._config.compile_config)
         self._outputs = model._prefill(self._ids, self._config, kwargs)
         cache = self.cache
-        alone = _describes_tokens_alone(kwargs, self._ids)
-        if alone and _takes_holes(model, cache, kwargs.get("position_ids")):
+        continued = _continued(kwargs, self._ids)
+        if continued and _takes_holes(model, cache, kwargs.get("position_ids")):
             self.holes = True
             positions = kwargs["position_ids"].expand(len(self._ids), -1)
             self._next = (positions[:, -1] + 1).tolist()  # a caller's own may begin anywhere
@@ -105,7 +105,7 @@ class CacheSlots:
             self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
             self._num_slots = mask.shape[1]
             self._mask = None if bool(mask.all()) else mask
-        self.wide = alone and len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
+        self.wide = continued and len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
         return self._last(1)[:, 0]
 
     def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
@@ -214,18 +214,20 @@ class CacheSlots:
         return logits.to(dtype=torch.float32, device=self.device)
 
 
-def _describes_tokens_alone(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
-    """Whether a pass of several tokens is given what passes of one token would be given.
+# transformers continues these for any number of new tokens; other tensors as if one token were new.
+_CONTINUED = {"attention_mask", "decoder_attention_mask", "mm_token_type_ids"}
 
-    Types of tokens, masks over images and positions in more than one dimension are continued by models as if one token
-    were new.
+
+def _continued(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
+    """Whether a pass of several tokens is given what passes of one token each would be given.
+
+    Types of tokens are repeated from the end of the prompt, and masks over images have a row for each token.
     """
-    for name, value in kwargs.items():
-        if name not in ("attention_mask", "position_ids", "decoder_attention_mask") and isinstance(value, Tensor):
-            if value.ndim > 1 and value.shape[:2] == input_ids.shape:
-                return False
-    positions = kwargs.get("position_ids")
-    return positions is None or positions.ndim == 2
+    return not any(
+        isinstance(value, Tensor) and value.ndim > 1 and value.shape[:2] == input_ids.shape
+        for name, value in kwargs.items()
+        if name not in _CONTINUED and not name.endswith("position_ids")
+    )
 
 
 def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:

@@ -13,7 +13,8 @@ from transformers import pipeline
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.bitmask import allocate_bitmask
-from tests import media_models
+from tests import media_models, vocabularies
+from tests.integration import families, models
 from tests.media_models import with_audio, with_images
 
 LETTERS = hg.Regex("[a-f]{3,30}")
@@ -92,31 +93,51 @@ def test_the_content_counts(family: Any) -> None:
 
 
 def test_forced_text_is_followed_by_what_the_model_chooses(family: Any) -> None:
-    """Every token that is not forced is the one with the greatest score in a forward pass over the whole text."""
     model, processor, chats = family
     guide = hg.Guide(processor, model)
-    chosen = 0
     for chat, result in zip(chats, hg.generate(model, processor, chats, RECORD, **GREEDY), strict=True):
         assert result.finish_reason == "stop" and result.value["kind"] in ("alpha", "beta")
-        inputs = dict(inputs_of(processor, [chat]))
-        start = inputs["input_ids"].shape[1]
-        tail = torch.tensor([result.token_ids])
-        inputs["input_ids"] = torch.cat([inputs["input_ids"], tail], dim=1)
-        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-        if "mm_token_type_ids" in inputs:
-            inputs["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], torch.zeros_like(tail)], dim=1)
-        logits = model(**inputs).logits[0, start - 1 :]
-        matcher = guide.compile(RECORD, budget=True).matcher()
-        bitmask = allocate_bitmask(1, guide.vocabulary.padded_size)
-        for i, token_id in enumerate(result.token_ids[:-1]):
-            if not matcher.jump_forward_bytes():
-                matcher.fill_next_token_bitmask(bitmask, 0)
-                bits = np.unpackbits(bitmask.numpy().view(np.uint8), bitorder="little")[: logits.shape[1]]
-                allowed = logits[i].masked_fill(~torch.from_numpy(bits.astype(bool)), -torch.inf)
-                assert int(allowed.argmax()) == token_id
-                chosen += 1
-            assert matcher.accept_token(token_id)
-    assert chosen > 10
+        assert chosen(model, guide, inputs_of(processor, [chat]), result.token_ids) > 3
+
+
+def chosen(model: Any, guide: hg.Guide, inputs: Any, token_ids: list[int]) -> int:
+    """How many tokens are not forced; each is the one with the greatest score in a pass over the whole text."""
+    inputs, count = dict(inputs), 0
+    start = inputs["input_ids"].shape[1]
+    tail = torch.tensor([token_ids])
+    inputs["input_ids"] = torch.cat([inputs["input_ids"], tail], dim=1)
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    for name in {"mm_token_type_ids", "token_type_ids"} & inputs.keys():  # as the last one is
+        inputs[name] = torch.cat([inputs[name], inputs[name][:, -1:].expand(-1, tail.shape[1])], dim=1)
+    logits = model(**inputs).logits[0, start - 1 :]
+    matcher = guide.compile(RECORD, budget=True).matcher()
+    bitmask = allocate_bitmask(1, guide.vocabulary.padded_size)
+    for i, token_id in enumerate(token_ids[:-1]):
+        if not matcher.jump_forward_bytes():
+            matcher.fill_next_token_bitmask(bitmask, 0)
+            bits = np.unpackbits(bitmask.numpy().view(np.uint8), bitorder="little")[: logits.shape[1]]
+            allowed = logits[i].masked_fill(~torch.from_numpy(bits.astype(bool)), -torch.inf)
+            assert int(allowed.argmax()) == token_id
+            count += 1
+        assert matcher.accept_token(token_id)
+    return count
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_types_of_tokens_go_on_one_by_one(rows: int) -> None:
+    """transformers continues them as if one token were new: several in a pass would be given others."""
+    tokenizer = vocabularies.tiny_byte_level()
+    model = families.FAMILIES["gpt2"](tokenizer).double()
+    guide = hg.Guide(tokenizer, model)
+    ids = models.prompts(range(10, 200), rows, 8, seed=1)
+    types = torch.arange(20, 28).expand(rows, -1)  # of tokens' own embeddings, in this family
+    decoder = guide.decoder(RECORD, max_new_tokens=60)
+    out = model.generate(
+        ids, attention_mask=torch.ones_like(ids), token_type_ids=types, custom_generate=decoder, **GREEDY
+    )
+    for row, prompt in zip(out[:, 8:].tolist(), ids, strict=True):
+        token_ids = guide.read(RECORD, row).token_ids
+        assert chosen(model, guide, {"input_ids": prompt[None], "token_type_ids": types[:1]}, token_ids) > 3
 
 
 def test_several_sequences_of_each_chat(family: Any) -> None:
