@@ -205,9 +205,14 @@ class JsonSchema(Constraint):
         from referencing import Registry
         from referencing.jsonschema import DRAFT202012
 
-        schema = _exact(self.schema_json)
+        from .checked_patterns import with_python_patterns  # reads patterns, which takes time to import
+
+        schema = with_python_patterns(_exact(self.schema_json))
         known = validator_for(schema, default=Draft202012Validator)
-        documents = [(uri, DRAFT202012.create_resource(document)) for uri, document in self.registry.items()]
+        documents = [
+            (uri, DRAFT202012.create_resource(with_python_patterns(document)))
+            for uri, document in self.registry.items()
+        ]
         return known(schema, registry=Registry().with_resources(documents), format_checker=known.FORMAT_CHECKER)
 
     def __repr__(self) -> str:

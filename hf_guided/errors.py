@@ -20,6 +20,7 @@ HFGuidedError
 │   ├── UnsupportedModel (ValueError)   a model that the way of decoding asked for cannot serve exactly
 │   ├── TokenRejected                   a row left the grammar from outside (on_violation="raise")
 │   └── EmptyIntersection               grammar and other processors together allow no token
+├── UnknownArgument (TypeError)          a keyword argument that nothing takes
 └── InternalError (RuntimeError)        our bug: please report it
 
 A message says what was expected, what came, and what to do next.
@@ -48,6 +49,7 @@ __all__ = [
     "StopTokenError",
     "TokenRejected",
     "TokenizerError",
+    "UnknownArgument",
     "UnsupportedConstraint",
     "UnsupportedModel",
     "UnsupportedTokenizer",
@@ -208,6 +210,20 @@ class EmptyIntersection(GenerationError):
 
     def __init__(self, message: str, *, row: int | None = None) -> None:
         self.row = row
+        super().__init__(message)
+
+
+class UnknownArgument(HFGuidedError, TypeError):
+    """A keyword argument that neither hf-guided, nor generate(), nor the model takes.
+
+    Args:
+        message: the name, and what was probably meant.
+        name: of the argument.
+        suggestion: the known name that was probably meant; None if nothing is near.
+    """
+
+    def __init__(self, message: str, *, name: str, suggestion: str | None = None) -> None:
+        self.name, self.suggestion = name, suggestion
         super().__init__(message)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, overload
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
+from typing_extensions import Unpack
 
 from .batches import run_batch
+from .generate_arguments import GenerateArguments
 from .generation_plan import Plan, plan
 from .guide import Guide
 from .kept_guides import guide_for
@@ -18,6 +21,7 @@ from .progress import Progress
 from .ranks import Ranks
 from .reasoning import Reasoning
 from .result import GuidedResult
+from .result_types import Pattern, Texts, Typed, ValueT
 from .session import OnViolation
 from .stats import SessionStats
 from .streaming import check_can_stream, stream_plan
@@ -25,14 +29,104 @@ from .streaming import check_can_stream, stream_plan
 
 @overload
 def generate(
-    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: Literal[True], **arguments: Any
-) -> Generator[Partial, None, None]: ...
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Texts,
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> list[GuidedResult[str]]: ...
 
 
 @overload
 def generate(
-    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: Literal[False] = False, **arguments: Any
-) -> list[GuidedResult]: ...
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Typed[ValueT],
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> list[GuidedResult[ValueT]]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Pattern,
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> list[GuidedResult[re.Match[str]]]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> list[GuidedResult[Any]]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Texts,
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[str], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Typed[ValueT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[ValueT], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Pattern,
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[re.Match[str]], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[Any], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool, **arguments: Unpack[GenerateArguments]
+) -> list[GuidedResult[Any]] | Generator[Partial[Any], None, None]: ...
 
 
 def generate(
@@ -62,7 +156,7 @@ def generate(
     show_tools: bool = True,
     describe: bool = False,
     **generate_kwargs: Any,
-) -> list[GuidedResult] | Generator[Partial, None, None]:
+) -> list[GuidedResult[Any]] | Generator[Partial[Any], None, None]:
     """Generate and read back, in whatever generation mode the arguments ask for.
 
     Args:
@@ -118,15 +212,22 @@ def generate(
         describe: whether the format of each answer is described in its prompt, with the text of ``hg.describe``: in
             the system message of a chat, or in its first user message where the template has no system message;
             before the text of a plain prompt. Of tools that the template shows only the need to call one is said.
-        **generate_kwargs: for ``model.generate``. Tensors for the model have a row for each prompt. ``max_new_tokens``
-            is 512 unless a length is given here or in a generation config. Rows whose engine knows the way to the end
-            (``Matcher.min_tokens_to_finish``) close their text within it.
+        **generate_kwargs: for ``model.generate``: generation settings, and inputs of the model such as
+            ``pixel_values``, which have a row for each prompt. ``max_new_tokens`` is 512 unless a length is given here
+            or in a generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``)
+            close their text within it.
 
     Returns:
         One GuidedResult per prompt, in order; with ``num_return_sequences``, that many neighbours per prompt. With
         ``stream``, an iterator of Partials, whose ``index`` is a result's place in that list.
 
+        For a type checker a class ``T`` (or a form such as ``list[T]``, or a ``TypeAdapter``) gives
+        ``GuidedResult[T]``, whose ``value`` is ``T | None``; a regex gives ``re.Match[str]``; a list of strings, a
+        grammar and None give ``str``; ``hg.ToolCalls`` gives ``hg.ToolAnswer``. Schemas give ``Any``; so do one
+        constraint per prompt, and forms that checkers do not take for classes: ``Literal``, ``Annotated``, unions.
+
     Raises:
+        UnknownArgument: a keyword argument that nothing takes, such as a misspelled one; before anything is compiled.
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
         BudgetTooSmall: no text of a constraint closes within ``max_new_tokens``; also before anything is generated.
         PromptError: a chat template refuses a chat, or the model would not see an image, video or audio of it.

@@ -15,8 +15,9 @@ from .chat_prompts import Prompt, TemplateOptions, prepared, tokenizer_of
 from .coerce import coerce_batch
 from .constraints import Constraint
 from .errors import InvalidConstraint, PromptError, VocabularySizeError
+from .generate_arguments import GenerateArguments
 from .guide import Guide
-from .hf.compat import logits_width
+from .hf.compat import check_pair, logits_width
 from .hf.generation_settings import GenerationSettings
 from .options import DeviceLane, LoopOptions
 from .processed import check_takes_media
@@ -27,6 +28,7 @@ from .requests import check_budget, prefix_bytes, row_after_prefix
 from .seeds import prompt_seeds
 from .session import OnViolation
 from .together import Together
+from .unknown_arguments import check_arguments
 
 # transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
 DEFAULT_MAX_NEW_TOKENS = 512
@@ -140,6 +142,8 @@ def plan(
     describe: bool,
 ) -> Plan:
     """Look at everything that is asked; arguments and errors are those of ``hg.generate``."""
+    check_pair(model, tokenizer)
+    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], "prompts")
     if guide.vocabulary.padded_size != logits_width(model):
         raise VocabularySizeError(
             f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "

@@ -19,7 +19,7 @@ from .display.reading import trace_of
 from .display.trace import Trace
 from .drafts import draft_source
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError, UnsupportedModel
-from .hf.compat import generation_eos_token_ids, logits_width
+from .hf.compat import check_pair, generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
@@ -66,6 +66,7 @@ class Guide:
         stop_token_ids: Sequence[int] = (),
         options: CompilerOptions | None = None,
     ):
+        check_pair(model, tokenizer)
         known = generation_eos_token_ids(model)
         unknown = sorted(set(stop_token_ids) - set(known))
         if unknown and hasattr(model, "generation_config"):

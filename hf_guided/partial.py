@@ -6,18 +6,19 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 from .constraints import Constraint, JsonObject, JsonSchema
 from .partial_json import PartialJson, value_of
 from .pieces import utf8_decoder
 from .reasoning import Opening
 from .result import GuidedResult, RowReader
+from .result_types import T
 from .tool_calls import ToolAnswer, ToolCall, ToolCalls
 
 
 @dataclass(frozen=True)
-class Partial:
+class Partial(Generic[T]):
     """What is certain of one answer at one moment; nothing of it is taken back later.
 
     Args:
@@ -33,7 +34,7 @@ class Partial:
     text: str
     closed: tuple[str, ...]
     thinking: str | None
-    result: GuidedResult | None
+    result: GuidedResult[T] | None
     _make: Callable[[], Any] = field(repr=False, compare=False)
 
     @cached_property

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .chat_prompts import Prompt, applied
 from .errors import BatchSizeError
+from .json_text import shorten
 from .vocabulary import Vocabulary
 
 
@@ -26,10 +27,26 @@ def as_prompts(prompts: Any) -> list[Any]:
         for prompt in prompts
     ):
         return list(prompts)
+    advice = ""
+    if _is_tokenized(prompts):
+        advice = (
+            "; hg.generate tokenizes by itself: pass the texts, or call model.generate(**inputs, "
+            "logits_processor=[guide.logits_processor(constraint)]) with your tokens"
+        )
+    elif isinstance(prompts, Mapping) and "messages" in prompts:
+        advice = "; pass its 'messages'"
+    elif isinstance(prompts, Mapping) and _is_message(prompts):
+        advice = "; a chat is a list of messages: [message]"
     raise TypeError(
         "expected a text, a chat (list of messages with 'role' and 'content'), or a list of those, "
-        f"got {type(prompts).__name__}: {str(prompts)[:80]}"
+        f"got {type(prompts).__name__}: {shorten(str(prompts))}{advice}"
     )
+
+
+def _is_tokenized(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return "input_ids" in value
+    return isinstance(value, Tensor) or (isinstance(value, (list, tuple)) and bool(value) and type(value[0]) is int)
 
 
 def _is_message(value: Any) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
 from .bitmask import allocate_bitmask
 from .reasoning import Gate, Opening
 from .requests import row_after_prefix
+from .result_types import T
 from .stats import SessionStats
 from .vocabulary import Vocabulary
 
@@ -21,8 +22,8 @@ FinishReason = Literal["stop", "length", "dead_end"]
 
 
 @dataclass(frozen=True)
-class GuidedResult:
-    """One output row.
+class GuidedResult(Generic[T]):
+    """One output row; its type argument is the type of a finished row's value.
 
     Args:
         text: what was generated, without stop and special tokens; behind the ``prefix``, if the prompt held one, and
@@ -41,7 +42,7 @@ class GuidedResult:
     """
 
     text: str
-    value: Any
+    value: T | None
     token_ids: list[int]
     finish_reason: FinishReason
     error: str | None = None

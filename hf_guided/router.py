@@ -91,7 +91,7 @@ def route(
     if not usable or (losses and constraint.on_unsupported == "error"):
         # One that gave up when compiling would have enforced it all.
         gave_up = [(name, losses) for name, losses in considered if name in (refused or {})]
-        raise _unsupported(constraint, gave_up or usable or considered, considered)
+        raise _unsupported(constraint, backend, gave_up or usable or considered, considered)
     return Route(name, _reason(name, losses, backend, considered), tuple(considered), losses)
 
 
@@ -105,15 +105,21 @@ def _reason(name: str, losses: tuple[Loss, ...], asked: str, considered: list[tu
 
 def _unsupported(
     constraint: Constraint,
+    backend: str,
     usable: list[tuple[str, tuple[Loss, ...]]],
     considered: list[tuple[str, tuple[Loss, ...]]],
 ) -> UnsupportedConstraint:
     """What the one that comes closest would lose: what the others would lose besides helps nobody."""
     closest, losses = min(usable, key=lambda one: len(one[1]))
     others = "".join(f"; {name} would lose {len(lost)}" for name, lost in considered if name != closest)
-    step = "change what is lost, or name another engine with backend="
+    step = "change what is lost"
     if constraint.kind == "json_schema":
-        step = 'change the schema, or pass on_unsupported="validate" or "warn"'
+        step = (
+            'change the schema, or wrap it: hg.JsonSchema(..., on_unsupported="validate") checks the finished text, '
+            'on_unsupported="warn" leaves out what is lost'
+        )
+    if backend != AUTO:
+        step += '; other engines may take it: backend="auto" tries them'
     return UnsupportedConstraint(
         f"no backend enforces all of this {constraint.kind}: {closest} would lose {len(losses)}{others}; {step}", losses
     )

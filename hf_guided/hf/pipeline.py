@@ -6,6 +6,7 @@ constraint travels with its prompt through preprocessing and collation, so it me
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +25,13 @@ from ..kept_guides import guide_for
 from ..processed import check_takes_media
 from ..prompt_inputs import PromptInputs
 from ..reasoning import Reasoning
+from ..unknown_arguments import check_arguments
 from .generation_settings import GenerationSettings
 
+# Taken by the text-generation pipeline without being in a signature.
+_PARENTS = ("add_special_tokens", "batch_size", "num_workers", "padding", "prefix_length")
+_FOR_PROMPTS = ("response_format", "chat_template_kwargs", "show_tools", "describe")
+_OWN = (*_FOR_PROMPTS, "backend", "reasoning")
 _DEFAULTS = GenerationConfig(max_new_tokens=DEFAULT_MAX_NEW_TOKENS, do_sample=True, temperature=0.7)
 
 
@@ -64,6 +70,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
 
     With ``pipeline(..., processor=processor)`` chats may hold images, video and audio.
 
+    An argument that none of the pipeline, the generation settings and the model takes is an ``UnknownArgument``.
+
     Returns a list of dicts per prompt, one per returned sequence, as the text-generation pipeline does, with
 
     - ``generated_text``: the answer alone (``return_full_text=True`` puts the prompt, or the chat, in front of it);
@@ -99,9 +107,11 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         """Generate; see the class.
 
         Raises:
+            UnknownArgument: a keyword argument that nothing takes; before anything is compiled.
             InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
             BatchSizeError: the number of constraints is not the number of prompts.
         """
+        self._check_arguments(kwargs)
         if "response_format" in kwargs:
             asked = coerce_batch(kwargs.pop("response_format"))
         elif "response_format" in self._preprocess_params:
@@ -117,10 +127,15 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             return super().__call__(_pair(text_inputs, asked), **kwargs)
         return super().__call__(text_inputs, response_format=asked, **kwargs)
 
+    def _check_arguments(self, arguments: dict[str, Any]) -> None:
+        known = {*_OWN, *_PARENTS, *inspect.signature(super()._sanitize_parameters).parameters}
+        others = {name: value for name, value in arguments.items() if name not in known}
+        check_arguments(self.model, others, known, "the pipeline's prompts")
+
     def _sanitize_parameters(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        self._check_arguments(kwargs)
         # Taken out first: transformers hands everything it does not know to generate().
-        names = ("response_format", "chat_template_kwargs", "show_tools", "describe")
-        asked = {key: kwargs.pop(key) for key in names if key in kwargs}
+        asked = {key: kwargs.pop(key) for key in _FOR_PROMPTS if key in kwargs}
         chosen = {key: kwargs.pop(key) for key in ("backend", "reasoning") if key in kwargs}
         preprocess, forward, postprocess = super()._sanitize_parameters(**kwargs)
         return {**preprocess, **asked}, {**forward, **chosen}, postprocess

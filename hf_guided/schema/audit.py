@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ..constraints import JsonSchema
 from ..errors import Loss
 from ..keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE
+from ..suggestions import did_you_mean
 from .documents import LATEST, dialect_of
 from .formats import FORMATS
 from .walk import escape, walk
@@ -121,7 +122,7 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str]]:
 
 def _idle(keyword: str, value: Any, dialect: int) -> str:
     if keyword not in KNOWN:
-        return "constrains nothing: no keyword of JSON Schema"
+        return f"constrains nothing: no keyword of JSON Schema{did_you_mean(keyword, ASSERTIONS)}"
     if keyword not in ASSERTIONS:
         return "constrains nothing"
     if SINCE.get(keyword, 0) > dialect:
