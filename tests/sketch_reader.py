@@ -32,6 +32,16 @@ def read(text: str) -> dict[str, Any]:
     return {**root, "$defs": definitions}
 
 
+def closed(schema: Any) -> Any:
+    """A schema that was read, whose objects have no other keys where their type names none."""
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copy = {key: closed(value) for key, value in schema.items()}
+    return {**copy, "additionalProperties": False} if copy.pop("x-closed", None) is True else copy
+
+
 class _Reader:
     def __init__(self, text: str):
         self.text, self.at = text, 0

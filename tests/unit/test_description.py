@@ -222,15 +222,6 @@ def _read_back(schema: Any) -> dict[str, Any]:
     return sketch_reader.read(hg.describe(hg.JsonSchema(schema)).removeprefix(HEAD))
 
 
-def _closed(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_closed(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    copy = {key: _closed(value) for key, value in schema.items()}
-    return {**copy, "additionalProperties": False} if copy.pop("x-closed", None) is True else copy
-
-
 def _facts(schema: Any, root: Any, seen: set[str]) -> Iterator[tuple[Any, ...]]:
     """Keys with whether they are required, values and bounds, of all schemas that an answer may meet."""
     if not isinstance(schema, dict):
@@ -273,7 +264,7 @@ def _check(sample: dict[str, Any]) -> None:
     assert set(_facts(schema, schema, set())) <= kept
     checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
     opened = jsonschema.Draft202012Validator(found, format_checker=checker)
-    closed = jsonschema.Draft202012Validator(_closed(found), format_checker=checker)
+    closed = jsonschema.Draft202012Validator(sketch_reader.closed(found), format_checker=checker)
     for test in sample["tests"]:
         judge = opened if test["valid"] else closed
         assert judge.is_valid(test["data"]) is test["valid"], test
