@@ -1,5 +1,7 @@
 """Structured generation for Hugging Face transformers that holds in every generation mode."""
 
+from .async_generation import agenerate
+from .choice_scores import ChoiceScores, OptionScore
 from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from .description import describe
 from .display.trace import Trace
@@ -17,6 +19,7 @@ from .errors import (
     InternalError,
     InvalidConstraint,
     Loss,
+    NoValue,
     PromptError,
     StopTokenError,
     TokenizerError,
@@ -31,11 +34,14 @@ from .errors import (
 from .generation import generate
 from .guide import Guide
 from .hf.register import register
+from .logprobs import TokenLogprob, TopLogprobs
+from .model import Model
 from .options import CompilerOptions
 from .partial import Partial
 from .reasoning import Reasoning
 from .result import GuidedResult
 from .schema.audit import Audit
+from .scoring import score
 from .stats import SessionStats
 from .tool_calls import ToolAnswer, ToolCall, ToolCalls
 
@@ -49,6 +55,7 @@ __all__ = [
     "BitmaskShapeError",
     "BudgetTooSmall",
     "Choice",
+    "ChoiceScores",
     "CompileLimitExceeded",
     "CompilerOptions",
     "Constraint",
@@ -64,6 +71,9 @@ __all__ = [
     "JsonObject",
     "JsonSchema",
     "Loss",
+    "Model",
+    "NoValue",
+    "OptionScore",
     "Partial",
     "PromptError",
     "Reasoning",
@@ -71,11 +81,13 @@ __all__ = [
     "SessionStats",
     "StopTokenError",
     "StructuralTag",
+    "TokenLogprob",
     "TokenRejected",
     "TokenizerError",
     "ToolAnswer",
     "ToolCall",
     "ToolCalls",
+    "TopLogprobs",
     "Trace",
     "UnknownArgument",
     "UnsupportedConstraint",
@@ -83,7 +95,9 @@ __all__ = [
     "UnsupportedTokenizer",
     "UnwritableConstraint",
     "VocabularySizeError",
+    "agenerate",
     "describe",
     "generate",
     "register",
+    "score",
 ]

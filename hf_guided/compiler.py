@@ -161,7 +161,7 @@ class Compiler:
             return audit(constraint, None, str(error).partition("\n")[0], error.losses)
         except CompileLimitExceeded as error:
             return audit(constraint, None, str(error), [Loss("", constraint.kind, str(error))])
-        return audit(constraint, found.backend, found.reason, found.losses, found.considered)
+        return audit(constraint, found.backend, found.reason, found.losses, found.considered, found.spelling)
 
     def close(self, timeout_s: float) -> bool:
         """Wait until the threads have done what they have, and end them; more work would start others.

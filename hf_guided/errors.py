@@ -18,6 +18,7 @@ HFGuidedError
 │   ├── BatchSizeError (ValueError)     the number of constraints does not fit the rows
 │   ├── BitmaskShapeError (ValueError)  bitmask and logits do not fit together
 │   ├── UnsupportedModel (ValueError)   a model that the way of decoding asked for cannot serve exactly
+│   ├── NoValue                         hg.Model: the answer did not finish, or could not be read
 │   ├── TokenRejected                   a row left the grammar from outside (on_violation="raise")
 │   └── EmptyIntersection               grammar and other processors together allow no token
 ├── UnknownArgument (TypeError)          a keyword argument that nothing takes
@@ -45,6 +46,7 @@ __all__ = [
     "InternalError",
     "InvalidConstraint",
     "Loss",
+    "NoValue",
     "PromptError",
     "StopTokenError",
     "TokenRejected",
@@ -183,6 +185,19 @@ class BitmaskShapeError(GenerationError, ValueError):
 
 class UnsupportedModel(GenerationError, ValueError):
     """A model that the way of decoding asked for cannot serve exactly."""
+
+
+class NoValue(GenerationError):
+    """An answer that did not finish, or could not be read, where a value was wanted.
+
+    Args:
+        message: why there is none.
+        result: the ``GuidedResult`` of the answer.
+    """
+
+    def __init__(self, message: str, *, result: Any) -> None:
+        self.result = result
+        super().__init__(message)
 
 
 class TokenRejected(GenerationError):

@@ -150,6 +150,7 @@ def generate(
     progress: bool | None = None,
     reasoning: Reasoning | None = None,
     trace: bool = False,
+    logprobs: bool | int = False,
     seed: int | Sequence[int] | None = None,
     chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     documents: Sequence[Any] | None = None,
@@ -200,6 +201,11 @@ def generate(
         trace: whether to write down how every token came to be: each result has a ``trace`` then. Takes time and
             memory, and tokens are chosen on the host. Not with ``stream``, ``continuous_batching``, or a model in
             several processes.
+        logprobs: give every result ``logprobs``, one ``TokenLogprob`` per token: log probability to the raw model,
+            under the mask, and to the sampler. True, or how many of the most likely tokens to list at each position. A
+            Partial brings those that have become known. ``continuous_batching`` takes one more forward pass for each
+            answer. Where generate() itself has to run (assistant_model, stop_strings, a streamer ...) it keeps the
+            logits of all tokens until the end of the batch. Not with beams, or a model in several processes.
         seed: of what is sampled: one int, or one for each prompt, whose samples are then the same in any batch, with
             any drafts, as far as the model computes the same scores there. None leaves it to ``torch.manual_seed``.
         chat_template_kwargs: variables of the chat template (``enable_thinking`` ...) and other arguments of
@@ -258,6 +264,7 @@ def generate(
         continuous_batching=continuous_batching,
         reasoning=reasoning,
         trace=trace,
+        logprobs=logprobs,
         seed=seed,
         chat_template_kwargs=chat_template_kwargs,
         documents=documents,

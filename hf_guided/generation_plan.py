@@ -7,18 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformers.generation.configuration_utils import ContinuousBatchingConfig
+from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationMode
 
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
+from .cancellation import Cancellation, take
 from .chat_prompts import Prompt, TemplateOptions, prepared, tokenizer_of
 from .coerce import coerce_batch
 from .constraints import Constraint
-from .errors import InvalidConstraint, PromptError, VocabularySizeError
+from .errors import InvalidConstraint, PromptError, UnsupportedModel, VocabularySizeError
 from .generate_arguments import GenerateArguments
 from .guide import Guide
 from .hf.compat import check_pair, logits_width
 from .hf.generation_settings import GenerationSettings
+from .logprobs import num_top
 from .options import DeviceLane, LoopOptions
 from .processed import check_takes_media
 from .prompt_inputs import PromptInputs, row_arguments
@@ -69,12 +71,14 @@ class Plan:
         on_violation: what becomes of rows that are forced out of their constraint.
         reasoning: what comes in front of the answers.
         trace: whether what happens is written down.
+        top_logprobs: how many alternatives to record beside the log probability of each token; None records nothing.
         settings: what ``model.generate`` will use.
         generate_kwargs: what it is given.
         stop_token_ids: what ends a row.
         pad_token_id: what stands behind a row that has ended.
         seeds: one for each prompt, of what its rows draw; None draws with torch's generator.
         route: which loop runs.
+        cancellation: ends the call from another thread; or None.
     """
 
     model: Any
@@ -86,12 +90,14 @@ class Plan:
     on_violation: OnViolation
     reasoning: Reasoning | None
     trace: bool
+    top_logprobs: int | None
     settings: GenerationSettings
     generate_kwargs: Mapping[str, Any]
     stop_token_ids: tuple[int, ...]
     pad_token_id: int
     seeds: Sequence[int] | None
     route: Route
+    cancellation: Cancellation | None
 
     @property
     def prompts(self) -> Sequence[Prompt]:
@@ -135,6 +141,7 @@ def plan(
     continuous_batching: bool | ContinuousBatchingConfig,
     reasoning: Reasoning | None,
     trace: bool,
+    logprobs: bool | int,
     seed: int | Sequence[int] | None,
     chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
     documents: Sequence[Any] | None,
@@ -170,13 +177,23 @@ def plan(
     if settings.needs_tokenizer:
         given["tokenizer"] = tokenizer_of(tokenizer)
     together = None
+    top_logprobs = num_top(logprobs)
     if continuous_batching and trace:
         raise ValueError("trace: nothing is written down in continuous_batching; leave one of them out")
     if continuous_batching and any(prompt.media for prompt in ready):
         raise ValueError("continuous_batching: its manager takes text alone, not images, video or audio; leave it out")
     if continuous_batching:
-        together = _together(model, guide, given, continuous_batching, batch_size, on_violation, reasoning)
-    route = _route(settings, model, len(batch), batch_size, jump_forward, draft, device_lane, together)
+        together = _together(
+            model, guide, given, continuous_batching, batch_size, on_violation, reasoning, top_logprobs is not None
+        )
+    if top_logprobs is not None:
+        _check_logprobs(settings, guide, generate_kwargs)
+    route = _route(
+        settings, model, len(batch), batch_size, jump_forward, draft, device_lane, together, top_logprobs is not None
+    )
+    if top_logprobs is not None and not route.fast and together is None:
+        outputs = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
+        given = GenerationSettings(model, given).kwargs_with(**outputs)
     rows = row_arguments(given, len(batch), route.step)
     given = {name: value for name, value in given.items() if name not in rows}
     found = Plan(
@@ -189,12 +206,14 @@ def plan(
         on_violation,
         reasoning,
         trace,
+        top_logprobs,
         settings,
         given,
         stops,
         pad_token_id,
         prompt_seeds(seed, len(batch)),
         route,
+        take(),
     )
     if found.seeds is not None and settings.get("do_sample") and not found.route.fast:
         raise ValueError(
@@ -271,6 +290,22 @@ def _check_budgets(plan: Plan, compiled: Sequence[CompiledConstraint | None]) ->
         check_budget(row_after_prefix(thinking, begun, plan.stop_token_ids), most)
 
 
+def _check_logprobs(settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
+    """Raise where log probabilities are not known."""
+    if guide.ranks is not None:
+        raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
+    if settings.get("token_healing"):
+        raise ValueError("logprobs, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out")
+    if generate_kwargs.get("custom_generate") is not None:
+        raise ValueError("logprobs: a loop of your own keeps its logits for itself; leave custom_generate out")
+    mode = settings.generation_mode
+    if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.ASSISTED_GENERATION):
+        raise ValueError(
+            f"logprobs: expected greedy decoding, sampling or assisted generation, got {mode.value}, where tokens are "
+            "not chosen by their own probability; leave logprobs out, or num_beams and the like"
+        )
+
+
 def _together(
     model: Any,
     guide: Guide,
@@ -279,13 +314,14 @@ def _together(
     batch_size: int,
     on_violation: OnViolation,
     reasoning: Reasoning | None,
+    logprobs: bool,
 ) -> Together:
     if reasoning is not None:
         raise ValueError("reasoning: continuous_batching guides answers without thinking; leave one of them out")
     if on_violation != "close":
         raise ValueError("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
     given = config if isinstance(config, ContinuousBatchingConfig) else None
-    return Together(model, guide, generate_kwargs, given, batch_size)
+    return Together(model, guide, generate_kwargs, given, batch_size, logprobs)
 
 
 def _route(
@@ -297,10 +333,12 @@ def _route(
     draft: Any,
     device_lane: DeviceLane | None,
     together: Together | None,
+    logprobs: bool,
 ) -> Route:
     device_lane = LoopOptions.from_env().device_lane if device_lane is None else device_lane
     on_device = model.device.type == "cuda" if device_lane == "auto" else bool(device_lane)
-    fast = (jump_forward or on_device) and settings.takes_decoder and together is None
+    # Transformers' own loops would keep the logits of all tokens until their end.
+    fast = (jump_forward or on_device or logprobs) and settings.takes_decoder and together is None
     if draft == "auto":
         draft = "prompt_lookup" if jump_forward and fast and not settings.get("do_sample") else None
     if draft is not None and not (jump_forward and fast):

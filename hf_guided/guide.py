@@ -22,6 +22,7 @@ from .errors import BatchSizeError, InvalidConstraint, StopTokenError, Unsupport
 from .hf.compat import check_pair, generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
+from .logprobs import num_top
 from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
 from .ranks import Ranks
 from .reasoning import Gate, Opening, Reasoning
@@ -89,6 +90,11 @@ class Guide:
     def tokenizer(self) -> Any:
         """The tokenizer this guide was made for."""
         return self.vocabulary.tokenizer
+
+    @property
+    def continuation(self) -> Continuation:
+        """What the tokenizer writes after other tokens; it remembers, so all that write forced text share it."""
+        return self._continuation
 
     @cached_property
     def _device_store(self) -> DeviceStore:
@@ -224,6 +230,7 @@ class Guide:
         reasoning: Reasoning | None = None,
         trace: bool = False,
         seeds: Sequence[int] | None = None,
+        logprobs: bool | int = False,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
@@ -266,13 +273,20 @@ class Guide:
             seeds: ints of 64 bits, one for each row. What a row samples is then a function of its seed and its scores:
                 the same whatever the other rows are, with and without drafts, on the host and on the device. None
                 draws with torch's generator.
+            logprobs: record the log probabilities of every token, for ``GuidedDecoder.logprobs``: True, or how many of
+                the most likely tokens to list at each position. Tokens are then chosen on the host; forced text at the
+                beginning or the end of the answers takes one forward pass more.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
             ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``;
                 ``seeds`` that are no such ints.
-            UnsupportedModel: a draft model that cannot take rows of different lengths exactly.
+            UnsupportedModel: a draft model that cannot take rows of different lengths exactly; ``logprobs`` of a model
+                in several processes.
         """
+        top_logprobs = num_top(logprobs)
+        if top_logprobs is not None and self.ranks is not None:
+            raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
         if retokenize and draft is not None:
             raise ValueError("retokenize, draft: expected one of the two; a token that was confirmed cannot give way")
         return GuidedDecoder(
@@ -301,6 +315,7 @@ class Guide:
             device_lane=LoopOptions.from_env().device_lane if device_lane is None else device_lane,
             store=lambda: self._device_store,
             seeds=seeds,
+            top_logprobs=top_logprobs,
         )
 
     def session(

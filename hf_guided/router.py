@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .backends.base import Backend
-from .constraints import Constraint, JsonSchema, StructuralTag
+from .backends.base import Backend, held_spelling
+from .constraints import Constraint, JsonObject, JsonSchema, StructuralTag
 from .errors import BackendUnavailable, Loss, UnsupportedConstraint
+from .json_style import Spelling
 
 AUTO = "auto"
 NATIVE = "automaton"
@@ -27,12 +28,14 @@ class Route:
         reason: why this one.
         considered: what was looked at, in order: name, and what it would lose.
         losses: what the chosen one does not enforce; only with ``on_unsupported`` "warn" or "validate".
+        spelling: how it spells JSON values; None where there are none.
     """
 
     backend: str
     reason: str
     considered: tuple[tuple[str, tuple[Loss, ...]], ...]
     losses: tuple[Loss, ...] = ()
+    spelling: Spelling | None = None
 
 
 def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tuple[str, ...]:
@@ -43,6 +46,8 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
         return ("llguidance", "xgrammar")
     if budget or (isinstance(constraint, JsonSchema) and constraint.max_depth is not None):
         return (NATIVE, "llguidance", "xgrammar")
+    if isinstance(constraint, JsonSchema):
+        return ("llguidance", NATIVE, "xgrammar")
     return ("llguidance", "xgrammar")
 
 
@@ -80,6 +85,10 @@ def route(
             missing = error
             considered.append((name, (Loss("", constraint.kind, str(error)),)))
             continue
+        if backend == AUTO and _misspells(backends[name], constraint):
+            # Where nothing else is lost, a user who names this engine gets it.
+            considered.append((name, (*losses, Loss("", "spelling", f"{name} also writes other spellings of values"))))
+            continue
         considered.append((name, losses))
         usable.append((name, losses))
         if not losses:
@@ -92,7 +101,14 @@ def route(
         # One that gave up when compiling would have enforced it all.
         gave_up = [(name, losses) for name, losses in considered if name in (refused or {})]
         raise _unsupported(constraint, backend, gave_up or usable or considered, considered)
-    return Route(name, _reason(name, losses, backend, considered), tuple(considered), losses)
+    spelling = held_spelling(backends[name], constraint)
+    return Route(name, _reason(name, losses, backend, considered), tuple(considered), losses, spelling)
+
+
+def _misspells(backend: Backend, constraint: Constraint) -> bool:
+    """Whether a backend writes values in other ways than the constraint has asked for in so many words."""
+    has_option = isinstance(constraint, (JsonSchema, JsonObject))
+    return has_option and held_spelling(backend, constraint) != constraint.spelling
 
 
 def _reason(name: str, losses: tuple[Loss, ...], asked: str, considered: list[tuple[str, tuple[Loss, ...]]]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from typing import Annotated, Any, Literal, TypedDict
 
 import pydantic
@@ -97,3 +97,35 @@ def arguments(model: Any, tokenizer: Any, more: dict[str, Any]) -> None:
     hg.generate(model, tokenizer, "x", Person, temperature="hot")  # error
     hg.generate(model, tokenizer, "x", Person, stream=True, temprature=0.5)  # error
     hg.generate(model, tokenizer, "x")  # error
+
+
+async def asynchronous(model: Any, tokenizer: Any, flag: bool) -> None:
+    assert_type(await hg.agenerate(model, tokenizer, "x", Person), list[hg.GuidedResult[Person]])
+    assert_type(await hg.agenerate(model, tokenizer, "x", list[Person]), list[hg.GuidedResult[list[Person]]])
+    assert_type(await hg.agenerate(model, tokenizer, "x", re.compile("a")), list[hg.GuidedResult[re.Match[str]]])
+    assert_type(await hg.agenerate(model, tokenizer, "x", ["a"], batch_size=2), list[hg.GuidedResult[str]])
+    assert_type(await hg.agenerate(model, tokenizer, "x", {"type": "object"}), list[hg.GuidedResult[Any]])
+    assert_type(hg.agenerate(model, tokenizer, "x", Person, stream=True), AsyncGenerator[hg.Partial[Person], None])
+    assert_type(hg.agenerate(model, tokenizer, "x", ["a"], stream=True), AsyncGenerator[hg.Partial[str], None])
+    async for partial in hg.agenerate(model, tokenizer, "x", Person, stream=True):
+        assert_type(partial.value, Person | None)
+    assert_type(
+        hg.agenerate(model, tokenizer, "x", Person, stream=flag),
+        Coroutine[Any, Any, list[hg.GuidedResult[Any]]] | AsyncGenerator[hg.Partial[Any], None],
+    )
+    await hg.agenerate(model, tokenizer, "x", Person, bach_size=3)  # error
+
+
+def short(model: Any, tokenizer: Any) -> None:
+    ask = hg.Model(model, tokenizer, do_sample=False)
+    assert_type(ask("x", Person), Person)
+    assert_type(ask("x", list[Point]), list[Point])
+    assert_type(ask("x", re.compile("a")), re.Match[str])
+    assert_type(ask("x", hg.Regex("a")), re.Match[str])
+    assert_type(ask("x", ["a", "b"]), str)
+    assert_type(ask("x"), str)
+    assert_type(ask("x", {"type": "object"}), Any)
+    assert_type(ask("x", hg.ToolCalls([])), hg.ToolAnswer)
+    ask("x", Person, max_new_tokens=20)
+    ask("x", Person, max_new_token=20)  # error
+    hg.Model(model, tokenizer, do_sampel=False)  # error

@@ -15,6 +15,7 @@ Tokens stand at the end of the block, so that its last column holds each row's l
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from torch import Tensor
 from transformers import GenerationConfig
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, EncoderDecoderCache
 from transformers.masking_utils import create_causal_mask
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..full_attention import other_layers
 from .compat import cache_in
@@ -205,6 +207,26 @@ class CacheSlots:
             if number > least:
                 self._mask = self._full_mask()
                 self._mask[i, self._num_slots - (number - least) :] = 0
+
+    def select(self, rows: Sequence[int]) -> CacheSlots:
+        """Slots whose rows are copies of some of these, for what may come after them; only with ``holes``."""
+        index = torch.tensor(rows)  # which a cache on any device takes
+        twin = copy.copy(self)
+        cache = copy.copy(self.cache)
+        cache.layers = [copy.copy(layer) for layer in cache.layers]
+        cache.batch_select_indices(index)
+        twin._outputs = CausalLMOutputWithPast(past_key_values=cache)
+        twin._ids = self._ids[index]
+        twin._mask = None if self._mask is None else self._mask[index]
+        twin._next = [self._next[row] for row in rows]
+        twin.padding = [self.padding[row] for row in rows]
+        twin._kwargs = {
+            name: value[index]
+            if isinstance(value, Tensor) and value.ndim > 1 and len(value) == len(self._ids)
+            else value
+            for name, value in self._kwargs.items()
+        }
+        return twin
 
     def _full_mask(self) -> Tensor:
         return torch.ones(len(self._next), self._num_slots, dtype=torch.int64) if self._mask is None else self._mask

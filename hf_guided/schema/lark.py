@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from ..json_style import JsonStyle
 from ..regex import Node, concat, json_spelling, to_lark
 from .grammar import Content, contents
 from .layout import Layout, layout_of
@@ -26,19 +27,19 @@ class Rules(NamedTuple):
     lines: list[str]
 
 
-def lark_grammar(n: Normalizer, *, whitespace: str, closed: bool) -> str:
+def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
     """The grammar of the JSON texts of all values that satisfy the schema.
 
     Args:
         n: the schema; what cannot be said is lost there.
-        whitespace: "flexible" or "compact".
+        style: how values are written.
         closed: whether objects that declare properties and do not speak of others have no others.
 
     Raises:
         InvalidConstraint: no value satisfies it.
         CompileLimitExceeded: it is too large.
     """
-    start, lines = SchemaWriter(n, contents(n, closed=closed), whitespace).write()
+    start, lines = SchemaWriter(n, contents(n, closed=closed), style).write()
     return "\n".join([f"start: {start}", *lines])
 
 
@@ -48,7 +49,7 @@ class SchemaWriter:
     Args:
         n: the schema.
         found: its positions.
-        whitespace: "flexible" or "compact".
+        style: how values are written.
         prefix: what all names of rules begin with, in lower case; names of terminals begin with the same in capitals.
         marks: what no text holds, because it ends what the JSON stands in.
     """
@@ -57,7 +58,7 @@ class SchemaWriter:
         self,
         n: Normalizer,
         found: dict[Position, Content],
-        whitespace: str,
+        style: JsonStyle,
         prefix: str = "",
         marks: tuple[str, ...] = (),
     ):
@@ -65,7 +66,8 @@ class SchemaWriter:
         self._contents = found
         self._prefix = prefix
         self._kept_out = marks
-        self._layout = layout_of(whitespace)
+        self._spelling = style.spelling
+        self._layout = layout_of(style.whitespace)
         self._lines: list[str] = []
         self._names: dict[Position, str] = {}
         self._terminals: dict[str, str] = {}
@@ -85,10 +87,14 @@ class SchemaWriter:
         if self._any_is_used:
             a, comma = f"{self._prefix}any", self._sign("COMMA")
             lbrace, rbrace, lbrack, rbrack = map(self._sign, ("LBRACE", "RBRACE", "LBRACK", "RBRACK"))
+            scalar, string = (
+                self._terminal(scalars(clauses, self._spelling, self._kept_out)[0])
+                for clauses in (_ANY_SCALAR, _ANY_STRING)
+            )
             lines += [
-                f"{a}: {self._terminal(scalars(_ANY_SCALAR, self._kept_out)[0])} | {a}_object | {a}_array",
+                f"{a}: {scalar} | {a}_object | {a}_array",
                 f'{a}_object: {lbrace} "}}" | {lbrace} {a}_member ({comma} {a}_member)* {rbrace}',
-                f"{a}_member: {self._terminal(scalars(_ANY_STRING, self._kept_out)[0])} {self._sign('COLON')} {a}",
+                f"{a}_member: {string} {self._sign('COLON')} {a}",
                 f'{a}_array: {lbrack} "]" | {lbrack} {a} ({comma} {a})* {rbrack}',
             ]
         lines += [f"{name}: {expression}" for expression, name in self._terminals.items()]
@@ -207,10 +213,10 @@ class SchemaWriter:
         return self._terminals.setdefault(expression, f"{self._sign('T')}{len(self._terminals)}")
 
     def _scalars(self, clauses: list[Clause]) -> list[str]:
-        terminal, multiples = scalars(tuple(clauses), self._kept_out)
+        terminal, multiples = scalars(tuple(clauses), self._spelling, self._kept_out)
         alternatives = [self._terminal(terminal)] if terminal else []
         for clause in multiples:
-            if (rule := multiples_rule(clause)) is None:
+            if (rule := multiples_rule(clause, self._spelling)) is None:
                 self._n.lose_at(clause.origin, "multipleOf", "digits tell small whole factors and parts of ten alone")
                 alternatives += self._scalars([replace(clause, factors=())])
             else:

@@ -15,12 +15,13 @@ from decimal import Decimal
 from typing import NamedTuple, Protocol
 
 from ..errors import InvalidConstraint
+from ..json_style import JsonStyle
 from ..regex import ANYTHING, Node, alt, json_spelling
 from .grammar import Content, all_pruned, completable, contents, too_deep_is_a_limit
 from .layout import Layout, layout_of
 from .normalize import Normalizer
-from .ranges import but_for_untold, remainders, untold_factors
-from .scalars import constant_language, language_of, listed_texts, quoted
+from .ranges import remainders, untold_factors
+from .scalars import constant_language, language_of, listed_texts, numbers_but_for_untold, quoted
 from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position
 from .tracks import Edge, Entry, Track
 
@@ -87,12 +88,12 @@ class Regular:
     max_depth: int | None
 
     @too_deep_is_a_limit()
-    def build(self, builder: Builder, *, whitespace: str) -> tuple[int, int]:
+    def build(self, builder: Builder, style: JsonStyle) -> tuple[int, int]:
         """Build the automaton of the JSON texts of all values that satisfy the schema.
 
         Args:
             builder: takes the states.
-            whitespace: "flexible" or "compact".
+            style: how values are written.
 
         Returns:
             The state before the text, and the one behind it.
@@ -100,7 +101,7 @@ class Regular:
         Raises:
             CompileLimitExceeded: it is too large.
         """
-        return Lowering(self, builder, layout_of(whitespace)).build()
+        return Lowering(self, builder, style, layout_of(style.whitespace)).build()
 
 
 @too_deep_is_a_limit()
@@ -226,10 +227,12 @@ class Lowering:
     Args:
         schema: the content of every position.
         builder: takes the states.
-        layout: what stands between values.
+        style: how values are written.
+        layout: what stands between them.
     """
 
-    def __init__(self, schema: Regular, builder: Builder, layout: Layout):
+    def __init__(self, schema: Regular, builder: Builder, style: JsonStyle, layout: Layout):
+        self._spelling = style.spelling
         self._schema = schema
         self._builder = builder
         self._layout = layout
@@ -258,10 +261,11 @@ class Lowering:
         content = self._schema.contents[place.position]
         languages: list[Node] = []
         for clause in content.scalars:
-            if (texts := listed_texts(clause)) is not None:
+            if (texts := listed_texts(clause, self._spelling)) is not None:
                 self._builder.add_words((one.encode() for one in texts), start, place.end)
             elif isinstance(clause, NumberClause) and (factors := untold_factors(clause)):
-                self._builder.add_multiples(but_for_untold(clause), factors, start, place.end)
+                numbers = numbers_but_for_untold(clause, self._spelling)
+                self._builder.add_multiples(numbers, factors, start, place.end)
             else:
                 languages += filter(None, [self.language(clause)])
         self._builder.add(alt(*languages), start, place.end)
@@ -273,7 +277,7 @@ class Lowering:
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values."""
-        return language_of(clause)
+        return language_of(clause, self._spelling)
 
     def name(self, name: str | Node) -> Node:
         """How the name of a member is written."""

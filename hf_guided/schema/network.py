@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
+from ..json_style import JsonStyle
 from ..regex import ANYTHING, Node, alt, json_spellings, parse_fullmatch
 from .grammar import contents, too_deep_is_a_limit
 from .layout import Layout, layout_around
@@ -35,7 +36,7 @@ class Positions:
 
     Args:
         n: the schema.
-        whitespace: "flexible" or "compact".
+        style: how an engine writes values; with any spelling, in every way that some engine does.
         closed: whether objects that declare properties and do not speak of others have no others.
 
     Raises:
@@ -43,13 +44,13 @@ class Positions:
         CompileLimitExceeded: it is too large.
     """
 
-    def __init__(self, n: Normalizer, *, whitespace: str, closed: bool):
+    def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool):
         found = {
             position: replace(content, scalars=[_without_upper_bound(clause) for clause in content.scalars])
             for position, content in contents(n, closed=closed).items()
         }
         self._schema = Regular(n.root, {ANY: ANY_CONTENT, **found}, None, None)
-        self._layout = layout_around(whitespace)
+        self._style, self._layout = style, layout_around(style.whitespace)
         self.root = self.callee(n.root)
 
     def callee(self, position: Position) -> Callee:
@@ -57,8 +58,12 @@ class Positions:
         content = self._schema.contents[position]
         if content.arrays or content.objects or content.any_array or content.any_object:
             return position
-        languages = [_tolerant(clause) for clause in content.scalars]
+        languages = [self.language(clause) for clause in content.scalars]
         return position if None in languages else alt(*(one for one in languages if one is not None))
+
+    def language(self, clause: Clause) -> Node | None:
+        """The texts of a clause's values, and what else engines let pass of them."""
+        return language_of(clause, "canonical") if self._style.is_canonical else _tolerant(clause)
 
     @too_deep_is_a_limit()
     def lower(self, callee: Callee, builder: Caller) -> tuple[int, int]:
@@ -74,13 +79,13 @@ class Positions:
         if isinstance(callee, Node):
             return start, builder.regex(callee, start)
         end = builder.state()
-        _Calling(self, self._schema, builder, self._layout).fill(Place(callee, end, None), start)
+        _Calling(self, self._schema, builder, self._style, self._layout).fill(Place(callee, end, None), start)
         return start, end
 
 
 class _Calling(Lowering):
-    def __init__(self, positions: Positions, schema: Regular, builder: Caller, layout: Layout):
-        super().__init__(schema, builder, layout)
+    def __init__(self, positions: Positions, schema: Regular, builder: Caller, style: JsonStyle, layout: Layout):
+        super().__init__(schema, builder, style, layout)
         self._positions, self._caller = positions, builder
         self._called: dict[Place, int] = {}
 
@@ -94,11 +99,11 @@ class _Calling(Lowering):
 
     def language(self, clause: Clause) -> Node | None:
         """As any engine spells it."""
-        return _tolerant(clause)
+        return self._positions.language(clause)
 
     def name(self, name: str | Node) -> Node:
         """Engines differ in how a name that is not declared may be spelled."""
-        if isinstance(name, str):
+        if isinstance(name, str) or self._spelling == "canonical":
             return super().name(name)
         return _ANY_STRING if name == ANYTHING else quoted(json_spellings(name))
 
@@ -107,8 +112,8 @@ def _tolerant(clause: Clause) -> Node | None:
     """The texts of a clause's values, and what else engines let pass: huge exponents, halves of surrogate pairs."""
     if clause == StringClause():
         return _ANY_STRING
-    language = language_of(clause)
-    if language is not None and isinstance(clause, NumberClause) and language == language_of(NumberClause()):
+    language = language_of(clause, "any")
+    if language is not None and isinstance(clause, NumberClause) and language == language_of(NumberClause(), "any"):
         return _ANY_NUMBER
     return language
 

@@ -7,6 +7,7 @@ string without quotes ends.
 from __future__ import annotations
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..json_style import JsonStyle
 from ..regex import NOTHING, Emptiness, Node, alt, both, concat, matches, parse_fullmatch, text, to_lark
 from ..regex.write import times
 from .grammar import Content, contents
@@ -22,7 +23,7 @@ from .shapes import (
     NumberClause,
     Position,
     StringClause,
-    string_language,
+    canonical_strings,
 )
 from .tracks import Entry, Track
 from .xml_styles import NAME, XmlStyle
@@ -55,7 +56,7 @@ def xml_rules(n: Normalizer, style: XmlStyle, *, closed: bool, prefix: str) -> R
 
 class _XmlWriter(SchemaWriter):
     def __init__(self, n: Normalizer, found: dict[Position, Content], style: XmlStyle, prefix: str):
-        super().__init__(n, found, "flexible", prefix, style.marks)
+        super().__init__(n, found, JsonStyle(), prefix, style.marks)
         self._style = style
         self._bodies: dict[tuple[Position, Kind], str] = {}
         self._is_empty = Emptiness()
@@ -103,7 +104,8 @@ class _XmlWriter(SchemaWriter):
         for kind_of_clause, kind in _KINDS:
             clauses = [clause for clause in content.scalars if isinstance(clause, kind_of_clause)]
             languages = [
-                self._raw(clause) if isinstance(clause, StringClause) else language_of(clause) for clause in clauses
+                self._raw(clause) if isinstance(clause, StringClause) else language_of(clause, self._spelling)
+                for clause in clauses
             ]
             of_kind[kind] = alt(*(one for one in languages if one is not None))
             counted = [clause for clause, one in zip(clauses, languages, strict=True) if one is None]
@@ -154,7 +156,7 @@ class _XmlWriter(SchemaWriter):
         return text(self._style.before(name, kind)), text(self._style.behind(name))
 
     def _raw(self, clause: StringClause) -> Node:
-        language = without(string_language(clause), self._style.marks)
+        language = without(canonical_strings(clause), self._style.marks)
         return NOTHING if self._is_empty(language) else language
 
 

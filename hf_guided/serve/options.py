@@ -40,6 +40,6 @@ class ServeOptions:
     continuous_batching: bool = False
     max_schema_bytes: int = 64 * 2**10
     max_request_bytes: int = 32 * 2**20
-    compile_timeout_s: float = 20.0
+    compile_timeout_s: float = 120.0
     compile_cache_bytes: int = 2**30
     enable_cors: bool = False
