@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .choice_scores import ChoiceScores, OptionScore
 from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from .description import describe
 from .display.trace import Trace
 from .errors import (
     BackendError,
@@ -26,6 +27,7 @@ from .errors import (
     InvalidConstraint,
     Loss,
     NoValue,
+    PromptError,
     StopTokenError,
     TokenizerError,
     TokenRejected,
@@ -83,6 +85,7 @@ __all__ = [
     "NoValue",
     "OptionScore",
     "Partial",
+    "PromptError",
     "Reasoning",
     "Regex",
     "SessionStats",
@@ -103,6 +106,7 @@ __all__ = [
     "UnwritableConstraint",
     "VocabularySizeError",
     "agenerate",
+    "describe",
     "generate",
     "register",
     "score",

@@ -36,6 +36,45 @@ def add_layout(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
+def add_chat_options(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what a prompt tells the model besides its text."""
+    parser.add_argument(
+        "--describe", action="store_true", help="describe the answer's format in the prompt, as hg.describe does"
+    )
+    parser.add_argument(
+        "--chat-template-kwargs",
+        type=_json_object,
+        default={},
+        metavar="JSON",
+        help="""variables of the chat template, such as '{"enable_thinking": false}'""",
+    )
+
+
+def documents_in(file: str) -> list[dict[str, Any]]:
+    """The documents in a file, for a chat template.
+
+    Raises:
+        Mistake: it cannot be read, or holds no list of objects.
+    """
+    try:
+        found = json_text.loads(read_text(file), "file")
+    except InvalidConstraint as error:
+        raise Mistake(f"{file}: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise Mistake(f"{file}: expected a list of objects, one for each document, got {type(found).__name__}")
+    return found
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        found = json_text.loads(text, "value")
+    except InvalidConstraint as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text}")
+    return found
+
+
 def constraint_of(arguments: argparse.Namespace) -> Constraint | None:
     """The constraint that was asked for.
 

@@ -21,7 +21,6 @@ from .hf.step_logprobs import record_output
 from .logprobs import TokenLogprob
 from .options import DEFAULT_MAX_NEW_TOKENS
 from .pass_logprobs import logprobs_of
-from .prompts import padded
 from .result import GuidedResult, RowReader
 from .seeds import row_seed
 from .stats import SessionStats
@@ -68,8 +67,10 @@ class Batch:
         self.places = places
         self.copies = int(plan.settings.get("num_return_sequences") or 1)
         self._plan = plan
-        self._prompts = [plan.encoded(i) for i in places]
-        self._inputs = padded(self._prompts, plan.pad_token_id, plan.model)
+        expand = self.copies if any(plan.prompts[i].media for i in places) and plan.settings.samples else 1
+        self._prompts, self._inputs = plan.inputs.batch(places, expand)
+        if (plan.settings.get("num_beams") or 1) > 1:
+            plan.inputs.check_repeated(self._inputs)
         start = 1 if plan.model.config.is_encoder_decoder else self._inputs["input_ids"].shape[1]
         self._start = start
         self._sequences: Tensor | None = None  # (rows, length), once it has run
@@ -88,6 +89,8 @@ class Batch:
         route = plan.route
         how = {"jump_forward": route.jump_forward, "draft": route.draft, "device_lane": route.device_lane}
         self._generate_kwargs = dict(plan.generate_kwargs)
+        if expand > 1:
+            self._generate_kwargs = plan.settings.over(plan.generate_kwargs, num_return_sequences=1)
         self._session = partial(plan.guide.session, governing, **session)
         self._seam: GuidedDecoder | GuidedLogitsProcessor
         if route.fast:

@@ -159,3 +159,7 @@ class GenerateArguments(ModelArguments, total=False):
     trace: bool
     logprobs: bool | int
     seed: int | Sequence[int] | None
+    chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+    documents: Sequence[Any] | None
+    show_tools: bool
+    describe: bool

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from .backends.base import CompiledConstraint
+from .chat_prompts import tokenizer_of
 from .coerce import coerce, coerce_batch
 from .compiler import Compiler, CompilerStats
 from .constraints import Constraint
@@ -45,7 +46,8 @@ class Guide:
     """Guides generation for one tokenizer and one width of logits. Thread safe; meant to live as long as the model.
 
     Args:
-        tokenizer: a transformers tokenizer with exact bytes (byte-level BPE, SentencePiece, Tekken, Unigram, ByT5).
+        tokenizer: a transformers tokenizer with exact bytes (byte-level BPE, SentencePiece, Tekken, Unigram, ByT5); or
+            a processor, for its tokenizer.
         model: a PreTrainedModel, a config, or the width of the logits as int. The width is often more than
             ``len(tokenizer)``. A model also tells its generation config's stop tokens.
         stop_token_ids: further tokens that end a row; generate() has to know them too.
@@ -74,8 +76,9 @@ class Guide:
                 "generate() would not end a row there; set model.generation_config.eos_token_id = "
                 f"{sorted({*known, *unknown})}"
             )
+        self._templates = tokenizer
         self.vocabulary = Vocabulary.from_tokenizer(
-            tokenizer, padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
+            tokenizer_of(tokenizer), padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
         )
         # The processes that hold the model, if there are several; None where one does, or only its width is known.
         self.ranks = Ranks.of(model)
@@ -531,7 +534,7 @@ class Guide:
         """What reads one output row back while it is being written; arguments as for ``read``."""
         asked = coerce(constraint)
         if asked is not None:
-            asked = asked.for_tokenizer(self.tokenizer)
+            asked = asked.for_tokenizer(self._templates)
         gate = None if asked is None else self.gate(reasoning)
         return RowReader(
             self.vocabulary,
@@ -549,7 +552,7 @@ class Guide:
         asked = coerce(constraint)
         if asked is None:
             raise InvalidConstraint("expected a constraint, got None: a free row has nothing to compile")
-        return asked.for_tokenizer(self.tokenizer)
+        return asked.for_tokenizer(self._templates)
 
     def close(self, timeout_s: float) -> bool:
         """End the threads that compile; see ``Compiler.close``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,6 @@ from .kept_guides import guide_for
 from .logprob_recorder import log_softmax
 from .option_search import Node, OptionSearch
 from .options import DEFAULT_MAX_NEW_TOKENS
-from .prompts import padded
 
 # Sampling of one row, without warpers: whatever the model's own generation config says.
 _SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1, "num_return_sequences": 1}
@@ -36,6 +35,9 @@ def score(
     backend: str = "auto",
     batch_size: int = 8,
     max_prefixes: int = 256,
+    chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    documents: Sequence[Any] | None = None,
+    describe: bool = False,
 ) -> list[ChoiceScores]:
     """The probability of each option, for classification with confidence.
 
@@ -46,7 +48,7 @@ def score(
 
     Args:
         model: a transformers model that can generate.
-        tokenizer: its tokenizer.
+        tokenizer: its tokenizer; or its processor, where chats hold images, video or audio.
         prompts: a text, a chat, or a list of those, as for ``hg.generate``.
         choices: the options of all prompts: a list of strings, an ``hg.Choice``, an Enum class or a Literal of strings
             (both stand for the bare strings); or a list with one of these per prompt.
@@ -55,6 +57,9 @@ def score(
         batch_size: prompts that run at a time, and token prefixes of them.
         max_prefixes: how many token prefixes to run for each prompt at most. What they do not decide is
             ``ChoiceScores.unresolved``, and makes ``low`` and ``high`` differ.
+        chat_template_kwargs: variables of the chat template, as for ``hg.generate``.
+        documents: for chat templates that show documents, as for ``hg.generate``.
+        describe: whether the options are described in each prompt, as for ``hg.generate``.
 
     Returns:
         One ``ChoiceScores`` per prompt, in order.
@@ -62,6 +67,7 @@ def score(
     Raises:
         InvalidConstraint: ``choices`` are no options.
         BatchSizeError: the number of choices is not the number of prompts.
+        PromptError: a chat template refuses a chat, or the model would not see something of it.
         BudgetTooSmall: no option closes within the ``max_new_tokens`` of the model's generation config.
         StopTokenError: nothing would end an answer.
         EmptyIntersection: the model's logits are NaN where a token has to be chosen.
@@ -95,6 +101,10 @@ def score(
         trace=False,
         logprobs=False,
         seed=None,
+        chat_template_kwargs=chat_template_kwargs,
+        documents=documents,
+        show_tools=True,
+        describe=describe,
     )
     return [scores for places in planned.batches() for scores in _Scorer(planned, places, max_prefixes).scores()]
 
@@ -129,7 +139,7 @@ class _Scorer:
         self._plan = plan
         self._places = places
         vocabulary = plan.guide.vocabulary
-        inputs = padded([plan.encoded(place) for place in places], plan.pad_token_id, plan.model)
+        inputs = plan.inputs.batch(places, 1)[1]
         self._logits = PrefixLogits(plan.model, inputs, plan.pad_token_id, plan.generate_kwargs)
         start = len(self._logits.before[0])
         self._session = plan.guide.session(
