@@ -10,6 +10,7 @@ HFGuidedError
 │   ├── UnsupportedTokenizer            a class whose tokens have no exact bytes (WordPiece ...)
 │   ├── StopTokenError                  no stop token, or one that generate() does not stop at
 │   └── VocabularySizeError             the logits are narrower than the vocabulary
+├── PromptError (ValueError)            a chat that cannot be rendered, or of which the model would not see all
 ├── BackendError (RuntimeError)         an engine failed
 │   ├── BackendUnavailable (ImportError)  its package is not installed
 │   └── CompileLimitExceeded            gave up on time, memory or complexity
@@ -46,6 +47,7 @@ __all__ = [
     "InvalidConstraint",
     "Loss",
     "NoValue",
+    "PromptError",
     "StopTokenError",
     "TokenRejected",
     "TokenizerError",
@@ -151,6 +153,10 @@ class StopTokenError(TokenizerError):
 
 class VocabularySizeError(TokenizerError):
     """The model's logits are narrower than the vocabulary."""
+
+
+class PromptError(HFGuidedError, ValueError):
+    """A chat that its template or processor refuses, or that holds something the model would not see."""
 
 
 class BackendError(HFGuidedError, RuntimeError):

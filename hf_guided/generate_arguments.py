@@ -157,4 +157,9 @@ class GenerateArguments(ModelArguments, total=False):
     progress: bool | None
     reasoning: Reasoning | None
     trace: bool
+    logprobs: bool | int
     seed: int | Sequence[int] | None
+    chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+    documents: Sequence[Any] | None
+    show_tools: bool
+    describe: bool

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, Protocol
 
 from .constraints import Constraint, JsonObject, JsonSchema
+from .logprobs import TokenLogprob
 from .partial_json import PartialJson, open_path, value_of
 from .partial_models import model_in, not_begun, typed
 from .pieces import utf8_decoder
@@ -28,6 +29,8 @@ class Partial(Generic[T]):
         closed: JSON pointers to the parts of ``value`` that have closed since the last Partial of this answer, in the
             order in which they did; "" is the whole.
         thinking: what came in front of the answer, so far; None where nothing was to be thought.
+        logprobs: with ``logprobs``, the entries that became known since the last Partial of this answer, in the order
+            of its tokens; those of forced text come a step after the text. None where nothing is recorded.
         result: at the end of the answer, what ``hg.generate`` gives without ``stream``.
     """
 
@@ -35,6 +38,7 @@ class Partial(Generic[T]):
     text: str
     closed: tuple[str, ...]
     thinking: str | None
+    logprobs: tuple[TokenLogprob, ...] | None
     result: GuidedResult[T] | None
     _make: Callable[[], Any] = field(repr=False, compare=False)
 
@@ -184,9 +188,10 @@ class PartialRow:
     Args:
         index: which one.
         reader: reads its tokens.
+        logprobs: whether entries of its tokens are recorded, which its end then waits for.
     """
 
-    def __init__(self, index: int, reader: RowReader):
+    def __init__(self, index: int, reader: RowReader, *, logprobs: bool = False):
         self._index = index
         self._reader = reader
         self._split = None if reader.gate is None else reader.gate.splitter(reader.opening)
@@ -196,6 +201,8 @@ class PartialRow:
         self._thinking = None if reader.gate is None or reader.opening is Opening.ALL else ""
         self._closed: list[str] = []
         self._heard = 0
+        self._entries: list[TokenLogprob] | None = [] if logprobs else None
+        self._shown = 0  # of the entries
         self.ended = False
         self._add(b"", reader.prefix)
 
@@ -207,18 +214,34 @@ class PartialRow:
         """
         before = self._text, self._thinking
         self._take(token_ids)
-        if self._reader.stopped:
+        if self._complete:
             return self._end()
         return self._partial(None) if self._closed or before != (self._text, self._thinking) else None
 
-    def end(self, token_ids: Sequence[int]) -> Partial:
+    def on_logprobs(self, entries: Sequence[TokenLogprob]) -> Partial | None:
+        """Take the log probabilities of the next tokens.
+
+        Returns:
+            The last Partial, if the answer has waited for these alone.
+        """
+        assert self._entries is not None
+        self._entries += entries
+        return self._end() if self._complete else None
+
+    def end(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] | None = None) -> Partial:
         """The call has returned, and the answer had not ended before.
 
         Args:
             token_ids: all of the row, with or without padding.
+            logprobs: the entries of all of them, or more; None if none are recorded.
         """
         self._take(token_ids[self._heard :])
+        self._entries = None if logprobs is None else list(logprobs)
         return self._end()
+
+    @property
+    def _complete(self) -> bool:
+        return self._reader.stopped and (self._entries is None or len(self._entries) >= self._reader.num_taken)
 
     def _take(self, token_ids: Sequence[int]) -> None:
         self._heard += len(token_ids)
@@ -230,6 +253,9 @@ class PartialRow:
         rest = b"" if self._split is None else self._split.rest()
         self._add(rest, b"", final=True)
         result = self._reader.result()
+        if self._entries is not None:
+            del self._entries[len(result.token_ids) :]  # what came after a row had left its constraint
+            result = replace(result, logprobs=list(self._entries))
         self._closed += self._values.end(result)
         return self._partial(result)
 
@@ -243,4 +269,8 @@ class PartialRow:
 
     def _partial(self, result: GuidedResult | None) -> Partial:
         closed, self._closed = tuple(self._closed), []
-        return Partial(self._index, self._text, closed, self._thinking, result, self._values.snapshot())
+        fresh = None
+        if self._entries is not None:
+            known = self._entries[: self._reader.num_taken]
+            fresh, self._shown = tuple(known[self._shown :]), len(known)
+        return Partial(self._index, self._text, closed, self._thinking, fresh, result, self._values.snapshot())

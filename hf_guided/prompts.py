@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .chat_prompts import Prompt, applied
 from .errors import BatchSizeError
 from .json_text import shorten
 from .vocabulary import Vocabulary
@@ -73,23 +74,23 @@ def one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any]
     return list(value)
 
 
-def encoded(vocabulary: Vocabulary, prompt: Any, prefix: str) -> list[int]:
+def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
     """The tokens of a prompt with the beginning of its answer behind it.
 
     Raises:
+        PromptError: the chat template refuses the chat.
         ValueError: there are none, and the tokenizer has no BOS.
     """
     tokenizer: Any = vocabulary.tokenizer
-    if isinstance(prompt, str):
-        ids = list(tokenizer(prompt + prefix)["input_ids"])
+    if prompt.text is not None:
+        ids = list(tokenizer(prompt.text + prefix)["input_ids"])
         if not ids and tokenizer.bos_token_id is None:
             raise ValueError(
                 "expected a prompt with text: this one is empty, and the tokenizer has no BOS to begin with"
             )
         return ids or [tokenizer.bos_token_id]
-    ids = list(
-        tokenizer.apply_chat_template(list(prompt), tokenize=True, add_generation_prompt=True, return_dict=False)
-    )
+    arguments = prompt.arguments or {}
+    ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
     if not prefix:
         return ids
     own = list(tokenizer.encode(prefix, add_special_tokens=False))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
 from .bitmask import allocate_bitmask
+from .logprobs import TokenLogprob
 from .reasoning import Gate, Opening
 from .requests import row_after_prefix
 from .result_html import result_html
@@ -39,6 +40,7 @@ class GuidedResult(Generic[T]):
             engine gave up with in a dead end; None where there is nothing to say.
         stats: what the generate() call that made this row spent on guidance; shared by the rows of the call.
         thinking: what came in front of the answer, without its markers; None where nothing was to be thought.
+        logprobs: with ``logprobs``, an entry for each of ``token_ids``: how likely the token was.
         trace: how the row came to be, to look into, with ``trace=True``; a notebook shows it, ``save`` writes a page.
     """
 
@@ -50,6 +52,7 @@ class GuidedResult(Generic[T]):
     stats: SessionStats | None = field(default=None, repr=False, compare=False)
     thinking: str | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False, compare=False)
+    logprobs: list[TokenLogprob] | None = field(default=None, repr=False, compare=False)
 
     def _repr_html_(self) -> str:
         return result_html(self)
@@ -100,6 +103,11 @@ class RowReader:
         self._taken: list[int] = []
         self._refused: list[int] = []  # what came behind the end of a row that was not stopped
         self.stopped = False
+
+    @property
+    def num_taken(self) -> int:
+        """How many tokens the output has."""
+        return len(self._taken)
 
     def take(self, token_ids: Sequence[int]) -> bytes:
         """Go on by some tokens.

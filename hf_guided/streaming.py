@@ -21,6 +21,7 @@ from .batches import Batch
 from .cancellation import Cancellation, Cancelled
 from .generation_plan import Plan
 from .hf.listening import RowListener
+from .logprobs import TokenLogprob
 from .partial import Partial, PartialRow
 from .progress import Progress
 from .stats import SessionStats
@@ -79,6 +80,12 @@ class _Heard:
 
 
 @dataclass(frozen=True)
+class _Recorded:
+    row: int
+    entries: Sequence[TokenLogprob]
+
+
+@dataclass(frozen=True)
 class _Ended:
     rows: list[list[int]]
     seconds: float
@@ -89,7 +96,7 @@ class _Over:
     error: BaseException | None
 
 
-_Queue = SimpleQueue[_Begun | _Heard | _Ended | _Over]
+_Queue = SimpleQueue[_Begun | _Heard | _Recorded | _Ended | _Over]
 
 
 class _Ear(RowListener):
@@ -100,6 +107,10 @@ class _Ear(RowListener):
     def hear(self, row: int, token_ids: Sequence[int]) -> None:
         self._closing.check()
         self._queue.put(_Heard(row, token_ids))
+
+    def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> None:
+        self._closing.check()
+        self._queue.put(_Recorded(row, entries))
 
 
 def stream_plan(
@@ -139,17 +150,23 @@ def _partials(queue: _Queue, told: Progress) -> Iterator[Partial]:
         item = queue.get()
         if isinstance(item, _Begun):
             batch = item.batch
-            rows = [PartialRow(item.first + row, batch.reader(row)) for row in range(batch.num_rows)]
+            rows = [
+                PartialRow(item.first + row, batch.reader(row), logprobs=batch.records) for row in range(batch.num_rows)
+            ]
         elif isinstance(item, _Heard):
             partial = rows[item.row].hear(item.token_ids)
+            if partial is not None:
+                yield partial
+        elif isinstance(item, _Recorded):
+            partial = rows[item.row].on_logprobs(item.entries)
             if partial is not None:
                 yield partial
         elif isinstance(item, _Ended):
             assert batch is not None
             told.spent(batch.stats, item.seconds)
-            for row, token_ids in zip(rows, item.rows, strict=True):
+            for number, (row, token_ids) in enumerate(zip(rows, item.rows, strict=True)):
                 if not row.ended:
-                    yield row.end(token_ids)
+                    yield row.end(token_ids, batch.logprobs(number))
             told.done(len(batch.places))
         elif item.error is not None:
             raise item.error
