@@ -41,7 +41,7 @@ class Containers(Scalars):
                     f"use list[...], or min_length=1, or a Literal"
                 )
             found["uniqueItems"] = True
-        return found
+        return shown(found, uniqueItems=True)
 
     def _is_hashable(self, schema: Core) -> bool:
         kind = schema["type"]
