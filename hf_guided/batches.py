@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from .cancellation import CancelledListener, CancelledProcessor
-from .generation_plan import DEFAULT_MAX_NEW_TOKENS, Plan
+from .generation_plan import Plan
 from .hf.decoder import GuidedDecoder
 from .hf.generation_settings import GenerationSettings
 from .hf.guided_call import guided_call
@@ -19,6 +19,7 @@ from .hf.listening import RowListener, RowStreamer
 from .hf.logits_processor import GuidedLogitsProcessor
 from .hf.step_logprobs import record_output
 from .logprobs import TokenLogprob
+from .options import DEFAULT_MAX_NEW_TOKENS
 from .pass_logprobs import logprobs_of
 from .result import GuidedResult, RowReader
 from .seeds import row_seed

@@ -24,7 +24,8 @@ from typing import Any, ClassVar, Literal
 from . import json_text
 from .cache_keys import digest, normal_form
 from .errors import InvalidConstraint
-from .json_style import MAX_INDENT, JsonStyle, Spelling, Whitespace
+from .json_style import MAX_INDENT, JsonStyle, Spelling
+from .json_style import Whitespace as Whitespace
 from .json_text import shorten
 from .python_types import TypeNote, adapter_of, schema_of
 
@@ -472,6 +473,31 @@ class StructuralTag(Constraint):
 
     def __repr__(self) -> str:
         return f"StructuralTag({shorten(self.tag_json)[1:-1]})"
+
+
+def laid_out(constraint: Constraint | None, whitespace: Whitespace | None, indent: int | None) -> Constraint | None:
+    """A constraint on JSON with this layout; others, and those without one given here, as they are.
+
+    Args:
+        constraint: of one row.
+        whitespace: see ``JsonSchema``; None for the constraint's own.
+        indent: see ``JsonSchema``; None for none, where there is a ``whitespace``, else for the constraint's own.
+
+    Raises:
+        InvalidConstraint: unknown, two at once, or an indent for any object, whose depth has no bound.
+    """
+    if whitespace is None and indent is None:
+        return constraint
+    style = json_style(whitespace or "flexible", indent, "any")
+    if isinstance(constraint, JsonSchema):
+        return constraint.styled(style._replace(spelling=constraint.spelling))
+    if isinstance(constraint, JsonObject):
+        if indent is not None:
+            raise InvalidConstraint(
+                "an indentation depends on the depth, and any JSON object may have any; ask for a JSON Schema"
+            )
+        return JsonObject(style.whitespace, spelling=constraint.spelling)
+    return constraint
 
 
 _FLAG_ADVICE = {

@@ -21,7 +21,7 @@ from .guide import Guide
 from .hf.compat import check_pair, logits_width
 from .hf.generation_settings import GenerationSettings
 from .logprobs import num_top
-from .options import DeviceLane, LoopOptions
+from .options import DEFAULT_MAX_NEW_TOKENS, DeviceLane, LoopOptions
 from .processed import check_takes_media
 from .prompt_inputs import PromptInputs, row_arguments
 from .prompts import as_prompts, one_each
@@ -31,9 +31,6 @@ from .seeds import prompt_seeds
 from .session import OnViolation
 from .together import Together
 from .unknown_arguments import check_arguments
-
-# transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
-DEFAULT_MAX_NEW_TOKENS = 512
 
 
 @dataclass(frozen=True)

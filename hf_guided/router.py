@@ -1,8 +1,9 @@
 """Which backend takes a constraint, and why.
 
 "auto" takes the first backend that loses nothing: llguidance, because it is ready at once, then xgrammar for what
-llguidance refuses. The automaton goes first where a text has to close within a number of tokens, because it knows the
-shortest way from everywhere, and where the depth of nesting is bounded, because nobody else does that; it has no tags.
+llguidance refuses, then the automaton for what both refuse. The automaton goes first where a text has to close within a
+number of tokens, because it knows the shortest way from everywhere, and where the depth of nesting is bounded, because
+no other engine does that; it has no tags.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
         return (NATIVE, "llguidance", "xgrammar")
     if isinstance(constraint, JsonSchema):
         return ("llguidance", NATIVE, "xgrammar")
-    return ("llguidance", "xgrammar")
+    return ("llguidance", "xgrammar", NATIVE)
 
 
 def route(
@@ -63,7 +64,8 @@ def route(
     Args:
         constraint: what is asked.
         backend: "auto", or the name of a backend.
-        backends: by name; only the ones looked at are asked for, so they may be made on demand.
+        backends: by name; only the ones looked at are made, where they are made on demand. "auto" passes over those
+            that are not there.
         refused: backends that said no only when compiling, with the reason; they are not chosen again.
         budget: whether its texts have to close within a number of tokens.
 
@@ -81,6 +83,10 @@ def route(
             continue
         try:
             losses = tuple(backends[name].losses(constraint))
+        except KeyError:
+            if backend != AUTO:
+                raise
+            continue  # "auto" does with the engines there are
         except BackendUnavailable as error:
             missing = error
             considered.append((name, (Loss("", constraint.kind, str(error)),)))

@@ -12,13 +12,14 @@ from .coerce import coerce
 from .constraints import Choice
 from .errors import InvalidConstraint, UnsupportedModel
 from .forced import ForcedText
-from .generation_plan import DEFAULT_MAX_NEW_TOKENS, Plan, plan
+from .generation_plan import Plan, plan
 from .guide import Guide
 from .hf.compat import in_step_with_others
 from .hf.prefix_logits import PrefixLogits
 from .kept_guides import guide_for
 from .logprob_recorder import log_softmax
 from .option_search import Node, OptionSearch
+from .options import DEFAULT_MAX_NEW_TOKENS
 
 # Sampling of one row, without warpers: whatever the model's own generation config says.
 _SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1, "num_return_sequences": 1}

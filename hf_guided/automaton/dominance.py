@@ -9,7 +9,7 @@ into repetitions in many ways make sets with every count that is possible, and a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -83,44 +83,45 @@ class Dominance:
         self._piece_ranks = [ranks[piece] for piece in order.tolist()]
         self._pieces = pieces
         self._inclusions: dict[Fragment, Inclusion] = {}
-        self._known: dict[int, tuple[int, Ranks, int]] = {}
+        self._places = _OnDemand(self._at)
 
     def undominated(self, members: frozenset[int]) -> frozenset[int]:
         """The members without those that others dominate."""
         if len(members) < 2:
             return members
-        at: dict[int, list[tuple[Ranks, int, int]]] = {}
-        for member in members:
-            place, ranks, inside = self._known.get(member) or self._look(member)
-            at.setdefault(place, []).append((ranks, inside, member))
         self._meter.spend(len(members))
-        if len(at) == len(members):
+        if len(set(map(self._places.__getitem__, members))) == len(members):
             return members
+        at: dict[int, list[int]] = {}
+        for member in members:
+            at.setdefault(self._places[member], []).append(member)
         return frozenset(member for place, alike in at.items() for member in self._least(place, alike))
 
-    def _look(self, member: int) -> tuple[int, Ranks, int]:
-        """Which state or piece of the first copies it is or is in, which copies that is in, and the state inside."""
+    def _at(self, member: int) -> int:
+        """Which state of the first copies it is, or, below zero, which piece of theirs it is in."""
         if member < self._states:
-            known = self._state_place[member], self._state_ranks[member], 0
-        else:
-            piece = bisect_right(self._firsts, member) - 1
-            inside = member - self._firsts[piece] + FIRST
-            known = -1 - self._piece_place[piece], self._piece_ranks[piece], inside
-        self._known[member] = known
-        return known
+            return self._state_place[member]
+        return -1 - self._piece_place[bisect_right(self._firsts, member) - 1]
 
-    def _least(self, place: int, alike: list[tuple[Ranks, int, int]]) -> Iterator[int]:
+    def _inside(self, member: int) -> tuple[Ranks, int, int]:
+        """Which copies it is in, the state inside its piece, and itself."""
+        if member < self._states:
+            return self._state_ranks[member], 0, member
+        piece = bisect_right(self._firsts, member) - 1
+        return self._piece_ranks[piece], member - self._firsts[piece] + FIRST, member
+
+    def _least(self, place: int, alike: list[int]) -> Iterator[int]:
         """Of members at one place those that no other dominates.
 
         Another does if it is in no later copy throughout, and all that leads out of the piece from this one does so
         from there.
         """
         if len(alike) == 1:
-            yield alike[0][2]
+            yield alike[0]
             return
         fragment = self._pieces[-1 - place] if place < 0 else None
         kept: list[tuple[Ranks, int, int]] = []
-        for ranks, inside, member in sorted(alike):
+        for ranks, inside, member in sorted(map(self._inside, alike)):
             self._meter.spend(len(kept))
             if not any(
                 all(map(int.__le__, other, ranks)) and self._includes(fragment, inside, large)
@@ -136,6 +137,18 @@ class Dominance:
         if fragment not in self._inclusions:
             self._inclusions[fragment] = Inclusion(fragment, self._meter)
         return self._inclusions[fragment].holds(small, large)
+
+
+class _OnDemand(dict[int, int]):
+    """Values that are worked out when they are first needed."""
+
+    def __init__(self, make: Callable[[int], int]):
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: int) -> int:
+        value = self[key] = self._make(key)
+        return value
 
 
 class _Copies:

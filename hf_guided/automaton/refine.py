@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .acyclic import labels_of_acyclic, order_from_the_end
 from .limits import SORTED, WorkMeter
 
 Ints = NDArray[np.int64]
@@ -31,6 +32,9 @@ def refine(table: NDArray[Any], labels: Ints, meter: WorkMeter) -> Ints:
     Returns:
         (states,) int64, numbered from 0 without gaps.
     """
+    order = order_from_the_end(table, meter)
+    if order is not None:
+        return labels_of_acyclic(table, labels, order, meter)
     labels = labels.copy()
     meter.spend_cells(SORTED * table.size)
     before = _Predecessors(table)

@@ -16,8 +16,10 @@ from ..result import GuidedResult
 from ..seeds import row_seed
 from ..stats import SessionStats
 from .job import Job
-from .parts import Answer, Place, is_json
-from .rows import Asked, BadRow, Rows
+from .lines import Answer
+from .parts import Place
+from .rows import Asked, Rows
+from .tables import BadRow, is_json
 
 
 class Share(NamedTuple):
@@ -70,17 +72,15 @@ class Worker:
     def answer(self, batch: Sequence[int]) -> list[Answer]:
         """The answers of these rows, in order. A row that cannot be asked fails alone."""
         answers: dict[int, Answer] = {}
-        fields: dict[int, dict[str, Any]] = {}
         asked: dict[int, Asked] = {}
         rooms: dict[int, int] = {}
         for row in batch:
             try:
-                fields[row] = self._rows.fields(row)
-                one = self._rows.asked(fields[row])
+                one = self._rows.asked(row)
                 rooms[row] = self._room(one)
                 asked[row] = one
             except Exception as error:  # a chat template may raise anything
-                answers[row] = _failed(row, fields.get(row, {}), error)
+                answers[row] = _failed(row, error)
         some = asked.keys()
         short = [row for row in some if rooms[row] < self._job.max_new_tokens]
         try:
@@ -89,11 +89,11 @@ class Worker:
                 answers |= {one.row: one for rows in apart for one in self.answer(rows)}
             elif some:
                 results = self._results(asked, min(rooms[row] for row in some))
-                answers |= {row: _answered(row, fields[row], result) for row, result in results.items()}
+                answers |= {row: _answered(row, result) for row, result in results.items()}
         except (HFGuidedError, ValueError, TypeError) as error:
             if len(some) > 1:  # one of them cannot be asked: which, they say one by one
                 return [one for row in batch for one in self.answer([row])]
-            answers |= {row: _failed(row, fields[row], error) for row in some}
+            answers |= {row: _failed(row, error) for row in some}
         return [answers[row] for row in batch]
 
     def _room(self, asked: Asked) -> int:
@@ -135,8 +135,8 @@ class Worker:
         return dict(zip(asked, results, strict=True))
 
 
-def _answered(row: int, fields: dict[str, Any], result: GuidedResult) -> Answer:
-    line = _named(row, fields) | {"text": result.text}
+def _answered(row: int, result: GuidedResult) -> Answer:
+    line: dict[str, Any] = {"text": result.text}
     if is_json(result.value):  # and no match of a pattern
         line["value"] = result.value
     line |= {"finish_reason": result.finish_reason, "tokens": len(result.token_ids)}
@@ -147,10 +147,5 @@ def _answered(row: int, fields: dict[str, Any], result: GuidedResult) -> Answer:
     return Answer(row, True, line)
 
 
-def _failed(row: int, fields: dict[str, Any], error: Exception) -> Answer:
-    return Answer(row, False, _named(row, fields) | {"error": f"{type(error).__name__}: {error}"})
-
-
-def _named(row: int, fields: dict[str, Any]) -> dict[str, Any]:
-    # An id may be what Python's `json` reads and nobody else: without it the row still has its number.
-    return {"row": row} | ({"id": fields["id"]} if "id" in fields and is_json(fields["id"]) else {})
+def _failed(row: int, error: Exception) -> Answer:
+    return Answer(row, False, {"error": f"{type(error).__name__}: {error}"})

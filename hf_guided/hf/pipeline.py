@@ -20,8 +20,9 @@ from ..chat_prompts import Prompt, TemplateOptions, is_processor, prepared
 from ..coerce import coerce, coerce_batch
 from ..constraints import Constraint
 from ..errors import BatchSizeError, PromptError
-from ..generation_plan import DEFAULT_MAX_NEW_TOKENS, warn_of_ignored_tools
+from ..generation_plan import warn_of_ignored_tools
 from ..kept_guides import guide_for
+from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..processed import check_takes_media
 from ..prompt_inputs import PromptInputs
 from ..reasoning import Reasoning

@@ -13,7 +13,6 @@ from ..keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE
 from ..suggestions import did_you_mean
 from .documents import LATEST, dialect_of
 from .formats import FORMATS
-from .left_out import IN_GENERAL, left_out
 from .walk import escape, walk
 
 if TYPE_CHECKING:
@@ -73,6 +72,8 @@ class Audit:
     def __str__(self) -> str:
         lines = [f"backend: {self.backend or 'none'} ({self.reason})"]
         if self.spelling == "canonical":
+            from .left_out import IN_GENERAL
+
             lines.append(f"spelling: canonical (leaves out {IN_GENERAL})")
         elif self.spelling == "any":
             why = "" if self.constraint.spelling == "any" else f" ({self.backend} does not keep to the canonical one)"
@@ -131,6 +132,8 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
     if not isinstance(constraint, JsonSchema):
         yield "", constraint.kind, "", ""
         return
+    from .left_out import left_out  # reads numbers and patterns, which takes time to import
+
     document = constraint.schema
     dialect = dialect_of(document, LATEST) if isinstance(document, dict) else LATEST
     for place in walk(document):

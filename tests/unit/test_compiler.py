@@ -273,7 +273,7 @@ def test_a_bound_on_depth_goes_to_the_automaton() -> None:
     lost = Loss("", "max_depth", "not bounded")
     others = {name: Fake(name, lost=[lost]) for name in ("llguidance", "xgrammar")}
     tree = {"type": "array", "items": {"$ref": "#"}}
-    compiler = Compiler(BYTES, backends={"automaton": AutomatonBackend(BYTES, Limits(3000, 60)), **others})
+    compiler = Compiler(BYTES, backends={"automaton": AutomatonBackend(BYTES, Limits(3000)), **others})
     assert compiler.compile(JsonSchema(tree, max_depth=3)).backend == "automaton"
     with pytest.raises(CompileLimitExceeded, match=r"grew past \d+ states"):
         compiler.compile(JsonSchema({}, max_depth=40))
