@@ -30,13 +30,14 @@ import hf_guided as hg
 from benchmarks.common import RESULTS, data_folder, load_average, markdown_table, record12, runs_here, write_csv
 from benchmarks.libraries import LIBRARIES, Asked, Constraint, Library
 from benchmarks.modes import EOS, finished_text, problem, tiny_llama
-from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import NfaBuilder
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends import registry
 from hf_guided.backends.routed import with_routes
 from hf_guided.errors import HFGuidedError
+from hf_guided.json_style import JsonStyle
 from hf_guided.schema.lower import NotRegular, regular
 from hf_guided.schema.normalize import Normalizer
 from hf_guided.vocabulary import Vocabulary
@@ -256,10 +257,10 @@ def minima(most: int) -> Iterator[Minimum]:
         one = json.loads(line)
         try:
             asked = hg.JsonSchema(one["schema"])
-            clock = Clock()
-            builder = NfaBuilder(clock, in_pieces=True)
+            meter = WorkMeter()
+            builder = NfaBuilder(meter, in_pieces=True)
             schema = regular(Normalizer.of(asked), closed=True)
-            dfa = builder.dfa(*schema.build(builder, whitespace="flexible"))
+            dfa = builder.dfa(*schema.build(builder, JsonStyle()))
             if dfa.states > MAX_STATES:
                 continue
             stated = [

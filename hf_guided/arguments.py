@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from . import json_text
 from .coerce import coerce
-from .constraints import Choice, Constraint, Grammar, Regex
+from .constraints import Choice, Constraint, Grammar, Regex, Whitespace, laid_out
 from .errors import InvalidConstraint
 
 
@@ -24,6 +24,55 @@ def add_constraint(parser: argparse.ArgumentParser) -> None:
     asked.add_argument("--regex", metavar="PATTERN", help="a regular expression the whole answer matches")
     asked.add_argument("--choice", metavar="TEXT", action="append", help="one of the answers allowed; repeat it")
     asked.add_argument("--grammar", metavar="FILE", help="an EBNF (GBNF) or Lark grammar")
+    add_layout(parser, "answers that are JSON")
+
+
+def add_layout(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the arguments for the white space of JSON: ``whitespace`` and ``indent``, of which one may be given."""
+    layout = parser.add_mutually_exclusive_group()
+    layout.add_argument("--whitespace", choices=get_args(Whitespace), help=f"white space in {what}")
+    layout.add_argument(
+        "--indent", type=int, metavar="N", help=f"{what} are laid out as by json.dumps(indent=N); needs a known depth"
+    )
+
+
+def add_chat_options(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what a prompt tells the model besides its text."""
+    parser.add_argument(
+        "--describe", action="store_true", help="describe the answer's format in the prompt, as hg.describe does"
+    )
+    parser.add_argument(
+        "--chat-template-kwargs",
+        type=_json_object,
+        default={},
+        metavar="JSON",
+        help="""variables of the chat template, such as '{"enable_thinking": false}'""",
+    )
+
+
+def documents_in(file: str) -> list[dict[str, Any]]:
+    """The documents in a file, for a chat template.
+
+    Raises:
+        Mistake: it cannot be read, or holds no list of objects.
+    """
+    try:
+        found = json_text.loads(read_text(file), "file")
+    except InvalidConstraint as error:
+        raise Mistake(f"{file}: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise Mistake(f"{file}: expected a list of objects, one for each document, got {type(found).__name__}")
+    return found
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        found = json_text.loads(text, "value")
+    except InvalidConstraint as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text}")
+    return found
 
 
 def constraint_of(arguments: argparse.Namespace) -> Constraint | None:
@@ -33,13 +82,15 @@ def constraint_of(arguments: argparse.Namespace) -> Constraint | None:
         Mistake: a file that cannot be read, or holds no schema.
         InvalidConstraint: what is asked for is no constraint.
     """
+    if arguments.schema is not None:
+        return laid_out(schema_in(arguments.schema), arguments.whitespace, arguments.indent)
+    if arguments.whitespace is not None or arguments.indent is not None:
+        raise Mistake("--whitespace and --indent lay out JSON; give them beside --schema")
     if arguments.regex is not None:
         return Regex(arguments.regex)
     if arguments.choice is not None:
         return Choice(arguments.choice)
-    if arguments.grammar is not None:
-        return Grammar(read_text(arguments.grammar))
-    return schema_in(arguments.schema)
+    return Grammar(read_text(arguments.grammar))
 
 
 def schema_in(file: str) -> Constraint | None:

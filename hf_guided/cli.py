@@ -15,7 +15,16 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import __version__
-from .arguments import Mistake, add_constraint, constraint_of, positive, schema_in
+from .arguments import (
+    Mistake,
+    add_chat_options,
+    add_constraint,
+    add_layout,
+    constraint_of,
+    documents_in,
+    positive,
+    schema_in,
+)
 from .batch.arguments import DESCRIPTION as BATCH
 from .batch.arguments import add_arguments as add_batch
 from .errors import HFGuidedError
@@ -68,6 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--chat", action="store_true", help="send the prompt as a user's message, through the chat template"
     )
+    add_chat_options(one)
+    one.add_argument("--documents", metavar="FILE", help="documents for the chat template: a list of objects, as JSON")
     one.add_argument("--max-new-tokens", type=positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
     one.add_argument("--temperature", type=positive(float), help="sample at this temperature; greedy without it")
     one.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
@@ -105,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         default="auto",
         help="whether the model thinks before it answers (%(default)s: as its chat template has it)",
     )
+    add_layout(serve, "answers to a response_format of JSON")
     serve.add_argument("--max-thinking-tokens", type=positive(int), metavar="N", help="after which thinking is ended")
     serve.add_argument(
         "--continuous-batching", action="store_true", help="serve requests side by side, not one after another"
@@ -140,6 +152,9 @@ def _generate(arguments: argparse.Namespace) -> int:
     # Everything that can be wrong without the model is looked at before the model is loaded.
     constraint = constraint_of(arguments)
     source = ModelSource.of(arguments)
+    documents = None if arguments.documents is None else documents_in(arguments.documents)
+    if not arguments.chat and (documents is not None or arguments.chat_template_kwargs):
+        raise Mistake("--documents, --chat-template-kwargs: these are for the chat template; add --chat")
     prompt: Any = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
     from .generation import generate
 
@@ -154,7 +169,14 @@ def _generate(arguments: argparse.Namespace) -> int:
 
         set_seed(arguments.seed)
         sampling = {"do_sample": True, "temperature": arguments.temperature}
-    asked = {"backend": arguments.backend, "max_new_tokens": arguments.max_new_tokens, **sampling}
+    asked = {
+        "backend": arguments.backend,
+        "max_new_tokens": arguments.max_new_tokens,
+        "chat_template_kwargs": arguments.chat_template_kwargs,
+        "documents": documents,
+        "describe": arguments.describe,
+        **sampling,
+    }
     if arguments.stream:
         result = _printed(generate(model, tokenizer, prompt, constraint, stream=True, **asked))
     else:
@@ -226,6 +248,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         port=arguments.port,
         tool_format=arguments.tool_format,
         reasoning=arguments.reasoning,
+        whitespace=arguments.whitespace,
+        indent=arguments.indent,
         continuous_batching=arguments.continuous_batching,
         enable_cors=arguments.enable_cors,
         **{name: value for name, value in given.items() if value is not None},

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..automaton.budget import NEVER, TokenBudget, token_budget
 from ..automaton.budget_masks import BudgetMasks
 from ..automaton.byte_dfa import ByteDfa
-from ..automaton.limits import Clock, Limits
+from ..automaton.limits import Limits, WorkMeter
 from ..automaton.nfa import NfaBuilder, regex_dfa
 from ..automaton.reach import reach
 from ..automaton.string_bodies import bodies_of
@@ -50,7 +50,7 @@ class AutomatonBackend(Adapter):
 
     name = title = "automaton"
     keeps_budget = keeps_masks = True
-    bounds_depth = True
+    bounds_depth = canonical_spelling = True
 
     def __init__(self, vocabulary: Vocabulary, limits: Limits | None = None):
         super().__init__(vocabulary)
@@ -66,16 +66,16 @@ class AutomatonBackend(Adapter):
             losses = [*n.losses, Loss(error.pointer, error.keyword or constraint.kind, error.reason)]
             raise UnsupportedConstraint("the automaton does not take this JSON Schema", losses) from None
 
-        def make(clock: Clock) -> ByteDfa:
-            builder = NfaBuilder(clock, in_pieces=True)
-            return builder.dfa(*schema.build(builder, whitespace=constraint.whitespace), minimal=False)
+        def make(meter: WorkMeter) -> ByteDfa:
+            builder = NfaBuilder(meter, in_pieces=True)
+            return builder.dfa(*schema.build(builder, constraint.style), minimal=False)
 
         return lambda: self._built(constraint, make), n.losses
 
     def _text(self, constraint: Constraint) -> Build:
         if isinstance(constraint, Choice):
             words = [option.encode() for option in constraint.options]
-            return lambda: self._built(constraint, lambda clock: words_dfa(words, clock))
+            return lambda: self._built(constraint, lambda meter: words_dfa(words, meter))
         if not isinstance(constraint, Regex):
             raise self._unsupported(constraint.kind, "the automaton has no such constraint")
         try:
@@ -84,14 +84,14 @@ class AutomatonBackend(Adapter):
             raise self._unsupported("regex", str(error)) from None
         if node == NOTHING:
             raise self._unsupported("regex", _NOTHING)
-        return lambda: self._built(constraint, lambda clock: regex_dfa(node, clock))
+        return lambda: self._built(constraint, lambda meter: regex_dfa(node, meter))
 
-    def _built(self, constraint: Constraint, make: Callable[[Clock], ByteDfa]) -> tuple[Callable[[], Engine], int]:
-        clock = Clock(self._limits)
-        dfa = make(clock)
+    def _built(self, constraint: Constraint, make: Callable[[WorkMeter], ByteDfa]) -> tuple[Callable[[], Engine], int]:
+        meter = WorkMeter(self._limits)
+        dfa = make(meter)
         if not dfa.start:
             raise self._unsupported(constraint.kind, _NOTHING)  # seen only now: an intersection of nothing
-        language = Language(TokenWalk(dfa, self._tokens), self.vocabulary, clock)
+        language = Language(TokenWalk(dfa, self._tokens), self.vocabulary, meter)
         if not language.can_end[dfa.start]:
             raise UnwritableConstraint(
                 f"no text of {constraint} can be written with the tokens of this vocabulary; use a model whose "
@@ -106,17 +106,17 @@ class Language:
     Args:
         walk: the automaton and the vocabulary's trie.
         vocabulary: the tokens by id.
-        clock: limits of the compile, of which this is the last part.
+        meter: limits of the compile, of which this is the last part.
     """
 
-    def __init__(self, walk: TokenWalk, vocabulary: Vocabulary, clock: Clock):
+    def __init__(self, walk: TokenWalk, vocabulary: Vocabulary, meter: WorkMeter):
         self.walk, self.token_bytes = walk, vocabulary.token_bytes
-        self._reach = reach(walk, clock)
+        self._reach = reach(walk, meter)
         self.can_end = self._reach.can_end.tolist()
         self.masks = TokenMasks(walk, self._reach.can_end)
         self.accepting = walk.dfa.accepting.tolist()
         self.forced = walk.dfa.forced.tolist()
-        self._limits = clock.limits
+        self._limits = meter.limits
         self._budget: tuple[TokenBudget, BudgetMasks] | None = None
         self._lock = threading.Lock()
 
@@ -135,7 +135,7 @@ class Language:
         """Tokens to the end from every state, and masks that heed them; counted when first asked for."""
         with self._lock:
             if self._budget is None:
-                budget = token_budget(self.walk, self._reach, Clock(self._limits))
+                budget = token_budget(self.walk, self._reach, WorkMeter(self._limits))
                 self._budget = budget, BudgetMasks(self.walk, self.masks, budget)
             return self._budget
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..arguments import add_constraint, positive
+from ..arguments import add_chat_options, add_constraint, positive
 from ..model_source import add_model
 from ..options import DEFAULT_MAX_NEW_TOKENS
 
@@ -50,6 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a row's own JSON Schema or response_format, if it has one (default: response_format, if there is one)",
     )
     parser.add_argument("--chat", action="store_true", help="send texts as a user's message, by the chat template")
+    add_chat_options(parser)
+    parser.add_argument(
+        "--documents-column",
+        default="documents",
+        metavar="NAME",
+        help="a row's documents, for its chat (%(default)s)",
+    )
     parser.add_argument("--batch-size", type=positive(int), default=8, metavar="N", help="rows at once (%(default)s)")
     parser.add_argument("--max-new-tokens", type=positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
     parser.add_argument("--temperature", type=positive(float), help="sample at this temperature; greedy without it")

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ..arguments import Mistake
 
@@ -34,9 +35,14 @@ class Job:
         chat: whether a row's prompt is sent as a user's message.
         prompt_column: of the rows.
         constraint_column: of the rows.
+        documents_column: of the rows.
         columns: carried along.
         input_format: of the rows.
         output_format: of the answers.
+        describe: whether the format of an answer is described in its prompt.
+        chat_template_kwargs: what the chat template is given.
+        whitespace: of JSON, see ``JsonSchema``; None is as each constraint has it.
+        indent: of JSON, in place of ``whitespace``.
     """
 
     model: str
@@ -56,9 +62,14 @@ class Job:
     chat: bool
     prompt_column: str
     constraint_column: str | None
+    documents_column: str
     columns: list[str] | None
     input_format: str
     output_format: str
+    describe: bool
+    chat_template_kwargs: dict[str, Any]
+    whitespace: str | None = None
+    indent: int | None = None
 
     def agree(self, file: Path) -> None:
         """Write this job into a file, or see that it is the one there.

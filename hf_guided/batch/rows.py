@@ -8,7 +8,7 @@ from typing import Any
 
 from ..arguments import Mistake
 from ..coerce import coerce
-from ..constraints import Constraint
+from ..constraints import Constraint, laid_out
 from .tables import BadRow, Table
 
 CONSTRAINT_COLUMN = "response_format"  # where no other is named
@@ -21,10 +21,12 @@ class Asked:
     Args:
         prompt: a text, or a chat.
         constraint: of this row; None is free.
+        documents: for its chat template; None if it has none.
     """
 
     prompt: Any
     constraint: Constraint | None
+    documents: list[dict[str, Any]] | None
 
 
 class Rows:
@@ -35,16 +37,26 @@ class Rows:
         prompt_column: holds a text, or a chat (a list of messages).
         constraint_column: may hold a response_format or JSON Schema, in place of ``default``; None is
             "response_format", which need not be there.
+        documents_column: may hold a chat's documents.
         default: the constraint of rows without one of their own.
         chat: send a text as a user's message.
+        layout: ``whitespace`` and ``indent`` of JSON that a row asks for itself, see ``laid_out``.
     """
 
     def __init__(
-        self, table: Table, prompt_column: str, constraint_column: str | None, default: Constraint | None, chat: bool
+        self,
+        table: Table,
+        prompt_column: str,
+        constraint_column: str | None,
+        documents_column: str,
+        default: Constraint | None,
+        chat: bool,
+        layout: tuple[Any, int | None] = (None, None),
     ):
         self._table = table
         self._prompt_column, self._constraint_column = prompt_column, constraint_column
-        self.default, self._chat = default, chat
+        self._documents_column = documents_column
+        self.default, self._chat, self._layout = default, chat, layout
 
     def __len__(self) -> int:
         return len(self._table)
@@ -79,10 +91,20 @@ class Rows:
                 f"fields there are: {', '.join(map(repr, fields))}"
             )
         own = fields.get(self._constraint_column or CONSTRAINT_COLUMN)
-        constraint = self.default if own is None or own == "" else coerce(own)  # CSV has no other way to leave it out
-        return Asked(
-            [{"role": "user", "content": prompt}] if self._chat and isinstance(prompt, str) else prompt, constraint
-        )
+        is_given = own is not None and own != ""  # CSV has no other way to leave it out
+        constraint = laid_out(coerce(own), *self._layout) if is_given else self.default
+        if self._chat and isinstance(prompt, str):
+            prompt = [{"role": "user", "content": prompt}]
+        # A plain text has no template that would show documents: there the column is one of the row's own.
+        documents = None if isinstance(prompt, str) else fields.get(self._documents_column)
+        if documents is not None and not (
+            isinstance(documents, list) and all(isinstance(one, dict) for one in documents)
+        ):
+            raise BadRow(
+                f"expected a list of objects as {self._documents_column!r}, got {json.dumps(documents)[:80]}; "
+                "--documents-column names another column"
+            )
+        return Asked(prompt, constraint, documents)
 
 
 def check_columns(table: Table, columns: list[str], flag: str) -> None:

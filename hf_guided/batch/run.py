@@ -107,10 +107,13 @@ def _asked(arguments: argparse.Namespace) -> tuple[Job, Parts, Rows, Output]:
     given = {name: value for name, value in vars(arguments).items() if name in Job.__dataclass_fields__} | formats
     job = Job(**given, input_digest=rows_digest, constraint=repr(constraint))
     table = open_table(
-        arguments.input, job.input_format, (job.prompt_column, job.constraint_column or CONSTRAINT_COLUMN)
+        arguments.input,
+        job.input_format,
+        (job.prompt_column, job.constraint_column or CONSTRAINT_COLUMN, job.documents_column),
     )
     try:
-        rows = Rows(table, job.prompt_column, job.constraint_column, constraint, job.chat)
+        layout = job.whitespace, job.indent
+        rows = Rows(table, job.prompt_column, job.constraint_column, job.documents_column, constraint, job.chat, layout)
         rows.check()
         return job, parts, rows, Output.of(job.output_format, table, job.columns)
     except Mistake:

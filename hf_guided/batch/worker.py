@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..arguments import Mistake
+from ..chat_prompts import TemplateOptions, prepared
 from ..errors import HFGuidedError
 from ..generation import generate
 from ..guide import Guide
@@ -76,7 +77,7 @@ class Worker:
         for row in batch:
             try:
                 one = self._rows.asked(row)
-                rooms[row] = self._room(one.prompt)
+                rooms[row] = self._room(one)
                 asked[row] = one
             except Exception as error:  # a chat template may raise anything
                 answers[row] = _failed(row, error)
@@ -95,12 +96,15 @@ class Worker:
             answers |= {row: _failed(row, error) for row in some}
         return [answers[row] for row in batch]
 
-    def _room(self, prompt: Any) -> int:
+    def _room(self, asked: Asked) -> int:
         """How many tokens an answer may have: behind their last position models fail, or write nonsense.
 
         Raises:
             Exception: this prompt cannot be asked.
         """
+        kwargs, describe = self._job.chat_template_kwargs, self._job.describe
+        options = TemplateOptions(kwargs, asked.documents, show_tools=True, describe=describe)
+        prompt = prepared(self._tokenizer, asked.prompt, asked.constraint, options)
         length = len(encoded(self._guide.vocabulary, prompt, ""))
         if self._positions is None:
             return self._job.max_new_tokens
@@ -121,6 +125,11 @@ class Worker:
             progress=False,
             stats=self.spent.append,
             max_new_tokens=max_new_tokens,
+            chat_template_kwargs=[
+                {} if isinstance(one.prompt, str) else self._job.chat_template_kwargs for one in asked.values()
+            ],
+            documents=[one.documents for one in asked.values()],
+            describe=self._job.describe,
             **self._settings,
         )
         return dict(zip(asked, results, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..json_style import Whitespace
 from ..model_source import ModelSource
 
 
@@ -24,6 +25,9 @@ class ServeOptions:
         tool_format: how the model writes its tool calls (``ToolCalls``); "auto" goes by its chat template.
         reasoning: "auto": a model that thinks by its chat template does, in front of what it is asked for; "on" and
             "off" tell the template too (``enable_thinking``).
+        whitespace: of JSON that a response_format asks for (``JsonSchema``); None is "flexible".
+        indent: lays it out as ``json.dumps(indent=...)`` does, in place of ``whitespace``; schemas without a known
+            depth are refused then.
         max_thinking_tokens: after so many the thinking is ended; None: no limit but that of the whole answer.
         continuous_batching: whether requests are served side by side, in transformers' continuous batching.
         max_schema_bytes: of a request's constraint (its response_format, or its tools) as JSON. Engines may need many
@@ -44,11 +48,13 @@ class ServeOptions:
     quantization: str | None = None
     tool_format: str = "auto"
     reasoning: Literal["auto", "on", "off"] = "auto"
+    whitespace: Whitespace | None = None
+    indent: int | None = None
     max_thinking_tokens: int | None = None
     continuous_batching: bool = False
     max_schema_bytes: int = 64 * 2**10
     max_request_bytes: int = 32 * 2**20
-    compile_timeout_s: float = 20.0
+    compile_timeout_s: float = 120.0
     compile_cache_bytes: int = 2**30
     enable_cors: bool = False
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton import pushdown as pushdown_module
 from hf_guided.automaton.frames import network
-from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.pushdown import Pushdown
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.backends import automaton, registry
@@ -31,6 +31,7 @@ from hf_guided.bitmask import allocate_bitmask, unpack
 from hf_guided.compiler import Compiler
 from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded
+from hf_guided.json_style import JsonStyle
 from hf_guided.schema.network import Positions
 from hf_guided.schema.normalize import Normalizer
 from tests.property.strategies import single_bytes, tiny
@@ -195,10 +196,10 @@ def test_far_from_the_end_nothing_is_masked(backend, name):
 
 def pushdown(schema: Any) -> Pushdown:
     n = Normalizer.of(JsonSchema(schema))
-    positions = Positions(n, whitespace="flexible", closed=True)
+    positions = Positions(n, JsonStyle(spelling="any"), closed=True)
     vocabulary = tiny()
-    clock = Clock()
-    return Pushdown(network(positions.root, positions.lower, clock), token_trie(vocabulary), vocabulary, clock)
+    meter = WorkMeter()
+    return Pushdown(network(positions.root, positions.lower, meter), token_trie(vocabulary), vocabulary, meter)
 
 
 NETWORKS = {"tree": pushdown(TREE), "open": pushdown(OPEN), "any": pushdown({})}

@@ -1,22 +1,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.constraints import Choice, Constraint, JsonSchema, StructuralTag
+from hf_guided.compiler import Compiler
+from hf_guided.constraints import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BackendUnavailable, Loss, UnsupportedConstraint
 from hf_guided.router import route
 from hf_guided.schema.audit import audit
+from tests.toy import all_bytes
 
 A = Loss("/properties/a", "uniqueItems", "not known")
 B = Loss("/properties/b", "contains", "not known")
+NO_AUTOMATON = (A, B, Loss("", "json_schema", "the schema refers to itself"))
 
 
 class Fake:
     """A backend that loses what it is told to lose."""
+
+    canonical_spelling = True
 
     def __init__(self, name: str, *losses: Loss) -> None:
         self.name, self.lost, self.asked = name, losses, 0
@@ -37,9 +44,12 @@ class Missing(dict[str, Any]):
 
 
 def backends(
-    llguidance: Sequence[Loss] = (), xgrammar: Sequence[Loss] = (), other: Sequence[Loss] = ()
+    llguidance: Sequence[Loss] = (),
+    xgrammar: Sequence[Loss] = (),
+    automaton: Sequence[Loss] = NO_AUTOMATON,
+    other: Sequence[Loss] = (),
 ) -> dict[str, Any]:
-    lost = {"llguidance": llguidance, "xgrammar": xgrammar, "other": other}
+    lost = {"llguidance": llguidance, "automaton": automaton, "xgrammar": xgrammar, "other": other}
     return {name: Fake(name, *losses) for name, losses in lost.items()}
 
 
@@ -54,8 +64,42 @@ def test_auto_takes_llguidance_and_asks_nobody_else() -> None:
 def test_auto_takes_xgrammar_for_what_llguidance_loses() -> None:
     chosen = route(JsonSchema({}), "auto", backends(llguidance=[A]))
     assert chosen.backend == "xgrammar"
-    assert chosen.considered == (("llguidance", (A,)), ("xgrammar", ()))
-    assert chosen.reason == "enforces all of it; llguidance would lose /properties/a (uniqueItems): not known"
+    assert chosen.considered == (("llguidance", (A,)), ("automaton", NO_AUTOMATON), ("xgrammar", ()))
+    assert chosen.reason.startswith("enforces all of it; llguidance would lose /properties/a (uniqueItems): not known;")
+
+
+def test_auto_takes_the_automaton_before_xgrammar() -> None:
+    known = {**backends(llguidance=[A]), "automaton": Fake("automaton")}
+    assert route(JsonSchema({}), "auto", known).backend == "automaton"
+    assert known["xgrammar"].asked == 0
+
+
+@pytest.mark.parametrize("constraint", [JsonSchema({}), JsonObject()])
+def test_auto_takes_only_what_holds_the_spelling_and_a_name_takes_the_engine(constraint: Constraint) -> None:
+    known = backends(llguidance=[A])
+    known["xgrammar"].canonical_spelling = False
+    with pytest.raises(UnsupportedConstraint, match="llguidance would lose 1"):
+        route(constraint, "auto", known)
+    chosen = route(constraint, "xgrammar", known)
+    assert (chosen.backend, chosen.spelling, chosen.losses) == ("xgrammar", "any", ())
+    assert route(constraint, "auto", backends()).spelling == "canonical"
+    tag = StructuralTag({"format": {}})
+    assert (route(tag, "auto", known).backend, route(tag, "auto", known).spelling) == ("xgrammar", "any")
+
+
+def test_with_any_spelling_every_engine_will_do() -> None:
+    known = backends(llguidance=[A])
+    known["xgrammar"].canonical_spelling = False
+    chosen = route(JsonSchema({}, spelling="any"), "auto", known)
+    assert (chosen.backend, chosen.spelling) == ("xgrammar", "any")
+    assert route(Choice(["a"]), "auto", known).spelling is None
+
+
+def test_auto_takes_the_automaton_for_what_both_lose() -> None:
+    chosen = route(Regex("a"), "auto", backends(llguidance=[A], xgrammar=[A, B], automaton=()))
+    assert chosen.backend == "automaton"
+    assert [name for name, _ in chosen.considered] == ["llguidance", "xgrammar", "automaton"]
+    assert chosen.reason.startswith("enforces all of it; llguidance would lose /properties/a (uniqueItems)")
 
 
 def test_tags_go_to_llguidance() -> None:
@@ -74,7 +118,7 @@ def test_when_all_lose_something_the_closest_tells_what() -> None:
     with pytest.raises(UnsupportedConstraint) as caught:
         route(JsonSchema({}), "auto", backends(llguidance=[A, B], xgrammar=[A]))
     assert caught.value.losses == (A,)
-    assert "xgrammar would lose 1; llguidance would lose 2;" in str(caught.value)
+    assert "xgrammar would lose 1; llguidance would lose 2; automaton would lose 3;" in str(caught.value)
     assert "/properties/a (uniqueItems): not known" in str(caught.value)
     assert "on_unsupported" in str(caught.value)
     with pytest.raises(UnsupportedConstraint) as caught:
@@ -96,7 +140,9 @@ def test_what_refused_when_compiling_is_not_chosen_again() -> None:
     chosen = route(JsonSchema({}), "auto", backends(), refused)
     assert (chosen.backend, chosen.considered[0]) == ("xgrammar", ("llguidance", (A,)))
     with pytest.raises(UnsupportedConstraint):
-        route(JsonSchema({}, on_unsupported="warn"), "auto", backends(), {**refused, "xgrammar": (B,)})
+        route(
+            JsonSchema({}, on_unsupported="warn"), "auto", backends(), {**refused, "automaton": (B,), "xgrammar": (B,)}
+        )
 
 
 def test_what_is_not_installed_is_passed_over_or_named() -> None:
@@ -143,3 +189,40 @@ def test_an_audit_shows_losses_that_have_no_keyword_and_kinds_that_are_no_schema
     refused = audit(Choice(["a"]), None, "no", [Loss("", "choice", "no such kind")])
     assert (refused.ok, refused.backend, refused.rows[0].outcome) == (False, None, "lost")
     assert "backend: none (no)" in str(refused)
+
+
+MULTIPLES: dict[str, Any] = {"type": "number", "multipleOf": 3.5}
+ONLY_THE_AUTOMATON: list[tuple[dict[str, Any], str]] = [
+    (MULTIPLES, "{}"),
+    ({"type": "array", "items": MULTIPLES}, "[{}]"),
+    ({"type": "object", "properties": {"x": MULTIPLES}, "required": ["x"]}, '{{"x": {}}}'),
+    ({"type": "object", "additionalProperties": MULTIPLES}, '{{"x": {}}}'),
+]
+
+
+@pytest.mark.parametrize(("schema", "written"), ONLY_THE_AUTOMATON)
+def test_what_the_automaton_alone_enforces_is_served(schema: dict[str, Any], written: str) -> None:
+    compiled = Compiler(all_bytes()).compile(JsonSchema(schema))
+    assert compiled.backend == "automaton"
+    for tenths in range(-110, 110):
+        number = Decimal(tenths) / 10
+        matcher = compiled.matcher()
+        takes = all(map(matcher.accept_token, written.format(number).encode())) and matcher.is_completed()
+        assert takes == (number % Decimal("3.5") == 0), number
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        JsonSchema({"type": "array", "items": {"type": "integer"}, "uniqueItems": True, "maxItems": 3}),
+        JsonSchema({"type": "integer", "multipleOf": 3, "not": {"multipleOf": 2}}),
+        JsonSchema({"type": "object", "patternProperties": {"^a": {"type": "integer"}}, "minProperties": 2}),
+        Regex(r"(a|b)\1"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_is_lost_by_every_engine_there_is(constraint: Constraint) -> None:
+    with pytest.raises(UnsupportedConstraint, match="no backend enforces all of this"):
+        Compiler(all_bytes()).compile(constraint)
+    for name in registry.available():
+        assert registry.create(name, all_bytes()).losses(constraint), name
