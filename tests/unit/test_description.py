@@ -41,7 +41,7 @@ class Person(BaseModel):
     name: str = Field(min_length=1, max_length=40, description="the full\n  name")
     age: int | None = Field(None, ge=0, lt=150)
     address: Address
-    tags: set[Literal["a", "b"]] = Field(default_factory=set)
+    tags: list[Literal["a", "b"]] = []
     colour: Colour = Colour.RED
 
 
