@@ -248,7 +248,7 @@ def changed(chat: list[Any], **part: Any) -> list[Any]:
         {"type": "video", "url": "x.mp4"},
         {"image": "x.png"},
     ],
-    ids=str,
+    ids=["image", "image_url", "input_audio", "video", "no type"],
 )
 def test_a_tokenizer_sees_no_media(part: dict[str, Any]) -> None:
     model, tokenizer = demo.load()
