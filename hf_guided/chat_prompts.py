@@ -47,9 +47,6 @@ class TemplateOptions:
             raise ValueError("documents, chat_template_kwargs['documents']: expected one of the two; leave one out")
 
 
-NO_OPTIONS = TemplateOptions({}, None, show_tools=False, describe=False)
-
-
 @dataclass(frozen=True)
 class Prompt:
     """A text or a chat, with what its template is given.

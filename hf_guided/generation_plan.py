@@ -191,7 +191,9 @@ def plan(
     if top_logprobs is not None and not route.fast and together is None:
         outputs = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
         given = GenerationSettings(model, given).kwargs_with(**outputs)
-    rows = row_arguments(given, len(batch), route.step)
+    rows = row_arguments(
+        given, len(batch), several_calls=route.step < len(batch) or len({prompt.group for prompt in ready}) > 1
+    )
     given = {name: value for name, value in given.items() if name not in rows}
     found = Plan(
         model,

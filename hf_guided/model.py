@@ -62,7 +62,7 @@ class Model:
                 "expected one prompt, got a list of several; use hg.generate, which gives a list of results"
             )
         given = {**self._arguments, **arguments}
-        if given.get("stream"):
+        if given.pop("stream", False):
             raise ValueError("stream: a call gives one finished value; use hg.generate(..., stream=True)")
         results = generate(self._model, self._tokenizer, prompt, constraint, stream=False, **given)
         if len(results) != 1:

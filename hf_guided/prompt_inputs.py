@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -62,7 +63,10 @@ class PromptInputs:
     def fingerprint(self, index: int) -> Any:
         """What tells a prompt from others."""
         prompt = self.prompts[index]
-        return (prompt.chat, prompt.group) if prompt.media else self.tokens(index)
+        if not prompt.media:
+            return self.tokens(index)
+        inputs = processed(self.templates, [prompt], [self.prefixes[index]], self.model)
+        return {name: _digest(value) for name, value in sorted(inputs.items())}
 
     def batch(self, indices: Sequence[int], copies: int) -> tuple[list[list[int]], dict[str, Any]]:
         """The inputs of one call.
@@ -79,7 +83,7 @@ class PromptInputs:
             PromptError: see ``processed``.
             ValueError: the caller has given a tensor that the processor makes too.
         """
-        own = {name: _take(value, indices, len(self.prompts)) for name, value in self.rows.items()}
+        own = {name: _take(value, indices, len(self.prompts), name) for name, value in self.rows.items()}
         if not self._by_processor(self.prompts[indices[0]]):
             prompts = [self.tokens(i) for i in indices]
             return prompts, {**padded(prompts, self.pad_token_id, self.model), **own}
@@ -89,6 +93,7 @@ class PromptInputs:
         )
         if twice := sorted(inputs.keys() & own.keys()):
             raise ValueError(f"{', '.join(twice)}: the processor makes this from the chats; leave it out")
+        own = {name: _repeated(value, copies) for name, value in own.items()}
         return tokens_of(inputs)[::copies], {**inputs, **own}
 
     def check_repeated(self, inputs: Mapping[str, Any]) -> None:
@@ -115,13 +120,13 @@ class PromptInputs:
         return prompt.text is None and is_processor(self.templates)
 
 
-def row_arguments(generate_kwargs: Mapping[str, Any], prompts: int, step: int) -> dict[str, Any]:
+def row_arguments(generate_kwargs: Mapping[str, Any], prompts: int, *, several_calls: bool) -> dict[str, Any]:
     """The arguments for the model that belong to prompts: tensors, and lists of tensors.
 
     Args:
         generate_kwargs: the caller's.
         prompts: how many there are.
-        step: how many of them run in one call.
+        several_calls: whether they run in more than one call.
 
     Raises:
         ValueError: there are several calls, and it is not known which part of an argument belongs to which of them.
@@ -130,7 +135,7 @@ def row_arguments(generate_kwargs: Mapping[str, Any], prompts: int, step: int) -
     found = {
         name: value for name, value in generate_kwargs.items() if name not in settings and _belongs_to_prompts(value)
     }
-    if step < prompts:
+    if several_calls:
         for name, value in found.items():
             _take(value, range(1), prompts, name)
     return found
@@ -144,7 +149,24 @@ def _belongs_to_prompts(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, Tensor) for item in value)
 
 
-def _take(value: Any, indices: Sequence[int], prompts: int, name: str = "an argument for the model") -> Any:
+def _digest(value: Any) -> str:
+    """The same in every process for the same tensor."""
+    if not isinstance(value, Tensor):
+        return repr(value)
+    data = value.detach().cpu().contiguous()
+    return (
+        f"{data.dtype} {tuple(data.shape)} {sha256(data.reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()}"
+    )
+
+
+def _repeated(value: Any, copies: int) -> Any:
+    """Each row so many times, next to each other."""
+    if isinstance(value, Tensor):
+        return value.repeat_interleave(copies, dim=0)
+    return type(value)(row for row in value for _ in range(copies)) if isinstance(value, (list, tuple)) else value
+
+
+def _take(value: Any, indices: Sequence[int], prompts: int, name: str) -> Any:
     """The rows of these prompts."""
     if len(indices) == prompts:
         return value

@@ -15,6 +15,8 @@ from threading import Lock, Thread
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from .hf.compat import layers
+
 THREAD_NAME = "hf-guided-async"
 
 
@@ -57,10 +59,11 @@ _turns_lock = Lock()
 
 
 def turns_of(model: Any) -> Turns:
-    """The queue of a model; what cannot be a model has one of its own, and its job says what is wrong."""
+    """The queue of a model, the same for its wrappers; what cannot be a model has one of its own, whose job fails."""
+    *_, innermost = layers(model)
     try:
         with _turns_lock:
-            return _turns.setdefault(model, Turns())
+            return _turns.setdefault(innermost, Turns())
     except TypeError:  # no weak references, or no hash
         return Turns()
 
@@ -93,14 +96,23 @@ class Running:
         return self._ended
 
     async def end(self) -> None:
-        """Wait until the job is over, whatever cancels the waiting; a job that has not begun never does."""
+        """Wait until the job is over, whatever cancels the waiting; a job that has not begun never does.
+
+        Raises:
+            CancelledError: the task was cancelled while it waited; after the job is over.
+        """
         if self._turns.remove(self._run):
             self._ended.cancel()
+        cancelled: asyncio.CancelledError | None = None
         while not self._ended.done():
-            with contextlib.suppress(asyncio.CancelledError):
+            try:
                 await asyncio.wait([self._ended])
+            except asyncio.CancelledError as error:
+                cancelled = error
         if not self._ended.cancelled():
             self._ended.exception()  # looked at, so that asyncio does not report it
+        if cancelled is not None:
+            raise cancelled
 
     def _run(self) -> None:
         result: Any = None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from transformers import GenerationConfig, GenerationMixin
 from transformers.utils import TransformersKwargs
 
 from .errors import UnknownArgument
+from .hf.compat import layers
 from .suggestions import closest
 
 # What other libraries call it.
@@ -68,7 +69,7 @@ def _taken(model: Any, generate_kwargs: Mapping[str, Any]) -> set[str]:
     known = {name for config in configs if config is not None for name in vars(config) if not name.startswith("_")}
     known |= {*_BESIDE, *TransformersKwargs.__optional_keys__}
     sources: list[Callable[..., Any] | None] = [generate_kwargs.get("custom_generate")]
-    for part in _layers(model):
+    for part in layers(model):
         sources += [getattr(part, name, None) for name in ("generate", "prepare_inputs_for_generation", "forward")]
         base = getattr(part, getattr(part, "base_model_prefix", "") or "model", None)
         for holder in (part, base):
@@ -79,16 +80,6 @@ def _taken(model: Any, generate_kwargs: Mapping[str, Any]) -> set[str]:
         if model.config.is_encoder_decoder:
             known.add("decoder_input_ids")
     return known.union(*map(_parameters, sources))
-
-
-def _layers(model: Any) -> Iterator[Any]:
-    """The model, and the model inside of it where ``torch.compile`` or PEFT wraps one."""
-    yield model
-    inner = getattr(model, "_orig_mod", None)
-    if inner is None and callable(base := getattr(model, "get_base_model", None)):
-        inner = base()
-    if inner is not None and inner is not model:
-        yield from _layers(inner)
 
 
 def _parameters(function: Any) -> set[str]:

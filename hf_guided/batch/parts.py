@@ -46,10 +46,13 @@ class Parts:
     """
 
     def __init__(self, output: Path):
-        if not output.name or (output.is_dir() and not is_dataset(output)):
+        if not output.name:
             raise Mistake(f"--output: expected a name for the answers, got the folder {output}")
         self.output = output
         self.failures = output.with_name(f"{output.stem}.failures{output.suffix}")
+        for target in self.output, self.failures:  # both are replaced as a whole
+            if target.is_dir() and not is_dataset(target):
+                raise Mistake(f"--output: expected a name for the answers, got the folder {target}; give another name")
         self.folder = output.with_name(f"{output.name}.parts")
         self._lock: Any = None
 

@@ -17,6 +17,7 @@ from accelerate.utils import gather_object, parse_flag_from_env
 from tqdm.auto import tqdm
 
 from ..arguments import Mistake, constraint_of
+from ..constraints import Constraint
 from ..errors import HFGuidedError
 from ..model_source import ModelSource
 from .formats import format_of, open_table
@@ -51,7 +52,8 @@ def run(arguments: argparse.Namespace, program: str) -> int:
         if state.is_main_process:
             print(f"{program}: error: {error}", file=sys.stderr)
         code = 2
-    state.destroy_process_group()
+    finally:
+        state.destroy_process_group()
     return code
 
 
@@ -71,6 +73,11 @@ def _run(arguments: argparse.Namespace, state: Any, program: str) -> int:
     return 0
 
 
+def identity(constraint: Constraint | None) -> str:
+    """What tells a constraint from others: its repr is shortened, for people."""
+    return "none" if constraint is None else f"{constraint!r}, key {constraint.key}"
+
+
 def _agreed(do: Callable[[], T]) -> T:
     """What each process does by itself, if it went well in all of them.
 
@@ -81,11 +88,13 @@ def _agreed(do: Callable[[], T]) -> T:
     mine: Exception | None = None
     try:
         done = do()
-    except (HFGuidedError, Mistake) as error:
+    except Exception as error:  # also an unexpected one: the other processes wait for this one's word
         mine = error
-    said = [one for one in gather_object([mine and str(mine)]) if one is not None]
-    if said:
-        raise Mistake(said[0]) from mine
+    errors = [message for message in gather_object([mine and (str(mine) or repr(mine))]) if message is not None]
+    if mine is not None and not isinstance(mine, (HFGuidedError, Mistake)):
+        raise mine
+    if errors:
+        raise Mistake(errors[0]) from mine
     return done  # type: ignore[return-value]  # it went well
 
 
@@ -105,7 +114,7 @@ def _asked(arguments: argparse.Namespace) -> tuple[Job, Parts, Rows, Output]:
         "output_format": format_of(arguments.output, arguments.output_format or arguments.format, "--output"),
     }
     given = {name: value for name, value in vars(arguments).items() if name in Job.__dataclass_fields__} | formats
-    job = Job(**given, input_digest=rows_digest, constraint=repr(constraint))
+    job = Job(**given, input_digest=rows_digest, constraint=identity(constraint))
     table = open_table(
         arguments.input,
         job.input_format,

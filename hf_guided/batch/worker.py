@@ -103,6 +103,8 @@ class Worker:
             Exception: this prompt cannot be asked.
         """
         kwargs, describe = self._job.chat_template_kwargs, self._job.describe
+        if kwargs and isinstance(asked.prompt, str):
+            raise BadRow("--chat-template-kwargs: expected a chat, got a text, which no template renders; add --chat")
         options = TemplateOptions(kwargs, asked.documents, show_tools=True, describe=describe)
         prompt = prepared(self._tokenizer, asked.prompt, asked.constraint, options)
         length = len(encoded(self._guide.vocabulary, prompt, ""))
@@ -125,9 +127,7 @@ class Worker:
             progress=False,
             stats=self.spent.append,
             max_new_tokens=max_new_tokens,
-            chat_template_kwargs=[
-                {} if isinstance(one.prompt, str) else self._job.chat_template_kwargs for one in asked.values()
-            ],
+            chat_template_kwargs=self._job.chat_template_kwargs,
             documents=[one.documents for one in asked.values()],
             describe=self._job.describe,
             **self._settings,

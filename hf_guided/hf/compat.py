@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -29,6 +30,16 @@ def check_pair(model: Any, tokenizer: Any) -> None:
             raise TokenizerError(
                 f"expected a {what}, got the string {value!r}; load it first: {loader}.from_pretrained({value!r})"
             )
+
+
+def layers(model: Any) -> Iterator[Any]:
+    """The model, and the model inside of it where ``torch.compile`` or PEFT wraps one."""
+    yield model
+    inner = getattr(model, "_orig_mod", None)
+    if inner is None and callable(base := getattr(model, "get_base_model", None)):
+        inner = base()
+    if inner is not None and inner is not model:
+        yield from layers(inner)
 
 
 def logits_width(model: Any) -> int:

@@ -16,11 +16,11 @@ from transformers import GenerationConfig, TextGenerationPipeline
 from transformers.pipelines.text_generation import Chat, ReturnType
 from transformers.utils.chat_template_utils import is_valid_message
 
-from ..chat_prompts import Prompt, TemplateOptions, is_processor, prepared
+from ..chat_prompts import Prompt, is_processor, prepared
 from ..coerce import coerce, coerce_batch
 from ..constraints import Constraint
 from ..errors import BatchSizeError, PromptError
-from ..generation_plan import warn_of_ignored_tools
+from ..generation_plan import template_options, warn_of_ignored_tools
 from ..kept_guides import guide_for
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..processed import check_takes_media
@@ -160,8 +160,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         constraint = coerce(response_format)
         begun = _begun(prompt_text, kwargs.get("continue_final_message"))
         given = {**(chat_template_kwargs or {}), **({} if tools is None else {"tools": tools})}
-        options = TemplateOptions(given, documents, show_tools=show_tools, describe=describe)
         chat = prompt_text.messages if isinstance(prompt_text, Chat) else prompt_text
+        [options] = template_options(given, documents, [chat], show_tools=show_tools, describe=describe)
         prompt = prepared(self._templates, chat, constraint, options, continues=begun is not None)
         warn_of_ignored_tools([prompt])
         if is_processor(self._templates):

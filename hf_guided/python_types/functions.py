@@ -61,7 +61,8 @@ def _zone() -> Found:
     names = sorted(zoneinfo.available_timezones())
     if not names:
         raise PydanticInvalidForJsonSchema("ZoneInfo: this machine knows no time zones; install the package tzdata")
-    return shown({"enum": names}, type="string", format="IANA time zone")
+    found = shown({"enum": names}, type="string", format="IANA time zone")
+    return validator(found, "ZoneInfo", "the time zones are those of the machine that made the constraint")
 
 
 def _no_bytes_pattern() -> Found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import re
 import threading
 import time
@@ -17,7 +18,8 @@ from transformers import LogitsProcessor
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.turns import THREAD_NAME
+from hf_guided.cancellation import Cancellation
+from hf_guided.turns import THREAD_NAME, Running, Turns, turns_of
 
 LONG = hg.Regex("[a-z]{300}")
 PROMPTS = [example.prompt for example in demo.examples(3, seed=5)]
@@ -294,11 +296,21 @@ def test_a_stream_that_is_left_ends_at_the_next_token(pair: tuple[Any, Any], how
     run(main())
 
 
-def test_cancelling_ends_continuous_batching(pair: tuple[Any, Any]) -> None:
+def test_cancelling_ends_continuous_batching(pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model = pair[0]
     forwards = []
-    began = threading.Event()
-    hook = model.register_forward_pre_hook(lambda *_: (forwards.append(1), began.set(), time.sleep(0.01))[-1])
+    began, cancelled = threading.Event(), threading.Event()
+    release_when_cancelled(monkeypatch, cancelled)
+
+    def held(*_: Any) -> None:
+        forwards.append(1)
+        began.set()
+        if len(forwards) == 3:
+            assert cancelled.wait(120)
+        if len(forwards) > 3:  # so that the flag is seen long before the answer is complete
+            time.sleep(0.01)
+
+    hook = model.register_forward_pre_hook(held)
 
     async def main() -> None:
         task = asyncio.create_task(
@@ -327,18 +339,30 @@ def test_a_coroutine_that_is_never_awaited_begins_nothing(pair: tuple[Any, Any])
     run(main())
 
 
-def test_the_end_of_the_program_ends_the_generation(pair: tuple[Any, Any]) -> None:
+def release_when_cancelled(monkeypatch: pytest.MonkeyPatch, event: threading.Event) -> None:
+    """Set an event as soon as a call has been told to end."""
+    original = Cancellation.set
+
+    def told(self: Cancellation) -> None:
+        original(self)
+        event.set()
+
+    monkeypatch.setattr(Cancellation, "set", told)
+
+
+def test_the_end_of_the_program_ends_the_generation(pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """``asyncio.run`` cancels what still runs, and returns when that has ended."""
-    steps = Steps(held=False)
+    steps = Steps()
+    release_when_cancelled(monkeypatch, steps.release)
 
     async def main() -> None:
         arguments: dict[str, Any] = {"logits_processor": [steps], "max_new_tokens": 400}
         task = asyncio.create_task(hg.agenerate(*pair, "x", LONG, **arguments))
-        await until(lambda: steps.number > 0)
+        await until(steps.reached.is_set)
         assert not task.done()
 
     asyncio.run(main())
-    assert steps.number < 300
+    assert steps.number <= 4
 
 
 # -- several calls on one model ----------------------------------------------------------------------------------------
@@ -453,3 +477,31 @@ def test_a_callback_may_call_too(pair: tuple[Any, Any]) -> None:
 
     found = run(hg.agenerate(*pair, ["a", "b"], ["yes", "no"], batch_size=1, stats=note))
     assert len(found) == 2 and inner == ["closed"] * 2
+
+
+def test_a_cancellation_that_comes_while_a_job_ends_is_not_lost() -> None:
+    release, reached = threading.Event(), threading.Event()
+
+    def job() -> None:
+        reached.set()
+        assert release.wait(120)
+
+    async def main() -> None:
+        running = Running(Turns(), job)
+        await until(reached.is_set)
+        task = asyncio.create_task(running.end())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert running.ended.done()
+
+    run(main())
+
+
+def test_wrappers_of_a_model_share_its_turns(pair: tuple[Any, Any]) -> None:
+    model = pair[0]
+    assert turns_of(torch.compile(model)) is turns_of(model)
+    assert turns_of(copy.copy(model)) is not turns_of(model)

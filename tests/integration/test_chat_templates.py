@@ -289,6 +289,16 @@ def test_the_pipeline(sent: Prompts, tokenizer: Any) -> None:
     assert LETTERS.parse("ab" + record["generated_text"])
 
 
+@pytest.mark.parametrize(
+    "given", [{"chat_template_kwargs": {"enable_thinking": False}}, {"documents": DOCUMENTS}, {"tools": [now]}]
+)
+def test_the_pipeline_refuses_what_a_text_would_not_show(sent: Prompts, tokenizer: Any, given: dict[str, Any]) -> None:
+    hg.register()
+    guided = pipeline("guided-generation", model=sent.model, tokenizer=tokenizer)
+    with pytest.raises(hg.PromptError, match="expected chats, got plain texts"):
+        guided("a text", response_format=LETTERS, **given, **SHORT)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("model")

@@ -13,6 +13,8 @@ from transformers import pipeline
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.bitmask import allocate_bitmask
+from hf_guided.chat_prompts import TemplateOptions, prepared
+from hf_guided.prompt_inputs import PromptInputs
 from tests import media_models, vocabularies
 from tests.integration import families, models
 from tests.media_models import with_audio, with_images
@@ -319,6 +321,20 @@ def test_a_callers_tensors_go_with_their_prompts(llava: Any, batch_size: int) ->
     given = {"pixel_values": pixels, "batch_size": batch_size, **GREEDY}
     results = hg.generate(model, processor.tokenizer, texts, LETTERS, **given)
     assert [one.token_ids for one in results] == plain(model, processor, chats, LETTERS)
+
+
+def test_a_prompt_with_an_image_is_the_same_in_every_process(llava: Any) -> None:
+    """Processes that hold a model together compare these; an image's repr holds its address."""
+
+    def fingerprint(image: Any) -> Any:
+        chat = [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "?"}]}]
+        model, processor = llava
+        prompt = prepared(processor, chat, None, TemplateOptions({}, None, show_tools=True, describe=False))
+        vocabulary = hg.Guide(processor, model).vocabulary
+        return PromptInputs(model, vocabulary, processor, [prompt], [None], 0, {}).fingerprint(0)
+
+    image = media_models.image(1)
+    assert fingerprint(image) == fingerprint(image.copy()) != fingerprint(media_models.image(2))
 
 
 def test_tensors_that_cannot_be_told_apart_are_refused(llava: Any) -> None:

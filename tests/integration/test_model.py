@@ -83,3 +83,8 @@ def test_more_than_one_value_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=says):
         hg.Model(*pair)(prompt, ["yes", "no"], **arguments)
+
+
+def test_stream_false_is_what_it_does_anyway(pair: tuple[Any, Any]) -> None:
+    assert hg.Model(*pair, stream=False)("a", ["yes"], do_sample=False) == "yes"
+    assert hg.Model(*pair)("a", ["yes"], do_sample=False, stream=False) == "yes"

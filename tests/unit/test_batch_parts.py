@@ -18,8 +18,10 @@ from hf_guided.batch.lines import Answer
 from hf_guided.batch.outputs import Output
 from hf_guided.batch.parts import Parts
 from hf_guided.batch.rows import Rows
+from hf_guided.batch.run import identity
 from hf_guided.batch.tables import BadRow, JsonLinesTable, is_json
 from hf_guided.batch.worker import Share
+from hf_guided.constraints import JsonSchema
 from hf_guided.errors import InternalError
 
 
@@ -212,6 +214,26 @@ def a_job(rows: Path) -> Job:
         input_format="jsonl",
         output_format="csv",
     )
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, overwrite: bool) -> None:
+    for name in ("out", "out.failures"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "thesis.txt").write_text("years of work")
+        with pytest.raises(Mistake, match="expected a name for the answers, got the folder"):
+            Parts(tmp_path / "out").begin(overwrite)
+        assert (folder / "thesis.txt").read_text() == "years of work"
+        (folder / "thesis.txt").unlink()
+        folder.rmdir()
+
+
+def test_constraints_that_look_alike_are_other_jobs() -> None:
+    schema = {"type": "object", "properties": {f"property_{i}": {"type": "string"} for i in range(20)}}
+    one, other = JsonSchema(schema), JsonSchema({**schema, "required": ["property_19"]})
+    assert repr(one) == repr(other) and identity(one) != identity(other)
+    assert identity(one) != identity(JsonSchema(schema, max_depth=3)) and identity(None) != identity(one)
 
 
 def test_another_job_is_not_gone_on_with(tmp_path: Path) -> None:
