@@ -31,14 +31,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from .backends import registry
-from .backends.base import Backend, CompiledConstraint
+from .backends.base import Backend, CompiledConstraint, QuickBackend
 from .backends.structural_tag import literals
 from .byte_cache import ByteCache
 from .compile_pool import Pool
 from .constraints import Constraint, JsonSchema, StructuralTag
 from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .options import CompilerOptions
-from .router import AUTO, Route, route
+from .router import AUTO, NATIVE, Route, route
 from .schema.audit import Audit, audit
 from .schema.misspelt import misspelt_keywords
 from .tiers import has_second_tier, second_tier
@@ -296,18 +296,27 @@ class Compiler:
         backends = self._backends_for(constraint)
         refused: dict[str, tuple[Loss, ...]] = {}
         limit: CompileLimitExceeded | None = None
+        quick = budget and backend == AUTO
         while True:
             try:
                 chosen = route(constraint, backend, backends, refused, budget)
             except UnsupportedConstraint as error:
+                if quick and refused.pop(NATIVE, ()):
+                    quick = False  # no other engine enforces it all, so this one may take its time
+                    continue
                 if limit is None:
                     raise
                 # A backend would enforce it, were it smaller.
                 raise CompileLimitExceeded(str(error)) from limit
+            if quick and chosen.losses and refused.pop(NATIVE, ()):
+                quick = False
+                continue
             if chosen.losses and constraint.on_unsupported == "warn":
                 self._warn(constraint, chosen)
             try:
-                compiled = backends[chosen.backend].compile(constraint)
+                engine = backends[chosen.backend]
+                engine = engine.quick() if quick and isinstance(engine, QuickBackend) else engine
+                compiled = engine.compile(constraint)
                 check_writable(compiled, partial(registry.create, chosen.backend))
                 if budget:
                     from .backends.routed import with_routes  # all of schema/ and automaton/: only where it is needed

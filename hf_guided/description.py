@@ -42,7 +42,8 @@ def describe(constraint: Any, tokenizer: Any = None) -> str:
         return _tools(asked)
     if isinstance(asked, JsonSchema):
         asked.check()
-        type_text = sketch_of(asked.schema_json, asked.registry, open_objects=asked.extra == "allow")
+        schema_json = asked.described_json or asked.schema_json
+        type_text = sketch_of(schema_json, asked.registry, open_objects=asked.extra == "allow")
         return f"Answer only with JSON of this type:\n{type_text}"
     if isinstance(asked, StructuralTag):
         return f"Answer exactly like this, {_BRACKETS}:\n{tag_sketch(asked.tag)}"

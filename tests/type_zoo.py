@@ -498,6 +498,10 @@ ZOO: list[Entry] = [
     Entry("Json[dict]", pydantic.Json[dict[str, list[int]]], ('"{\\"a\\":[1,2]}"', '"{}"')),
     Entry("Json[model]", pydantic.Json[Cat], ('"{\\"kind\\":\\"cat\\",\\"lives\\":3}"', '"{}"')),
     Entry("Json[recursive]", pydantic.Json[Node], ('"{\\"value\\":1,\\"next\\":{\\"value\\":2}}"',)),
+    Entry("Json[Json]", pydantic.Json[pydantic.Json[int]], ('"\\"-12\\""',)),
+    Entry("Json[UUID]", pydantic.Json[uuid.UUID], ('"\\"123e4567-e89b-12d3-a456-426614174000\\""',)),
+    Entry("Json[date]", pydantic.Json[dt.date], ('"\\"2024-02-29\\""',)),
+    Entry("set of both", pydantic.conset(bool, min_length=2), ("[true, false]",)),
     Entry("Json bounds", Annotated[pydantic.Json[int], at.Interval(gt=3, lt=12)], ('"4"', '"11"')),
     Entry("ByteSize bounds", Annotated[pydantic.ByteSize, at.Interval(gt=3, le=2048)], ("4", "2048")),
     Entry(

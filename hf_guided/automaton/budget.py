@@ -24,7 +24,7 @@ from .token_walk import TokenWalk, level_steps
 Ints = NDArray[np.int64]
 _SEARCHED = 32  # entries of arrays that looking up one node of a trie costs
 NEVER = np.iinfo(np.int32).max
-WALK_STEPS = 400_000  # of work: two or three hundred states of a vocabulary of 131k tokens, where many tokens fit
+WALK_STEPS = 150_000  # of work: a hundred states of a vocabulary of 131k tokens, where many tokens fit
 
 
 @dataclass(frozen=True, eq=False)

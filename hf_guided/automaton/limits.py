@@ -8,7 +8,9 @@ served depends on the constraint alone. Seconds are only a safety net for what t
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import CompileLimitExceeded
 
@@ -30,11 +32,13 @@ class Limits:
         max_work: steps; a step takes about a microsecond.
         seconds: of the compiling thread's own time: a safety net, which no constraint reaches before ``max_work`` on
             any usual machine.
+        expect: whether to give up before anything is built where more states are to be expected: a guess.
     """
 
     max_states: int = 50_000
     max_work: int = 3_000_000
     seconds: float = 120.0
+    expect: bool = False
 
 
 class WorkMeter:
@@ -47,8 +51,20 @@ class WorkMeter:
     def __init__(self, limits: Limits | None = None):
         self.limits = Limits() if limits is None else limits
         self.work = 0
+        self.made: dict[Hashable, Any] = {}  # parts that this compile has: made once, counted once
+        self._already = 0  # spent around this part
         self._next_look = 0
         self._end = time.thread_time() + self.limits.seconds
+
+    def part(self) -> WorkMeter:
+        """A meter for a part that other compiles may have too: it counts alone, within what is left here.
+
+        What the part takes does not depend on what was made before it; the caller spends it.
+        """
+        part = WorkMeter(self.limits)
+        part._already = self._already + self.work
+        part._end = self._end
+        return part
 
     def spend(self, steps: int) -> None:
         """Count some steps.
@@ -62,12 +78,12 @@ class WorkMeter:
         self.work += steps
         if self.work < self._next_look:
             return
-        if self.work > self.limits.max_work:
+        if self._already + self.work > self.limits.max_work:
             raise CompileLimitExceeded(
                 f"the automaton took more than {self.limits.max_work} steps of work; bound the constraint's "
                 "repetitions more tightly, or use llguidance"
             )
-        self._next_look = min(self.work + _STEPS_A_LOOK, self.limits.max_work + 1)
+        self._next_look = min(self.work + _STEPS_A_LOOK, self.limits.max_work - self._already + 1)
         if time.thread_time() > self._end:
             raise CompileLimitExceeded(
                 f"the automaton was not ready in {self.limits.seconds:g} s of its thread's time; make the constraint "

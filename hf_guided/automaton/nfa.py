@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import partial
 
 from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat
 from .byte_dfa import ByteDfa, complement, difference, intersection
 from .dominance import Repetition
+from .estimate import characters, expected_states
 from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
 from .piece_cache import KeptPiece, PieceCache
@@ -39,7 +40,6 @@ class NfaBuilder:
         self._pieces: list[Piece] = []
         self._skips: list[tuple[int, int]] = []
         self._repetitions: list[Repetition] = []
-        self._made: dict[Node, Fragment | Literal | None] = {}
 
     def state(self) -> int:
         """A new state."""
@@ -61,7 +61,7 @@ class NfaBuilder:
         """Add the strings of a language between two states."""
         if isinstance(node, Empty):
             self.epsilon(start, end)
-        elif isinstance(node, Chars) or _word(node) is not None or (self._in_pieces and _size(node) <= _SMALL):
+        elif isinstance(node, Chars) or _word(node) is not None or (self._in_pieces and characters(node) <= _SMALL):
             self._put(self._piece(node), start, end)
         elif not isinstance(node, Nothing):
             self._take_apart(node, start, end)
@@ -112,6 +112,8 @@ class NfaBuilder:
             end: behind them.
             minimal: False where what ends alike was built as one, so that little is left to find out.
         """
+        if self._meter.limits.expect:  # where little is ambiguous each state of a piece is one of the automaton
+            self._meter.check_states(self._states + sum(piece.states for _, piece, _ in self._pieces))
         return determinize(
             Nfa(self._states, self._pieces, self._skips, self._repetitions), start, end, self._meter, minimal=minimal
         )
@@ -133,12 +135,17 @@ class NfaBuilder:
             self.epsilon(start, end)
 
     def _piece(self, node: Node) -> Fragment | Literal | None:
-        if node not in self._made:
-            self._made[node] = _piece(node, self._meter)
-        return self._made[node]
+        piece: Fragment | Literal | None
+        if node in self._meter.made:
+            piece = self._meter.made[node]
+        else:
+            piece = self._meter.made[node] = _piece(node, self._meter)
+        return piece
 
     def _take_apart(self, node: Node, start: int, end: int) -> None:
         """Add a language by its parts."""
+        if self._meter.limits.expect:
+            self._meter.check_states(expected_states(node))
         if isinstance(node, Concat):
             self._add_row(node.parts, start, end)
         elif isinstance(node, Alt):
@@ -189,7 +196,7 @@ class NfaBuilder:
             body = body.body
         if body.nullable:
             low = 0  # those that must be there may be empty
-        if max(low, high or 0) < _MANY or _size(body) > _SMALL:
+        if max(low, high or 0) < _MANY or characters(body) > _SMALL:
             add = partial(self.add, body)
         else:  # so often that it is worth to be looked at once, whatever it is
             add = partial(self._put, self._piece(body), passed=body.nullable)
@@ -251,28 +258,12 @@ def _piece(node: Node, meter: WorkMeter) -> Fragment | Literal | None:
     if word := _word(node):
         return Literal(word)
     kept = _kept.get(node)
-    if kept is not None:
-        meter.spend(kept.work)  # as if it were made now: what was compiled before must not decide what is served
-    else:
-        before = meter.work
-        fragment = from_dfa(regex_dfa(node, meter))
-        kept = KeptPiece(fragment, meter.work - before)
+    if kept is None:
+        part = meter.part()
+        kept = KeptPiece(from_dfa(regex_dfa(node, part)), part.work)
         _kept.put(node, kept)
+    meter.spend(kept.work)  # kept or not: what was compiled before must not decide what is served
     return kept.fragment
-
-
-@lru_cache(maxsize=4096)
-def _size(node: Node) -> int:
-    """How many characters there are in a language, about, repetitions written out."""
-    if isinstance(node, Concat):
-        return sum(map(_size, node.parts))
-    if isinstance(node, Alt):
-        return sum(map(_size, node.branches))
-    if isinstance(node, Repeat):
-        return max(node.low, node.high or 1, 1) * _size(node.body)
-    if isinstance(node, And):
-        return sum(map(_size, node.parts))
-    return 1 + _size(node.body) if isinstance(node, Not) else 1
 
 
 def _word(node: Node) -> bytes | None:

@@ -308,8 +308,9 @@ class _Subsets:
             inner = fragment.table[:, segments]  # (states inside, segments)
             step = max(1, _CELLS_AT_ONCE // inner.size)
             for begin in range(0, len(every), step):
-                self._meter.spend_cells(2 * step * inner.size)
-                _write_copies(table, accepting, inner, fragment.ends, np.array(every[begin : begin + step]), opens)
+                some = every[begin : begin + step]
+                self._meter.spend_cells(2 * len(some) * inner.size)
+                _write_copies(table, accepting, inner, fragment.ends, np.array(some), opens)
         table[0] = 0  # what was not reached was written here
         accepting[0] = False
         byte_class = np.searchsorted(bounds, np.arange(256), side="right") - 1

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from copy import copy
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
 
 _NOTHING = "the pattern matches nothing"
+# Of a compile that a request with a token budget waits for. Most of what takes more is too large in the end, and the
+# engines that are ready at once keep budgets nearly as well.
+QUICK = Limits(max_work=650_000, expect=True)
 
 
 class AutomatonBackend(Adapter):
@@ -57,6 +62,16 @@ class AutomatonBackend(Adapter):
         self._limits = Limits() if limits is None else limits
         self._tokens = token_trie(vocabulary)
         bodies_of(self._tokens)  # now, so that no first mask has to wait for it
+
+    def quick(self) -> AutomatonBackend:
+        """See ``QuickBackend.quick``."""
+        return self._quick
+
+    @cached_property
+    def _quick(self) -> AutomatonBackend:
+        twin = copy(self)
+        twin._limits, twin._last = QUICK, None
+        return twin
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)

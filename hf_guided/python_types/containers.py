@@ -41,7 +41,7 @@ class Containers(Scalars):
                     f"use list[...], or min_length=1, or a Literal"
                 )
             found["uniqueItems"] = True
-        return found
+        return shown(found, uniqueItems=True)
 
     def _is_hashable(self, schema: Core) -> bool:
         kind = schema["type"]
@@ -185,6 +185,8 @@ class Containers(Scalars):
 def _stays_different(items: Found) -> bool:
     """Whether items that differ in JSON differ in Python too: 1 and true do not."""
     values = items.get("enum", [items["const"]] if "const" in items else None)
+    if items.get("type") == "boolean":
+        return True
     return values is not None and len({type(value) for value in values}) == 1
 
 

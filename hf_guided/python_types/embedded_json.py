@@ -8,6 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from ..regex import UnsupportedRegex, json_spelling, parse_search, to_pattern
+from ..schema.formats_hosts import IPV4, IPV6
+from ..schema.formats_time import FULL_DATE
 from . import digits, numeric
 from .digits import either
 
@@ -16,6 +18,7 @@ Found = dict[str, Any]
 _STRING = '"(?:[^\\u0000-\\u001f"\\\\]|\\\\["\\\\nt])*"'
 _NUMBER = r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?"
 _SCALAR = f"(?:null|true|false|{_NUMBER}|{_STRING})"
+_FORMATS = {"date": FULL_DATE, "ipv4": IPV4, "ipv6": IPV6}  # those of types; others have patterns already
 _MAX_NESTING = 2  # of a type in itself
 _MAX_LENGTH = 200_000  # of the pattern
 
@@ -201,6 +204,8 @@ def _log10(step: float) -> float:
 def _string(schema: Found) -> str:
     low, high = schema.get("minLength", 0), schema.get("maxLength")
     source, name = schema.get("pattern"), schema.get("format")
+    if source is None and name in _FORMATS:
+        source = f"^{_FORMATS[name]}$"
     if source is None and name is None:
         if not low and high is None:
             return _STRING
@@ -208,7 +213,7 @@ def _string(schema: Found) -> str:
     if source is None or low or high is not None:
         raise NotPlain(f"strings of the format {name!r}, or with a length and a pattern")
     try:
-        return f'"{to_pattern(json_spelling(parse_search(source)))}"'
+        return f'"(?:{to_pattern(json_spelling(parse_search(source)))})"'
     except UnsupportedRegex as error:
         raise NotPlain(f"the pattern {source!r}: {error}") from None
 

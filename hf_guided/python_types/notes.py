@@ -107,8 +107,11 @@ def code_notes(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def shown(schema: dict[str, Any], **keywords: Any) -> dict[str, Any]:
-    """The schema, and what stands for it where people or models read it: a format's name, say, for a long pattern."""
-    return {**schema, _SHOWN: keywords}
+    """The schema, and what people or models read of it: a format's name, say, for a long pattern.
+
+    With a ``type`` the keywords stand for all of the schema, else beside it.
+    """
+    return {**schema, _SHOWN: [keywords]}
 
 
 def take_shown(schema: Any) -> Any:
@@ -117,11 +120,11 @@ def take_shown(schema: Any) -> Any:
         return [take_shown(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    keywords = schema.pop(_SHOWN, None)
+    (keywords,) = schema.pop(_SHOWN) if isinstance(schema.get(_SHOWN), list) else ({},)
     copy = {name: take_shown(value) for name, value in schema.items() if name != _KEY or not isinstance(value, list)}
-    if not isinstance(keywords, dict) or "type" not in keywords:
-        return copy
-    return {**{name: value for name, value in copy.items() if name in ANNOTATIONS}, **keywords}
+    if "type" in keywords:
+        copy = {name: value for name, value in copy.items() if name in ANNOTATIONS}
+    return {**copy, **keywords}
 
 
 def take_notes(schema: dict[str, Any]) -> tuple[TypeNote, ...]:

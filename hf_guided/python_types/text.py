@@ -126,8 +126,6 @@ def _groups(three: str, one: str, two: str, low: int, high: int | None) -> str:
 def uuid(core: Core) -> dict[str, Any]:
     """A ``UUID``; with a version, of the variant that has versions."""
     version = core.get("version")
-    if version is None:
-        return {"type": "string", "format": "uuid"}
     digit = "[0-9a-fA-F]"
-    pattern = f"^{digit}{{8}}-{digit}{{4}}-{version}{digit}{{3}}-[89abAB]{digit}{{3}}-{digit}{{12}}$"
-    return {"type": "string", "pattern": pattern}
+    middle = f"{digit}{{4}}-{digit}{{4}}" if version is None else f"{version}{digit}{{3}}-[89abAB]{digit}{{3}}"
+    return {"type": "string", "pattern": f"^{digit}{{8}}-{digit}{{4}}-{middle}-{digit}{{12}}$"}

@@ -179,15 +179,17 @@ def _multiples_of(clause: NumberClause, node: Node) -> Node:
 def _floats(clause: NumberClause, above: _Sizes | None, below: _Sizes | None) -> Iterator[Node]:
     if clause.integral is True:
         return
-    for sign, sizes in ((EMPTY, above), (_MINUS, below)):
+    # Written once where both signs have the same: engines take their time over long expressions.
+    signs = [(repeat(_MINUS, 0, 1), above)] if above == below else [(EMPTY, above), (_MINUS, below)]
+    for sign, sizes in signs:
         if sizes is None:
             continue
         if sizes.zero and clause.integral is None:
             yield concat(sign, _FLOAT_ZERO)
         bounds = _doubles(sizes)
         if bounds is not None:
-            yield concat(sign, _multiples_of(clause, _fixed(*bounds, has_fraction=clause.integral is False)))
-            yield from (concat(sign, one) for one in _with_exponent(clause, *bounds))
+            fixed = _multiples_of(clause, _fixed(*bounds, has_fraction=clause.integral is False))
+            yield concat(sign, alt(fixed, *_with_exponent(clause, *bounds)))
 
 
 def _doubles(sizes: _Sizes) -> tuple[Decimal, Decimal] | None:
@@ -221,17 +223,20 @@ def _fixed(low: Decimal, high: Decimal, has_fraction: bool = False) -> Node:
     """Floats without an exponent between two magnitudes; with a fraction those that no double rounds to an integer."""
     ways: list[Node] = []
     whole_range: list[int] = []  # numbers of digits before the point of which all are inside
+    zeros_before: dict[Node, list[int]] = {}  # by what comes after them
     for power in range(max(low.adjusted(), _FIRST_FIXED), min(high.adjusted(), _LAST_FIXED) + 1):
         first, last = _digits_at(low, high, power)
         if power < 0:
             last = min(last, _ALL_NINES - (_units_lost(0.5, 0) if has_fraction and power == -1 else 0))
-            ways.append(concat(text("0." + "0" * (-power - 1)), _fractions(SIGNIFICANT, first, last)))
+            zeros_before.setdefault(_fractions(SIGNIFICANT, first, last), []).append(-power - 1)
         elif (first, last) == (_ONE, _ALL_NINES) and not (has_fraction and power == _LAST_FIXED):
             whole_range.append(power + 1)
         elif has_fraction:
             ways += _decade_with_fractions(first, last, power + 1)
         else:
             ways += _decade(first, last, power + 1, _POINT_ZERO)
+    for digits, counts in zeros_before.items():  # from many to few
+        ways.append(concat(text("0."), repeat(_ZERO, counts[-1], counts[0]), digits))
     return alt(*ways, _any_fixed(whole_range[0], whole_range[-1], has_fraction)) if whole_range else alt(*ways)
 
 
@@ -338,15 +343,14 @@ def _endings(low: str, high: str) -> Node:
         return _ending(len(high))
     if not rest:
         return _digits(max(low, "1"), high)
-    ways = []
+    by_following: dict[Node, str] = {}
     for digit in range(int(low[0]), int(high[0]) + 1):
         least = low[1:] if digit == int(low[0]) else "0" * rest
         most = high[1:] if digit == int(high[0]) else "9" * rest
-        following = alt(_endings(least, most), EMPTY if digit and not int(least) else NOTHING)
-        ways.append((following, str(digit)))
-    by_following: dict[Node, str] = {}
-    for following, found in ways:
-        by_following[following] = by_following.get(following, "") + found
+        ways = [_endings(least, most)]
+        ways += [EMPTY] if digit and not int(least) else []
+        for following in ways:
+            by_following[following] = by_following.get(following, "") + str(digit)
     return alt(*(concat(chars(CharSet.of(found)), following) for following, found in by_following.items()))
 
 

@@ -359,7 +359,7 @@ def test_data_sets(folder: Path, heard: list[str], tmp_path: Path) -> None:
     said = [{"role": "system", "content": hg.describe(LETTERS)}, *CHAT]
     assert heard == [f"{hg.describe(LETTERS)}\n\na", rendered(said, enable_thinking=False, documents=DOCUMENTS)]
     [failed] = map(json.loads, (tmp_path / "out.failures.jsonl").read_text().splitlines())
-    assert failed["row"] == 2 and "--documents-field" in failed["error"]
+    assert failed["row"] == 2 and "--documents-column" in failed["error"]
 
 
 def test_smolagents(folder: Path, heard: list[str]) -> None:

@@ -248,7 +248,7 @@ def changed(chat: list[Any], **part: Any) -> list[Any]:
         {"type": "video", "url": "x.mp4"},
         {"image": "x.png"},
     ],
-    ids=str,
+    ids=["image", "image_url", "input_audio", "video", "no type"],
 )
 def test_a_tokenizer_sees_no_media(part: dict[str, Any]) -> None:
     model, tokenizer = demo.load()
@@ -375,3 +375,24 @@ def test_beams_that_would_share_sounds_are_refused() -> None:
         hg.generate(model, processor, SOUNDS, LETTERS, **settings)
     results = hg.generate(model, processor, SOUNDS[::2], LETTERS, **settings)
     assert [one.token_ids for one in results] == plain(model, processor, SOUNDS[::2], LETTERS, **settings)
+
+
+def test_scores_of_options(family: Any) -> None:
+    """The usual tokens of each option have the log probability of a forward pass over the chat and them."""
+    model, processor, chats = family
+    options = ["cat", "a dog"]
+    if "image_grid_thw" in inputs_of(processor, chats):
+        with pytest.raises(hg.UnsupportedModel, match="image_grid_thw"):
+            hg.score(model, processor, chats, options)
+        return
+    for chat, scores in zip(chats, hg.score(model, processor, chats, options), strict=True):
+        assert sum(scores.options[option].probability for option in options) == pytest.approx(1)
+        for option in options:
+            inputs = dict(inputs_of(processor, [chat]))
+            tail = torch.tensor([processor.tokenizer.encode(option, add_special_tokens=False)])
+            start = inputs["input_ids"].shape[1]
+            inputs["input_ids"] = torch.cat([inputs["input_ids"], tail], dim=1)
+            inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+            with torch.no_grad():
+                own = model(**inputs).logits[0, start - 1 : -1].log_softmax(-1).gather(1, tail.T).sum()
+            assert scores.options[option].logprob == pytest.approx(float(own), abs=1e-4)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -39,7 +41,7 @@ class Person(BaseModel):
     name: str = Field(min_length=1, max_length=40, description="the full\n  name")
     age: int | None = Field(None, ge=0, lt=150)
     address: Address
-    tags: set[Literal["a", "b"]] = Field(default_factory=set)
+    tags: list[Literal["a", "b"]] = []
     colour: Colour = Colour.RED
 
 
@@ -58,7 +60,10 @@ class Tree(BaseModel):
         ('start: "a" b\nb: "c"\n', None),
         (hg.Grammar('root ::= "a"\n'), 'Answer only with text of this GBNF grammar:\nroot ::= "a"'),
         (list[int], f"{HEAD}integer[]"),
+        (datetime.date, f"{HEAD}string (date)"),
+        (dict[str, uuid.UUID], f"{HEAD}{{[key]: string (uuid)}}"),
         (bool, f"{HEAD}boolean"),
+        ({"type": "array", "uniqueItems": True, "maxItems": 3}, f"{HEAD}any[] (<= 3 items, unique)"),
         (Literal["a", "b"], f'{HEAD}"a" | "b"'),
         (dict[str, float], f"{HEAD}{{[key]: number}}"),
         (tuple[int, str], f"{HEAD}[integer, string, ...any[]] (2 items)"),
@@ -87,7 +92,7 @@ class Tree(BaseModel):
   city: string, // where the person lives
   zip: string (/^\\d{5}$/)
  },
- tags?: ("a" | "b")[] (unique),
+ tags?: ("a" | "b")[],
  colour?: "red" | "blue"
 } /* Somebody. */""",
         ),

@@ -388,6 +388,7 @@ def test_long_patterns_have_a_name_where_they_are_read() -> None:
     assert "pattern" not in json.dumps(shown) and "x-hf-guided" not in json.dumps(shown)
     assert shown["required"] == ["home", "when", "price"]
     assert hg.JsonSchema({"type": "string"}).described == {"type": "string"}
+    assert "http|https uri" in hg.describe(Booking) and len(hg.describe(Booking)) < 300
 
 
 class Unhashable(BaseModel):
