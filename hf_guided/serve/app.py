@@ -84,6 +84,12 @@ def build_app(options: ServeOptions) -> FastAPI:
     app.add_exception_handler(RequestValidationError, answer_malformed)
     app.exception_handlers.pop(CBWorkerDeadError, None)  # transformers' own answers in another shape
 
+    @app.get("/v1/models/{model:path}")  # an id of the Hub has a slash
+    def show_model(model: str) -> dict[str, Any]:
+        manager.process_model_name(model)  # there is no other
+        [shown] = manager.get_gen_models()
+        return shown
+
     @app.get("/metrics", response_class=PlainTextResponse)
     def show_metrics() -> str:
         return metrics.text(guidance.compilers())

@@ -55,6 +55,7 @@ class GuidedModelManager(ModelManager):  # type: ignore[misc]  # transformers is
         if model_id != self.force_model:
             raise RequestRefused(
                 f"expected the model that is served, {self.force_model!r}, got {model_id!r}",
+                status=404,
                 code="model_not_found",
                 param="model",
             )

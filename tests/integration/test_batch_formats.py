@@ -84,6 +84,15 @@ def test_every_format_in_and_out(source: str, target: str, tmp_path: Path, capsy
     assert "prompt" in failed[0]["error"]
 
 
+def test_a_format_may_be_named(tmp_path: Path) -> None:
+    save(ROWS, tmp_path, "csv").rename(tmp_path / "rows.txt")
+    named = ("--input-format", "csv", "--output-format", "jsonl")
+    assert cli.main(arguments(tmp_path / "rows.txt", tmp_path / "answers", *named)) == 0
+    assert cli.main(arguments(tmp_path / "rows.txt", tmp_path / "answers.txt", "--format", "csv")) == 0
+    texts = [row["text"] for row in load(tmp_path / "answers", "jsonl")]
+    assert texts == [row["text"] for row in load(tmp_path / "answers.txt", "csv")] and len(texts) == 3
+
+
 def test_columns_keep_their_types(tmp_path: Path) -> None:
     when = datetime.datetime(2024, 2, 29, 12, 30, 0, 123456)
     rows = [{"text in": f"row {i}", "when": when, "bytes": b"\xff", "nested": {"a": [i]}} for i in range(5)]
@@ -298,3 +307,32 @@ def test_a_killed_job_ends_in_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_a_job_killed_twice_ends_in_the_same_bytes(format_name: str, tmp_path: Path) -> None:
     killed_and_continued(tmp_path, format_name, rows=150, kills=2)
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "datasets"])
+@pytest.mark.parametrize("moves", [0, 1, 2])
+def test_a_kill_while_the_outputs_are_made_loses_nothing(
+    format_name: str, moves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = save(ROWS, tmp_path, "csv")
+    target = tmp_path / f"out{ending(format_name)}"
+    replace, moved = Path.replace, []
+
+    def killed(file: Path, to: Path) -> Path:
+        if not to.name.startswith("out"):
+            return replace(file, to)  # of the job, when it begins
+        if len(moved) == moves:
+            raise KeyboardInterrupt
+        moved.append(to)
+        return replace(file, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        if moves == 2:
+            patch.setattr("shutil.rmtree", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert cli.main(arguments(source, target)) == 130
+    assert cli.main(arguments(source, target)) == 0
+    (tmp_path / "whole").mkdir()
+    assert cli.main(arguments(source, tmp_path / "whole" / target.name)) == 0
+    for name in (target.name, f"out.failures{target.suffix}"):
+        assert content(tmp_path / name) == content(tmp_path / "whole" / name)

@@ -250,7 +250,10 @@ def test_the_model_that_is_served(api):
     import httpx2
 
     refused = httpx2.post(f"{api.base_url.copy_with(path='/load_model')}", json={"model": "another"})
-    assert refused.status_code == 400 and refused.json()["error"]["code"] == "model_not_found"
+    assert refused.status_code == 404 and refused.json()["error"]["code"] == "model_not_found"
+    assert api.models.retrieve("demo").id == "demo"
+    with pytest.raises(openai.NotFoundError, match="expected the model that is served, 'demo', got 'owner/another'"):
+        api.models.retrieve("owner/another")
 
 
 def test_the_demo_models_chat_is_its_prompt():

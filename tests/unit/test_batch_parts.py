@@ -175,7 +175,7 @@ def test_rows_are_the_lines_that_are_not_blank(tmp_path: Path) -> None:
         b'\n{"prompt": "\xc3\xa9"}\r\n  \n{"prompt": 5}\n[1]\n{"prompt"\n\xff\n{"text": "x"}\n'
         b'{"prompt": "x", "schema": {"type": "null"}}'
     )
-    rows = Rows(JsonLinesTable(file), "prompt", "schema", hg.Choice(["a"]), chat=True)
+    rows = Rows(JsonLinesTable(file), "prompt", "schema", "documents", hg.Choice(["a"]), chat=True)
     assert len(rows) == 7
     asked = rows.asked(0)
     assert asked.prompt == [{"role": "user", "content": "é"}] and asked.constraint == hg.Choice(["a"])
@@ -210,9 +210,12 @@ def a_job(rows: Path) -> Job:
         chat=False,
         prompt_column="p",
         constraint_column=None,
+        documents_column="d",
         columns=["a"],
         input_format="jsonl",
         output_format="csv",
+        describe=False,
+        chat_template_kwargs={},
     )
 
 
