@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pydantic
@@ -503,5 +504,5 @@ def test_a_cancellation_that_comes_while_a_job_ends_is_not_lost() -> None:
 
 def test_wrappers_of_a_model_share_its_turns(pair: tuple[Any, Any]) -> None:
     model = pair[0]
-    assert turns_of(torch.compile(model)) is turns_of(model)
+    assert turns_of(SimpleNamespace(_orig_mod=model)) is turns_of(model)  # as torch.compile wraps one
     assert turns_of(copy.copy(model)) is not turns_of(model)

@@ -367,9 +367,10 @@ def test_data_sets(folder: Path, heard: list[str], tmp_path: Path) -> None:
     options = ["--describe", "--chat-template-kwargs", '{"enable_thinking": false}', "--device", "cpu"]
     assert main([*asked, "--regex", LETTERS.pattern, *options]) == 0
     said = [{"role": "system", "content": hg.describe(LETTERS)}, *CHAT]
-    assert heard == [f"{hg.describe(LETTERS)}\n\na", rendered(said, enable_thinking=False, documents=DOCUMENTS)]
-    [failed] = map(json.loads, (tmp_path / "out.failures.jsonl").read_text().splitlines())
-    assert failed["row"] == 2 and "--documents-column" in failed["error"]
+    assert heard == [rendered(said, enable_thinking=False, documents=DOCUMENTS)]
+    text, documents = map(json.loads, (tmp_path / "out.failures.jsonl").read_text().splitlines())
+    assert text["row"] == 0 and "expected a chat, got a text" in text["error"]
+    assert documents["row"] == 2 and "--documents-column" in documents["error"]
 
 
 def test_smolagents(folder: Path, heard: list[str]) -> None:
