@@ -37,6 +37,7 @@ from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends import registry
 from hf_guided.backends.routed import with_routes
 from hf_guided.errors import HFGuidedError
+from hf_guided.json_style import JsonStyle
 from hf_guided.schema.lower import NotRegular, regular
 from hf_guided.schema.normalize import Normalizer
 from hf_guided.vocabulary import Vocabulary
@@ -259,7 +260,7 @@ def minima(most: int) -> Iterator[Minimum]:
             meter = WorkMeter()
             builder = NfaBuilder(meter, in_pieces=True)
             schema = regular(Normalizer.of(asked), closed=True)
-            dfa = builder.dfa(*schema.build(builder, whitespace="flexible"))
+            dfa = builder.dfa(*schema.build(builder, JsonStyle()))
             if dfa.states > MAX_STATES:
                 continue
             stated = [

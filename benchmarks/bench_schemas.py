@@ -1,6 +1,6 @@
 """How much of real JSON Schemas is enforced, how exactly, and how fast? Side by side on JSONSchemaBench.
 
-    python -m benchmarks.bench_schemas [--only NAME ...] [--limit N] [--library NAME ...]
+    python -m benchmarks.bench_schemas [--only NAME ...] [--limit N] [--library NAME ...] [--spelling canonical|any]
 
 Each schema is compiled, each of its instances is written by ``json.dumps``, tokenized with Tekken and walked through
 the masks: a valid one must pass, an invalid one must be refused somewhere. A schema passes if it compiled and all its
@@ -39,7 +39,7 @@ from benchmarks.common import (
     write_csv,
 )
 from benchmarks.declared_order import DeclaredOrder
-from benchmarks.schema_libraries import SCHEMA_LIBRARIES, HFGuided, LLGuidance
+from benchmarks.schema_libraries import HFGuided, LLGuidance, add_libraries, libraries_of
 from benchmarks.schema_worker import Job, Verdict, Worker
 
 
@@ -245,7 +245,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names of schemas")
     parser.add_argument("--limit", type=int, help="the first N schemas")
-    parser.add_argument("--library", nargs="+", choices=SCHEMA_LIBRARIES, default=list(SCHEMA_LIBRARIES))
+    add_libraries(parser)
     parser.add_argument("--seconds", type=float, default=20.0, help="a schema may take")
     parser.add_argument("--gigabytes", type=float, default=4.0, help="a library's process may hold")
     parser.add_argument("--results", type=Path, help="folder for schemas.csv and schemas_failing.csv")
@@ -256,7 +256,7 @@ def main() -> None:
     if not samples:
         raise SystemExit(f"no such schemas: {arguments.only}")
     limits = arguments.seconds, int(arguments.gigabytes * 2**30)
-    judged = in_turns(samples, arguments.library, *limits)
+    judged = in_turns(samples, libraries_of(arguments), *limits)
     rows = [summary(name, judged[name], judged.get(LLGuidance.name, ())) for name in judged]
     if folder:
         write_csv(folder / "schemas.csv", rows)

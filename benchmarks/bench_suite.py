@@ -1,6 +1,6 @@
 """How much of the JSON-Schema-Test-Suite does each library handle fully? Drafts 7 and 2020-12, byte by byte.
 
-    python -m benchmarks.bench_suite [--library NAME ...] [--list]
+    python -m benchmarks.bench_suite [--library NAME ...] [--spelling canonical|any] [--list]
 
 A group (a schema and its tests) is handled fully if the schema compiles, every valid instance is accepted and every
 invalid one refused; or if it says that no value fits, and none of the tests is valid. See json_schema_suite.py for what
@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.common import RESULTS, markdown_table, write_csv
 from benchmarks.json_schema_suite import load_groups, mistakes, suite_folder, summary
-from benchmarks.schema_libraries import SCHEMA_LIBRARIES
+from benchmarks.schema_libraries import add_libraries, libraries_of
 from benchmarks.schema_worker import Worker
 
 
@@ -39,7 +39,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--library", nargs="+", choices=SCHEMA_LIBRARIES, default=list(SCHEMA_LIBRARIES))
+    add_libraries(parser)
     parser.add_argument("--list", action="store_true", help="print what was judged wrongly")
     parser.add_argument("--seconds", type=float, default=20.0, help="a group may take")
     parser.add_argument("--csv", type=Path, default=RESULTS / "suite.csv")
@@ -48,7 +48,7 @@ def main() -> None:
         raise SystemExit(f"{suite_folder()} is missing; set HF_GUIDED_DATA to the folder that holds it")
     groups = list(load_groups())
     rows = []
-    for name in arguments.library:
+    for name in libraries_of(arguments):
         worker = Worker(name, "bytes", arguments.seconds)
         judged = [(group, worker(group.job)) for group in groups]
         worker.stop()

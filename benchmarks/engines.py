@@ -141,7 +141,7 @@ class LLGuidance(Engine):
         if asked.kind == "choice":
             return f"start: TEXT\nTEXT: {_quoted(asked.what)}"
         constraint = JsonSchema(asked.what, whitespace=asked.whitespace, extra="forbid")
-        return lark_grammar(Normalizer.of(constraint), whitespace=asked.whitespace, closed=True)
+        return lark_grammar(Normalizer.of(constraint), constraint.style, closed=True)
 
     def walk(self) -> Walk:
         return LLGuidanceWalk(self._matcher.deep_copy(), self.bitmask)

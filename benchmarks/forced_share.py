@@ -40,7 +40,7 @@ class ForcedBytes:
     def __init__(self, constraint: JsonSchema):
         tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()))
         closed = constraint.extra == "forbid"
-        grammar = lark_grammar(Normalizer.of(constraint), whitespace=constraint.whitespace, closed=closed)
+        grammar = lark_grammar(Normalizer.of(constraint), constraint.style, closed=closed)
         self._start = llguidance.LLMatcher(tokenizer, grammar + '\n%llguidance {"no_forcing": true}')
         self._bitmask = allocate_token_bitmask(1, _END + 1)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from torch import Tensor
@@ -14,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 import hf_guided as hg
 from hf_guided.bitmask import allocate_bitmask
 from hf_guided.compiler import Compiler
+from hf_guided.json_style import Spelling
 from hf_guided.options import CompilerOptions
 from hf_guided.vocabulary import Vocabulary
 
@@ -75,6 +77,7 @@ class SchemaLibrary(ABC):
 
 class HFGuided(SchemaLibrary):
     name = package = "hf-guided"
+    spelling: Spelling = "canonical"
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
@@ -82,7 +85,7 @@ class HFGuided(SchemaLibrary):
         self._compiler = Compiler(vocabulary, CompilerOptions(tiering=False))
 
     def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
-        constraint = hg.JsonSchema(schema, whitespace="flexible", extra="allow", registry=registry)
+        constraint = hg.JsonSchema(schema, "flexible", extra="allow", registry=registry, spelling=self.spelling)
         try:
             self._compiled = self._compiler.compile(constraint)
         except hg.UnsupportedConstraint as error:
@@ -111,6 +114,11 @@ class MatcherWalk(Walk):
 
     def is_completed(self) -> bool:
         return bool(self._matcher.is_completed())
+
+
+class HFGuidedAnySpelling(HFGuided):
+    name = "hf-guided, any spelling"
+    spelling = "any"
 
 
 class LLGuidance(SchemaLibrary):
@@ -254,4 +262,19 @@ class OutlinesWalk(Walk):
         return bool(self._guide.is_finished())
 
 
-SCHEMA_LIBRARIES = {one.name: one for one in (HFGuided, LLGuidance, LLGuidanceLenient, XGrammar)}
+SCHEMA_LIBRARIES = {one.name: one for one in (HFGuided, HFGuidedAnySpelling, LLGuidance, LLGuidanceLenient, XGrammar)}
+
+
+def add_libraries(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that ``libraries_of`` reads."""
+    parser.add_argument("--library", nargs="+", choices=SCHEMA_LIBRARIES, default=list(SCHEMA_LIBRARIES))
+    parser.add_argument(
+        "--spelling", choices=get_args(Spelling), help="of values, by hf-guided; without it a row for each of the two"
+    )
+
+
+def libraries_of(arguments: argparse.Namespace) -> list[str]:
+    """The names of the libraries to run."""
+    ours = {HFGuided.spelling: HFGuided.name, HFGuidedAnySpelling.spelling: HFGuidedAnySpelling.name}
+    left_out = set() if arguments.spelling is None else set(ours.values()) - {ours[arguments.spelling]}
+    return [name for name in arguments.library if name not in left_out]

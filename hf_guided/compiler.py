@@ -35,11 +35,12 @@ from .backends.base import Backend, CompiledConstraint, QuickBackend
 from .backends.structural_tag import literals
 from .byte_cache import ByteCache
 from .compile_pool import Pool
-from .constraints import Constraint, StructuralTag
+from .constraints import Constraint, JsonSchema, StructuralTag
 from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .options import CompilerOptions
 from .router import AUTO, NATIVE, Route, route
 from .schema.audit import Audit, audit
+from .schema.misspelt import misspelt_keywords
 from .tiers import has_second_tier, second_tier
 from .tool_calls import ToolCalls
 
@@ -160,7 +161,7 @@ class Compiler:
             return audit(constraint, None, str(error).partition("\n")[0], error.losses)
         except CompileLimitExceeded as error:
             return audit(constraint, None, str(error), [Loss("", constraint.kind, str(error))])
-        return audit(constraint, found.backend, found.reason, found.losses, found.considered)
+        return audit(constraint, found.backend, found.reason, found.losses, found.considered, found.spelling)
 
     def close(self, timeout_s: float) -> bool:
         """Wait until the threads have done what they have, and end them; more work would start others.
@@ -289,6 +290,7 @@ class Compiler:
                 del self._upgrades[job.key]
 
     def _compile(self, constraint: Constraint, backend: str, budget: bool) -> Compilation:
+        _warn_of_misspelt_keywords(constraint)
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same language, in a kind that backends know
         backends = self._backends_for(constraint)
@@ -442,6 +444,14 @@ class _OnDemand(Mapping[str, Backend]):
 
     def __len__(self) -> int:
         return len(registry.available())
+
+
+def _warn_of_misspelt_keywords(constraint: Constraint) -> None:
+    schemas: list[Any] = [constraint.schema] if isinstance(constraint, JsonSchema) else []
+    if isinstance(constraint, ToolCalls):
+        schemas = list(constraint.parameters.values())
+    if misspelt := [sentence for schema in schemas for sentence in misspelt_keywords(schema)]:
+        warnings.warn("the schema has keywords that constrain nothing:\n  " + "\n  ".join(misspelt), stacklevel=2)
 
 
 def _bare(error: Exception) -> Exception:

@@ -24,12 +24,14 @@ from typing import Any, ClassVar, Literal
 from . import json_text
 from .cache_keys import digest, normal_form
 from .errors import InvalidConstraint
+from .json_style import MAX_INDENT, JsonStyle, Spelling
+from .json_style import Whitespace as Whitespace
 from .json_text import shorten
-from .python_types import adapter_of, schema_of
+from .python_types import TypeNote, adapter_of, schema_of
 
-Whitespace = Literal["flexible", "compact"]
 Extra = Literal["forbid", "allow"]
 OnUnsupported = Literal["error", "warn", "validate"]
+KeyOrder = Literal["declared", "any"]
 Syntax = Literal["lark", "gbnf"]
 
 
@@ -37,6 +39,7 @@ class Constraint:
     """Base of everything that can be asked of a row."""
 
     kind: ClassVar[str]
+    spelling: Spelling | None = None  # of JSON values; None where there are none
     on_unsupported: OnUnsupported = "error"
 
     @cached_property
@@ -75,7 +78,8 @@ class JsonSchema(Constraint):
         schema: a dict or bool, JSON text of one, or a Python type: Pydantic model, dataclass, TypedDict, Enum,
             list[int], Literal, Annotated ... (whatever Pydantic's TypeAdapter takes). A type is also what ``parse``
             gives back.
-        whitespace: "flexible" (bounded) or "compact" (with the separators of ``json.dumps``).
+        whitespace: "flexible" (bounded), "compact" (with the separators of ``json.dumps``) or "minified" (without
+            white space).
         extra: whether objects whose schema says nothing about additional properties may have some:
             "forbid" or "allow" (as JSON Schema itself says).
         max_depth: how deeply arrays and objects may nest, the outermost counted; None is no bound. The automaton
@@ -85,6 +89,13 @@ class JsonSchema(Constraint):
             document counts as not enforced.
         on_unsupported: what to do with keywords that no backend enforces: "error", "warn" (leave them out), or
             "validate" (leave them out, and validate the finished text).
+        indent: the layout of ``json.dumps(indent=...)`` in place of ``whitespace``. The indentation depends on the
+            depth, so a schema that is recursive, or allows any value somewhere, also needs ``max_depth``.
+        spelling: "canonical" (each value as ``json.dumps(ensure_ascii=False)`` writes it: integers without a point and
+            of at most 20 digits, or as many as bounds and listed values need; other numbers in the shape of a float's
+            repr; strings without needless escapes; date-times with T, Z and at most 9 digits of a fraction) or "any"
+            (every spelling that JSON allows). The audit lists what "canonical" leaves out.
+        key_order: "declared": the members of an object come in the order of its schema.
 
     Raises:
         InvalidConstraint: not a schema, not JSON, or an unknown option.
@@ -98,8 +109,14 @@ class JsonSchema(Constraint):
     max_depth: int | None
     registry_json: str | None
     on_unsupported: OnUnsupported
+    indent: int | None
+    spelling: Spelling
+    key_order: KeyOrder
     # Not hashed: Annotated may hold what has no hash.
     python_type: Any = field(hash=False)
+    # What the schema says less, or cannot say, than the type: rows of the audit. They follow from the type.
+    type_notes: tuple[TypeNote, ...] = field(compare=False)
+    described_json: str | None = field(compare=False)
 
     def __init__(
         self,
@@ -109,8 +126,14 @@ class JsonSchema(Constraint):
         max_depth: int | None = None,
         registry: Mapping[str, Any] | None = None,
         on_unsupported: OnUnsupported = "error",
+        *,
+        indent: int | None = None,
+        spelling: Spelling = "canonical",
+        key_order: KeyOrder = "declared",
     ) -> None:
-        python_type = None
+        python_type: Any = None
+        type_notes: tuple[TypeNote, ...] = ()
+        described: Any = None
         if isinstance(schema, str):
             schema = json_text.loads(schema, "JSON Schema")
             _expect_schema(schema, "JSON Schema text")
@@ -118,18 +141,26 @@ class JsonSchema(Constraint):
             schema = dict(schema)
         elif not isinstance(schema, bool):
             python_type = schema
-            schema = schema_of(python_type)
+            schema, described, type_notes = schema_of(python_type)
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
             raise InvalidConstraint(f"max_depth: expected an int of 1 or more, or None, got {max_depth!r}")
+        if _one_of("key_order", key_order, KeyOrder) == "any":
+            raise InvalidConstraint('key_order="any" is not supported yet; leave it out for the order of the schema')
+        style = json_style(whitespace, indent, spelling)
         set_fields(
             self,
             schema_json=json_text.dumps(schema, "JSON Schema"),
-            whitespace=_one_of("whitespace", whitespace, Whitespace),
+            whitespace=style.whitespace,
+            indent=style.indent,
+            spelling=style.spelling,
+            key_order=key_order,
             extra=_one_of("extra", extra, Extra),
             max_depth=max_depth,
             registry_json=None if not registry else _registry_json(registry),
             on_unsupported=_one_of("on_unsupported", on_unsupported, OnUnsupported),
             python_type=python_type,
+            type_notes=type_notes,
+            described_json=None if described is None else json_text.dumps(described, "JSON Schema"),
         )
 
     @property
@@ -138,19 +169,43 @@ class JsonSchema(Constraint):
         return json.loads(self.schema_json)  # type: ignore[no-any-return]
 
     @property
+    def described(self) -> dict[str, Any] | bool:
+        """The JSON Schema to show to people and models, a fresh copy: of a type with formats' names for patterns."""
+        return json.loads(self.described_json or self.schema_json)  # type: ignore[no-any-return]
+
+    @property
     def registry(self) -> dict[str, Any]:
         """The documents remote ``$ref`` may name, by URI, a fresh copy."""
         return json.loads(self.registry_json or "{}")  # type: ignore[no-any-return]
 
     @property
+    def style(self) -> JsonStyle:
+        """How its values are written."""
+        return JsonStyle(self.whitespace, self.indent, self.spelling)
+
+    @property
     def point_zero(self) -> bool:
-        """Whether an integer may be written 1.0, as JSON Schema allows; types take that for a float, when strict."""
-        return self.python_type is None
+        """Whether an integer may be written 1.0, as JSON Schema allows: strict readers take that for a float."""
+        return self.spelling == "any" and self.python_type is None
+
+    def styled(self, style: JsonStyle) -> JsonSchema:
+        """The same values, written in another way."""
+        return JsonSchema(
+            self.schema if self.python_type is None else self.python_type,
+            style.whitespace,
+            self.extra,
+            self.max_depth,
+            self.registry,
+            self.on_unsupported,
+            indent=style.indent,
+            spelling=style.spelling,
+            key_order=self.key_order,
+        )
 
     def _identity(self) -> Sequence[Any]:
         # Registry documents are compared as they are: a pointer from elsewhere may lead anywhere into them.
-        options = self.whitespace, self.extra, self.max_depth, self.registry_json, self.on_unsupported, self.point_zero
-        return normal_form(self.schema), *options
+        options = self.extra, self.max_depth, self.registry_json, self.on_unsupported, self.point_zero
+        return normal_form(self.schema), *self.style, *options
 
     def check(self) -> None:
         """Validate the schema against its metaschema.
@@ -205,14 +260,25 @@ class JsonSchema(Constraint):
         from referencing import Registry
         from referencing.jsonschema import DRAFT202012
 
-        schema = _exact(self.schema_json)
+        from .checked_patterns import with_python_patterns  # reads patterns, which takes time to import
+
+        schema = with_python_patterns(_exact(self.schema_json))
         known = validator_for(schema, default=Draft202012Validator)
-        documents = [(uri, DRAFT202012.create_resource(document)) for uri, document in self.registry.items()]
+        documents = [
+            (uri, DRAFT202012.create_resource(with_python_patterns(document)))
+            for uri, document in self.registry.items()
+        ]
         return known(schema, registry=Registry().with_resources(documents), format_checker=known.FORMAT_CHECKER)
 
     def __repr__(self) -> str:
         made_from = self.schema_json if self.python_type is None else repr(self.python_type)
-        return f"JsonSchema({shorten(made_from)[1:-1]}, whitespace={self.whitespace!r}, extra={self.extra!r})"
+        options: dict[str, Any] = {"whitespace": self.whitespace, "extra": self.extra}
+        if self.indent is not None:
+            options = {"indent": self.indent, "extra": self.extra}
+        if self.spelling != "canonical":
+            options["spelling"] = self.spelling
+        written = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        return f"JsonSchema({shorten(made_from)[1:-1]}, {written})"
 
 
 @dataclass(frozen=True)
@@ -220,18 +286,30 @@ class JsonObject(Constraint):
     """Any JSON object.
 
     Args:
-        whitespace: "flexible" (bounded) or "compact" (with the separators of ``json.dumps``).
+        whitespace: "flexible" (bounded), "compact" (with the separators of ``json.dumps``) or "minified" (without
+            white space).
+        spelling: "canonical" (each value as ``json.dumps`` writes it) or "any"; see ``JsonSchema``.
     """
 
     kind: ClassVar[str] = "json_object"
 
     whitespace: Whitespace = "flexible"
+    spelling: Spelling = field(default="canonical", kw_only=True)
 
     def __post_init__(self) -> None:
-        _one_of("whitespace", self.whitespace, Whitespace)
+        json_style(self.whitespace, None, self.spelling)
+
+    @property
+    def style(self) -> JsonStyle:
+        """How its values are written."""
+        return JsonStyle(self.whitespace, None, self.spelling)
+
+    def as_schema(self) -> JsonSchema:
+        """The same as a schema."""
+        return JsonSchema({"type": "object"}, self.whitespace, spelling=self.spelling)
 
     def _identity(self) -> Sequence[Any]:
-        return (self.whitespace,)
+        return self.style
 
     def parse(self, text: str) -> Any:
         """The object as a dict."""
@@ -367,6 +445,7 @@ class StructuralTag(Constraint):
     """
 
     kind: ClassVar[str] = "structural_tag"
+    spelling = "canonical"  # of the JSON in it
 
     tag_json: str
 
@@ -396,6 +475,31 @@ class StructuralTag(Constraint):
         return f"StructuralTag({shorten(self.tag_json)[1:-1]})"
 
 
+def laid_out(constraint: Constraint | None, whitespace: Whitespace | None, indent: int | None) -> Constraint | None:
+    """A constraint on JSON with this layout; others, and those without one given here, as they are.
+
+    Args:
+        constraint: of one row.
+        whitespace: see ``JsonSchema``; None for the constraint's own.
+        indent: see ``JsonSchema``; None for none, where there is a ``whitespace``, else for the constraint's own.
+
+    Raises:
+        InvalidConstraint: unknown, two at once, or an indent for any object, whose depth has no bound.
+    """
+    if whitespace is None and indent is None:
+        return constraint
+    style = json_style(whitespace or "flexible", indent, "any")
+    if isinstance(constraint, JsonSchema):
+        return constraint.styled(style._replace(spelling=constraint.spelling))
+    if isinstance(constraint, JsonObject):
+        if indent is not None:
+            raise InvalidConstraint(
+                "an indentation depends on the depth, and any JSON object may have any; ask for a JSON Schema"
+            )
+        return JsonObject(style.whitespace, spelling=constraint.spelling)
+    return constraint
+
+
 _FLAG_ADVICE = {
     "VERBOSE": "remove the blanks and comments from the pattern",
     "MULTILINE": "the whole output is matched, so ^ and $ are not needed",
@@ -417,6 +521,25 @@ def exact_number(digits: str) -> int | Decimal:
 
 def _exact(text: str) -> Any:
     return json.loads(text, parse_float=exact_number)
+
+
+def json_style(whitespace: Any, indent: Any, spelling: Any) -> JsonStyle:
+    """The style these options name.
+
+    Raises:
+        InvalidConstraint: one of them is unknown, or two contradict each other.
+    """
+    style = JsonStyle(
+        _one_of("whitespace", whitespace, Whitespace), indent, spelling=_one_of("spelling", spelling, Spelling)
+    )
+    if indent is not None:
+        if type(indent) is not int or not 0 <= indent <= MAX_INDENT:
+            raise InvalidConstraint(f"indent: expected an int from 0 to {MAX_INDENT}, or None, got {indent!r}")
+        if whitespace != "flexible":
+            raise InvalidConstraint(
+                f"expected whitespace or indent, got whitespace={whitespace!r} and indent={indent!r}; leave one out"
+            )
+    return style
 
 
 def _one_of(name: str, value: Any, allowed: Any) -> Any:

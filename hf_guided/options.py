@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+# transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
+DEFAULT_MAX_NEW_TOKENS = 512
+
 Reader = tuple[str, Callable[[str], Any]]  # an environment variable, and what reads its text
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .backends.base import Backend
-from .constraints import Constraint, JsonSchema, StructuralTag
+from .backends.base import Backend, held_spelling
+from .constraints import Constraint, JsonObject, JsonSchema, StructuralTag
 from .errors import BackendUnavailable, Loss, UnsupportedConstraint
+from .json_style import Spelling
 
 AUTO = "auto"
 NATIVE = "automaton"
@@ -28,12 +29,14 @@ class Route:
         reason: why this one.
         considered: what was looked at, in order: name, and what it would lose.
         losses: what the chosen one does not enforce; only with ``on_unsupported`` "warn" or "validate".
+        spelling: how it spells JSON values; None where there are none.
     """
 
     backend: str
     reason: str
     considered: tuple[tuple[str, tuple[Loss, ...]], ...]
     losses: tuple[Loss, ...] = ()
+    spelling: Spelling | None = None
 
 
 def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tuple[str, ...]:
@@ -44,6 +47,8 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
         return ("llguidance", "xgrammar")
     if budget or (isinstance(constraint, JsonSchema) and constraint.max_depth is not None):
         return (NATIVE, "llguidance", "xgrammar")
+    if isinstance(constraint, JsonSchema):
+        return ("llguidance", NATIVE, "xgrammar")
     return ("llguidance", "xgrammar", NATIVE)
 
 
@@ -86,6 +91,10 @@ def route(
             missing = error
             considered.append((name, (Loss("", constraint.kind, str(error)),)))
             continue
+        if backend == AUTO and _misspells(backends[name], constraint):
+            # Where nothing else is lost, a user who names this engine gets it.
+            considered.append((name, (*losses, Loss("", "spelling", f"{name} also writes other spellings of values"))))
+            continue
         considered.append((name, losses))
         usable.append((name, losses))
         if not losses:
@@ -97,8 +106,15 @@ def route(
     if not usable or (losses and constraint.on_unsupported == "error"):
         # One that gave up when compiling would have enforced it all.
         gave_up = [(name, losses) for name, losses in considered if name in (refused or {})]
-        raise _unsupported(constraint, gave_up or usable or considered, considered)
-    return Route(name, _reason(name, losses, backend, considered), tuple(considered), losses)
+        raise _unsupported(constraint, backend, gave_up or usable or considered, considered)
+    spelling = held_spelling(backends[name], constraint)
+    return Route(name, _reason(name, losses, backend, considered), tuple(considered), losses, spelling)
+
+
+def _misspells(backend: Backend, constraint: Constraint) -> bool:
+    """Whether a backend writes values in other ways than the constraint has asked for in so many words."""
+    has_option = isinstance(constraint, (JsonSchema, JsonObject))
+    return has_option and held_spelling(backend, constraint) != constraint.spelling
 
 
 def _reason(name: str, losses: tuple[Loss, ...], asked: str, considered: list[tuple[str, tuple[Loss, ...]]]) -> str:
@@ -111,15 +127,21 @@ def _reason(name: str, losses: tuple[Loss, ...], asked: str, considered: list[tu
 
 def _unsupported(
     constraint: Constraint,
+    backend: str,
     usable: list[tuple[str, tuple[Loss, ...]]],
     considered: list[tuple[str, tuple[Loss, ...]]],
 ) -> UnsupportedConstraint:
     """What the one that comes closest would lose: what the others would lose besides helps nobody."""
     closest, losses = min(usable, key=lambda one: len(one[1]))
     others = "".join(f"; {name} would lose {len(lost)}" for name, lost in considered if name != closest)
-    step = "change what is lost, or name another engine with backend="
+    step = "change what is lost"
     if constraint.kind == "json_schema":
-        step = 'change the schema, or pass on_unsupported="validate" or "warn"'
+        step = (
+            'change the schema, or wrap it: hg.JsonSchema(..., on_unsupported="validate") checks the finished text, '
+            'on_unsupported="warn" leaves out what is lost'
+        )
+    if backend != AUTO:
+        step += '; other engines may take it: backend="auto" tries them'
     return UnsupportedConstraint(
         f"no backend enforces all of this {constraint.kind}: {closest} would lose {len(losses)}{others}; {step}", losses
     )

@@ -46,4 +46,4 @@ def second_tier(
     except (ConstraintError, BackendError):
         return None  # too large, or not regular: the first one stays
     reason = f"enforces all of it, and each mask is a look-up; {first.backend} answered until it was ready"
-    return compiled, Route(NATIVE, reason, ((NATIVE, ()), *first.considered))
+    return compiled, Route(NATIVE, reason, ((NATIVE, ()), *first.considered), spelling=compiled.spelling)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..constraints import Constraint, JsonObject, JsonSchema
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
-from .base import CompiledConstraint, Engine
+from .base import CompiledConstraint, Engine, held_spelling
 
 if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
@@ -30,6 +30,7 @@ class Adapter(ABC):
     keeps_budget: ClassVar[bool] = False  # whether its engines are ``BudgetedEngine``
     keeps_masks: ClassVar[bool] = False  # whether they are ``MaskedEngine``
     bounds_depth: ClassVar[bool] = False  # whether it enforces ``max_depth``
+    canonical_spelling: ClassVar[bool] = False  # see ``held_spelling``
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -69,6 +70,7 @@ class Adapter(ABC):
             losses=losses,
             keeps_budget=self.keeps_budget,
             keeps_masks=self.keeps_masks,
+            spelling=held_spelling(self, constraint),
         )
 
     def _prepared(self, constraint: Constraint) -> tuple[Build, tuple[Loss, ...]]:
@@ -76,7 +78,7 @@ class Adapter(ABC):
         last = self._last
         if last is None or last[0] != constraint.key:
             if isinstance(constraint, JsonObject):
-                constraint = JsonSchema({"type": "object"}, whitespace=constraint.whitespace)
+                constraint = constraint.as_schema()
             build, losses = (
                 self._schema(constraint) if isinstance(constraint, JsonSchema) else (self._text(constraint), ())
             )

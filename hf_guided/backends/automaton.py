@@ -55,7 +55,7 @@ class AutomatonBackend(Adapter):
 
     name = title = "automaton"
     keeps_budget = keeps_masks = True
-    bounds_depth = True
+    bounds_depth = canonical_spelling = True
 
     def __init__(self, vocabulary: Vocabulary, limits: Limits | None = None):
         super().__init__(vocabulary)
@@ -83,7 +83,7 @@ class AutomatonBackend(Adapter):
 
         def make(meter: WorkMeter) -> ByteDfa:
             builder = NfaBuilder(meter, in_pieces=True)
-            return builder.dfa(*schema.build(builder, whitespace=constraint.whitespace), minimal=False)
+            return builder.dfa(*schema.build(builder, constraint.style), minimal=False)
 
         return lambda: self._built(constraint, make), n.losses
 

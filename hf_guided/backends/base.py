@@ -30,6 +30,7 @@ from ..errors import Loss
 
 if TYPE_CHECKING:
     from ..constraints import Constraint
+    from ..json_style import Spelling
     from ..vocabulary import Vocabulary
 
 
@@ -114,6 +115,17 @@ class Backend(Protocol):
         ...
 
 
+def held_spelling(backend: object, constraint: Constraint) -> Spelling | None:
+    """How a backend spells the JSON values of a constraint; None where there are none.
+
+    A backend that writes the canonical spelling where a constraint asks for it says so with an attribute
+    ``canonical_spelling = True``; the others write any.
+    """
+    if constraint.spelling == "canonical" and not getattr(backend, "canonical_spelling", False):
+        return "any"
+    return constraint.spelling
+
+
 @runtime_checkable
 class QuickBackend(Protocol):
     """A backend that can be had with less patience."""
@@ -137,6 +149,7 @@ class CompiledConstraint:
         losses: what is not enforced (only with ``on_unsupported`` "warn" or "validate").
         keeps_budget: whether its engines are ``BudgetedEngine``.
         keeps_masks: whether they are ``MaskedEngine``.
+        spelling: how JSON values are spelled, see ``held_spelling``.
     """
 
     constraint: Constraint
@@ -148,6 +161,7 @@ class CompiledConstraint:
     losses: tuple[Loss, ...] = ()
     keeps_budget: bool = False
     keeps_masks: bool = False
+    spelling: Spelling | None = None
 
     def matcher(self, stop_token_ids: Sequence[int] | None = None) -> Matcher:
         """A matcher at the start of the grammar.

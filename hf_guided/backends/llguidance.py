@@ -51,6 +51,7 @@ class LLGuidanceBackend(Adapter):
     """The adapter; building it takes about a second for 131k tokens, compiling milliseconds."""
 
     name = title = "llguidance"
+    canonical_spelling = True
 
     def __init__(self, vocabulary: Vocabulary):
         import llguidance
@@ -62,7 +63,7 @@ class LLGuidanceBackend(Adapter):
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
-        grammar = lark_grammar(n, whitespace=constraint.whitespace, closed=constraint.extra == "forbid")
+        grammar = lark_grammar(n, constraint.style, closed=constraint.extra == "forbid")
 
         def build() -> tuple[Callable[[], Engine], int]:
             try:

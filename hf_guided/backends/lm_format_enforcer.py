@@ -61,7 +61,7 @@ class LMFormatEnforcerBackend(Adapter):
         drop(prepared, losses)  # patterns that are not in plain words, which the library could not even parse
         subset = Subset(prepared, self._starts_with_space, self._alphabet)
         schema = subset.reduce()
-        if constraint.whitespace == "compact":
+        if not constraint.style.is_flexible:
             losses = [*losses, Loss("", "whitespace", "lm-format-enforcer writes white space as it likes")]
         return lambda: self._built(self._json_tree, self._json_parser(schema)), [*losses, *subset.losses]
 

@@ -22,7 +22,7 @@ from ..automaton.frames import Frame, FrameBuilder, network
 from ..automaton.limits import WorkMeter
 from ..automaton.pushdown import Places, Pushdown
 from ..automaton.token_trie import token_trie
-from ..constraints import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
+from ..constraints import Choice, JsonObject, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, UnwritableConstraint
 from ..regex import Node, UnsupportedRegex, alt, parse_fullmatch, text
 from ..schema.lower import NotRegular
@@ -71,7 +71,7 @@ def _routes(compiled: CompiledConstraint) -> Routes | None:
     """A network that goes along with the engine; None if there is none, or its shortest text is not the engine's."""
     meter = WorkMeter()
     try:
-        frames = _frames(compiled.constraint, meter)
+        frames = _frames(compiled, meter)
         if frames is None:
             return None
         pushdown = Pushdown(frames, token_trie(compiled.vocabulary), compiled.vocabulary, meter)
@@ -83,12 +83,14 @@ def _routes(compiled: CompiledConstraint) -> Routes | None:
     return Routes(pushdown, compiled.vocabulary, compiled.backend in _NARROWED)
 
 
-def _frames(constraint: Constraint, meter: WorkMeter) -> list[Frame] | None:
+def _frames(compiled: CompiledConstraint, meter: WorkMeter) -> list[Frame] | None:
+    constraint = compiled.constraint
     if isinstance(constraint, JsonObject):
-        constraint = JsonSchema({"type": "object"}, whitespace=constraint.whitespace)
+        constraint = constraint.as_schema()
     if isinstance(constraint, JsonSchema):
         n = Normalizer.of(constraint)
-        positions = Positions(n, whitespace=constraint.whitespace, closed=constraint.extra == "forbid")
+        style = constraint.style._replace(spelling=compiled.spelling or "any")
+        positions = Positions(n, style, closed=constraint.extra == "forbid")
         return network(positions.root, positions.lower, meter)
     if isinstance(constraint, Regex):
         node = parse_fullmatch(constraint.pattern)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..constraints import JsonSchema
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..json_style import JsonStyle
 from ..regex import (
     ALL,
     ANYTHING,
@@ -38,7 +39,6 @@ from ..regex import (
     to_lark,
 )
 from ..regex.write import times
-from ..schema.documents import Documents
 from ..schema.grammar import contents
 from ..schema.lark import SchemaWriter
 from ..schema.normalize import Normalizer
@@ -135,12 +135,10 @@ class TagLark:
         constraint = JsonSchema(one["json_schema"])
         known = f"{style} {one.get('max_whitespace_cnt')} {excludes} {constraint.schema_json}"
         if known not in self._schemas:
-            # What calls a function gets its integers without a point.
-            n = Normalizer(Documents(constraint.schema_json, {}), point_zero=False)
+            n = Normalizer.of(constraint)
             prefix = f"g{len(self._schemas)}_"
             if style == "json":
-                found, whitespace = contents(n, closed=True), _whitespace(one, pointer)
-                rules = SchemaWriter(n, found, whitespace, prefix, excludes).write()
+                rules = SchemaWriter(n, contents(n, closed=True), _style(one, pointer), prefix, excludes).write()
             elif style in STYLES:
                 rules = xml_rules(n, STYLES[style], closed=True, prefix=prefix)
             else:
@@ -345,12 +343,12 @@ def _older(pointer: str) -> str:
     return re.sub(r"^/tags/(\d+)/content/json_schema", r"/structures/\1/schema", pointer)
 
 
-def _whitespace(one: Format, pointer: str) -> str:
+def _style(one: Format, pointer: str) -> JsonStyle:
     """How JSON is laid out with at most so much white space in a row."""
     most = one.get("max_whitespace_cnt")
     if most == 0:
         raise _unsupported(pointer, "max_whitespace_cnt", "a space behind a comma or colon is the least there is")
-    return "flexible" if most is None or most > MAX_SPACE else "compact"
+    return JsonStyle("flexible" if most is None or most > MAX_SPACE else "compact")
 
 
 def _is_inside_strings(mark: str) -> bool:

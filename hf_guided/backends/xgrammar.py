@@ -77,10 +77,14 @@ class XGrammarBackend(Adapter):
                 f"an object has {optional} properties that are not required, xgrammar's positions hold too much memory "
                 f"with more than {MAX_OPTIONAL}"
             )
-        if constraint.whitespace == "compact":
-            options: dict[str, Any] = {"any_whitespace": False}
-        else:
+        if constraint.indent is not None:
+            # One rule serves all places of a definition, with the indentation of the first.
+            losses = [*losses, Loss("", "indent", "xgrammar indents a part that is at two depths as at the first")]
+        options: dict[str, Any] = {"any_whitespace": False, "indent": constraint.indent}
+        if constraint.style.is_flexible:
             options = {"any_whitespace": True, "max_whitespace_cnt": MAX_WHITESPACE}
+        elif constraint.whitespace == "minified":
+            options["separators"] = (",", ":")
         printed = self._lib.Grammar.from_json_schema
         return self._built(self._with_rules(printed, patterns), text, strict_mode=False, **options), losses
 

@@ -25,17 +25,10 @@ TwinOf: TypeAlias = Callable[[CompiledConstraint], "CompiledConstraint | None"]
 
 def compact_twin(constraint: Constraint) -> Constraint | None:
     """The constraint with the layout of ``json.dumps``; None where it leaves no layout open."""
-    if isinstance(constraint, JsonObject) and constraint.whitespace == "flexible":
-        return JsonObject(whitespace="compact")
-    if isinstance(constraint, JsonSchema) and constraint.whitespace == "flexible":
-        return JsonSchema(
-            constraint.schema if constraint.python_type is None else constraint.python_type,
-            whitespace="compact",
-            extra=constraint.extra,
-            max_depth=constraint.max_depth,
-            registry=constraint.registry,
-            on_unsupported=constraint.on_unsupported,
-        )
+    if isinstance(constraint, JsonObject) and constraint.style.is_flexible:
+        return JsonObject("compact", spelling=constraint.spelling)
+    if isinstance(constraint, JsonSchema) and constraint.style.is_flexible:
+        return constraint.styled(constraint.style._replace(whitespace="compact"))
     return None
 
 

@@ -26,7 +26,7 @@ from .ast import (
 from .charset import ALL, CharSet
 from .empty import Emptiness
 from .errors import UnsupportedRegex
-from .json_strings import json_spelling, json_spellings
+from .json_strings import json_spelling, json_spelling_without, json_spellings
 from .match import matches
 from .parse import parse_fullmatch, parse_search
 from .write import literal, to_lark, to_pattern
@@ -55,6 +55,7 @@ __all__ = [
     "complement",
     "concat",
     "json_spelling",
+    "json_spelling_without",
     "json_spellings",
     "literal",
     "matches",

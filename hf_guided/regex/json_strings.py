@@ -7,9 +7,26 @@ their spellings: And stays And, and Not becomes "a well-formed spelling, but not
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from .ast import EMPTY, Alt, And, Chars, Concat, Node, Not, Repeat, alt, both, chars, complement, concat, repeat, text
+from .ast import (
+    ANYTHING,
+    EMPTY,
+    Alt,
+    And,
+    Chars,
+    Concat,
+    Node,
+    Not,
+    Repeat,
+    alt,
+    both,
+    chars,
+    complement,
+    concat,
+    repeat,
+    text,
+)
 from .charset import ALL, LAST, CharSet, Range
 
 _RAW = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))
@@ -31,17 +48,39 @@ _PAIR: tuple[_Place, ...] = (
 @lru_cache(maxsize=4096)
 def json_spellings(node: Node) -> Node:
     """The texts that, between quotes, are JSON for the strings of ``node``: every spelling of each."""
-    return _mapped(node, _spelled)
+    return _mapped(node, _spelled, json_spellings)
 
 
 @lru_cache(maxsize=4096)
 def json_spelling(node: Node) -> Node:
     """The texts that ``json.dumps(..., ensure_ascii=False)`` writes between quotes: one for each string."""
-    return _mapped(node, _written)
+    return _mapped(node, _written, json_spelling)
 
 
-def _mapped(node: Node, spell: Callable[[CharSet], Node]) -> Node:
-    again = json_spellings if spell is _spelled else json_spelling
+@lru_cache(maxsize=4096)
+def json_spelling_without(node: Node, marks: tuple[str, ...]) -> Node:
+    r"""As ``json_spelling``, without marks: a mark in the string has its first character as ``\u003c``."""
+    if not marks:
+        return json_spelling(node)
+    escaped = {mark: f"\\u{ord(mark[0]):04x}{mark[1:]}" for mark in marks}
+    # An escape stands before the rest of its mark alone.
+    units = repeat(alt(_written(ALL), *map(text, escaped.values())))
+    free = complement(concat(ANYTHING, alt(*map(text, marks)), ANYTHING))
+    spelled = () if node == ANYTHING else (_with_escapes(node, "".join(mark[0] for mark in marks)),)
+    return both(*spelled, units, free)
+
+
+@lru_cache(maxsize=4096)
+def _with_escapes(node: Node, escaped: str) -> Node:
+    return _mapped(node, lambda charset: _written_or_escaped(charset, escaped), partial(_with_escapes, escaped=escaped))
+
+
+def _written_or_escaped(charset: CharSet, escaped: str) -> Node:
+    found = [character for character in dict.fromkeys(escaped) if character in charset]
+    return alt(_written(charset), *(text(f"\\u{ord(character):04x}") for character in found))
+
+
+def _mapped(node: Node, spell: Callable[[CharSet], Node], again: Callable[[Node], Node]) -> Node:
     if isinstance(node, Chars):
         return spell(node.charset)
     if isinstance(node, Concat):

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from ..regex import parse_search
 from . import readers
-from .combine import certainly, union, untold
+from .combine import certainly, intersection, union, untold
 from .documents import Subschema, UnknownReference
-from .formats import FORMATS
-from .shapes import EMPTY, UNIVERSE, ObjectClause, Shape, Term
+from .formats import FORMATS, USUAL
+from .shapes import EMPTY, UNIVERSE, ObjectClause, Shape, StringClause, Term
 from .values import constant, enumeration
 
 if TYPE_CHECKING:
@@ -65,7 +66,11 @@ def _format(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
         return certainly(holds)  # no specification defines it: an annotation
     if name not in n.formats:
         n.formats[name] = n.documents.invent(sub, FORMATS[name])
-    return n.term(Term(n.formats[name], holds))
+    shape = n.term(Term(n.formats[name], holds))
+    if name not in USUAL or not holds:
+        return shape
+    usual = parse_search(FORMATS[name]["pattern"]), parse_search(USUAL[name])
+    return intersection(shape, UNIVERSE | {"string": (StringClause(usual=(usual,)),)})
 
 
 def _all_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..constraints import JsonSchema
 from ..errors import Loss
+from ..json_style import Spelling
 from ..keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE
+from ..suggestions import did_you_mean
 from .documents import LATEST, dialect_of
 from .formats import FORMATS
 from .walk import escape, walk
@@ -21,15 +23,18 @@ class AuditRow(NamedTuple):
     """One keyword.
 
     Args:
-        pointer: JSON pointer of the keyword itself; "" for a constraint that is not a schema.
-        keyword: its name, or the kind of constraint.
-        outcome: "enforced", "annotation" (it constrains nothing), or "lost".
-        detail: by which backend, or why not.
+        pointer: JSON pointer of the keyword itself; "" for a constraint that is not a schema. Of a type's row, the
+            pointer of the schema made of it.
+        keyword: its name, or the kind of constraint. Of a type's row, the name of the type, option or function.
+        outcome: "enforced", "annotation" (it constrains nothing), or "lost". Of a Python type also "narrower" (some
+            valid texts are never generated) and "validator" (code that meets the finished text only, and may refuse
+            it).
+        detail: by which backend, or why not; which texts; which code.
     """
 
     pointer: str
     keyword: str
-    outcome: Literal["enforced", "annotation", "lost"]
+    outcome: Literal["enforced", "annotation", "lost", "narrower", "validator"]
     detail: str
 
 
@@ -43,6 +48,8 @@ class Audit:
         reason: why this one, or why none.
         rows: what becomes of every keyword, in the order of the schema.
         considered: the names of the backends that were looked at, each with what it would lose.
+        spelling: how that backend spells JSON values: "canonical" or "any" (a backend named by the user need not hold
+            the canonical spelling); None where there are none. What "canonical" leaves out stands in ``rows``.
     """
 
     constraint: Constraint
@@ -50,6 +57,7 @@ class Audit:
     reason: str
     rows: tuple[AuditRow, ...]
     considered: tuple[tuple[str, tuple[Loss, ...]], ...] = ()
+    spelling: Spelling | None = None
 
     @property
     def ok(self) -> bool:
@@ -63,6 +71,13 @@ class Audit:
 
     def __str__(self) -> str:
         lines = [f"backend: {self.backend or 'none'} ({self.reason})"]
+        if self.spelling == "canonical":
+            from .left_out import IN_GENERAL
+
+            lines.append(f"spelling: canonical (leaves out {IN_GENERAL})")
+        elif self.spelling == "any":
+            why = "" if self.constraint.spelling == "any" else f" ({self.backend} does not keep to the canonical one)"
+            lines.append(f"spelling: any{why}")
         table = [("pointer", "keyword", "outcome", "detail")]
         table += [(row.pointer or "/", row.keyword, row.outcome, row.detail) for row in self.rows]
         widths = [max(len(line[column]) for line in table) for column in range(3)]
@@ -77,6 +92,7 @@ def audit(
     reason: str,
     losses: Sequence[Loss],
     considered: Sequence[tuple[str, tuple[Loss, ...]]] = (),
+    spelling: Spelling | None = None,
 ) -> Audit:
     """Lay losses over the keywords of a constraint.
 
@@ -86,10 +102,11 @@ def audit(
         reason: why.
         losses: what would not be enforced; a pointer may name the keyword, or the schema that holds it.
         considered: see ``Audit``.
+        spelling: see ``Audit``.
     """
     rows = []
     open_losses = list(losses)
-    for pointer, keyword, idle in _keywords(constraint):
+    for pointer, keyword, idle, spellings in _keywords(constraint):
         holder = pointer[: -len(escape(keyword)) - 1] if isinstance(constraint, JsonSchema) else pointer
         here = [loss for loss in open_losses if (loss.pointer, loss.keyword) in ((pointer, keyword), (holder, keyword))]
         if here:
@@ -98,30 +115,38 @@ def audit(
         elif idle:
             rows.append(AuditRow(pointer, keyword, "annotation", idle))
         elif backend is not None:
-            rows.append(AuditRow(pointer, keyword, "enforced", f"by {backend}"))
+            narrowed = (
+                f"; the canonical spelling leaves out {spellings}" if spellings and spelling == "canonical" else ""
+            )
+            rows.append(AuditRow(pointer, keyword, "enforced", f"by {backend}{narrowed}"))
         # Without a backend nothing is enforced, and what stands in the way is all there is to say.
     # What an engine names in its own words (a construct, the whole constraint) has no row of its own yet.
     rows += [AuditRow(loss.pointer, loss.keyword, "lost", loss.reason) for loss in open_losses]
-    return Audit(constraint, backend, reason, tuple(rows), tuple(considered))
+    if isinstance(constraint, JsonSchema):
+        rows += [AuditRow(note.pointer, note.name, note.outcome, note.detail) for note in constraint.type_notes]
+    return Audit(constraint, backend, reason, tuple(rows), tuple(considered), spelling)
 
 
-def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str]]:
-    """Pointer and name of every keyword, and why it makes no instance invalid; "" if it does."""
+def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
+    """Pointer and name of every keyword, why it makes no instance invalid ("" if it does), and ``left_out`` of it."""
     if not isinstance(constraint, JsonSchema):
-        yield "", constraint.kind, ""
+        yield "", constraint.kind, "", ""
         return
+    from .left_out import left_out  # reads numbers and patterns, which takes time to import
+
     document = constraint.schema
     dialect = dialect_of(document, LATEST) if isinstance(document, dict) else LATEST
     for place in walk(document):
         if isinstance(place.schema, dict):
             for keyword, value in place.schema.items():
                 if keyword not in STRUCTURE:
-                    yield f"{place.pointer}/{escape(keyword)}", keyword, _idle(keyword, value, dialect)
+                    pointer = f"{place.pointer}/{escape(keyword)}"
+                    yield pointer, keyword, _idle(keyword, value, dialect), left_out(place.schema, keyword)
 
 
 def _idle(keyword: str, value: Any, dialect: int) -> str:
     if keyword not in KNOWN:
-        return "constrains nothing: no keyword of JSON Schema"
+        return f"constrains nothing: no keyword of JSON Schema{did_you_mean(keyword, ASSERTIONS)}"
     if keyword not in ASSERTIONS:
         return "constrains nothing"
     if SINCE.get(keyword, 0) > dialect:

@@ -116,6 +116,7 @@ def _meet_numbers(one: NumberClause, other: NumberClause) -> NumberClause | None
         tuple(dict.fromkeys([*one.factors, *other.factors])),
         None if values is None else tuple(value for value in values if one.has(value) and other.has(value)),
         one.excluded | other.excluded,
+        other.floats if one.values is None else one.floats,
         one.origin if one.factors else other.origin,
     )
     return None if is_plainly_empty(found) else found
@@ -138,6 +139,7 @@ def _meet_strings(one: StringClause, other: StringClause) -> StringClause | None
         _least(one.high, other.high),
         both(one.language, other.language),
         None if values is None else tuple(value for value in values if one.has(value) and other.has(value)),
+        tuple(dict.fromkeys([*one.usual, *other.usual])),
     )
     return None if is_plainly_empty(found) else found
 

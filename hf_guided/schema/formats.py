@@ -39,6 +39,9 @@ _A_LABELS = "labels in Punycode (xn--...), which no pattern can prove valid, and
 _IRI = "IPv6 hosts with ::, an upper-case V before a future kind of address, and characters beyond U+FFFF in IRIs: "
 _IRI += "checkers refuse them"
 
+USUAL: dict[str, str] = {"time": f"^{formats_time.USUAL_TIME}$", "date-time": f"^{formats_time.USUAL_DATE_TIME}$"}
+"""Patterns for what the canonical spelling writes of a format; the other formats have one spelling as strings."""
+
 NARROWER: dict[str, str] = {
     "date": "the year 0000: checkers refuse it",
     "time": "leap seconds (23:59:60Z): checkers refuse them",

@@ -5,21 +5,24 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from ..regex import Node, concat, parse_fullmatch, text
+from ..json_style import JsonStyle
+from ..regex import EMPTY, Node, concat, parse_fullmatch, text
 
-# Between two tokens of JSON: nothing, a space, or a new line with its indentation. It stands at most once between two
-# tokens, so a model that likes white space cannot go on for ever.
-FLEXIBLE_WHITESPACE = r"(?:\x20|\n\x20{0,40}|\n\t{1,10})?"
+COLUMNS = 8  # of indentation for each open bracket, at most
+MAX_COLUMNS, MAX_TABS = 40, 10  # of indentation at most, however deep, or where the depth is not known
+_SEPARATORS = {"compact": (", ", ": "), "minified": (",", ":")}
 
 
 class Layout(NamedTuple):
     """The texts of each; an empty array or object has no white space inside but behind its opening bracket.
 
     Args:
-        begin_object, begin_array: with the white space behind.
+        begin_object, begin_array: with the white space behind, also where nothing comes inside.
         close_object, close_array: the brackets alone.
         comma, colon: with the white space behind, the colon also with that before it.
         space: the white space before a comma or a closing bracket.
+        first: what stands before the first entry.
+        last: what stands between the last entry, its ``space`` included, and the closing bracket.
     """
 
     begin_object: Node
@@ -29,24 +32,46 @@ class Layout(NamedTuple):
     comma: Node
     colon: Node
     space: Node
+    first: Node = EMPTY
+    last: Node = EMPTY
+
+
+def has_levels(style: JsonStyle) -> bool:
+    """Whether the layout depends on the number of brackets that are open."""
+    return style.is_flexible or style.indent is not None
 
 
 @cache
-def layout_of(whitespace: str) -> Layout:
-    """How JSON is laid out.
+def layout_of(style: JsonStyle, level: int | None = None) -> Layout:
+    """How the inside of an array or an object is laid out.
 
     Args:
-        whitespace: "flexible", or "compact" as `json.dumps` does.
+        style: how JSON is written.
+        level: how many brackets are open there, its own counted; None where that is not known: with an ``indent`` it
+            has to be.
     """
-    if whitespace == "compact":
-        return Layout(*map(text, ("{", "}", "[", "]", ", ", ": ", "")))
-    return _spaced(parse_fullmatch(FLEXIBLE_WHITESPACE))
+    if style.indent is not None:
+        assert level is not None, "an indentation depends on the depth"
+        outside, inside = (text("\n" + " " * (style.indent * depth)) for depth in (level - 1, level))
+        plain = _plain(",", ": ")
+        return plain._replace(comma=concat(plain.comma, inside), first=inside, last=outside)
+    if style.whitespace != "flexible":
+        return _plain(*_SEPARATORS[style.whitespace])
+    # Between two tokens of JSON: nothing, a space, or a new line with its indentation. It stands at most once between
+    # two tokens, so a model that likes white space cannot go on for ever.
+    columns = MAX_COLUMNS if level is None else min(COLUMNS * level, MAX_COLUMNS)
+    tabs = MAX_TABS if level is None else min(level, MAX_TABS)
+    return _spaced(parse_fullmatch(rf"(?:\x20|\n\x20{{0,{columns}}}|\n\t{{1,{tabs}}})?"))
 
 
 @cache
-def layout_around(whitespace: str) -> Layout:
+def layout_around(style: JsonStyle, level: int | None = None) -> Layout:
     """As ``layout_of``, with all that any engine takes for it: some bound white space in other ways."""
-    return layout_of(whitespace) if whitespace == "compact" else _spaced(parse_fullmatch(r"[ \t\n\r]*"))
+    return _spaced(parse_fullmatch(r"[ \t\n\r]*")) if style.is_flexible else layout_of(style, level)
+
+
+def _plain(comma: str, colon: str) -> Layout:
+    return Layout(*map(text, ("{", "}", "[", "]", comma, colon, "")))
 
 
 def _spaced(space: Node) -> Layout:

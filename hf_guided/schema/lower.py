@@ -15,12 +15,13 @@ from decimal import Decimal
 from typing import NamedTuple, Protocol
 
 from ..errors import InvalidConstraint
-from ..regex import ANYTHING, Node, alt, json_spelling
+from ..json_style import JsonStyle
+from ..regex import ANYTHING, Node, alt, concat, json_spelling
 from .grammar import Content, all_pruned, completable, contents, too_deep_is_a_limit
-from .layout import Layout, layout_of
+from .layout import Layout, has_levels, layout_of
 from .normalize import Normalizer
-from .ranges import but_for_untold, remainders, untold_factors
-from .scalars import constant_language, language_of, listed_texts, quoted
+from .ranges import remainders, untold_factors
+from .scalars import constant_language, language_of, listed_texts, numbers_but_for_untold, quoted
 from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position
 from .tracks import Edge, Entry, Track
 
@@ -87,12 +88,12 @@ class Regular:
     max_depth: int | None
 
     @too_deep_is_a_limit()
-    def build(self, builder: Builder, *, whitespace: str) -> tuple[int, int]:
+    def build(self, builder: Builder, style: JsonStyle) -> tuple[int, int]:
         """Build the automaton of the JSON texts of all values that satisfy the schema.
 
         Args:
             builder: takes the states.
-            whitespace: "flexible" or "compact".
+            style: how values are written.
 
         Returns:
             The state before the text, and the one behind it.
@@ -100,7 +101,7 @@ class Regular:
         Raises:
             CompileLimitExceeded: it is too large.
         """
-        return Lowering(self, builder, layout_of(whitespace)).build()
+        return Lowering(self, builder, style).build()
 
 
 @too_deep_is_a_limit()
@@ -213,11 +214,13 @@ class Place(NamedTuple):
         position: what it must satisfy.
         end: the state behind it.
         depth: how many levels of nesting are left; None is no bound.
+        level: how many brackets are open around it, where the layout depends on that; None elsewhere.
     """
 
     position: Position
     end: int
     depth: int | None
+    level: int | None
 
 
 class Lowering:
@@ -226,20 +229,21 @@ class Lowering:
     Args:
         schema: the content of every position.
         builder: takes the states.
-        layout: what stands between values.
+        style: how values are written.
     """
 
-    def __init__(self, schema: Regular, builder: Builder, layout: Layout):
+    def __init__(self, schema: Regular, builder: Builder, style: JsonStyle):
+        self._style = style
         self._schema = schema
         self._builder = builder
-        self._layout = layout
         self._starts: dict[Place, int] = {}
         self._todo: list[Place] = []
 
     def build(self) -> tuple[int, int]:
         """All of the schema: the state before it, and the one behind it."""
         end = self._builder.state()
-        start = self.value(Place(self._schema.root, end, self._schema.max_depth))
+        level = 0 if has_levels(self._style) else None
+        start = self.value(Place(self._schema.root, end, self._schema.max_depth, level))
         while self._todo:
             place = self._todo.pop()
             self.fill(place, self._starts[place])
@@ -258,22 +262,28 @@ class Lowering:
         content = self._schema.contents[place.position]
         languages: list[Node] = []
         for clause in content.scalars:
-            if (texts := listed_texts(clause)) is not None:
+            if (texts := listed_texts(clause, self._style.spelling)) is not None:
                 self._builder.add_words((one.encode() for one in texts), start, place.end)
             elif isinstance(clause, NumberClause) and (factors := untold_factors(clause)):
-                self._builder.add_multiples(but_for_untold(clause), factors, start, place.end)
+                numbers = numbers_but_for_untold(clause, self._style.spelling)
+                self._builder.add_multiples(numbers, factors, start, place.end)
             else:
                 languages += filter(None, [self.language(clause)])
         self._builder.add(alt(*languages), start, place.end)
-        layout = self._layout
+        layout = self.layout(None if place.level is None else place.level + 1)
         arrays = [_ANY_ITEMS] if content.any_array else content.arrays
         objects = [_ANY_MEMBERS] if content.any_object else content.objects
-        self._container(place, start, layout.begin_array, self._pruned(arrays, place.depth), layout.close_array)
-        self._container(place, start, layout.begin_object, self._pruned(objects, place.depth), layout.close_object)
+        arrays, objects = self._pruned(arrays, place.depth), self._pruned(objects, place.depth)
+        self._container(place, start, layout, layout.begin_array, arrays, layout.close_array)
+        self._container(place, start, layout, layout.begin_object, objects, layout.close_object)
+
+    def layout(self, level: int | None) -> Layout:
+        """What stands between values with so many brackets open."""
+        return layout_of(self._style, level)
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values."""
-        return language_of(clause)
+        return language_of(clause, self._style.spelling)
 
     def name(self, name: str | Node) -> Node:
         """How the name of a member is written."""
@@ -288,22 +298,25 @@ class Lowering:
         alive = self._schema.alive[min(depth - 1, len(self._schema.alive) - 1)]
         return all_pruned(tracks, alive)
 
-    def _container(self, place: Place, start: int, begin: Node, tracks: list[Track], closing: Node) -> None:
+    def _container(
+        self, place: Place, start: int, layout: Layout, begin: Node, tracks: list[Track], closing: Node
+    ) -> None:
         if tracks:
             opened = self._builder.state()
             self._builder.add(begin, start, opened)
             depth = None if place.depth is None else place.depth - 1
+            level = None if place.level is None else place.level + 1
             for track in tracks:
-                _Entries(self, track, place.end, depth, closing).build(opened)
+                _Entries(self, track, Place(place.position, place.end, depth, level), layout, closing).build(opened)
 
-    def entry(self, entry: Entry, start: int, end: int, depth: int | None) -> None:
+    def entry(self, entry: Entry, start: int, end: int, inside: Place, layout: Layout) -> None:
         """One item, or one member, between two states."""
-        value = self.value(Place(entry.value, end, depth))
+        value = self.value(Place(entry.value, end, inside.depth, inside.level))
         if entry.name is None:
             self._builder.epsilon(start, value)
             return
         # The colon on its own, for it is the same everywhere.
-        self._builder.add(self._layout.colon, self._builder.regex(self.name(entry.name), start), value)
+        self._builder.add(layout.colon, self._builder.regex(self.name(entry.name), start), value)
 
 
 class _Entries:
@@ -313,9 +326,9 @@ class _Entries:
     or the closing bracket comes next, and one behind the comma, where an entry must come.
     """
 
-    def __init__(self, lowering: Lowering, track: Track, end: int, depth: int | None, closing: Node):
-        self._lowering, self._builder, self._layout = lowering, lowering._builder, lowering._layout
-        self._track, self._end, self._depth, self._closing = track, end, depth, closing
+    def __init__(self, lowering: Lowering, track: Track, inside: Place, layout: Layout, closing: Node):
+        self._lowering, self._builder, self._layout = lowering, lowering._builder, layout
+        self._track, self._inside, self._end, self._closing = track, inside, inside.end, closing
         self._behind: dict[int, int] = {}
         self._before: dict[int, int] = {}
         self._spaces: dict[int, int] = {}
@@ -329,7 +342,7 @@ class _Entries:
 
     def build(self, opened: int) -> None:
         builder = self._builder
-        builder.epsilon(opened, self._before_entry(0))
+        builder.add(self._layout.first, opened, self._before_entry(0))
         if 0 in self._ends:
             builder.add(self._closing, opened, self._end)
         while self._todo:
@@ -360,7 +373,7 @@ class _Entries:
         if known is None:
             known = self._behind[state] = self._builder.state()
             if state in self._ends:
-                self._builder.add(self._closing, known, self._end)
+                self._builder.add(concat(self._layout.last, self._closing), known, self._end)
             if state in self._going_on:
                 self._builder.add(self._layout.comma, known, self._before_entry(state))
         return known
@@ -395,7 +408,7 @@ class _Entries:
     def _entries(self, edge: Edge, before: int, behind: int) -> None:
         """One entry, and the white space behind it."""
         for entry in edge.entries:
-            self._lowering.entry(entry, before, self._spaced(behind), self._depth)
+            self._lowering.entry(entry, before, self._spaced(behind), self._inside, self._layout)
 
 
 def _pointer(position: Position) -> str:

@@ -53,7 +53,7 @@ def number_language(clause: NumberClause) -> Node | None:
 
 def untold_factors(clause: NumberClause) -> tuple[Decimal, ...]:
     """The factors that plain digits cannot tell."""
-    return tuple(factor for factor in clause.factors if clause.values is None and _multiples(factor) is None)
+    return tuple(factor for factor in clause.factors if clause.values is None and multiples(factor) is None)
 
 
 def remainders(factor: Decimal) -> int:
@@ -67,9 +67,9 @@ def but_for_untold(clause: NumberClause) -> Node:
     parts = [alt(_magnitudes(clause), concat(_MINUS, _magnitudes(_mirrored(clause))))]
     if clause.integral is False:
         parts.append(concat(repeat(_MINUS, 0, 1), _WHOLE, _SOME_FRACTION))
-    for multiples in map(_multiples, clause.factors):
-        if multiples is not None:
-            parts.append(concat(repeat(_MINUS, 0, 1), multiples))
+    for found in map(multiples, clause.factors):
+        if found is not None:
+            parts.append(concat(repeat(_MINUS, 0, 1), found))
     parts += [complement(_decimals(value)) for value in sorted(clause.excluded)]
     return both(*parts)
 
@@ -217,7 +217,7 @@ def _digits_below(digit: str) -> Node:
 
 
 @lru_cache(maxsize=256)
-def _multiples(factor: Decimal) -> Node | None:
+def multiples(factor: Decimal) -> Node | None:
     """Decimals without sign that are a multiple; None if their last digits do not tell."""
     before_point, fraction = _split(factor)
     places, whole = len(fraction), int(before_point + fraction)  # of so many places, a multiple of `whole` units

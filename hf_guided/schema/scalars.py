@@ -11,28 +11,48 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from ..regex import ANYTHING, NOTHING, Node, alt, both, complement, concat, json_spellings, text, to_lark
-from .ranges import listed_numbers, number_language, whole_bounds
-from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, string_language
+from ..json_style import Spelling
+from ..regex import (
+    ANYTHING,
+    NOTHING,
+    Node,
+    alt,
+    both,
+    complement,
+    concat,
+    json_spelling_without,
+    json_spellings,
+    text,
+    to_lark,
+)
+from .canonical_numbers import canonical_but_for_untold, canonical_listed, canonical_numbers
+from .ranges import but_for_untold, listed_numbers, number_language, whole_bounds
+from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, canonical_strings, string_language
 
 MAX_FACTOR = 100_000  # of multipleOf: so many states llguidance's lexer may have
 _EXACT = 2**53  # it computes with doubles
+_LARGEST_INTEGER = 2**63 - 1024  # the largest double below what it takes for a bound
+_LARGEST_WITH_POINT = 10**16 - 2  # the largest double that has no exponent as a float's repr
 _QUOTE = text('"')
 
 
 @lru_cache(maxsize=4096)
-def scalars(clauses: tuple[Clause, ...], marks: tuple[str, ...] = ()) -> tuple[str, tuple[NumberClause, ...]]:
+def scalars(
+    clauses: tuple[Clause, ...], spelling: Spelling, marks: tuple[str, ...] = ()
+) -> tuple[str, tuple[NumberClause, ...]]:
     """One terminal for all of the clauses.
 
     Args:
         clauses: of values without children.
+        spelling: which texts of a value there are.
         marks: what none of the texts holds, see ``without``.
 
     Returns:
         Its expression, "" if there is no such value; and numbers for which it takes a rule (see ``multiples_rule``).
     """
-    multiples = tuple(one for one in clauses if isinstance(one, NumberClause) and number_language(one) is None)
-    language = alt(*(language_of(one, marks) or NOTHING for one in clauses))
+    languages = [(one, language_of(one, spelling, marks)) for one in clauses]
+    multiples = tuple(one for one, found in languages if found is None and isinstance(one, NumberClause))
+    language = alt(*(found or NOTHING for _, found in languages))
     return "" if language == NOTHING else to_lark(language), multiples
 
 
@@ -55,7 +75,7 @@ def quoted(content: Node) -> Node:
     return concat(_QUOTE, content, _QUOTE)
 
 
-def multiples_rule(clause: NumberClause) -> str | None:
+def multiples_rule(clause: NumberClause, spelling: Spelling) -> str | None:
     """Multiples of a factor that digits do not tell: llguidance counts remainders; None if it cannot do that."""
     factor = math.lcm(*(one.as_integer_ratio()[0] for one in clause.factors))
     whole = clause.integral or all(one == one.to_integral_value() for one in clause.factors)
@@ -63,35 +83,66 @@ def multiples_rule(clause: NumberClause) -> str | None:
     exact = all(abs(value) <= _EXACT for value in (low, high) if value is not None)
     if not whole or factor > MAX_FACTOR or clause.excluded or not exact:
         return None
-    schema = {"type": "integer", "multipleOf": factor, "minimum": low, "maximum": high}
-    multiple = f"%json {json.dumps({key: value for key, value in schema.items() if value is not None})}"
+    if spelling == "canonical":
+        return _canonical_multiples(factor, low, high, clause.integral is True)
+    multiple = _multiples_between(factor, low, high)
     if not clause.integral:
         return rf"{multiple} /\.0+/?"  # as many zeros as other numbers may have, and as the automaton takes
     return f'{multiple} ".0"?' if clause.point_zero else multiple
 
 
-def language_of(clause: Clause, marks: tuple[str, ...] = ()) -> Node | None:
+def _canonical_multiples(factor: int, low: int | None, high: int | None, is_integer: bool) -> str:
+    """Without the zero that has a sign, and with a point up to the digits that floats have without an exponent."""
+    low, high = (-_LARGEST_INTEGER if low is None else low), (_LARGEST_INTEGER if high is None else high)
+    ranges = [(0, _LARGEST_INTEGER, ""), (-_LARGEST_INTEGER, -1, "")]
+    if not is_integer:
+        past = _LARGEST_WITH_POINT + 2
+        ranges = [(0, _LARGEST_WITH_POINT, ' ".0"?'), (-_LARGEST_WITH_POINT, -1, ' ".0"?')]
+        ranges += [(past, _LARGEST_INTEGER, ""), (-_LARGEST_INTEGER, -past, "")]
+    ways = [
+        f"{_multiples_between(factor, max(low, least), min(high, greatest))}{point}"
+        for least, greatest, point in ranges
+        if -(-max(low, least) // factor) * factor <= min(high, greatest)
+    ]
+    if not is_integer and low <= 0 <= high:
+        ways.append('"-0.0"')
+    return f"({' | '.join(ways)})"
+
+
+def _multiples_between(factor: int, low: int | None, high: int | None) -> str:
+    schema = {"type": "integer", "multipleOf": factor, "minimum": low, "maximum": high}
+    return f"%json {json.dumps({key: value for key, value in schema.items() if value is not None})}"
+
+
+def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ()) -> Node | None:
     """The JSON texts of a clause's values, without marks (see ``without``).
 
     None for numbers that digits do not tell (see ``number_language``).
     """
-    listed = listed_texts(clause)
+    listed = listed_texts(clause, spelling)
     if listed is not None:
         return alt(*(text(_escaped(one, marks)) for one in listed))
     if isinstance(clause, NumberClause):
-        return number_language(clause)
+        return canonical_numbers(clause) if spelling == "canonical" else number_language(clause)
     assert isinstance(clause, StringClause)
+    if spelling == "canonical":
+        return quoted(json_spelling_without(canonical_strings(clause), marks))
     return without(quoted(json_spellings(string_language(clause))), marks)
 
 
-def listed_texts(clause: Clause) -> Iterator[str] | None:
+def numbers_but_for_untold(clause: NumberClause, spelling: Spelling) -> Node:
+    """The texts of numbers that would be in a clause but for the factors that digits do not tell."""
+    return canonical_but_for_untold(clause) if spelling == "canonical" else but_for_untold(clause)
+
+
+def listed_texts(clause: Clause, spelling: Spelling) -> Iterator[str] | None:
     """The JSON texts of the values of a clause one by one; None if it does not list them."""
     if isinstance(clause, NullClause):
         return iter(("null",))
     if isinstance(clause, BooleanClause):
         return map(json.dumps, sorted(clause.values))
     if isinstance(clause, NumberClause) and clause.values is not None:
-        return listed_numbers(clause)
+        return canonical_listed(clause) if spelling == "canonical" else listed_numbers(clause)
     if isinstance(clause, StringClause) and clause.values is not None:
         return (json.dumps(value, ensure_ascii=False) for value in clause.values if clause.has(value))
     return None

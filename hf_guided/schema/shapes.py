@@ -10,12 +10,12 @@ inside a clause (items, values of properties) is a position again, so recursion 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
-from ..regex import ALL, ANYTHING, NOTHING, Node, alt, both, chars, matches, repeat, text
+from ..regex import ALL, ANYTHING, NOTHING, Emptiness, Node, alt, both, chars, matches, repeat, text
 from .documents import Subschema
 
 Kind = Literal["null", "boolean", "number", "string", "array", "object"]
@@ -58,6 +58,7 @@ class NumberClause:
         factors: the number is a multiple of each.
         values: the only numbers there are, in order; None is no such list.
         excluded: numbers that are not there.
+        floats: those of ``values`` that the schema writes with a point or an exponent.
         origin: pointer of the schema that has the factors.
     """
 
@@ -70,6 +71,7 @@ class NumberClause:
     factors: tuple[Decimal, ...] = ()
     values: tuple[Decimal, ...] | None = None
     excluded: frozenset[Decimal] = frozenset()
+    floats: frozenset[Decimal] = frozenset()
     origin: str = field(default="", compare=False)
 
     def has(self, number: Decimal) -> bool:
@@ -98,12 +100,14 @@ class StringClause:
         low, high: code points; ``high`` None is no bound.
         language: what the decoded string must match.
         values: the only strings there are, in order; None is no such list.
+        usual: languages that the strings are in, each with those of its strings that the canonical spelling writes.
     """
 
     low: int = 0
     high: int | None = None
     language: Node = ANYTHING
     values: tuple[str, ...] | None = None
+    usual: tuple[tuple[Node, Node], ...] = ()
 
     def has(self, string: str) -> bool:
         """Whether the string satisfies all of it."""
@@ -285,6 +289,18 @@ def string_language(clause: StringClause) -> Node:
         return clause.language
     length = repeat(chars(ALL), clause.low, clause.high)
     return length if clause.language is ANYTHING else both(clause.language, length)
+
+
+@lru_cache(maxsize=4096)
+def canonical_strings(clause: StringClause) -> Node:
+    """Those of a clause's strings that the canonical spelling writes: all of them where it would leave none."""
+    if clause.values is not None or not clause.usual:
+        return string_language(clause)
+    language = clause.language
+    for whole, usual in clause.usual:
+        language = usual if language == whole else both(language, usual)
+    found = string_language(replace(clause, language=language))
+    return string_language(clause) if Emptiness()(found) else found
 
 
 def is_multiple(number: Decimal, factor: Decimal) -> bool:

@@ -47,6 +47,7 @@ def enumeration(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
 def _listed(n: Normalizer, sub: Subschema, values: list[Any], holds: bool) -> Shape:
     """The values, or all others."""
     numbers = tuple(dict.fromkeys(Decimal(one) for one in values if _is_number(one)))
+    floats = {one for one in values if isinstance(one, Decimal)} - {one for one in values if isinstance(one, int)}
     strings = tuple(dict.fromkeys(one for one in values if isinstance(one, str)))
     booleans = frozenset(one for one in values if isinstance(one, bool))
     arrays = [one for one in values if isinstance(one, list)]
@@ -55,7 +56,7 @@ def _listed(n: Normalizer, sub: Subschema, values: list[Any], holds: bool) -> Sh
         listed: list[Clause] = []
         listed += [NullClause()] * (None in values)
         listed += [BooleanClause(booleans)] * bool(booleans)
-        listed += [NumberClause(values=numbers)] * bool(numbers)
+        listed += [NumberClause(values=numbers, floats=frozenset(numbers) & floats)] * bool(numbers)
         listed += [StringClause(values=strings)] * bool(strings)
         listed += [_array_value(n, sub, one) for one in arrays]
         listed += [_object_value(n, sub, one) for one in objects]

@@ -7,6 +7,7 @@ string without quotes ends.
 from __future__ import annotations
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..json_style import JsonStyle
 from ..regex import NOTHING, Emptiness, Node, alt, both, concat, matches, parse_fullmatch, text, to_lark
 from ..regex.write import times
 from .grammar import Content, contents
@@ -22,7 +23,7 @@ from .shapes import (
     NumberClause,
     Position,
     StringClause,
-    string_language,
+    canonical_strings,
 )
 from .tracks import Entry, Track
 from .xml_styles import NAME, XmlStyle
@@ -55,8 +56,8 @@ def xml_rules(n: Normalizer, style: XmlStyle, *, closed: bool, prefix: str) -> R
 
 class _XmlWriter(SchemaWriter):
     def __init__(self, n: Normalizer, found: dict[Position, Content], style: XmlStyle, prefix: str):
-        super().__init__(n, found, "flexible", prefix, style.marks)
-        self._style = style
+        super().__init__(n, found, JsonStyle(), prefix, style.marks)
+        self._xml = style
         self._bodies: dict[tuple[Position, Kind], str] = {}
         self._is_empty = Emptiness()
 
@@ -103,13 +104,14 @@ class _XmlWriter(SchemaWriter):
         for kind_of_clause, kind in _KINDS:
             clauses = [clause for clause in content.scalars if isinstance(clause, kind_of_clause)]
             languages = [
-                self._raw(clause) if isinstance(clause, StringClause) else language_of(clause) for clause in clauses
+                self._raw(clause) if isinstance(clause, StringClause) else language_of(clause, self._spelling)
+                for clause in clauses
             ]
             of_kind[kind] = alt(*(one for one in languages if one is not None))
             counted = [clause for clause, one in zip(clauses, languages, strict=True) if one is None]
             if counted:
                 ways.append(self._around(entry, kind, " | ".join(self._scalars(counted))))
-        if self._style.kinds is None:
+        if self._xml.kinds is None:
             # Nothing tells a string from a number, so they are one terminal.
             of_kind = {"string": alt(*of_kind.values())}
         ways += [
@@ -122,16 +124,16 @@ class _XmlWriter(SchemaWriter):
             if there:
                 ways.append(self._around(entry, kind, self._inside(entry.value, content, kind)))
         if not ways:
-            raise _unsayable(f"strings that all hold {' or '.join(self._style.marks)}, which ends them")
+            raise _unsayable(f"strings that all hold {' or '.join(self._xml.marks)}, which ends them")
         return " | ".join(ways)
 
     def _inside(self, position: Position, content: Content, kind: Kind) -> str:
-        if self._style.item is not None:
+        if self._xml.item is not None:
             return self._body(position, kind)
         name = self._bodies.get((position, kind))
         if name is None:
             name = self._bodies[position, kind] = f"{self._prefix}x{len(self._bodies)}"
-            self._lines.append(f"{name}: {' | '.join(self._containers(name, content, (kind,)))}")
+            self._lines.append(f"{name}: {' | '.join(self._containers(name, content, self._level(0), (kind,)))}")
         return name
 
     def _around(self, entry: Entry, kind: Kind, value: str) -> str:
@@ -145,16 +147,16 @@ class _XmlWriter(SchemaWriter):
     def _marks(self, entry: Entry, kind: Kind) -> tuple[Node, Node]:
         name = entry.name
         if isinstance(name, Node):
-            if "{name}" in self._style.closing:
+            if "{name}" in self._xml.closing:
                 raise _unsayable("names that are not declared, because closing marks repeat them")
-            before, behind = self._style.before("{name}", kind).split("{name}")
-            return concat(text(before), both(name, _NAME), text(behind)), text(self._style.behind(""))
+            before, behind = self._xml.before("{name}", kind).split("{name}")
+            return concat(text(before), both(name, _NAME), text(behind)), text(self._xml.behind(""))
         if name is not None and not matches(_NAME, name):
             raise _unsayable(f"the name {name!r}")
-        return text(self._style.before(name, kind)), text(self._style.behind(name))
+        return text(self._xml.before(name, kind)), text(self._xml.behind(name))
 
     def _raw(self, clause: StringClause) -> Node:
-        language = without(string_language(clause), self._style.marks)
+        language = without(canonical_strings(clause), self._xml.marks)
         return NOTHING if self._is_empty(language) else language
 
 

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from ..backends.base import CompiledConstraint
 from ..compiler import CompilerStats
-from ..constraints import Constraint
+from ..constraints import Constraint, json_style, laid_out
 from ..errors import CompileLimitExceeded, HFGuidedError, InvalidConstraint
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
@@ -38,9 +38,13 @@ class Guidance:
     Args:
         options: limits, and the format of tool calls.
         metrics: told of every request.
+
+    Raises:
+        InvalidConstraint: whitespace and indent of the options do not go together.
     """
 
     def __init__(self, options: ServeOptions, metrics: Metrics):
+        json_style(options.whitespace or "flexible", options.indent, "canonical")  # now, not with the first request
         compiler = CompilerOptions.from_env()
         self._compiler = replace(
             compiler,
@@ -150,7 +154,7 @@ class Guidance:
         constraint = from_request(asked, self._options.tool_format)
         if constraint is None and asked.get("tools") and asked.get("tool_choice") == "none":
             return from_tools(asked["tools"], "none", self._options.tool_format)
-        return constraint
+        return laid_out(constraint, self._options.whitespace, self._options.indent)
 
 
 def _check(compiled: CompiledConstraint, settings: GenerationSettings) -> None:

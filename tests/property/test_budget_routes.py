@@ -31,6 +31,7 @@ from hf_guided.bitmask import allocate_bitmask, unpack
 from hf_guided.compiler import Compiler
 from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded
+from hf_guided.json_style import JsonStyle
 from hf_guided.schema.network import Positions
 from hf_guided.schema.normalize import Normalizer
 from tests.property.strategies import single_bytes, tiny
@@ -195,7 +196,7 @@ def test_far_from_the_end_nothing_is_masked(backend, name):
 
 def pushdown(schema: Any) -> Pushdown:
     n = Normalizer.of(JsonSchema(schema))
-    positions = Positions(n, whitespace="flexible", closed=True)
+    positions = Positions(n, JsonStyle(spelling="any"), closed=True)
     vocabulary = tiny()
     meter = WorkMeter()
     return Pushdown(network(positions.root, positions.lower, meter), token_trie(vocabulary), vocabulary, meter)

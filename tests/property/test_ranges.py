@@ -224,7 +224,7 @@ def test_the_automaton_takes_multiples_that_digits_do_not_tell(schema: dict[str,
         }
     )
     validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=kinds)(exact)
-    matcher = AutomatonBackend(all_bytes()).compile(JsonSchema(schema)).matcher()
+    matcher = AutomatonBackend(all_bytes()).compile(JsonSchema(schema, spelling="any")).matcher()
     found = 0
     for text in [*POOL, *(str(number) for number in range(-120, 1200))]:
         matcher.reset()

@@ -294,6 +294,32 @@ def test_losses_are_errors_or_warnings_as_asked() -> None:
     assert not compiler.audit(warn).ok
 
 
+def test_misspelt_keywords_are_warned_of() -> None:
+    schema = {"type": "object", "proprties": {}, "properties": {"proprties": {"maxLenght": 3, "x-order": 1}}}
+    with pytest.warns(UserWarning) as caught:
+        make(Fake("llguidance")).compile(JsonSchema(schema))
+    message = str(caught[0].message)
+    assert "/proprties: 'proprties' is no keyword of JSON Schema; did you mean 'properties'?" in message
+    assert (
+        "/properties/proprties/maxLenght: 'maxLenght' is no keyword of JSON Schema; did you mean 'maxLength'?"
+        in message
+    )
+    assert len(message.splitlines()) == 3
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "requred": ["a"]}}}
+    with pytest.warns(UserWarning, match="did you mean 'required'"):
+        make(Fake("llguidance")).compile(ToolCalls([tool], "qwen_3"))
+    with pytest.warns(UserWarning, match="did you mean"):
+        details = {row.pointer: row.detail for row in make(Fake("llguidance")).audit(JsonSchema(schema)).rows}
+    assert details["/proprties"].endswith("did you mean 'properties'?")
+
+
+@pytest.mark.parametrize(
+    "keyword", ["example", "nullable", "discriminator", "xml", "x-required", "name", "order", "ui"]
+)
+def test_other_vocabularies_are_no_mistakes(keyword: str) -> None:
+    make(Fake("llguidance")).compile(JsonSchema({keyword: "a"}))  # a warning would be an error here
+
+
 def test_warnings_are_remembered_for_the_last_constraints_alone() -> None:
     compiler = make(Fake("llguidance", lost=[LOSS, LOSS]), Fake("xgrammar", lost=[LOSS]), max_failures=2)
     some = [JsonSchema({"maxItems": most}, on_unsupported="warn") for most in range(3)]

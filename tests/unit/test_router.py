@@ -9,7 +9,7 @@ import pytest
 from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.compiler import Compiler
-from hf_guided.constraints import Choice, Constraint, JsonSchema, Regex, StructuralTag
+from hf_guided.constraints import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BackendUnavailable, Loss, UnsupportedConstraint
 from hf_guided.router import route
 from hf_guided.schema.audit import audit
@@ -17,10 +17,13 @@ from tests.toy import all_bytes
 
 A = Loss("/properties/a", "uniqueItems", "not known")
 B = Loss("/properties/b", "contains", "not known")
+NO_AUTOMATON = (A, B, Loss("", "json_schema", "the schema refers to itself"))
 
 
 class Fake:
     """A backend that loses what it is told to lose."""
+
+    canonical_spelling = True
 
     def __init__(self, name: str, *losses: Loss) -> None:
         self.name, self.lost, self.asked = name, losses, 0
@@ -43,10 +46,10 @@ class Missing(dict[str, Any]):
 def backends(
     llguidance: Sequence[Loss] = (),
     xgrammar: Sequence[Loss] = (),
-    automaton: Sequence[Loss] = (A, B, B),
+    automaton: Sequence[Loss] = NO_AUTOMATON,
     other: Sequence[Loss] = (),
 ) -> dict[str, Any]:
-    lost = {"llguidance": llguidance, "xgrammar": xgrammar, "automaton": automaton, "other": other}
+    lost = {"llguidance": llguidance, "automaton": automaton, "xgrammar": xgrammar, "other": other}
     return {name: Fake(name, *losses) for name, losses in lost.items()}
 
 
@@ -61,12 +64,39 @@ def test_auto_takes_llguidance_and_asks_nobody_else() -> None:
 def test_auto_takes_xgrammar_for_what_llguidance_loses() -> None:
     chosen = route(JsonSchema({}), "auto", backends(llguidance=[A]))
     assert chosen.backend == "xgrammar"
-    assert chosen.considered == (("llguidance", (A,)), ("xgrammar", ()))
-    assert chosen.reason == "enforces all of it; llguidance would lose /properties/a (uniqueItems): not known"
+    assert chosen.considered == (("llguidance", (A,)), ("automaton", NO_AUTOMATON), ("xgrammar", ()))
+    assert chosen.reason.startswith("enforces all of it; llguidance would lose /properties/a (uniqueItems): not known;")
+
+
+def test_auto_takes_the_automaton_before_xgrammar() -> None:
+    known = {**backends(llguidance=[A]), "automaton": Fake("automaton")}
+    assert route(JsonSchema({}), "auto", known).backend == "automaton"
+    assert known["xgrammar"].asked == 0
+
+
+@pytest.mark.parametrize("constraint", [JsonSchema({}), JsonObject()])
+def test_auto_takes_only_what_holds_the_spelling_and_a_name_takes_the_engine(constraint: Constraint) -> None:
+    known = backends(llguidance=[A])
+    known["xgrammar"].canonical_spelling = False
+    with pytest.raises(UnsupportedConstraint, match="llguidance would lose 1"):
+        route(constraint, "auto", known)
+    chosen = route(constraint, "xgrammar", known)
+    assert (chosen.backend, chosen.spelling, chosen.losses) == ("xgrammar", "any", ())
+    assert route(constraint, "auto", backends()).spelling == "canonical"
+    tag = StructuralTag({"format": {}})
+    assert (route(tag, "auto", known).backend, route(tag, "auto", known).spelling) == ("xgrammar", "any")
+
+
+def test_with_any_spelling_every_engine_will_do() -> None:
+    known = backends(llguidance=[A])
+    known["xgrammar"].canonical_spelling = False
+    chosen = route(JsonSchema({}, spelling="any"), "auto", known)
+    assert (chosen.backend, chosen.spelling) == ("xgrammar", "any")
+    assert route(Choice(["a"]), "auto", known).spelling is None
 
 
 def test_auto_takes_the_automaton_for_what_both_lose() -> None:
-    chosen = route(JsonSchema({}), "auto", backends(llguidance=[A], xgrammar=[A, B], automaton=()))
+    chosen = route(Regex("a"), "auto", backends(llguidance=[A], xgrammar=[A, B], automaton=()))
     assert chosen.backend == "automaton"
     assert [name for name, _ in chosen.considered] == ["llguidance", "xgrammar", "automaton"]
     assert chosen.reason.startswith("enforces all of it; llguidance would lose /properties/a (uniqueItems)")
@@ -111,7 +141,7 @@ def test_what_refused_when_compiling_is_not_chosen_again() -> None:
     assert (chosen.backend, chosen.considered[0]) == ("xgrammar", ("llguidance", (A,)))
     with pytest.raises(UnsupportedConstraint):
         route(
-            JsonSchema({}, on_unsupported="warn"), "auto", backends(), {**refused, "xgrammar": (B,), "automaton": (B,)}
+            JsonSchema({}, on_unsupported="warn"), "auto", backends(), {**refused, "automaton": (B,), "xgrammar": (B,)}
         )
 
 

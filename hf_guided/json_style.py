@@ -1,0 +1,34 @@
+"""How JSON text is written: the spelling of each value, and the white space between them."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Whitespace = Literal["flexible", "compact", "minified"]
+Spelling = Literal["canonical", "any"]
+MAX_INDENT = 40
+
+
+class JsonStyle(NamedTuple):
+    """The options of a JSON constraint that say which texts of a value there are.
+
+    Args:
+        whitespace: "flexible" (bounded), "compact" (``", "`` and ``": "``, as ``json.dumps`` writes by default), or
+            "minified" (``","`` and ``":"``).
+        indent: the layout of ``json.dumps(indent=...)`` in place of ``whitespace``; None is no such layout.
+        spelling: "canonical" (numbers, strings and times in the shape that ``json.dumps`` gives them), or "any".
+    """
+
+    whitespace: Whitespace = "flexible"
+    indent: int | None = None
+    spelling: Spelling = "canonical"
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether each value has the spelling of ``json.dumps`` alone."""
+        return self.spelling == "canonical"
+
+    @property
+    def is_flexible(self) -> bool:
+        """Whether the white space between two tokens is left open."""
+        return self.whitespace == "flexible" and self.indent is None

@@ -1,0 +1,455 @@
+"""Numbers in the shape that Python gives them: integers as ``int`` prints them, all others as the repr of a float.
+
+    integer   -?(0|[1-9][0-9]*)             at most 20 digits, or as many as the clause needs
+    fixed     -?WHOLE.FRACTION              from 1e-4 to below 1e16
+    exponent  -?D(.DIGITS)?e(+XX|-XX)       below and above that, with two or three digits
+
+The last two have at most 17 significant digits and no trailing zeros but ``.0``, and are read as finite doubles.
+Bounds and excluded values hold for the double too, not only for the decimal as written: a reader takes
+0.10000000000000001 for 0.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement, concat, repeat, text
+from .ranges import multiples, untold_factors, whole_bounds
+from .shapes import NumberClause
+
+MAX_DIGITS = 20  # of an integer that nothing bounds
+SIGNIFICANT = 17  # digits of a float
+_LAST_FIXED, _FIRST_FIXED = 15, -4  # powers of ten that a float's repr writes without an exponent
+_LARGEST = Decimal(repr(1.7976931348623157e308))
+_SMALLEST, _NO_SIZE = Decimal("5e-324"), Decimal(0)
+_DOWN = Context(prec=SIGNIFICANT, rounding=ROUND_FLOOR, Emin=-400, Emax=400, traps=[])
+_UP = Context(prec=SIGNIFICANT, rounding=ROUND_CEILING, Emin=-400, Emax=400, traps=[])
+_DIGIT, _NONZERO = chars(CharSet.of("0123456789")), chars(CharSet.of("123456789"))
+_ZERO, _NINE, _MINUS, _POINT, _POINT_ZERO, _FLOAT_ZERO = map(text, ("0", "9", "-", ".", ".0", "0.0"))
+_ONE, _ALL_NINES = 10 ** (SIGNIFICANT - 1), 10**SIGNIFICANT - 1  # the least and the greatest 17 digits
+
+
+class _Sizes(NamedTuple):
+    """The magnitudes of one sign that a clause has room for, zero aside.
+
+    Args:
+        least, greatest: None is no bound.
+        least_open, greatest_open: whether the bound itself is outside.
+        zero: whether zero is inside too.
+    """
+
+    least: Decimal | None
+    least_open: bool
+    greatest: Decimal | None
+    greatest_open: bool
+    zero: bool
+
+
+@lru_cache(maxsize=4096)
+def canonical_numbers(clause: NumberClause) -> Node | None:
+    """The texts of a clause's numbers; None as for ``number_language``."""
+    if clause.values is not None:
+        return alt(*map(text, canonical_listed(clause)))
+    return None if untold_factors(clause) else canonical_but_for_untold(clause)
+
+
+def canonical_listed(clause: NumberClause) -> Iterator[str]:
+    """How the listed numbers of a clause are written: as the schema writes them, a float also without its ``.0``."""
+    for value in clause.values or ():
+        if clause.has(value):
+            yield from dict.fromkeys(_listed(value, value in clause.floats and not clause.integral))
+
+
+def _listed(value: Decimal, is_float: bool) -> Iterator[str]:
+    as_float = float(value)
+    whole = value == value.to_integral_value()
+    if is_float and Decimal(repr(as_float)) == value:
+        yield repr(as_float)
+        if not value:
+            yield from ("0.0", "-0.0")
+        whole = whole and int(as_float) == value  # 1e+23 is another number than its digits
+    elif not whole:
+        yield f"{value:f}"
+    if whole:
+        yield str(int(value))
+
+
+def canonical_but_for_untold(clause: NumberClause) -> Node:
+    """The texts of the numbers in a clause, or that would be but for ``untold_factors``; those have no exponent."""
+    above, below = _above_zero(clause), _below_zero(clause)
+    parts = [alt(*_integers(clause, above, below), *_floats(clause, above, below))]
+    parts += [complement(_spellings(value)) for value in sorted(clause.excluded)]
+    return both(*parts)
+
+
+# -- what the bounds leave ---------------------------------------------------------------------------------------------
+
+
+def _above_zero(clause: NumberClause) -> _Sizes | None:
+    return _sizes(clause.low, clause.low_open, clause.high, clause.high_open)
+
+
+def _below_zero(clause: NumberClause) -> _Sizes | None:
+    negated = (None if one is None else one.copy_negate() for one in (clause.high, clause.low))
+    low, high = negated
+    return _sizes(low, clause.high_open, high, clause.low_open)
+
+
+def _sizes(low: Decimal | None, low_open: bool, high: Decimal | None, high_open: bool) -> _Sizes | None:
+    """The same for numbers of 0 and more; None if there are none."""
+    if high is not None and (high < 0 or (high == 0 and high_open)):
+        return None
+    zero = low is None or low < 0 or (low == 0 and not low_open)
+    return _Sizes(low if low is not None and low > 0 else None, low_open, high, high_open, zero)
+
+
+# -- integers ----------------------------------------------------------------------------------------------------------
+
+
+def _integers(clause: NumberClause, above: _Sizes | None, below: _Sizes | None) -> Iterator[Node]:
+    if clause.integral is False:
+        return
+    low, high = whole_bounds(clause)
+    if above is not None:
+        yield _multiples_of(clause, _wholes(clause, 0 if low is None or low < 0 else low, high))
+    if below is not None:
+        sizes = _wholes(clause, 1 if high is None or high > -1 else -high, None if low is None else -low)
+        yield concat(_MINUS, _multiples_of(clause, sizes))
+
+
+def _wholes(clause: NumberClause, low: int, high: int | None) -> Node:
+    """Integers without sign; where nothing bounds them, of as many digits as it takes to have one at least."""
+    if high is None:
+        step = math.lcm(*(factor.as_integer_ratio()[0] for factor in clause.factors))
+        first = -(-low // step) * step + step * (len(clause.excluded) + (low == 0))
+        high = max(10**MAX_DIGITS, 10 ** len(str(first))) - 1
+    return integers_between(low, high)
+
+
+def integers_between(low: int, high: int) -> Node:
+    """The integers of 0 and more from ``low`` to ``high``, without zeros in front."""
+    ways = [_ZERO] if low == 0 <= high else []
+    low = max(low, 1)
+    free: list[int] = []  # lengths all of whose numbers are inside
+    for length in range(len(str(low)), len(str(high)) + 1):
+        first, last = max(low, 10 ** (length - 1)), min(high, 10**length - 1)
+        if (first, last) == (10 ** (length - 1), 10**length - 1):
+            free.append(length)
+        elif first <= last:
+            ways.append(_same_length(str(first), str(last)))
+    if free:
+        ways.append(concat(_NONZERO, repeat(_DIGIT, free[0] - 1, free[-1] - 1)))
+    return alt(*ways)
+
+
+def _same_length(low: str, high: str) -> Node:
+    """The digits from ``low`` to ``high``, of which both have as many."""
+    rest = len(low) - 1
+    if low == high:
+        return text(low)
+    if low[0] == high[0]:
+        return concat(text(low[0]), _same_length(low[1:], high[1:]))
+    ways, first, last = [], low[0], high[0]
+    if low[1:] != "0" * rest:
+        ways.append(concat(text(first), _same_length(low[1:], "9" * rest)))
+        first = chr(ord(first) + 1)
+    if high[1:] != "9" * rest:
+        ways.append(concat(text(last), _same_length("0" * rest, high[1:])))
+        last = chr(ord(last) - 1)
+    return alt(concat(_digits(first, last), repeat(_DIGIT, rest, rest)), *ways)
+
+
+def _digits(first: str, last: str) -> Node:
+    return chars(CharSet.of("".join(digit for digit in "0123456789" if first <= digit <= last)))
+
+
+def _multiples_of(clause: NumberClause, node: Node) -> Node:
+    """Those of some numbers without an exponent that are multiples of all factors that digits tell."""
+    return both(node, *(found for factor in clause.factors if (found := multiples(factor)) is not None))
+
+
+# -- floats ------------------------------------------------------------------------------------------------------------
+
+
+def _floats(clause: NumberClause, above: _Sizes | None, below: _Sizes | None) -> Iterator[Node]:
+    if clause.integral is True:
+        return
+    # Written once where both signs have the same: engines take their time over long expressions.
+    signs = [(repeat(_MINUS, 0, 1), above)] if above == below else [(EMPTY, above), (_MINUS, below)]
+    for sign, sizes in signs:
+        if sizes is None:
+            continue
+        if sizes.zero and clause.integral is None:
+            yield concat(sign, _FLOAT_ZERO)
+        bounds = _doubles(sizes)
+        if bounds is not None:
+            fixed = _multiples_of(clause, _fixed(*bounds, has_fraction=clause.integral is False))
+            yield concat(sign, alt(fixed, *_with_exponent(clause, *bounds)))
+
+
+def _doubles(sizes: _Sizes) -> tuple[Decimal, Decimal] | None:
+    """The least and the greatest decimal of 17 digits that is inside as written and as a double; None if none is."""
+    low, high = _SMALLEST, _LARGEST
+    if sizes.least is not None:
+        low = sizes.least.normalize(_UP)
+        if sizes.least_open and low == sizes.least:
+            low = low.next_plus(_UP)
+        first = _nearest_double(sizes.least, math.inf, sizes.least_open)
+        low = max(low, _SMALLEST, _read_as(first)[0] if first < math.inf else low)
+    if sizes.greatest is not None:
+        high = sizes.greatest.normalize(_DOWN)
+        if sizes.greatest_open and high == sizes.greatest:
+            high = high.next_minus(_DOWN)
+        last = _nearest_double(sizes.greatest, 0.0, sizes.greatest_open)
+        high = min(high, _LARGEST, _read_as(last)[1] if last > 0 else _NO_SIZE)
+    return (low, high) if low <= high else None
+
+
+def _nearest_double(bound: Decimal, toward: float, is_open: bool) -> float:
+    """The first double inside of a bound; a reader takes a number of the schema for an int or a double too."""
+    read = int(bound) if bound.as_tuple().exponent == 0 else float(bound)
+    double = float(bound)
+    outside = double < read if toward > double else double > read
+    return math.nextafter(double, toward) if outside or (is_open and double == read) else double
+
+
+@lru_cache(maxsize=256)
+def _fixed(low: Decimal, high: Decimal, has_fraction: bool = False) -> Node:
+    """Floats without an exponent between two magnitudes; with a fraction those that no double rounds to an integer."""
+    ways: list[Node] = []
+    whole_range: list[int] = []  # numbers of digits before the point of which all are inside
+    zeros_before: dict[Node, list[int]] = {}  # by what comes after them
+    for power in range(max(low.adjusted(), _FIRST_FIXED), min(high.adjusted(), _LAST_FIXED) + 1):
+        first, last = _digits_at(low, high, power)
+        if power < 0:
+            last = min(last, _ALL_NINES - (_units_lost(0.5, 0) if has_fraction and power == -1 else 0))
+            zeros_before.setdefault(_fractions(SIGNIFICANT, first, last), []).append(-power - 1)
+        elif (first, last) == (_ONE, _ALL_NINES) and not (has_fraction and power == _LAST_FIXED):
+            whole_range.append(power + 1)
+        elif has_fraction:
+            ways += _decade_with_fractions(first, last, power + 1)
+        else:
+            ways += _decade(first, last, power + 1, _POINT_ZERO)
+    for digits, counts in zeros_before.items():  # from many to few
+        ways.append(concat(text("0."), repeat(_ZERO, counts[-1], counts[0]), digits))
+    return alt(*ways, _any_fixed(whole_range[0], whole_range[-1], has_fraction)) if whole_range else alt(*ways)
+
+
+def _digits_at(low: Decimal, high: Decimal, power: int) -> tuple[int, int]:
+    """The first and the last 17 digits of magnitudes between these two that begin at a power of ten."""
+    first = int(low.scaleb(SIGNIFICANT - 1 - power)) if power == low.adjusted() else _ONE
+    last = int(high.scaleb(SIGNIFICANT - 1 - power)) if power == high.adjusted() else _ALL_NINES
+    return first, last
+
+
+@lru_cache(maxsize=64)
+def _any_fixed(shortest: int, longest: int, has_fraction: bool) -> Node:
+    """Floats with so many digits before the point: a tree, in which each digit leaves one fewer for the fraction."""
+    rest: Node = NOTHING
+    for digits in range(longest, 0, -1):
+        places = SIGNIFICANT - digits
+        fraction = _far_from_integers(places) if has_fraction else alt(_ZERO, _ending(places))
+        behind = concat(_POINT, fraction) if digits >= shortest else NOTHING
+        rest = concat(_NONZERO if digits == 1 else _DIGIT, alt(behind, rest))
+    return alt(rest, *_near_integers(shortest, longest)) if has_fraction else rest
+
+
+def _far_from_integers(places: int) -> Node:
+    """Fractions but for those of so many digits that are all zeros, or all nines, before the last."""
+    zeros: Node = NOTHING
+    nines: Node = NOTHING
+    for left in range(1, places - 1):  # digits that come behind this one
+        mixed = concat(repeat(_DIGIT, left - 1, left - 1), _NONZERO)
+        zeros = alt(concat(_ZERO, zeros), concat(_NONZERO, mixed))
+        nines = alt(concat(_NINE, nines), concat(_digits("0", "8"), mixed))
+    mixed = concat(repeat(_DIGIT, places - 2, places - 2), _NONZERO)
+    return alt(_ending(places - 1), concat(_ZERO, zeros), concat(_NINE, nines), concat(_digits("1", "8"), mixed))
+
+
+def _near_integers(shortest: int, longest: int) -> Iterator[Node]:
+    """The rest of them: which of those are read with a fraction depends on how close doubles lie."""
+    for digits in range(shortest, longest + 1):
+        places, low = SIGNIFICANT - digits, 10 ** (digits - 1)
+        while low < 10**digits:
+            high = min(2 ** low.bit_length(), 10**digits) - 1
+            lost = _units_lost(float(low), digits)
+            assert lost < 10, "more would take a second digit"
+            above = concat(text("0" * (places - 1)), _digits(chr(ord("1") + lost), "9"))
+            below = concat(text("9" * (places - 1)), _digits("1", chr(ord("9") - lost)))
+            yield concat(_same_length(str(low), str(high)), _POINT, alt(above, below))
+            low = high + 1
+
+
+def _decade(first: int, last: int, digits: int, no_fraction: Node, lost: int = 0) -> Iterator[Node]:
+    """Numbers of which the 17 digits lie between these two.
+
+    Args:
+        first: of 17 digits.
+        last: of 17 digits.
+        digits: so many of them stand before the point.
+        no_fraction: what stands behind an integer; ``NOTHING`` leaves integers out.
+        lost: fractions have to be farther than so many units from an integer, where those are left out.
+    """
+    unit = 10 ** (SIGNIFICANT - digits)
+    least, most = (1 + lost, unit - 1 - lost) if no_fraction == NOTHING else (0, unit - 1)
+    (low, low_fraction), (high, high_fraction) = divmod(first, unit), divmod(last, unit)
+    runs = [(low, high, least, most)]
+    if low == high:
+        runs = [(low, high, max(low_fraction, least), min(high_fraction, most))]
+    else:
+        if low_fraction > least:
+            runs = [(low, low, low_fraction, most), (low + 1, high, least, most)]
+        if high_fraction < most:
+            before = runs.pop()
+            runs += [(before[0], high - 1, least, most), (high, high, least, high_fraction)]
+    for from_, to, least_fraction, most_fraction in runs:
+        if from_ <= to and least_fraction <= most_fraction:
+            fractions = concat(_POINT, _fractions(SIGNIFICANT - digits, least_fraction, most_fraction))
+            behind = alt(fractions, no_fraction) if least_fraction == 0 else fractions
+            yield concat(_same_length(str(from_), str(to)), behind)
+
+
+def _decade_with_fractions(first: int, last: int, digits: int) -> Iterator[Node]:
+    """As ``_decade`` without the numbers whose double is an integer: doubles lie as close up to each power of two."""
+    unit = 10 ** (SIGNIFICANT - digits)
+    while first <= last:
+        low = first // unit
+        end = min(last, 2 ** low.bit_length() * unit - 1)
+        yield from _decade(first, end, digits, NOTHING, _units_lost(float(low), digits))
+        first = end + 1
+
+
+def _units_lost(number: float, digits: int) -> int:
+    """How many units in the last of 17 digits a double is read to either side, ``digits`` before the point."""
+    return int(Fraction(math.ulp(number)) / 2 * Fraction(10) ** (SIGNIFICANT - digits))
+
+
+def _fractions(places: int, first: int, last: int) -> Node:
+    """Digits behind a point without zeros at their end, between two numbers of units in the last place."""
+    return _endings(f"{first:0{places}}", f"{last:0{places}}") if first <= last else NOTHING
+
+
+def _endings(low: str, high: str) -> Node:
+    """Digits of which the last is not zero, from ``low`` to ``high`` when they are filled up with zeros."""
+    rest = len(low) - 1
+    if not int(high):
+        return NOTHING
+    if int(low) <= 1 and high == "9" * len(high):
+        return _ending(len(high))
+    if not rest:
+        return _digits(max(low, "1"), high)
+    by_following: dict[Node, str] = {}
+    for digit in range(int(low[0]), int(high[0]) + 1):
+        least = low[1:] if digit == int(low[0]) else "0" * rest
+        most = high[1:] if digit == int(high[0]) else "9" * rest
+        ways = [_endings(least, most)]
+        ways += [EMPTY] if digit and not int(least) else []
+        for following in ways:
+            by_following[following] = by_following.get(following, "") + str(digit)
+    return alt(*(concat(chars(CharSet.of(found)), following) for following, found in by_following.items()))
+
+
+def _ending(most: int) -> Node:
+    """Up to so many digits, of which the last is not zero."""
+    return concat(repeat(_DIGIT, 0, most - 1), _NONZERO)
+
+
+def _with_exponent(clause: NumberClause, low: Decimal, high: Decimal) -> Iterator[Node]:
+    """Floats with an exponent between two magnitudes."""
+    if untold_factors(clause):
+        return
+    powers = [
+        power
+        for power in (*range(max(low.adjusted(), -324), _FIRST_FIXED), *range(_LAST_FIXED + 1, high.adjusted() + 1))
+        if low.adjusted() <= power <= high.adjusted()
+    ]
+    if clause.integral is False:
+        powers = [power for power in powers if power < 0]
+    by_mantissa: dict[Node, list[int]] = {}
+    for power in _telling(clause, powers):
+        mantissa = _mantissa_between(clause, power, low, high)
+        if mantissa != NOTHING:
+            by_mantissa.setdefault(mantissa, []).append(power)
+    for mantissa, found in by_mantissa.items():
+        yield concat(mantissa, text("e"), alt(*_exponents(found)))
+
+
+def _telling(clause: NumberClause, powers: list[int]) -> list[int]:
+    """The powers of ten at which there may be multiples of all factors."""
+    places = max((len(_fraction(factor)) for factor in clause.factors), default=-min(powers, default=0))
+    return [power for power in powers if power >= -places]
+
+
+def _fraction(factor: Decimal) -> str:
+    return f"{factor:f}".partition(".")[2]
+
+
+def _mantissa_between(clause: NumberClause, power: int, low: Decimal, high: Decimal) -> Node:
+    """What stands before the e: one digit, and a fraction if there are more."""
+    mantissa = _mantissa(*_digits_at(low, high, power))
+    told = [factor for factor in clause.factors if not _divides_power(factor, power - SIGNIFICANT + 1)]
+    return both(mantissa, *(multiples(factor.scaleb(-power)) or NOTHING for factor in told))
+
+
+@lru_cache(maxsize=256)
+def _mantissa(first: int, last: int) -> Node:
+    return alt(*_decade(first, last, 1, EMPTY))
+
+
+def _divides_power(factor: Decimal, power: int) -> bool:
+    """Whether a power of ten is a multiple of a factor."""
+    top, bottom = factor.as_integer_ratio()
+    return power >= 0 and int(pow(10, power, top)) * bottom % top == 0
+
+
+def _exponents(powers: list[int]) -> Iterator[Node]:
+    """How powers of ten are written behind the e: in runs of one sign and one length."""
+    runs: dict[tuple[bool, int], list[list[str]]] = {}
+    for power in sorted(powers, key=abs):
+        digits = f"{abs(power):02}"
+        of_kind = runs.setdefault((power < 0, len(digits)), [])
+        if of_kind and int(of_kind[-1][-1]) == abs(power) - 1:
+            of_kind[-1].append(digits)
+        else:
+            of_kind.append([digits])
+    for (negative, _), of_kind in runs.items():
+        for run in of_kind:
+            yield concat(text("-" if negative else "+"), _same_length(run[0], run[-1]))
+
+
+# -- excluded values ---------------------------------------------------------------------------------------------------
+
+
+def _spellings(value: Decimal) -> Node:
+    """Every text that is this number, as written or as a double."""
+    size = value.copy_abs()
+    sign = _MINUS if value < 0 else EMPTY
+    ways = [concat(sign, text(str(int(size))))] if size == size.to_integral_value() else []
+    if not value:
+        ways += [_FLOAT_ZERO, concat(_MINUS, _FLOAT_ZERO)]
+    elif 0 < (double := float(size)) < math.inf:
+        bounds = _read_as(double)
+        ways += [concat(sign, one) for one in (_fixed(*bounds), *_with_exponent(NumberClause(), *bounds))]
+    return alt(*ways)
+
+
+def _read_as(double: float) -> tuple[Decimal, Decimal]:
+    """The least and the greatest decimal of 17 digits that are read as this double; it is finite, and above 0."""
+    below, above = math.nextafter(double, 0.0), math.nextafter(double, math.inf)
+    least = _halfway(below, double, _UP)
+    greatest = _LARGEST if above == math.inf else _halfway(double, above, _DOWN)
+    while float(least) < double:
+        least = least.next_plus(_UP)
+    while float(greatest) > double:
+        greatest = greatest.next_minus(_DOWN)
+    return max(least, _SMALLEST), greatest
+
+
+def _halfway(low: float, high: float, context: Context) -> Decimal:
+    exactly = Context(prec=1200, Emin=-1200, Emax=1200)
+    return exactly.divide(exactly.add(Decimal(low), Decimal(high)), Decimal(2)).normalize(context)

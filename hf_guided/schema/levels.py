@@ -1,0 +1,55 @@
+"""How many brackets are open around the values of a position, where that is known before there is a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .grammar import Content
+from .shapes import ANY, Position
+
+MAX_LEVELS = 8  # of one position: each has its rules written once more
+
+
+def of_known_level(root: Position, found: Mapping[Position, Content], most: int = MAX_LEVELS) -> frozenset[Position]:
+    """The positions that no recursion leads to, and that have few levels.
+
+    Args:
+        root: the position of the whole text.
+        found: the content of every position.
+        most: levels that a position may have.
+    """
+    children = {position: _children(content, found) for position, content in found.items()}
+    parents = dict.fromkeys(found, 0)
+    for position in _reached(root, children):
+        for child in children[position]:
+            parents[child] += 1
+    levels: dict[Position, set[int]] = {root: {0}} if root in found else {}
+    known: set[Position] = set()
+    todo = [position for position in levels if not parents[position]]
+    while todo:  # a position comes when all its parents are known, so none that a circle leads to
+        position = todo.pop()
+        if len(levels[position]) > most:
+            continue
+        known.add(position)
+        for child in children[position]:
+            levels.setdefault(child, set()).update(level + 1 for level in levels[position])
+            parents[child] -= 1
+            if not parents[child]:
+                todo.append(child)
+    return frozenset(known)
+
+
+def _children(content: Content, found: Mapping[Position, Content]) -> frozenset[Position]:
+    tracks = (*content.arrays, *content.objects)
+    entries = (entry.value for track in tracks for edges in track.edges for edge in edges for entry in edge.entries)
+    return frozenset(value for value in entries if value != ANY and value in found)
+
+
+def _reached(root: Position, children: Mapping[Position, frozenset[Position]]) -> set[Position]:
+    reached, todo = set(), [root] if root in children else []
+    while todo:
+        position = todo.pop()
+        if position not in reached:
+            reached.add(position)
+            todo.extend(children[position])
+    return reached

@@ -1,0 +1,244 @@
+"""Numbers in Python's shape: what ``json.dumps`` writes of a number in a clause is taken, and all else is not.
+
+The oracles are ``repr``, plain comparisons of floats and ints, and a regular expression for the shape.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hf_guided.regex import NOTHING, Alt, And, Chars, Concat, Node, Repeat, matches
+from hf_guided.schema.canonical_numbers import MAX_DIGITS, canonical_but_for_untold, canonical_numbers
+from hf_guided.schema.ranges import untold_factors
+from hf_guided.schema.shapes import NumberClause
+
+INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+FIXED = re.compile(r"-?(0|[1-9][0-9]{0,15})\.(0|[0-9]*[1-9])")
+EXPONENT = re.compile(r"-?[1-9](\.[0-9]*[1-9])?e([+-][0-9]{2,3})")
+floats = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(
+    [0.0, -0.0, 1e16, 1e15, 9999999999999998.0, 1e-4, 9.999999999999999e-05, 5e-324, 1.7976931348623157e308, 0.1]
+)
+halves = st.integers(-40, 40).map(lambda value: value / 8)
+integers = st.integers(-(10**MAX_DIGITS) + 1, 10**MAX_DIGITS - 1) | st.integers(-30, 30)
+numbers: st.SearchStrategy[int | float] = floats | halves | integers
+
+
+def as_schema_has_it(number: float) -> Decimal:
+    """As `documents.py` reads it: an integer without an exponent, a float with."""
+    return Decimal(number) if isinstance(number, int) else Decimal(repr(number))
+
+
+@st.composite
+def clauses(draw: st.DrawFn) -> tuple[NumberClause, Callable[[Any], bool]]:
+    """A clause, and whether a number satisfies it, as a validator that reads doubles would say."""
+    integral = draw(st.sampled_from([None, None, True, False]))
+    low, high = draw(st.none() | numbers), draw(st.none() | numbers)
+    low_open, high_open = draw(st.booleans()), draw(st.booleans())
+    excluded = draw(st.lists(numbers, max_size=2))
+    clause = NumberClause(
+        integral,
+        low=None if low is None else as_schema_has_it(low),
+        low_open=low_open,
+        high=None if high is None else as_schema_has_it(high),
+        high_open=high_open,
+        excluded=frozenset(map(as_schema_has_it, excluded)),
+    )
+
+    def holds(value: Any) -> bool:
+        if integral is not None and (value == int(value)) != integral:
+            return False
+        if low is not None and (value < low or (low_open and value == low)):
+            return False
+        if high is not None and (value > high or (high_open and value == high)):
+            return False
+        return value not in excluded
+
+    return clause, holds
+
+
+def language(clause: NumberClause) -> Node:
+    found = canonical_numbers(clause)
+    assert found is not None
+    return found
+
+
+def sampled(node: Node, choose: Callable[[int], int]) -> str:
+    """A text of a language; of an intersection one of its first part, which need not be in the others."""
+    if isinstance(node, Chars):
+        first, last = node.charset.ranges[choose(len(node.charset.ranges))]
+        return chr(first + choose(last - first + 1))
+    if isinstance(node, Concat):
+        return "".join(sampled(part, choose) for part in node.parts)
+    if isinstance(node, Alt):
+        return sampled(node.branches[choose(len(node.branches))], choose)
+    if isinstance(node, And):
+        return sampled(node.parts[0], choose)
+    if isinstance(node, Repeat):
+        assert node.high is not None, "a way to go on for ever"
+        return "".join(sampled(node.body, choose) for _ in range(node.low + choose(node.high - node.low + 1)))
+    return ""
+
+
+def assert_canonical(text: str) -> None:
+    """Of Python's shape, and read as a finite number of the same shape."""
+    value = json.loads(text)
+    if INTEGER.fullmatch(text):
+        assert json.dumps(value) == text
+        return
+    assert math.isfinite(value)
+    digits = re.sub(r"e.*|[-.]", "", text).lstrip("0").rstrip("0")
+    assert len(digits) <= 17, text
+    if exponent := EXPONENT.fullmatch(text):
+        power = int(exponent[2])
+        assert f"{power:+03d}" == exponent[2], text
+        assert power >= 16 or power < -4, text
+        return
+    assert FIXED.fullmatch(text), text
+    assert value == 0 or abs(Decimal(text)) >= Decimal("1e-4"), text
+
+
+def is_written(value: Any, clause: NumberClause) -> bool:
+    """Whether the value stands within what canonical spelling is for."""
+    return isinstance(value, float) or len(str(abs(value))) <= MAX_DIGITS
+
+
+@given(case=clauses(), values=st.lists(numbers, max_size=6))
+@settings(max_examples=150)
+def test_takes_what_json_dumps_writes_of_the_numbers_inside(
+    case: tuple[NumberClause, Callable[[Any], bool]], values: list[Any]
+) -> None:
+    clause, holds = case
+    node = language(clause)
+    near = [bound for bound in (clause.low, clause.high, *clause.excluded) if bound is not None]
+    for bound in near:
+        as_float = float(bound)
+        values += [as_float, math.nextafter(as_float, math.inf), math.nextafter(as_float, -math.inf)]
+        values += [int(bound), int(bound) + 1, int(bound) - 1, as_float + 0.5]
+    for value in values:
+        if not math.isfinite(value) or not is_written(value, clause):
+            continue
+        if isinstance(value, float) and clause.integral is True:
+            assert not matches(node, json.dumps(value))  # integers have no point
+        else:
+            # Beyond 2**53 the decimal and its double are not the same number: it has to be inside as either.
+            text = json.dumps(value)
+            assert matches(node, text) == (holds(value) and clause.has(Decimal(text))), (clause, value)
+
+
+@given(case=clauses(), data=st.data())
+@settings(max_examples=150)
+def test_what_it_writes_is_canonical_and_inside(
+    case: tuple[NumberClause, Callable[[Any], bool]], data: st.DataObject
+) -> None:
+    clause, holds = case
+    node = language(clause)
+    assume(node != NOTHING)
+    text = sampled(node, lambda count: data.draw(st.integers(0, count - 1)))
+    assume(matches(node, text))
+    assert_canonical(text)
+    assert holds(json.loads(text)), (clause, text)
+    assert clause.has(Decimal(text)), (clause, text)
+
+
+@given(
+    factor=st.sampled_from(["0.01", "0.5", "5", "10", "2.5", "1", "1e-06", "0.00005", "250", "4e3", "0.125", "8"]),
+    times=st.integers(0, 10**6),
+    power=st.integers(0, 40),
+    bounded=st.booleans(),
+)
+def test_multiples_have_the_shape_of_floats_too(factor: str, times: int, power: int, bounded: bool) -> None:
+    clause = NumberClause(factors=(Decimal(factor),))
+    assert not untold_factors(clause)
+    if bounded:
+        clause = replace(clause, low=Decimal(0), high=Decimal("1e30"))
+    node, exact = language(clause), Decimal(factor) * times * 10**power
+    value = float(exact)
+    if Decimal(repr(value)) == exact:  # else the double is another number
+        assert matches(node, repr(value)) == clause.has(exact), (clause, value)
+    if exact == int(exact) and len(str(int(exact))) <= MAX_DIGITS:
+        assert matches(node, str(int(exact))) == clause.has(exact)
+    other = exact + Decimal(factor) / 2
+    for text in {repr(float(other)), f"{other:f}", repr(float(other) * 1e-30)}:
+        if not clause.has(Decimal(text)):
+            assert not matches(node, text), (clause, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-0", "00", "01", "1.", ".5", "1.50", "1.00", "1e5", "1E+16", "1e16", "1e+016", "1e+15", "1.0e+16", "0.00001"]
+    + ["1e-04", "1e-4", "1e-5", "0.0000", "-0.00", "+1", "1e+309", "1.7976931348623159e+308", "1e-324", "1e+400"]
+    + ["100000000000000000000", "12345678901234567.0", "1.23456789012345678", "0.12345678901234567800", "10.0e+16"],
+)
+def test_other_spellings_are_left_out(text: str) -> None:
+    assert not matches(language(NumberClause()), text)
+
+
+@pytest.mark.parametrize(
+    ("values", "integral", "texts"),
+    [
+        ([1], None, {"1"}),
+        ([1.0], None, {"1.0", "1"}),
+        ([1.0], True, {"1"}),
+        ([0.1, 2], None, {"0.1", "2"}),
+        ([1e25], None, {"1e+25"}),
+        ([1e16], None, {"1e+16", "10000000000000000"}),
+        ([10**25], None, {str(10**25)}),
+        ([10**25], True, {str(10**25)}),
+        ([-0.0], None, {"-0.0", "0.0", "0"}),
+        ([1e-07], None, {"1e-07"}),
+    ],
+)
+def test_listed_values_are_written_as_the_schema_has_them(
+    values: list[Any], integral: bool | None, texts: set[str]
+) -> None:
+    floats = frozenset(Decimal(repr(value)) for value in values if isinstance(value, float))
+    clause = NumberClause(integral, values=tuple(map(as_schema_has_it, values)), floats=floats)
+    node = language(clause)
+    others = {"1", "1.0", "1.00", "1e0", "0.1", "0.10", "2", "2.0", "1e+25", "1e25", str(10**25), f"{10**25}.0", "0"}
+    others |= {"0.0", "-0.0", "-0", "1e-07", "1e-7", "0.0000001", "1e+16", "10000000000000000", "10000000000000000.0"}
+    assert {text for text in others if matches(node, text)} == texts
+
+
+@pytest.mark.parametrize(
+    ("clause", "inside", "outside"),
+    [
+        (NumberClause(True), "9" * 20, "1" + "0" * 20),
+        (NumberClause(True, low=Decimal(10**25)), "9" * 26, "1" + "0" * 26),
+        (NumberClause(True, high=Decimal(10**25)), "1" + "0" * 25, "-1" + "0" * 20),
+        (NumberClause(True, low=Decimal(10**20 - 1), low_open=True), "1" + "0" * 20, "9" * 20),
+        (NumberClause(True, factors=(Decimal(10**24),)), "3" + "0" * 24, "1" + "0" * 25),
+        (NumberClause(True, low=Decimal(-(10**22)), high=Decimal(5)), "-1" + "0" * 22, "-1" + "0" * 23),
+    ],
+)
+def test_integers_have_as_many_digits_as_they_need(clause: NumberClause, inside: str, outside: str) -> None:
+    node = canonical_but_for_untold(clause)
+    assert matches(node, inside)
+    assert not matches(node, outside)
+
+
+@pytest.mark.parametrize(
+    ("clause", "outside"),
+    [
+        (NumberClause(low=Decimal("0.1"), low_open=True), "0.10000000000000001"),
+        (NumberClause(low=Decimal(9007199254740993)), "9007199254740993.0"),
+        (NumberClause(high=Decimal("0.3"), high_open=True), "0.29999999999999999"),
+        (NumberClause(excluded=frozenset([Decimal("0.1")])), "0.10000000000000001"),
+        (NumberClause(False), "1.0000000000000001"),
+        (NumberClause(False), "0.99999999999999999"),
+        (NumberClause(False), "4503599627370496.4"),
+        (NumberClause(False), "1e+16"),
+    ],
+)
+def test_bounds_hold_for_the_double_that_is_read(clause: NumberClause, outside: str) -> None:
+    assert clause.has(Decimal(outside)) or outside == "1e+16"
+    assert not matches(language(clause), outside)

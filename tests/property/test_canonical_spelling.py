@@ -1,0 +1,408 @@
+"""The canonical spelling, through the engines: what ``json.dumps`` writes is taken, and texts re-spell alike.
+
+The oracle is `json` itself: a value is taken as ``json.dumps(ensure_ascii=False)`` writes it, and a random text comes
+out of ``json.dumps(json.loads(text))`` as it went in, but for the digits of floats, whose shape is checked on its own.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hf_guided as hg
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.backends.routed import with_routes
+from hf_guided.bitmask import allocate_bitmask, unpack
+from hf_guided.compiler import Compiler
+from hf_guided.constraints import Constraint
+from hf_guided.tool_calls import ToolCalls
+from tests.property.test_canonical_numbers import assert_canonical
+from tests.toy import all_bytes
+
+VOCABULARY = all_bytes()
+ENGINES = {"llguidance": LLGuidanceBackend(VOCABULARY), "automaton": AutomatonBackend(VOCABULARY)}
+CASES = st.deferred(lambda: _scalars | _arrays | _objects)
+
+
+def takes(compiled: CompiledConstraint, text: str) -> bool:
+    matcher = compiled.matcher()
+    return all(map(matcher.accept_token, text.encode())) and matcher.is_completed()
+
+
+def case(schema: Any, values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, Any]]:
+    return st.tuples(st.just(schema), values)
+
+
+@st.composite
+def _bounded(draw: st.DrawFn) -> tuple[Any, Any]:
+    low, high = sorted(draw(st.tuples(*[st.integers(-(10**12), 10**12) | st.integers(-20, 20)] * 2)))
+    if draw(st.booleans()):
+        return {"type": "integer", "minimum": low, "maximum": high}, draw(st.integers(low, high))
+    return {"type": "number", "minimum": low, "maximum": high}, draw(st.floats(low, high) | st.integers(low, high))
+
+
+@st.composite
+def _listed(draw: st.DrawFn) -> tuple[Any, Any]:
+    floats = st.floats(allow_nan=False, allow_infinity=False)
+    values = draw(st.lists(st.integers() | floats | _text | st.booleans() | st.none(), min_size=1, max_size=4))
+    return {"enum": values}, draw(st.sampled_from(values))
+
+
+# Lone surrogates are no UTF-8.
+_text = st.text(st.characters(codec="utf-8"), max_size=6)
+_times = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)).map(
+    lambda one: f"{one.isoformat()}Z"
+)
+_floats = st.floats(allow_nan=False, allow_infinity=False)
+_integers = st.integers(-(10**20) + 1, 10**20 - 1)
+_any = st.recursive(
+    st.none() | st.booleans() | _integers | _floats | _text,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_text, inner, max_size=2),
+    max_leaves=4,
+)
+_scalars = st.one_of(
+    case({"type": "integer"}, _integers),
+    case({"type": "number"}, _floats | _integers),
+    case({"type": "number", "exclusiveMinimum": 0}, st.floats(min_value=5e-324, allow_infinity=False)),
+    case({"type": "number", "multipleOf": 0.5}, st.integers(-100, 100).map(lambda count: count / 2)),
+    case({"type": "string"}, _text),
+    case({"type": "string", "maxLength": 4}, st.text(st.characters(codec="utf-8"), max_size=4)),
+    case({"type": "string", "pattern": "^[^a]*$"}, _text.map(lambda text: text.replace("a", "/"))),
+    case({"type": "string", "format": "date-time"}, _times),
+    case({"type": "string", "format": "time"}, _times.map(lambda one: one.partition("T")[2])),
+    case({"type": ["boolean", "null", "integer"]}, st.booleans() | st.none() | _integers),
+    case(
+        {"not": {"enum": ["a", 0.1, 5]}},
+        _text.filter(lambda one: one != "a") | _floats.filter(lambda one: one not in (0.1, 5)),
+    ),
+    _bounded(),
+    _listed(),
+)
+_arrays = st.lists(CASES, max_size=3).map(
+    lambda cases: (
+        {"type": "array", "prefixItems": [one for one, _ in cases], "items": False},
+        [one for _, one in cases],
+    )
+)
+_objects = st.lists(st.tuples(_text, CASES), max_size=3, unique_by=lambda pair: pair[0]).map(
+    lambda members: (
+        {"type": "object", "properties": {name: schema for name, (schema, _) in members}},
+        {name: value for name, (_, value) in members},
+    )
+)
+
+
+@given(one=CASES)
+@settings(max_examples=80)
+def test_what_json_dumps_writes_is_taken(one: tuple[Any, Any]) -> None:
+    schema, value = one
+    text = json.dumps(value, ensure_ascii=False)
+    for engine in ENGINES.values():
+        for constraint in (hg.JsonSchema(schema), hg.JsonSchema(schema, "compact")):
+            if not engine.losses(constraint):  # an object without properties is not regular
+                assert takes(engine.compile(constraint), text), (schema, text)
+
+
+@cache
+def compiled_for_any() -> list[CompiledConstraint]:
+    constraints: list[Constraint] = [hg.JsonSchema({"type": "object"}, extra="allow"), hg.JsonObject()]
+    return [ENGINES["llguidance"].compile(constraint) for constraint in constraints]
+
+
+@cache
+def compiled_to_depth_two() -> CompiledConstraint:
+    return ENGINES["automaton"].compile(hg.JsonSchema({"properties": {"x": {}}}, max_depth=2))
+
+
+@given(value=_any)
+@settings(max_examples=60)
+def test_any_value_is_taken_where_any_may_stand(value: Any) -> None:
+    text = json.dumps({"x": value}, ensure_ascii=False)
+    for compiled in compiled_for_any():
+        assert takes(compiled, text), text
+    if isinstance(value, (list, dict)):
+        value = [one for one in value if not isinstance(one, (list, dict))]
+    text = json.dumps({"x": value}, ensure_ascii=False)
+    assert takes(compiled_to_depth_two(), text), text
+
+
+SCHEMAS: dict[str, Any] = {
+    "integer": {"type": "integer"},
+    "all of": {"allOf": [{"type": "integer"}, {"minimum": -5}]},
+    "number": {"type": "number"},
+    "bounds": {"type": "number", "exclusiveMinimum": 0.1, "maximum": 1e20},
+    "small": {"type": "number", "minimum": -1e-5, "maximum": 1},
+    "cents": {"type": "number", "multipleOf": 0.01},
+    "thirds": {"type": "number", "multipleOf": 3},
+    "excluded": {"type": "number", "not": {"enum": [0.1, 5, 0]}},
+    "fraction": {"type": "number", "not": {"type": "integer"}, "minimum": 0, "maximum": 100},
+    "listed": {"enum": [1, 2.5, 1e30, -7, "a/b", "\u2028", None]},
+    "text": {"type": "string"},
+    "time": {"type": "string", "format": "date-time"},
+    "record": {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "é/\t": {"type": "array", "items": {"type": ["number", "string"]}}},
+    },
+    "names": {"type": "object", "additionalProperties": {"type": "integer"}, "propertyNames": {"maxLength": 3}},
+    "anything": {},
+}
+
+
+def hot(compiled: CompiledConstraint, seed: int, most: int = 400) -> str:
+    """A text of allowed bytes drawn alike; after a while such as tend to end it."""
+    choose, matcher, taken = random.Random(seed), compiled.matcher(), bytearray()
+    bitmask = allocate_bitmask(1, 257)
+    patience = choose.choice([0, 5, 30, 80])
+    while True:
+        matcher.fill_next_token_bitmask(bitmask, 0)
+        allowed = unpack(bitmask, 257)[0].nonzero().flatten().tolist()
+        assert allowed, f"a dead end behind {bytes(taken)!r}"
+        if len(taken) >= patience:
+            allowed = [one for one in (256, *b'"]}') if one in allowed] or allowed
+        byte = choose.choice(allowed) if len(taken) < patience else allowed[choose.randrange(len(allowed))]
+        if byte == 256:
+            return taken.decode()
+        assert len(taken) < most, f"no end of {bytes(taken)!r}"
+        assert matcher.accept_token(byte)
+        taken.append(byte)
+
+
+def respelled(text: str) -> str:
+    """What json writes of what it reads, floats as they were; their shape is looked at here."""
+    floats: list[str] = []
+
+    def keep(number: str) -> int:
+        assert_canonical(number)
+        floats.append(number)
+        return 10**60 + len(floats) - 1
+
+    written = json.dumps(json.loads(text, parse_float=keep), ensure_ascii=False)
+    return re.sub(rf"\b1{'0' * 30}\d{{30}}\b", lambda found: floats[int(found[0]) - 10**60], written)
+
+
+def compiled_cases(whitespace: Any = "compact", **options: Any) -> Iterator[tuple[str, CompiledConstraint]]:
+    for name, schema in SCHEMAS.items():
+        for engine in ENGINES:
+            depth = 2 if name == "anything" and engine == "automaton" else None
+            constraint = hg.JsonSchema(schema, whitespace, extra="allow", max_depth=depth, **options)
+            if not ENGINES[engine].losses(constraint):
+                yield f"{name} {engine}", ENGINES[engine].compile(constraint)
+
+
+def test_random_texts_re_spell_alike() -> None:
+    seen = 0
+    for name, compiled in compiled_cases():
+        for seed in range(12):
+            text = hot(compiled, seed)
+            value = json.loads(text)
+            if not isinstance(value, dict) or len(re.findall(r'"(?:[^"\\]|\\.)*": ', text)) == len(value):
+                assert respelled(text) == text, (name, text)
+                seen += 1
+    assert seen > 250
+
+
+def test_random_times_have_one_spelling() -> None:
+    shape = re.compile(r'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)"')
+    for engine in ENGINES.values():
+        compiled = engine.compile(hg.JsonSchema(SCHEMAS["time"]))
+        for seed in range(20):
+            assert shape.fullmatch(hot(compiled, seed))
+
+
+def test_any_spelling_takes_all_that_json_allows() -> None:
+    for engine in ENGINES.values():
+        for schema, texts in (
+            ({"type": "integer"}, ["50.0", "-0", "1" * 29]),
+            ({"type": "number"}, ["1E5", "1.50", "-0.00", "0.1234567890123456789"]),
+            ({"type": "string"}, [r'"\u0030\/\u00e9"']),
+            ({"type": "string", "format": "date-time"}, ['"2020-01-01t00:00:00.1234567890123z"']),
+            ({"const": 1}, ["1.0", "1"]),
+        ):
+            canonical, any_spelling = (
+                engine.compile(hg.JsonSchema(schema, spelling=spelling)) for spelling in ("canonical", "any")
+            )
+            for text in texts:
+                assert takes(any_spelling, text), text
+                assert takes(canonical, text) == (text == "1"), text
+
+
+INTEGERS: list[Any] = [
+    {"type": "integer"},
+    {"type": ["integer", "null"]},
+    {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+    {"$ref": "#/$defs/n", "$defs": {"n": {"type": "integer", "minimum": 3}}},
+    {"enum": [50, 60]},
+    {"const": 50},
+    {"type": "integer", "enum": [50.0]},
+    {"type": "integer", "multipleOf": 10},
+    {"not": {"not": {"type": "integer"}}},
+    {"type": "integer", "not": {"const": 7}},
+]
+
+
+@pytest.mark.parametrize("schema", INTEGERS, ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_integers_have_no_point(schema: Any, engine: str) -> None:
+    compiled = ENGINES[engine].compile(hg.JsonSchema(schema))
+    assert takes(compiled, "50")
+    assert not takes(compiled, "50.0")
+    inside = hg.JsonSchema(
+        {"type": "object", "properties": {"a": {"type": "array", "items": schema}}}
+        | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
+    )
+    compiled = ENGINES[engine].compile(inside)
+    assert takes(compiled, '{"a": [50, 50]}')
+    assert not takes(compiled, '{"a": [50, 50.0]}')
+
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "f",
+        "parameters": {
+            "type": "object",
+            "properties": {"n": {"type": "integer"}, "x": {"type": "number"}, "s": {"type": "string"}},
+            "required": ["n", "x", "s"],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("style", "call"),
+    [
+        ("qwen_3", '<tool_call>\n{{"name": "f", "arguments": {{"n": {n}, "x": {x}, "s": "{s}"}}}}\n</tool_call>'),
+        (
+            "qwen_3_coder",
+            "<tool_call>\n<function=f>\n<parameter=n>\n{n}\n</parameter>\n<parameter=x>\n{x}\n</parameter>\n"
+            "<parameter=s>\n{s}\n</parameter>\n</function>\n</tool_call>",
+        ),
+    ],
+)
+def test_arguments_of_tools_have_one_spelling(style: Any, call: str) -> None:
+    compiled = Compiler(VOCABULARY).compile(ToolCalls([TOOL], style, "required"))
+    assert compiled.spelling == "canonical"
+    usual = {"n": "50", "x": "2.5e-07", "s": "a/b"}
+    assert takes(compiled, call.format(**usual)), call.format(**usual)
+    for other in ({"n": "50.0"}, {"x": "2.50"}, {"x": "1E5"}, {"n": "1" * 21}):
+        assert not takes(compiled, call.format(**usual | other)), other
+    if style == "qwen_3":
+        assert not takes(compiled, call.format(**usual | {"s": r"\u0041"}))
+
+
+def test_a_mark_in_a_string_is_escaped_and_nothing_else() -> None:
+    schema = {"type": "object", "properties": {"s": {"type": "string"}, "c": {"const": "</p>"}}}
+    tag = {
+        "type": "structural_tag",
+        "format": {
+            "type": "tag",
+            "begin": "<p>",
+            "end": "</p>",
+            "content": {"type": "json_schema", "json_schema": schema, "excludes": ["</p>"]},
+        },
+    }
+    compiled = ENGINES["llguidance"].compile(hg.StructuralTag(tag))
+    for written, taken in (
+        ("a<b", True),
+        (r"\u003c/p>", True),
+        (r"</q>\u003c/p>\n", True),
+        (r"\\u003c/q>", True),
+        ("</p>", False),
+        (r"a\u003cb", False),
+        (r"\u0061", False),
+        (r"\u003c\/p>", False),
+    ):
+        assert takes(compiled, f'<p>{{"s": "{written}"}}</p>') == taken, written
+    assert takes(compiled, r'<p>{"s": "", "c": "\u003c/p>"}</p>')
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["number", "bounds", "time", "record", "cents", "anything", "thirds"])
+def test_a_budget_ends_with_a_canonical_text(engine: str, name: str) -> None:
+    depth = 2 if name == "anything" and engine == "automaton" else None
+    compiled = with_routes(ENGINES[engine].compile(hg.JsonSchema(SCHEMAS[name], max_depth=depth)))
+    bitmask = allocate_bitmask(1, 257)
+    needed = compiled.matcher().min_tokens_to_finish()
+    assert needed is not None
+    for seed in range(8):
+        choose, matcher, taken = random.Random(seed), compiled.matcher(), bytearray()
+        budget = needed + choose.randrange(25)
+        for left in range(budget, 0, -1):
+            matcher.fill_next_token_bitmask(bitmask, 0, tokens_left=left)
+            allowed = unpack(bitmask, 257)[0].nonzero().flatten().tolist()
+            ways = [one for one in allowed if one in tuple(b"0123456789.e-+")] or allowed
+            byte = choose.choice(ways)
+            if byte == 256:
+                break
+            assert matcher.accept_token(byte)
+            taken.append(byte)
+        else:
+            raise AssertionError(f"not closed within {budget}: {bytes(taken)!r}")
+        json.loads(taken)
+
+
+def test_the_audit_names_the_spelling_and_what_it_leaves_out() -> None:
+    compiler = Compiler(VOCABULARY)
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "at": {"format": "date-time"}, "s": {"type": "string"}},
+    }
+    canonical, any_spelling, named = (
+        compiler.audit(hg.JsonSchema(schema)),
+        compiler.audit(hg.JsonSchema(schema, spelling="any")),
+        compiler.audit(hg.JsonSchema({"type": "integer"}), "xgrammar"),
+    )
+    assert (canonical.spelling, any_spelling.spelling, named.spelling) == ("canonical", "any", "any")
+    details = {row.pointer: row.detail for row in canonical.rows}
+    assert "20 digits" in details["/properties/n/type"] and "1.0" in details["/properties/n/type"]
+    assert "lower-case t and z" in details["/properties/at/format"]
+    assert "leaves out" not in details["/properties/s/type"]
+    assert "leaves out" not in str(any_spelling)
+    assert "spelling: canonical" in str(canonical) and "spelling: any (xgrammar" in str(named)
+    assert compiler.audit(hg.Choice(["a"])).spelling is None
+
+
+def test_a_format_keeps_its_other_spellings_where_the_schema_wants_them() -> None:
+    lower = {"type": "string", "format": "date-time"}
+    for schema in (
+        {**lower, "const": "2020-01-01t00:00:00z"},
+        {**lower, "enum": ["2020-01-01t00:00:00z"]},
+        {**lower, "pattern": "z$"},
+    ):
+        for engine in ENGINES.values():
+            assert takes(engine.compile(hg.JsonSchema(schema)), '"2020-01-01t00:00:00z"'), schema
+
+
+def test_keys_and_digests_tell_styles_apart() -> None:
+    found: list[Constraint] = [
+        hg.JsonSchema({}),
+        hg.JsonSchema({}, spelling="any"),
+        hg.JsonSchema({}, "minified"),
+        hg.JsonSchema({}, indent=2),
+        hg.JsonSchema({}, indent=4),
+        hg.JsonObject(),
+        hg.JsonObject(spelling="any"),
+        hg.JsonObject("minified"),
+    ]
+    assert len({one.key for one in found}) == len(found)
+
+
+def test_an_unknown_style_is_an_error() -> None:
+    for options in ({"spelling": "pretty"}, {"indent": -1}, {"indent": True}, {"indent": 2.0}, {"key_order": "any"}):
+        with pytest.raises(hg.InvalidConstraint, match=next(iter(options))):
+            hg.JsonSchema({}, **options)  # type: ignore[arg-type]
+    with pytest.raises(hg.InvalidConstraint, match="leave one out"):
+        hg.JsonSchema({}, "compact", indent=2)
+    with pytest.raises(hg.InvalidConstraint, match="spelling"):
+        hg.JsonObject(spelling="x")  # type: ignore[arg-type]

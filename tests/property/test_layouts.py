@@ -1,0 +1,192 @@
+"""White space between the tokens of JSON: the layouts of ``json.dumps``, and how far the flexible one may indent."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+import hf_guided as hg
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.routed import with_routes
+from hf_guided.backends.xgrammar import XGrammarBackend
+from hf_guided.bitmask import allocate_bitmask, unpack
+from hf_guided.compiler import Compiler
+from hf_guided.constraints import laid_out
+from tests.property.test_canonical_spelling import CASES, ENGINES, VOCABULARY, hot, takes
+
+LAYOUTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"whitespace": "compact"}, {}),
+    ({"whitespace": "minified"}, {"separators": (",", ":")}),
+    ({"indent": 2}, {"indent": 2}),
+    ({"indent": 4}, {"indent": 4}),
+    ({"indent": 0}, {"indent": 0}),
+]
+ITEM = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "boolean"}}},
+}
+# The same item at two depths.
+RECORD = {
+    "type": "object",
+    "properties": {
+        "item": {"$ref": "#/$defs/item"},
+        "more": {"type": "array", "items": {"type": "array", "items": {"$ref": "#/$defs/item"}}},
+    },
+    "$defs": {"item": ITEM},
+}
+VALUES: list[Any] = [
+    {},
+    {"item": {}},
+    {"more": []},
+    {"item": {"n": 1, "tags": []}, "more": [[], [{"n": 2, "tags": [True, False]}, {}]]},
+]
+TREE = {"$ref": "#/$defs/t", "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}}
+
+
+@given(one=CASES)
+@settings(max_examples=40)
+def test_each_layout_takes_what_json_dumps_writes_in_it(one: tuple[Any, Any]) -> None:
+    schema, value = one
+    for options, written in LAYOUTS:
+        constraint = hg.JsonSchema(schema, **options)
+        for engine in ENGINES.values():
+            if not engine.losses(constraint):
+                text = json.dumps(value, ensure_ascii=False, **written)
+                assert takes(engine.compile(constraint), text), (options, text)
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "xgrammar"])
+@pytest.mark.parametrize(("options", "written"), LAYOUTS, ids=str)
+def test_a_fixed_layout_takes_no_other(engine: str, options: Any, written: Any) -> None:
+    backend = XGrammarBackend(VOCABULARY) if engine == "xgrammar" else ENGINES[engine]
+    if engine == "xgrammar" and "indent" in options:
+        assert [loss.keyword for loss in backend.losses(hg.JsonSchema(RECORD, **options))] == ["indent"]
+        return
+    compiled = backend.compile(hg.JsonSchema(RECORD, **options))
+    for value in VALUES:
+        expected = json.dumps(value, **written)
+        assert takes(compiled, expected), expected
+        for _, other in LAYOUTS:
+            assert takes(compiled, json.dumps(value, **other)) == (json.dumps(value, **other) == expected)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_random_texts_have_the_layout(engine: str) -> None:
+    for options, written in LAYOUTS:
+        compiled = ENGINES[engine].compile(hg.JsonSchema(RECORD, **options))
+        for seed in range(10):
+            text = hot(compiled, seed, 3000)
+            assert text == json.dumps(json.loads(text), **written)
+
+
+def eager_to_indent(compiled: CompiledConstraint, seed: int) -> str:
+    """A text of a writer that goes to the next line, and to the right, wherever it can; no longer than 3000 bytes."""
+    choose, matcher, taken = random.Random(seed), compiled.matcher(), bytearray()
+    bitmask = allocate_bitmask(1, 257)
+    blank = choose.choice([b"\n ", b"\n\t"])
+    while len(taken) < 3000:
+        matcher.fill_next_token_bitmask(bitmask, 0)
+        allowed = unpack(bitmask, 257)[0].nonzero().flatten().tolist()
+        wanted = [byte for byte in allowed if byte in tuple(blank)] or allowed
+        byte = choose.choice(wanted)
+        if byte == 256:
+            break
+        assert matcher.accept_token(byte)
+        taken.append(byte)
+    return taken.decode()
+
+
+def indentations(text: str) -> list[tuple[int, int]]:
+    """Of each line break outside of strings: how many brackets are open, and how many columns follow it."""
+    found, depth = [], 0
+    for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[{\[]|[}\]]|\n[ \t]*', text):
+        if token[0][0] == "\n":
+            found.append((depth, sum(8 if blank == "\t" else 1 for blank in token[0][1:])))
+        depth += (token[0] in "{[") - (token[0] in "}]")
+    return found
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_line_break_is_indented_by_the_depth_of_its_place(engine: str) -> None:
+    compiled = ENGINES[engine].compile(hg.JsonSchema(RECORD))
+    seen: dict[int, int] = {}
+    for seed in range(12):
+        for depth, columns in indentations(eager_to_indent(compiled, seed)):
+            assert columns <= 8 * depth
+            seen[depth] = max(seen.get(depth, 0), columns)
+    assert seen[1] == 8 and seen[2] == 16, "a bound that nothing comes near proves nothing"
+
+
+def test_where_the_depth_is_not_known_forty_columns_are_the_most() -> None:
+    for constraint in (hg.JsonSchema(TREE), hg.JsonObject()):
+        compiled = ENGINES["llguidance"].compile(constraint)
+        found = [one for seed in range(6) for one in indentations(eager_to_indent(compiled, seed))]
+        assert max(columns for _, columns in found) in (40, 80)  # 40 blanks, or ten tabs
+        text = re.sub(r"\t", "", eager_to_indent(compiled, 1))
+        assert all(columns <= 40 for _, columns in indentations(text))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("indent", [1, 2, 8, "\t"])
+def test_flexible_takes_the_indentations_in_use(engine: str, indent: Any) -> None:
+    compiled = ENGINES[engine].compile(hg.JsonSchema(RECORD))
+    for value in VALUES:
+        assert takes(compiled, json.dumps(value, indent=indent))
+
+
+@pytest.mark.parametrize("schema", [TREE, {}, {"type": "object"}, {"type": "array", "items": {}}])
+def test_an_indentation_needs_a_bound_on_the_depth(schema: Any) -> None:
+    compiler = Compiler(VOCABULARY)
+    with pytest.raises(hg.UnsupportedConstraint, match="max_depth"):
+        compiler.compile(hg.JsonSchema(schema, indent=2))
+    compiled = compiler.compile(hg.JsonSchema(schema, indent=2, max_depth=3))
+    assert compiled.backend == "automaton"
+    values = (
+        [[[]], [[], [[]]]]
+        if schema == TREE
+        else [{"a": {"b": [1]}}]
+        if schema != {"type": "array", "items": {}}
+        else [[1, {}]]
+    )
+    for value in values:
+        assert takes(compiled, json.dumps(value, indent=2))
+        assert not takes(compiled, json.dumps(value, indent=3))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_budget_ends_an_indented_text(engine: str) -> None:
+    compiled = with_routes(ENGINES[engine].compile(hg.JsonSchema(RECORD | {"required": ["item", "more"]}, indent=2)))
+    shortest = json.dumps({"item": {}, "more": []}, indent=2)
+    assert compiled.matcher().min_tokens_to_finish() == len(shortest) + 1
+    bitmask = allocate_bitmask(1, 257)
+    for seed in range(10):
+        choose, matcher, taken = random.Random(seed), compiled.matcher(), bytearray()
+        for left in range(len(shortest) + 1 + choose.randrange(200), 0, -1):
+            matcher.fill_next_token_bitmask(bitmask, 0, tokens_left=left)
+            byte = choose.choice(unpack(bitmask, 257)[0].nonzero().flatten().tolist())
+            if byte == 256:
+                break
+            assert matcher.accept_token(byte)
+            taken.append(byte)
+        assert taken.decode() == json.dumps(json.loads(taken), indent=2)
+
+
+def test_a_layout_for_constraints_that_others_wrote() -> None:
+    schema = hg.JsonSchema(RECORD, "compact", max_depth=7, spelling="any")
+    indented = laid_out(schema, None, 2)
+    assert indented == hg.JsonSchema(RECORD, indent=2, max_depth=7, spelling="any")
+    assert laid_out(schema, "minified", None) == hg.JsonSchema(RECORD, "minified", max_depth=7, spelling="any")
+    assert laid_out(hg.JsonObject(), "minified", None) == hg.JsonObject("minified")
+    assert laid_out(schema, None, None) is schema
+    assert laid_out(None, None, 2) is None
+    regex = hg.Regex("a")
+    assert laid_out(regex, "compact", None) is regex
+    with pytest.raises(hg.InvalidConstraint, match="any depth|any JSON object"):
+        laid_out(hg.JsonObject(), None, 2)
+    with pytest.raises(hg.InvalidConstraint, match="indent"):
+        laid_out(schema, None, -1)
