@@ -51,6 +51,7 @@ class WorkMeter:
     def __init__(self, limits: Limits | None = None):
         self.limits = Limits() if limits is None else limits
         self.work = 0
+        self.is_part = False
         self.made: dict[Hashable, Any] = {}  # parts that this compile has: made once, counted once
         self._already = 0  # spent around this part
         self._next_look = 0
@@ -62,6 +63,7 @@ class WorkMeter:
         What the part takes does not depend on what was made before it; the caller spends it.
         """
         part = WorkMeter(self.limits)
+        part.is_part = True
         part._already = self._already + self.work
         part._end = self._end
         return part

@@ -22,7 +22,8 @@ from .subsets import Nfa, Piece, determinize
 from .words import words_dfa
 
 _MANY = 8  # so many literal branches are a list of words, so many repetitions are of one piece
-_SMALL = 400  # characters in a language that is made one piece, if it is no larger
+_SMALL = 400  # characters in a language that is made one piece where it is repeated, if it is no larger
+_LARGE = 6_000  # where pieces are wanted
 
 
 class NfaBuilder:
@@ -61,7 +62,7 @@ class NfaBuilder:
         """Add the strings of a language between two states."""
         if isinstance(node, Empty):
             self.epsilon(start, end)
-        elif isinstance(node, Chars) or _word(node) is not None or (self._in_pieces and characters(node) <= _SMALL):
+        elif isinstance(node, Chars) or _word(node) is not None or (self._in_pieces and characters(node) <= _LARGE):
             self._put(self._piece(node), start, end)
         elif not isinstance(node, Nothing):
             self._take_apart(node, start, end)
@@ -78,10 +79,13 @@ class NfaBuilder:
 
     def add_multiples(self, node: Node, factors: Iterable[Decimal], start: int, end: int) -> None:
         """Add, of the numbers without an exponent in a language, those that are multiples of each factor."""
-        dfa = regex_dfa(node, self._meter)
-        for factor in factors:
-            dfa = intersection(dfa, multiples_dfa(factor, self._meter), self._meter)
-        self._put(from_dfa(dfa), start, end)
+        key = node, tuple(factors)
+        if key not in self._meter.made:
+            dfa = regex_dfa(node, self._meter)
+            for factor in key[1]:
+                dfa = intersection(dfa, multiples_dfa(factor, self._meter), self._meter)
+            self._meter.made[key] = from_dfa(dfa)
+        self._put(self._meter.made[key], start, end)
 
     def add_words(self, words: Iterable[bytes], start: int, end: int) -> None:
         """Add a finite set of byte strings; common beginnings and ends are stored once."""

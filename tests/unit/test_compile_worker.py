@@ -25,7 +25,7 @@ from hf_guided.errors import CompileLimitExceeded, InternalError
 
 AMPLE = WorkerLimits()
 FOR_EVER = 1000.0
-PATIENCE = 600.0  # seconds until a test that hangs fails instead
+PATIENCE = 120.0  # seconds until a test that hangs fails instead
 
 
 @pytest.fixture

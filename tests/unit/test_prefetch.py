@@ -14,7 +14,7 @@ import pytest
 from hf_guided.errors import InternalError
 from hf_guided.prefetch import Pending, submit
 
-PATIENCE = 600.0  # seconds until a test that hangs fails instead
+PATIENCE = 120.0  # seconds until a test that hangs fails instead
 
 
 class Blocker:
