@@ -30,7 +30,7 @@ import hf_guided as hg
 from benchmarks.common import RESULTS, data_folder, load_average, markdown_table, record12, runs_here, write_csv
 from benchmarks.libraries import LIBRARIES, Asked, Constraint, Library
 from benchmarks.modes import EOS, finished_text, problem, tiny_llama
-from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import NfaBuilder
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
@@ -257,8 +257,8 @@ def minima(most: int) -> Iterator[Minimum]:
         one = json.loads(line)
         try:
             asked = hg.JsonSchema(one["schema"])
-            clock = Clock()
-            builder = NfaBuilder(clock, in_pieces=True)
+            meter = WorkMeter()
+            builder = NfaBuilder(meter, in_pieces=True)
             schema = regular(Normalizer.of(asked), closed=True)
             dfa = builder.dfa(*schema.build(builder, JsonStyle()))
             if dfa.states > MAX_STATES:

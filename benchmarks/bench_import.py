@@ -1,49 +1,62 @@
-"""How long does ``import hf_guided`` take beyond torch and transformers?
+"""What does it cost, in CPU time, to import hf_guided and to call its command line for help?
 
-Each sample is a fresh process that first imports what every user of transformers imports (torch, and from transformers
-the auto classes and LogitsProcessor; transformers itself is lazy), then times ``import hf_guided``. Bytecode is
-cached, as it is after any installation or first run, whatever PYTHONDONTWRITEBYTECODE says here.
+Each sample is a fresh process, and the figure is the CPU time of all of it, the interpreter's own start included, which
+stands in the first row. Bytecode is cached, as it is after any installation or first run, whatever
+PYTHONDONTWRITEBYTECODE says here. Rows go to benchmarks/results/import.csv.
 
-    python benchmarks/bench_import.py [--samples 15]
+    python -m benchmarks.bench_import [--samples 9]
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 
-SAMPLE = """
-import time
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor
-start = time.perf_counter()
-import hf_guided
-print(1000 * (time.perf_counter() - start))
-"""
+from benchmarks.common import RESULTS, markdown_table, write_csv
+
+CASES = {
+    "python alone": ["-c", "pass"],
+    "import hf_guided": ["-c", "import hf_guided"],
+    "hf-guided --version": ["-m", "hf_guided", "--version"],
+    "hf-guided --help": ["-m", "hf_guided", "--help"],
+    "hf-guided batch --help": ["-m", "hf_guided", "batch", "--help"],
+    "hf-guided serve --help": ["-m", "hf_guided", "serve", "--help"],
+    "import torch, transformers": [
+        "-c",
+        "import torch; from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor",
+    ],
+    "import hf_guided; hf_guided.generate": ["-c", "import hf_guided; hf_guided.generate"],
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=15)
+    parser.add_argument("--samples", type=int, default=9)
     samples = parser.parse_args().samples
+    rows = []
     with tempfile.TemporaryDirectory() as cache:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment["PYTHONPYCACHEPREFIX"] = cache
-        sample(environment)  # writes the bytecode that later samples read
-        times = sorted(sample(environment) for _ in range(samples))
-    print(
-        f"import hf_guided: median {statistics.median(times):.1f} ms, fastest {times[0]:.1f} ms, "
-        f"slowest {times[-1]:.1f} ms of {samples} processes"
-    )
+        for case, arguments in CASES.items():
+            cpu_seconds(arguments, environment)  # writes the bytecode that the samples read
+            seconds = sorted(cpu_seconds(arguments, environment) for _ in range(samples))
+            figures = {"median_s": statistics.median(seconds), "fastest_s": seconds[0], "slowest_s": seconds[-1]}
+            rows.append({"case": case} | {name: f"{value:.3f}" for name, value in figures.items()})
+    print(markdown_table(list(rows[0]), [list(row.values()) for row in rows]))
+    write_csv(RESULTS / "import.csv", rows)
 
 
-def sample(environment: dict[str, str]) -> float:
-    done = subprocess.run([sys.executable, "-c", SAMPLE], capture_output=True, text=True, check=True, env=environment)
-    return float(done.stdout)
+def cpu_seconds(arguments: list[str], environment: dict[str, str]) -> float:
+    """User and system time of one process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 if __name__ == "__main__":

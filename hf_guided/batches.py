@@ -5,20 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from .generation_plan import DEFAULT_MAX_NEW_TOKENS, Plan
+from .cancellation import CancelledListener, CancelledProcessor
+from .generation_plan import Plan
 from .hf.decoder import GuidedDecoder
+from .hf.generation_settings import GenerationSettings
 from .hf.guided_call import guided_call
 from .hf.listening import RowListener, RowStreamer
 from .hf.logits_processor import GuidedLogitsProcessor
-from .prompts import padded
+from .hf.step_logprobs import record_output
+from .logprobs import TokenLogprob
+from .options import DEFAULT_MAX_NEW_TOKENS
+from .pass_logprobs import logprobs_of
 from .result import GuidedResult, RowReader
 from .seeds import row_seed
 from .stats import SessionStats
-from .together import Ask, Together
+from .together import Answer, Ask, Together
 
 
 class Ran(NamedTuple):
@@ -43,7 +49,7 @@ def run_batch(plan: Plan, places: Sequence[int], attempt: int = 0) -> Ran:
     rows, seconds = batch.run()
     results: list[list[GuidedResult]] = [[] for _ in places]
     for row, token_ids in enumerate(rows):
-        results[row // batch.copies].append(batch.traced(row, batch.reader(row).read(token_ids)))
+        results[row // batch.copies].append(batch.finished(row, batch.reader(row).read(token_ids)))
     return Ran(results, batch.stats, seconds)
 
 
@@ -61,11 +67,14 @@ class Batch:
         self.places = places
         self.copies = int(plan.settings.get("num_return_sequences") or 1)
         self._plan = plan
-        self._prompts = [plan.encoded(i) for i in places]
-        self._inputs = padded(self._prompts, plan.pad_token_id, plan.model)
+        expand = self.copies if any(plan.prompts[i].media for i in places) and plan.settings.samples else 1
+        self._prompts, self._inputs = plan.inputs.batch(places, expand)
+        if (plan.settings.get("num_beams") or 1) > 1:
+            plan.inputs.check_repeated(self._inputs)
         start = 1 if plan.model.config.is_encoder_decoder else self._inputs["input_ids"].shape[1]
         self._start = start
         self._sequences: Tensor | None = None  # (rows, length), once it has run
+        self._logprobs: list[list[TokenLogprob]] | None = None  # of each row, likewise
         self._budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
         governing = [plan.constraints[i] for i in places]
         session: dict[str, Any] = {
@@ -80,21 +89,37 @@ class Batch:
         route = plan.route
         how = {"jump_forward": route.jump_forward, "draft": route.draft, "device_lane": route.device_lane}
         self._generate_kwargs = dict(plan.generate_kwargs)
+        if expand > 1:
+            self._generate_kwargs = plan.settings.over(plan.generate_kwargs, num_return_sequences=1)
+        self._session = partial(plan.guide.session, governing, **session)
         self._seam: GuidedDecoder | GuidedLogitsProcessor
         if route.fast:
             seeds = plan.seeds and [
                 row_seed(plan.seeds[i], copy, attempt) for i in places for copy in range(self.copies)
             ]
-            self._seam = plan.guide.decoder(governing, streamer=listener, seeds=seeds, **how, **session)
+            if listener is None and plan.cancellation is not None:
+                listener = CancelledListener(plan.cancellation)
+            logprobs = False if plan.top_logprobs is None else plan.top_logprobs or True
+            self._seam = plan.guide.decoder(
+                governing, streamer=listener, seeds=seeds, logprobs=logprobs, **how, **session
+            )
         else:
             self._seam = plan.guide.logits_processor(governing, **session)
             if listener is not None:
                 self._generate_kwargs["streamer"] = RowStreamer(listener, plan.stop_token_ids)
+            elif plan.cancellation is not None:
+                given = self._generate_kwargs.get("logits_processor") or []
+                self._generate_kwargs["logits_processor"] = [CancelledProcessor(plan.cancellation), *given]
 
     @property
     def stats(self) -> SessionStats:
         """What has been spent so far."""
         return self._seam.stats
+
+    @property
+    def records(self) -> bool:
+        """Whether log probabilities are recorded."""
+        return self._plan.top_logprobs is not None
 
     @property
     def num_rows(self) -> int:
@@ -103,10 +128,13 @@ class Batch:
 
     def run(self) -> tuple[list[list[int]], float]:
         """The output tokens of each row, and how many seconds they took."""
+        if self._plan.cancellation is not None:
+            self._plan.cancellation.check()
         began = time.perf_counter()
         output = guided_call(self._plan.model, self._seam, **self._inputs, **self._generate_kwargs)
         sequences: Tensor = output if isinstance(output, Tensor) else output.sequences
         self._sequences = sequences
+        self._logprobs = self._recorded(output, sequences)
         return sequences[:, self._start :].tolist(), time.perf_counter() - began
 
     def reader(self, row: int) -> RowReader:
@@ -114,8 +142,14 @@ class Batch:
         prompt = row // self.copies
         return _reader(self._plan, self.places[prompt], self._budget, self.stats, self._prompts[prompt])
 
-    def traced(self, row: int, result: GuidedResult) -> GuidedResult:
-        """A row's result with its trace, if one is wanted; behind ``run``."""
+    def logprobs(self, row: int) -> list[TokenLogprob] | None:
+        """Entries for every token of a row, or more of one that has left its constraint; None if not requested."""
+        return None if self._logprobs is None else self._logprobs[row]
+
+    def finished(self, row: int, result: GuidedResult) -> GuidedResult:
+        """A row's result with its log probabilities and its trace, if they are wanted; after ``run``."""
+        if self._logprobs is not None:
+            result = replace(result, logprobs=self._logprobs[row][: len(result.token_ids)])
         if not self._plan.trace:
             return result
         assert self._sequences is not None
@@ -131,6 +165,17 @@ class Batch:
         )
         return replace(result, trace=trace)
 
+    def _recorded(self, output: Any, sequences: Tensor) -> list[list[TokenLogprob]] | None:
+        """The log probabilities of each row, from a loop of ours or from what transformers' own has kept."""
+        if self._plan.top_logprobs is None:
+            return None
+        if isinstance(self._seam, GuidedDecoder):
+            return self._seam.logprobs
+        # Another session: the processor's own has rows that stand at their end.
+        recorder = self._session().logprob_recorder(sequences[:, : self._start].tolist(), self._plan.top_logprobs)
+        record_output(recorder, output, self._start, self._plan.stop_token_ids)
+        return recorder.entries
+
 
 def _run_together(plan: Plan, places: Sequence[int], together: Together) -> Ran:
     """All of these prompts in one manager."""
@@ -140,13 +185,46 @@ def _run_together(plan: Plan, places: Sequence[int], together: Together) -> Ran:
         budget = plan.settings.max_new_tokens(len(ids)) or DEFAULT_MAX_NEW_TOKENS
         asks.append(Ask(ids, plan.constraints[i], plan.prefixes[i], budget))
     began = time.perf_counter()
-    answers, stats = together.run(asks, plan.backend, plan.stop_token_ids)
+    answers, stats = together.run(asks, plan.backend, plan.stop_token_ids, plan.cancellation)
     seconds = time.perf_counter() - began
     results = [
-        [_reader(plan, i, ask.max_new_tokens, stats, ask.input_ids).read(row) for row in rows]
+        [_reader(plan, i, ask.max_new_tokens, stats, ask.input_ids).read(answer.token_ids) for answer in rows]
         for i, ask, rows in zip(places, asks, answers, strict=True)
     ]
+    if plan.top_logprobs is not None:
+        results = [
+            _with_logprobs(plan, place, ask, rows, read)
+            for place, ask, rows, read in zip(places, asks, answers, results, strict=True)
+        ]
     return Ran(results, stats, seconds)
+
+
+def _with_logprobs(
+    plan: Plan, place: int, ask: Ask, answers: Sequence[Answer], results: Sequence[GuidedResult[Any]]
+) -> list[GuidedResult[Any]]:
+    """The results of one prompt with their log probabilities."""
+    assert plan.top_logprobs is not None
+    if plan.cancellation is not None:
+        plan.cancellation.check()
+    session = plan.guide.session(
+        plan.constraints[place],
+        backend=plan.backend,
+        prefix=plan.prefixes[place],
+        stop_token_ids=plan.stop_token_ids,
+        max_new_tokens=ask.max_new_tokens,
+        overlap=False,
+    )
+    entries = logprobs_of(
+        plan.model,
+        session,
+        ask.input_ids,
+        [answer.token_ids for answer in answers],
+        [answer.logprobs for answer in answers],
+        top=plan.top_logprobs,
+        pad_token_id=plan.pad_token_id,
+        generate_kwargs=GenerationSettings(plan.model, plan.generate_kwargs).kwargs_with(num_return_sequences=1),
+    )
+    return [replace(one, logprobs=found[: len(one.token_ids)]) for one, found in zip(results, entries, strict=True)]
 
 
 def _reader(plan: Plan, place: int, budget: int, stats: SessionStats, prompt: list[int]) -> RowReader:

@@ -1,7 +1,9 @@
-"""The command line: ``hf-guided demo``, ``generate``, ``serve``, ``audit``, ``doctor``.
+"""The command line: ``hf-guided demo``, ``generate``, ``batch``, ``serve``, ``audit``, ``doctor``.
 
 Exit codes: 0 as asked; 1 an answer that did not finish, or an audit that loses something; 2 a mistake in what was
 asked, said in one message on stderr.
+
+Each command imports what it runs: ``--help`` and ``--version`` need neither torch nor transformers.
 """
 
 from __future__ import annotations
@@ -10,30 +12,30 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import __version__
 from .arguments import (
-    BUILT_IN,
     Mistake,
+    add_chat_options,
     add_constraint,
     add_layout,
-    check_directory,
     constraint_of,
-    load,
-    load_tokenizer,
+    documents_in,
     positive,
-    quiet,
     schema_in,
 )
-from .display.trace import Trace
+from .batch.arguments import DESCRIPTION as BATCH
+from .batch.arguments import add_arguments as add_batch
 from .errors import HFGuidedError
-from .generation import generate
-from .generation_plan import DEFAULT_MAX_NEW_TOKENS
-from .guide import Guide
-from .partial import Partial
-from .result import GuidedResult
+from .model_location import BUILT_IN, WHERE
+from .model_source import ModelSource, add_model, add_revision, quiet
+from .options import DEFAULT_MAX_NEW_TOKENS
+
+if TYPE_CHECKING:
+    from .display.trace import Trace
+    from .partial import Partial
+    from .result import GuidedResult
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,18 +71,18 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(command=_demo)
 
     one = commands.add_parser("generate", help="one prompt, one answer in the language asked for, on stdout")
-    one.add_argument("--model", required=True, metavar="PATH", help=f"a model's directory, or '{BUILT_IN}'")
-    one.add_argument("--tokenizer", metavar="PATH", help="a tokenizer's directory, if it is not the model's")
+    add_model(one)
     add_constraint(one)
     one.add_argument("--prompt", required=True, metavar="TEXT|-", help="the prompt; - reads it from stdin")
     one.add_argument(
         "--chat", action="store_true", help="send the prompt as a user's message, through the chat template"
     )
+    add_chat_options(one)
+    one.add_argument("--documents", metavar="FILE", help="documents for the chat template: a list of objects, as JSON")
     one.add_argument("--max-new-tokens", type=positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
     one.add_argument("--temperature", type=positive(float), help="sample at this temperature; greedy without it")
     one.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
     one.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
-    one.add_argument("--device", default="cpu", help="where the model runs (%(default)s)")
     told = one.add_mutually_exclusive_group()
     told.add_argument("--stream", action="store_true", help="print the answer while it is being written")
     told.add_argument("--trace", metavar="FILE", help="write a page that shows how the answer came to be, as HTML")
@@ -90,16 +92,21 @@ def _parser() -> argparse.ArgumentParser:
         "audit", help="which keyword of a schema is enforced, by which backend, and what is lost"
     )
     audit.add_argument("file", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON")
-    audit.add_argument("--tokenizer", metavar="PATH", help="for this tokenizer (default: the demo model's)")
+    audit.add_argument("--tokenizer", default=BUILT_IN, help=f"for that of {WHERE} (%(default)s)")
+    add_revision(audit)
     audit.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     audit.set_defaults(command=_audit)
 
+    batch = commands.add_parser(
+        "batch", help="an answer to every row of a data set; stopped, it goes on where it was", description=BATCH
+    )
+    add_batch(batch)
+    batch.set_defaults(command=_batch)
+
     serve = commands.add_parser("serve", help="an OpenAI-style server whose answers keep to what requests ask for")
-    serve.add_argument("model", metavar="MODEL", help=f"a model's directory, or '{BUILT_IN}'")
+    add_model(serve, positional=True)
     serve.add_argument("--host", default="localhost", help="address to listen at (%(default)s)")
     serve.add_argument("--port", type=int, default=8000, help="port to listen at; 0 takes a free one (%(default)s)")
-    serve.add_argument("--device", default="auto", help="where the model runs (%(default)s)")
-    serve.add_argument("--dtype", default="auto", help="of the weights (%(default)s: as they are stored)")
     serve.add_argument(
         "--tool-format", default="auto", metavar="NAME", help="how the model writes tool calls (%(default)s)"
     )
@@ -144,8 +151,14 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _generate(arguments: argparse.Namespace) -> int:
     # Everything that can be wrong without the model is looked at before the model is loaded.
     constraint = constraint_of(arguments)
+    source = ModelSource.of(arguments)
+    documents = None if arguments.documents is None else documents_in(arguments.documents)
+    if not arguments.chat and (documents is not None or arguments.chat_template_kwargs):
+        raise Mistake("--documents, --chat-template-kwargs: these are for the chat template; add --chat")
     prompt: Any = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
-    model, tokenizer = load(arguments.model, arguments.tokenizer, arguments.device)
+    from .generation import generate
+
+    model, tokenizer = source.load()
     if arguments.chat:
         if not tokenizer.chat_template:
             raise Mistake("--chat: this tokenizer has no chat template; leave --chat out, and write the prompt in full")
@@ -156,7 +169,14 @@ def _generate(arguments: argparse.Namespace) -> int:
 
         set_seed(arguments.seed)
         sampling = {"do_sample": True, "temperature": arguments.temperature}
-    asked = {"backend": arguments.backend, "max_new_tokens": arguments.max_new_tokens, **sampling}
+    asked = {
+        "backend": arguments.backend,
+        "max_new_tokens": arguments.max_new_tokens,
+        "chat_template_kwargs": arguments.chat_template_kwargs,
+        "documents": documents,
+        "describe": arguments.describe,
+        **sampling,
+    }
     if arguments.stream:
         result = _printed(generate(model, tokenizer, prompt, constraint, stream=True, **asked))
     else:
@@ -192,20 +212,24 @@ def _write(trace: Trace, file: str) -> None:
         raise Mistake(f"cannot write {file}: {error.strerror or error}") from error
 
 
+def _batch(arguments: argparse.Namespace) -> int:
+    from .batch.run import run
+
+    return run(arguments, "hf-guided batch")
+
+
 def _serve(arguments: argparse.Namespace) -> int:
+    source = ModelSource.of(arguments)
     try:
         from .serve.app import Server, build_app
         from .serve.options import ServeOptions
     except ImportError as error:
         raise Mistake(f"serve needs more packages ({error}); pip install 'hf-guided[serve]'") from error
 
-    built_in = arguments.model == BUILT_IN and not Path(arguments.model).exists()
-    if built_in:
+    if source.is_built_in:
         import torch
 
         torch.set_num_threads(1)  # as in _demo
-    else:
-        check_directory(arguments.model, "model")
     given = {
         "max_schema_bytes": arguments.max_schema_bytes,
         "max_request_bytes": arguments.max_request_bytes,
@@ -214,11 +238,14 @@ def _serve(arguments: argparse.Namespace) -> int:
         "max_thinking_tokens": arguments.max_thinking_tokens,
     }
     options = ServeOptions(
-        arguments.model,
+        source.model,
+        revision=source.revision,
+        trust_remote_code=source.trust_remote_code,
+        device=source.device,
+        dtype=source.dtype,
+        quantization=source.quantization,
         host=arguments.host,
         port=arguments.port,
-        device=arguments.device,
-        dtype=arguments.dtype,
         tool_format=arguments.tool_format,
         reasoning=arguments.reasoning,
         whitespace=arguments.whitespace,
@@ -245,16 +272,14 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _audit(arguments: argparse.Namespace) -> int:
     constraint = schema_in(arguments.file)
-    quiet()
-    if arguments.tokenizer is None:
-        from . import demo
+    source = ModelSource(
+        arguments.tokenizer, revision=arguments.revision, trust_remote_code=arguments.trust_remote_code
+    )
+    source.check()
+    from .guide import Guide
 
-        model, tokenizer = demo.load()
-        guide = Guide(tokenizer, model)
-    else:
-        tokenizer = load_tokenizer(arguments.tokenizer)
-        guide = Guide(tokenizer, len(tokenizer))
-    audit = guide.audit(constraint, arguments.backend)
+    tokenizer = source.load_tokenizer()
+    audit = Guide(tokenizer, len(tokenizer)).audit(constraint, arguments.backend)
     print(audit)
     return 0 if audit.ok else 1
 

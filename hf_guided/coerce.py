@@ -10,8 +10,9 @@ from . import json_text
 from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from .errors import InvalidConstraint
 from .json_text import shorten
-from .keywords import KNOWN
+from .keywords import ASSERTIONS, KNOWN
 from .response_format import TYPES, from_response_format
+from .suggestions import did_you_mean
 
 EXPECTED = (
     "a constraint (hg.JsonSchema, hg.JsonObject, hg.Regex, hg.Choice, hg.Grammar, hg.StructuralTag, hg.ToolCalls), "
@@ -145,6 +146,7 @@ def _from_dict(value: dict[Any, Any]) -> Constraint | None:
         raise InvalidConstraint(
             f"unknown kind {', '.join(map(repr, value))}; expected a JSON Schema, a response_format, "
             f"or one of {', '.join(_KINDS)}; wrap a JSON Schema with only unknown keywords: hg.JsonSchema({{...}})"
+            + did_you_mean(str(next(iter(value))), ("type", *_KINDS, *ASSERTIONS))
         )
     return JsonSchema(value)
 

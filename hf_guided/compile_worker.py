@@ -44,11 +44,11 @@ class WorkerLimits:
     """Bounds on one job.
 
     Args:
-        seconds: until the answer, not counting the wait for other jobs.
+        seconds: until the answer, not counting the wait for other jobs: a safety net, for memory ends first.
         nbytes: of memory that the process may allocate. On Linux only.
     """
 
-    seconds: float = 30.0
+    seconds: float = 600.0
     nbytes: int = 768 * 2**20
 
 

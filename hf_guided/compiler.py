@@ -31,15 +31,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from .backends import registry
-from .backends.base import Backend, CompiledConstraint
+from .backends.base import Backend, CompiledConstraint, QuickBackend
 from .backends.structural_tag import literals
 from .byte_cache import ByteCache
 from .compile_pool import Pool
-from .constraints import Constraint, StructuralTag
+from .constraints import Constraint, JsonSchema, StructuralTag
 from .errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .options import CompilerOptions
-from .router import AUTO, Route, route
+from .router import AUTO, NATIVE, Route, route
 from .schema.audit import Audit, audit
+from .schema.misspelt import misspelt_keywords
 from .tiers import has_second_tier, second_tier
 from .tool_calls import ToolCalls
 
@@ -289,23 +290,33 @@ class Compiler:
                 del self._upgrades[job.key]
 
     def _compile(self, constraint: Constraint, backend: str, budget: bool) -> Compilation:
+        _warn_of_misspelt_keywords(constraint)
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same language, in a kind that backends know
         backends = self._backends_for(constraint)
         refused: dict[str, tuple[Loss, ...]] = {}
         limit: CompileLimitExceeded | None = None
+        quick = budget and backend == AUTO
         while True:
             try:
                 chosen = route(constraint, backend, backends, refused, budget)
             except UnsupportedConstraint as error:
+                if quick and refused.pop(NATIVE, ()):
+                    quick = False  # no other engine enforces it all, so this one may take its time
+                    continue
                 if limit is None:
                     raise
                 # A backend would enforce it, were it smaller.
                 raise CompileLimitExceeded(str(error)) from limit
+            if quick and chosen.losses and refused.pop(NATIVE, ()):
+                quick = False
+                continue
             if chosen.losses and constraint.on_unsupported == "warn":
                 self._warn(constraint, chosen)
             try:
-                compiled = backends[chosen.backend].compile(constraint)
+                engine = backends[chosen.backend]
+                engine = engine.quick() if quick and isinstance(engine, QuickBackend) else engine
+                compiled = engine.compile(constraint)
                 check_writable(compiled, partial(registry.create, chosen.backend))
                 if budget:
                     from .backends.routed import with_routes  # all of schema/ and automaton/: only where it is needed
@@ -433,6 +444,14 @@ class _OnDemand(Mapping[str, Backend]):
 
     def __len__(self) -> int:
         return len(registry.available())
+
+
+def _warn_of_misspelt_keywords(constraint: Constraint) -> None:
+    schemas: list[Any] = [constraint.schema] if isinstance(constraint, JsonSchema) else []
+    if isinstance(constraint, ToolCalls):
+        schemas = list(constraint.parameters.values())
+    if misspelt := [sentence for schema in schemas for sentence in misspelt_keywords(schema)]:
+        warnings.warn("the schema has keywords that constrain nothing:\n  " + "\n  ".join(misspelt), stacklevel=2)
 
 
 def _bare(error: Exception) -> Exception:

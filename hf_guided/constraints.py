@@ -27,7 +27,7 @@ from .errors import InvalidConstraint
 from .json_style import MAX_INDENT, JsonStyle, Spelling
 from .json_style import Whitespace as Whitespace
 from .json_text import shorten
-from .python_types import adapter_of, schema_of
+from .python_types import TypeNote, adapter_of, schema_of
 
 Extra = Literal["forbid", "allow"]
 OnUnsupported = Literal["error", "warn", "validate"]
@@ -114,6 +114,9 @@ class JsonSchema(Constraint):
     key_order: KeyOrder
     # Not hashed: Annotated may hold what has no hash.
     python_type: Any = field(hash=False)
+    # What the schema says less, or cannot say, than the type: rows of the audit. They follow from the type.
+    type_notes: tuple[TypeNote, ...] = field(compare=False)
+    described_json: str | None = field(compare=False)
 
     def __init__(
         self,
@@ -128,7 +131,9 @@ class JsonSchema(Constraint):
         spelling: Spelling = "canonical",
         key_order: KeyOrder = "declared",
     ) -> None:
-        python_type = None
+        python_type: Any = None
+        type_notes: tuple[TypeNote, ...] = ()
+        described: Any = None
         if isinstance(schema, str):
             schema = json_text.loads(schema, "JSON Schema")
             _expect_schema(schema, "JSON Schema text")
@@ -136,7 +141,7 @@ class JsonSchema(Constraint):
             schema = dict(schema)
         elif not isinstance(schema, bool):
             python_type = schema
-            schema = schema_of(python_type)
+            schema, described, type_notes = schema_of(python_type)
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
             raise InvalidConstraint(f"max_depth: expected an int of 1 or more, or None, got {max_depth!r}")
         if _one_of("key_order", key_order, KeyOrder) == "any":
@@ -154,12 +159,19 @@ class JsonSchema(Constraint):
             registry_json=None if not registry else _registry_json(registry),
             on_unsupported=_one_of("on_unsupported", on_unsupported, OnUnsupported),
             python_type=python_type,
+            type_notes=type_notes,
+            described_json=None if described is None else json_text.dumps(described, "JSON Schema"),
         )
 
     @property
     def schema(self) -> dict[str, Any] | bool:
         """The JSON Schema, a fresh copy."""
         return json.loads(self.schema_json)  # type: ignore[no-any-return]
+
+    @property
+    def described(self) -> dict[str, Any] | bool:
+        """The JSON Schema to show to people and models, a fresh copy: of a type with formats' names for patterns."""
+        return json.loads(self.described_json or self.schema_json)  # type: ignore[no-any-return]
 
     @property
     def registry(self) -> dict[str, Any]:
@@ -248,9 +260,14 @@ class JsonSchema(Constraint):
         from referencing import Registry
         from referencing.jsonschema import DRAFT202012
 
-        schema = _exact(self.schema_json)
+        from .checked_patterns import with_python_patterns  # reads patterns, which takes time to import
+
+        schema = with_python_patterns(_exact(self.schema_json))
         known = validator_for(schema, default=Draft202012Validator)
-        documents = [(uri, DRAFT202012.create_resource(document)) for uri, document in self.registry.items()]
+        documents = [
+            (uri, DRAFT202012.create_resource(with_python_patterns(document)))
+            for uri, document in self.registry.items()
+        ]
         return known(schema, registry=Registry().with_resources(documents), format_checker=known.FORMAT_CHECKER)
 
     def __repr__(self) -> str:

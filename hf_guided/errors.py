@@ -10,6 +10,7 @@ HFGuidedError
 │   ├── UnsupportedTokenizer            a class whose tokens have no exact bytes (WordPiece ...)
 │   ├── StopTokenError                  no stop token, or one that generate() does not stop at
 │   └── VocabularySizeError             the logits are narrower than the vocabulary
+├── PromptError (ValueError)            a chat that cannot be rendered, or of which the model would not see all
 ├── BackendError (RuntimeError)         an engine failed
 │   ├── BackendUnavailable (ImportError)  its package is not installed
 │   └── CompileLimitExceeded            gave up on time, memory or complexity
@@ -17,8 +18,10 @@ HFGuidedError
 │   ├── BatchSizeError (ValueError)     the number of constraints does not fit the rows
 │   ├── BitmaskShapeError (ValueError)  bitmask and logits do not fit together
 │   ├── UnsupportedModel (ValueError)   a model that the way of decoding asked for cannot serve exactly
+│   ├── NoValue                         hg.Model: the answer did not finish, or could not be read
 │   ├── TokenRejected                   a row left the grammar from outside (on_violation="raise")
 │   └── EmptyIntersection               grammar and other processors together allow no token
+├── UnknownArgument (TypeError)          a keyword argument that nothing takes
 └── InternalError (RuntimeError)        our bug: please report it
 
 A message says what was expected, what came, and what to do next.
@@ -43,9 +46,12 @@ __all__ = [
     "InternalError",
     "InvalidConstraint",
     "Loss",
+    "NoValue",
+    "PromptError",
     "StopTokenError",
     "TokenRejected",
     "TokenizerError",
+    "UnknownArgument",
     "UnsupportedConstraint",
     "UnsupportedModel",
     "UnsupportedTokenizer",
@@ -149,6 +155,10 @@ class VocabularySizeError(TokenizerError):
     """The model's logits are narrower than the vocabulary."""
 
 
+class PromptError(HFGuidedError, ValueError):
+    """A chat that its template or processor refuses, or that holds something the model would not see."""
+
+
 class BackendError(HFGuidedError, RuntimeError):
     """An engine failed."""
 
@@ -177,6 +187,19 @@ class UnsupportedModel(GenerationError, ValueError):
     """A model that the way of decoding asked for cannot serve exactly."""
 
 
+class NoValue(GenerationError):
+    """An answer that did not finish, or could not be read, where a value was wanted.
+
+    Args:
+        message: why there is none.
+        result: the ``GuidedResult`` of the answer.
+    """
+
+    def __init__(self, message: str, *, result: Any) -> None:
+        self.result = result
+        super().__init__(message)
+
+
 class TokenRejected(GenerationError):
     """A row left the grammar from outside.
 
@@ -202,6 +225,20 @@ class EmptyIntersection(GenerationError):
 
     def __init__(self, message: str, *, row: int | None = None) -> None:
         self.row = row
+        super().__init__(message)
+
+
+class UnknownArgument(HFGuidedError, TypeError):
+    """A keyword argument that neither hf-guided, nor generate(), nor the model takes.
+
+    Args:
+        message: the name, and what was probably meant.
+        name: of the argument.
+        suggestion: the known name that was probably meant; None if nothing is near.
+    """
+
+    def __init__(self, message: str, *, name: str, suggestion: str | None = None) -> None:
+        self.name, self.suggestion = name, suggestion
         super().__init__(message)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, overload
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
+from typing_extensions import Unpack
 
 from .batches import run_batch
+from .generate_arguments import GenerateArguments
 from .generation_plan import Plan, plan
 from .guide import Guide
 from .kept_guides import guide_for
@@ -18,6 +21,7 @@ from .progress import Progress
 from .ranks import Ranks
 from .reasoning import Reasoning
 from .result import GuidedResult
+from .result_types import Pattern, Texts, Typed, ValueT
 from .session import OnViolation
 from .stats import SessionStats
 from .streaming import check_can_stream, stream_plan
@@ -25,14 +29,104 @@ from .streaming import check_can_stream, stream_plan
 
 @overload
 def generate(
-    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: Literal[True], **arguments: Any
-) -> Generator[Partial, None, None]: ...
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Texts,
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> list[GuidedResult[str]]: ...
 
 
 @overload
 def generate(
-    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: Literal[False] = False, **arguments: Any
-) -> list[GuidedResult]: ...
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Typed[ValueT],
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> list[GuidedResult[ValueT]]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Pattern,
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> list[GuidedResult[re.Match[str]]]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
+    *,
+    stream: Literal[False] = False,
+    **arguments: Unpack[GenerateArguments],
+) -> list[GuidedResult[Any]]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Texts,
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[str], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Typed[ValueT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[ValueT], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Pattern,
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[re.Match[str]], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: Any,
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[Any], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any, tokenizer: Any, prompts: Any, constraint: Any, *, stream: bool, **arguments: Unpack[GenerateArguments]
+) -> list[GuidedResult[Any]] | Generator[Partial[Any], None, None]: ...
 
 
 def generate(
@@ -56,16 +150,21 @@ def generate(
     progress: bool | None = None,
     reasoning: Reasoning | None = None,
     trace: bool = False,
+    logprobs: bool | int = False,
     seed: int | Sequence[int] | None = None,
+    chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    documents: Sequence[Any] | None = None,
+    show_tools: bool = True,
+    describe: bool = False,
     **generate_kwargs: Any,
-) -> list[GuidedResult] | Generator[Partial, None, None]:
+) -> list[GuidedResult[Any]] | Generator[Partial[Any], None, None]:
     """Generate and read back, in whatever generation mode the arguments ask for.
 
     Args:
         model: a transformers model that can generate.
-        tokenizer: its tokenizer.
+        tokenizer: its tokenizer; or its processor, where chats hold images, video or audio.
         prompts: a text, a chat (list of messages with "role" and "content"), or a list of texts and chats. Chats go
-            through the tokenizer's chat template.
+            through the chat template of the tokenizer or processor.
         constraint: one for all prompts, or a list with one per prompt (None = free). A list of strings is one Choice.
         stream: give answers while they are being written: an iterator of ``Partial``, each of which shows what is
             certain by then, the last of each answer with its result. Batches run one after another; answers of one
@@ -102,19 +201,42 @@ def generate(
         trace: whether to write down how every token came to be: each result has a ``trace`` then. Takes time and
             memory, and tokens are chosen on the host. Not with ``stream``, ``continuous_batching``, or a model in
             several processes.
+        logprobs: give every result ``logprobs``, one ``TokenLogprob`` per token: log probability to the raw model,
+            under the mask, and to the sampler. True, or how many of the most likely tokens to list at each position. A
+            Partial brings those that have become known. ``continuous_batching`` takes one more forward pass for each
+            answer. Where generate() itself has to run (assistant_model, stop_strings, a streamer ...) it keeps the
+            logits of all tokens until the end of the batch. Not with beams, or a model in several processes.
         seed: of what is sampled: one int, or one for each prompt, whose samples are then the same in any batch, with
             any drafts, as far as the model computes the same scores there. None leaves it to ``torch.manual_seed``.
-        **generate_kwargs: for ``model.generate``. ``max_new_tokens`` is 512 unless a length is given here or in a
-            generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``) close
-            their text within it.
+        chat_template_kwargs: variables of the chat template (``enable_thinking`` ...) and other arguments of
+            ``apply_chat_template``; a dict for all prompts, or a list with one for each. ``tools`` here take the place
+            of those of ``ToolCalls``.
+        documents: for chat templates that show documents: a list of dicts for all prompts, or a list of such lists,
+            one for each prompt (None = none).
+        show_tools: whether chat templates are given the tools of ``ToolCalls``. A template that does not show them is
+            warned of.
+        describe: whether the format of each answer is described in its prompt, with the text of ``hg.describe``: in
+            the system message of a chat, or in its first user message where the template has no system message;
+            before the text of a plain prompt. Of tools that the template shows only the need to call one is said.
+        **generate_kwargs: for ``model.generate``: generation settings, and inputs of the model such as
+            ``pixel_values``, which have a row for each prompt. ``max_new_tokens`` is 512 unless a length is given here
+            or in a generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``)
+            close their text within it.
 
     Returns:
         One GuidedResult per prompt, in order; with ``num_return_sequences``, that many neighbours per prompt. With
         ``stream``, an iterator of Partials, whose ``index`` is a result's place in that list.
 
+        For a type checker a class ``T`` (or a form such as ``list[T]``, or a ``TypeAdapter``) gives
+        ``GuidedResult[T]``, whose ``value`` is ``T | None``; a regex gives ``re.Match[str]``; a list of strings, a
+        grammar and None give ``str``; ``hg.ToolCalls`` gives ``hg.ToolAnswer``. Schemas give ``Any``; so do one
+        constraint per prompt, and forms that checkers do not take for classes: ``Literal``, ``Annotated``, unions.
+
     Raises:
+        UnknownArgument: a keyword argument that nothing takes, such as a misspelled one; before anything is compiled.
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
         BudgetTooSmall: no text of a constraint closes within ``max_new_tokens``; also before anything is generated.
+        PromptError: a chat template refuses a chat, or the model would not see an image, video or audio of it.
         ValueError: ``max_new_tokens`` is no number of tokens; or something that cannot be streamed beside ``stream``.
         GenerationError: processes that hold the model together were asked for different things.
         BatchSizeError: the number of constraints or prefixes is not the number of prompts.
@@ -142,7 +264,12 @@ def generate(
         continuous_batching=continuous_batching,
         reasoning=reasoning,
         trace=trace,
+        logprobs=logprobs,
         seed=seed,
+        chat_template_kwargs=chat_template_kwargs,
+        documents=documents,
+        show_tools=show_tools,
+        describe=describe,
     )
     # Each of the processes that hold a model compiles by itself, to read the answers with.
     ranks = Ranks.of(model)

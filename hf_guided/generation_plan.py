@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformers.generation.configuration_utils import ContinuousBatchingConfig
+from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationMode
 
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
+from .cancellation import Cancellation, take
+from .chat_prompts import Prompt, TemplateOptions, prepared, tokenizer_of
 from .coerce import coerce_batch
 from .constraints import Constraint
-from .errors import InvalidConstraint, VocabularySizeError
+from .errors import InvalidConstraint, PromptError, UnsupportedModel, VocabularySizeError
+from .generate_arguments import GenerateArguments
 from .guide import Guide
-from .hf.compat import logits_width
+from .hf.compat import check_pair, logits_width
 from .hf.generation_settings import GenerationSettings
-from .options import DeviceLane, LoopOptions
-from .prompts import as_prompts, encoded, one_each
+from .logprobs import num_top
+from .options import DEFAULT_MAX_NEW_TOKENS, DeviceLane, LoopOptions
+from .processed import check_takes_media
+from .prompt_inputs import PromptInputs, row_arguments
+from .prompts import as_prompts, one_each
 from .reasoning import Opening, Reasoning
 from .requests import check_budget, prefix_bytes, row_after_prefix
 from .seeds import prompt_seeds
 from .session import OnViolation
 from .together import Together
-
-# transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
-DEFAULT_MAX_NEW_TOKENS = 512
+from .unknown_arguments import check_arguments
 
 
 @dataclass(frozen=True)
@@ -56,52 +61,59 @@ class Plan:
     Args:
         model: a transformers model.
         guide: for it.
-        prompts: texts and chats.
+        inputs: the prompts.
         constraints: one for each; None is free.
         prefixes: one for each; what of its answer stands behind the prompt.
         backend: of all constraints.
         on_violation: what becomes of rows that are forced out of their constraint.
         reasoning: what comes in front of the answers.
         trace: whether what happens is written down.
+        top_logprobs: how many alternatives to record beside the log probability of each token; None records nothing.
         settings: what ``model.generate`` will use.
         generate_kwargs: what it is given.
         stop_token_ids: what ends a row.
         pad_token_id: what stands behind a row that has ended.
         seeds: one for each prompt, of what its rows draw; None draws with torch's generator.
         route: which loop runs.
+        cancellation: ends the call from another thread; or None.
     """
 
     model: Any
     guide: Guide
-    prompts: Sequence[Any]
+    inputs: PromptInputs
     constraints: Sequence[Constraint | None]
     prefixes: Sequence[str | None]
     backend: str
     on_violation: OnViolation
     reasoning: Reasoning | None
     trace: bool
+    top_logprobs: int | None
     settings: GenerationSettings
     generate_kwargs: Mapping[str, Any]
     stop_token_ids: tuple[int, ...]
     pad_token_id: int
     seeds: Sequence[int] | None
     route: Route
+    cancellation: Cancellation | None
+
+    @property
+    def prompts(self) -> Sequence[Prompt]:
+        """Texts and chats."""
+        return self.inputs.prompts
 
     def batches(self, places: Sequence[int] | None = None) -> Iterator[Sequence[int]]:
         """The places of the prompts, or of some of them, that run in one call, in order."""
-        every = range(len(self.prompts)) if places is None else places
-        for first in range(0, len(every), self.route.step):
-            yield every[first : first + self.route.step]
+        return self.inputs.batches(range(len(self.prompts)) if places is None else places, self.route.step)
 
     def encoded(self, place: int) -> list[int]:
         """The tokens of a prompt."""
-        return encoded(self.guide.vocabulary, self.prompts[place], self.prefixes[place] or "")
+        return self.inputs.tokens(place)
 
     def fingerprint(self) -> str:
         """What processes that hold the model together have to agree in, as text."""
-        places = range(len(self.prompts))
+        prompts = [*map(self.inputs.fingerprint, range(len(self.prompts)))]
         keys = [one and one.key for one in self.constraints]
-        return repr(([*map(self.encoded, places)], keys, self.prefixes, self.seeds, self.route.fast, self.route.step))
+        return repr((prompts, keys, self.prefixes, self.seeds, self.route.fast, self.route.step))
 
     def in_front(self, prompt: list[int]) -> list[int]:
         """What of a prompt stands in front of the output: an encoder-decoder answers elsewhere."""
@@ -126,9 +138,16 @@ def plan(
     continuous_batching: bool | ContinuousBatchingConfig,
     reasoning: Reasoning | None,
     trace: bool,
+    logprobs: bool | int,
     seed: int | Sequence[int] | None,
+    chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+    documents: Sequence[Any] | None,
+    show_tools: bool,
+    describe: bool,
 ) -> Plan:
     """Look at everything that is asked; arguments and errors are those of ``hg.generate``."""
+    check_pair(model, tokenizer)
+    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], "prompts")
     if guide.vocabulary.padded_size != logits_width(model):
         raise VocabularySizeError(
             f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "
@@ -144,33 +163,54 @@ def plan(
     # A bad constraint raises here, before any prompt is run.
     compiled = [None if one is None else guide.compile(one, backend, budget=True) for one in constraints]
     settings.check_against(compiled)
+    options = template_options(chat_template_kwargs, documents, batch, show_tools=show_tools, describe=describe)
+    ready = [prepared(tokenizer, *each) for each in zip(batch, constraints, options, strict=True)]
+    warn_of_ignored_tools(ready)
+    check_takes_media(tokenizer, ready, model)
     pad_token_id = settings.get("pad_token_id")
     pad_token_id = stops[0] if pad_token_id is None else pad_token_id
     default = {} if settings.max_new_tokens(0) is not None else {"max_new_tokens": DEFAULT_MAX_NEW_TOKENS}
     given = settings.kwargs_with(pad_token_id=pad_token_id, **default)
     if settings.needs_tokenizer:
-        given["tokenizer"] = tokenizer
+        given["tokenizer"] = tokenizer_of(tokenizer)
     together = None
+    top_logprobs = num_top(logprobs)
     if continuous_batching and trace:
         raise ValueError("trace: nothing is written down in continuous_batching; leave one of them out")
+    if continuous_batching and any(prompt.media for prompt in ready):
+        raise ValueError("continuous_batching: its manager takes text alone, not images, video or audio; leave it out")
     if continuous_batching:
-        together = _together(model, guide, given, continuous_batching, batch_size, on_violation, reasoning)
+        together = _together(
+            model, guide, given, continuous_batching, batch_size, on_violation, reasoning, top_logprobs is not None
+        )
+    if top_logprobs is not None:
+        _check_logprobs(settings, guide, generate_kwargs)
+    route = _route(
+        settings, model, len(batch), batch_size, jump_forward, draft, device_lane, together, top_logprobs is not None
+    )
+    if top_logprobs is not None and not route.fast and together is None:
+        outputs = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
+        given = GenerationSettings(model, given).kwargs_with(**outputs)
+    rows = row_arguments(given, len(batch), route.step)
+    given = {name: value for name, value in given.items() if name not in rows}
     found = Plan(
         model,
         guide,
-        batch,
+        PromptInputs(model, guide.vocabulary, tokenizer, ready, prefixes, pad_token_id, rows),
         constraints,
         prefixes,
         backend,
         on_violation,
         reasoning,
         trace,
+        top_logprobs,
         settings,
         given,
         stops,
         pad_token_id,
         prompt_seeds(seed, len(batch)),
-        _route(settings, model, len(batch), batch_size, jump_forward, draft, device_lane, together),
+        route,
+        take(),
     )
     if found.seeds is not None and settings.get("do_sample") and not found.route.fast:
         raise ValueError(
@@ -179,6 +219,47 @@ def plan(
         )
     _check_budgets(found, compiled)
     return found
+
+
+def template_options(
+    chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+    documents: Sequence[Any] | None,
+    prompts: Sequence[Any],
+    *,
+    show_tools: bool,
+    describe: bool,
+) -> list[TemplateOptions]:
+    """What the template of each prompt is given; arguments and errors are those of ``hg.generate``."""
+    several = isinstance(chat_template_kwargs, (list, tuple))
+    kwargs = one_each("chat_template_kwargs", chat_template_kwargs, len(prompts), several=several)
+    # One document is a dict, so a list of dicts is for all prompts.
+    each = documents is not None and not all(isinstance(one, Mapping) for one in documents)
+    lists = one_each("list of documents", documents, len(prompts), several=each)
+    plain = [isinstance(prompt, str) for prompt in prompts]
+    # What is given for all prompts is for the chats among them.
+    lost = [
+        text and bool((own and several) or (found and each))
+        for text, own, found in zip(plain, kwargs, lists, strict=True)
+    ]
+    if any(lost) or (all(plain) and any([*kwargs, *lists])):
+        raise PromptError(
+            "chat_template_kwargs, documents: expected chats, got plain texts, which no chat template renders; pass "
+            '[{"role": "user", "content": text}] as a prompt, or leave them out'
+        )
+    return [
+        TemplateOptions(own or {}, found, show_tools=show_tools, describe=describe)
+        for own, found in zip(kwargs, lists, strict=True)
+    ]
+
+
+def warn_of_ignored_tools(prompts: Sequence[Prompt]) -> None:
+    """Say once that a template does not show the tools it is given."""
+    if any(prompt.tools_ignored for prompt in prompts):
+        warnings.warn(
+            "the chat template does not show the tools of ToolCalls, so the model does not know them; pass "
+            "describe=True to describe them in the chat, or show_tools=False if the chat names them already",
+            stacklevel=2,
+        )
 
 
 def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | None) -> None:
@@ -206,6 +287,22 @@ def _check_budgets(plan: Plan, compiled: Sequence[CompiledConstraint | None]) ->
         check_budget(row_after_prefix(thinking, begun, plan.stop_token_ids), most)
 
 
+def _check_logprobs(settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
+    """Raise where log probabilities are not known."""
+    if guide.ranks is not None:
+        raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
+    if settings.get("token_healing"):
+        raise ValueError("logprobs, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out")
+    if generate_kwargs.get("custom_generate") is not None:
+        raise ValueError("logprobs: a loop of your own keeps its logits for itself; leave custom_generate out")
+    mode = settings.generation_mode
+    if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.ASSISTED_GENERATION):
+        raise ValueError(
+            f"logprobs: expected greedy decoding, sampling or assisted generation, got {mode.value}, where tokens are "
+            "not chosen by their own probability; leave logprobs out, or num_beams and the like"
+        )
+
+
 def _together(
     model: Any,
     guide: Guide,
@@ -214,13 +311,14 @@ def _together(
     batch_size: int,
     on_violation: OnViolation,
     reasoning: Reasoning | None,
+    logprobs: bool,
 ) -> Together:
     if reasoning is not None:
         raise ValueError("reasoning: continuous_batching guides answers without thinking; leave one of them out")
     if on_violation != "close":
         raise ValueError("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
     given = config if isinstance(config, ContinuousBatchingConfig) else None
-    return Together(model, guide, generate_kwargs, given, batch_size)
+    return Together(model, guide, generate_kwargs, given, batch_size, logprobs)
 
 
 def _route(
@@ -232,10 +330,12 @@ def _route(
     draft: Any,
     device_lane: DeviceLane | None,
     together: Together | None,
+    logprobs: bool,
 ) -> Route:
     device_lane = LoopOptions.from_env().device_lane if device_lane is None else device_lane
     on_device = model.device.type == "cuda" if device_lane == "auto" else bool(device_lane)
-    fast = (jump_forward or on_device) and settings.takes_decoder and together is None
+    # Transformers' own loops would keep the logits of all tokens until their end.
+    fast = (jump_forward or on_device or logprobs) and settings.takes_decoder and together is None
     if draft == "auto":
         draft = "prompt_lookup" if jump_forward and fast and not settings.get("do_sample") else None
     if draft is not None and not (jump_forward and fast):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from .backends.base import CompiledConstraint
+from .chat_prompts import tokenizer_of
 from .coerce import coerce, coerce_batch
 from .compiler import Compiler, CompilerStats
 from .constraints import Constraint
@@ -18,9 +19,10 @@ from .display.reading import trace_of
 from .display.trace import Trace
 from .drafts import draft_source
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError, UnsupportedModel
-from .hf.compat import generation_eos_token_ids, logits_width
+from .hf.compat import check_pair, generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
+from .logprobs import num_top
 from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
 from .ranks import Ranks
 from .reasoning import Gate, Opening, Reasoning
@@ -44,7 +46,8 @@ class Guide:
     """Guides generation for one tokenizer and one width of logits. Thread safe; meant to live as long as the model.
 
     Args:
-        tokenizer: a transformers tokenizer with exact bytes (byte-level BPE, SentencePiece, Tekken, Unigram, ByT5).
+        tokenizer: a transformers tokenizer with exact bytes (byte-level BPE, SentencePiece, Tekken, Unigram, ByT5); or
+            a processor, for its tokenizer.
         model: a PreTrainedModel, a config, or the width of the logits as int. The width is often more than
             ``len(tokenizer)``. A model also tells its generation config's stop tokens.
         stop_token_ids: further tokens that end a row; generate() has to know them too.
@@ -64,6 +67,7 @@ class Guide:
         stop_token_ids: Sequence[int] = (),
         options: CompilerOptions | None = None,
     ):
+        check_pair(model, tokenizer)
         known = generation_eos_token_ids(model)
         unknown = sorted(set(stop_token_ids) - set(known))
         if unknown and hasattr(model, "generation_config"):
@@ -72,8 +76,9 @@ class Guide:
                 "generate() would not end a row there; set model.generation_config.eos_token_id = "
                 f"{sorted({*known, *unknown})}"
             )
+        self._templates = tokenizer
         self.vocabulary = Vocabulary.from_tokenizer(
-            tokenizer, padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
+            tokenizer_of(tokenizer), padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
         )
         # The processes that hold the model, if there are several; None where one does, or only its width is known.
         self.ranks = Ranks.of(model)
@@ -85,6 +90,11 @@ class Guide:
     def tokenizer(self) -> Any:
         """The tokenizer this guide was made for."""
         return self.vocabulary.tokenizer
+
+    @property
+    def continuation(self) -> Continuation:
+        """What the tokenizer writes after other tokens; it remembers, so all that write forced text share it."""
+        return self._continuation
 
     @cached_property
     def _device_store(self) -> DeviceStore:
@@ -220,6 +230,7 @@ class Guide:
         reasoning: Reasoning | None = None,
         trace: bool = False,
         seeds: Sequence[int] | None = None,
+        logprobs: bool | int = False,
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
@@ -262,13 +273,20 @@ class Guide:
             seeds: ints of 64 bits, one for each row. What a row samples is then a function of its seed and its scores:
                 the same whatever the other rows are, with and without drafts, on the host and on the device. None
                 draws with torch's generator.
+            logprobs: record the log probabilities of every token, for ``GuidedDecoder.logprobs``: True, or how many of
+                the most likely tokens to list at each position. Tokens are then chosen on the host; forced text at the
+                beginning or the end of the answers takes one forward pass more.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
             ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``;
                 ``seeds`` that are no such ints.
-            UnsupportedModel: a draft model that cannot take rows of different lengths exactly.
+            UnsupportedModel: a draft model that cannot take rows of different lengths exactly; ``logprobs`` of a model
+                in several processes.
         """
+        top_logprobs = num_top(logprobs)
+        if top_logprobs is not None and self.ranks is not None:
+            raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
         if retokenize and draft is not None:
             raise ValueError("retokenize, draft: expected one of the two; a token that was confirmed cannot give way")
         return GuidedDecoder(
@@ -297,6 +315,7 @@ class Guide:
             device_lane=LoopOptions.from_env().device_lane if device_lane is None else device_lane,
             store=lambda: self._device_store,
             seeds=seeds,
+            top_logprobs=top_logprobs,
         )
 
     def session(
@@ -515,7 +534,7 @@ class Guide:
         """What reads one output row back while it is being written; arguments as for ``read``."""
         asked = coerce(constraint)
         if asked is not None:
-            asked = asked.for_tokenizer(self.tokenizer)
+            asked = asked.for_tokenizer(self._templates)
         gate = None if asked is None else self.gate(reasoning)
         return RowReader(
             self.vocabulary,
@@ -533,7 +552,7 @@ class Guide:
         asked = coerce(constraint)
         if asked is None:
             raise InvalidConstraint("expected a constraint, got None: a free row has nothing to compile")
-        return asked.for_tokenizer(self.tokenizer)
+        return asked.for_tokenizer(self._templates)
 
     def close(self, timeout_s: float) -> bool:
         """End the threads that compile; see ``Compiler.close``."""

@@ -6,8 +6,9 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Any
 
+from .chat_prompts import tokenizer_of
 from .guide import Guide
-from .hf.compat import generation_eos_token_ids, logits_width
+from .hf.compat import check_pair, generation_eos_token_ids, logits_width
 from .ranks import Ranks
 
 _MAX_KEPT = 4
@@ -17,14 +18,16 @@ _kept_lock = Lock()
 
 def guide_for(tokenizer: Any, model: Any) -> Guide:
     """A Guide that is made once for a tokenizer and a model's width, stop tokens and processes."""
+    check_pair(model, tokenizer)
     # A guide holds its tokenizer, so no other object can have that id while it is kept.
     ranks = Ranks.of(model)
     spread = None if ranks is None else (id(ranks.group), ranks.device)  # the guide holds the group, too
+    inner = tokenizer_of(tokenizer)
     key = (
         id(tokenizer),
-        len(tokenizer),
+        len(inner),
         logits_width(model),
-        tokenizer.eos_token_id,
+        inner.eos_token_id,
         generation_eos_token_ids(model),
         spread,
     )

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+# transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
+DEFAULT_MAX_NEW_TOKENS = 512
+
 Reader = tuple[str, Callable[[str], Any]]  # an environment variable, and what reads its text
 
 
@@ -104,14 +107,15 @@ class CompilerOptions:
         cache_bytes: bound on the compiled constraints that are kept.
         max_failures: how many failures are remembered, to be raised again at once, and how many warnings, to be given
             once.
-        timeout_s: how long a caller waits for one compile; None waits for ever.
+        timeout_s: how long a caller waits for one compile; None waits for ever. A safety net: engines count their work,
+            and give up after seconds.
         tiering: whether "auto" builds the native engine in the background for what another engine answered at once.
     """
 
     workers: int = field(default_factory=lambda: (usable_cores() + 1) // 2)
     cache_bytes: int = 256 * 2**20
     max_failures: int = 256
-    timeout_s: float | None = 60.0
+    timeout_s: float | None = 600.0
     tiering: bool = True
 
     def __post_init__(self) -> None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 from .constraints import Constraint, JsonObject, JsonSchema
-from .partial_json import PartialJson, value_of
+from .logprobs import TokenLogprob
+from .partial_json import PartialJson, open_path, value_of
+from .partial_models import model_in, not_begun, typed
 from .pieces import utf8_decoder
 from .reasoning import Opening
 from .result import GuidedResult, RowReader
+from .result_types import T
 from .tool_calls import ToolAnswer, ToolCall, ToolCalls
 
 
 @dataclass(frozen=True)
-class Partial:
+class Partial(Generic[T]):
     """What is certain of one answer at one moment; nothing of it is taken back later.
 
     Args:
@@ -26,6 +29,8 @@ class Partial:
         closed: JSON pointers to the parts of ``value`` that have closed since the last Partial of this answer, in the
             order in which they did; "" is the whole.
         thinking: what came in front of the answer, so far; None where nothing was to be thought.
+        logprobs: with ``logprobs``, the entries that became known since the last Partial of this answer, in the order
+            of its tokens; those of forced text come a step after the text. None where nothing is recorded.
         result: at the end of the answer, what ``hg.generate`` gives without ``stream``.
     """
 
@@ -33,21 +38,29 @@ class Partial:
     text: str
     closed: tuple[str, ...]
     thinking: str | None
-    result: GuidedResult | None
+    logprobs: tuple[TokenLogprob, ...] | None
+    result: GuidedResult[T] | None
     _make: Callable[[], Any] = field(repr=False, compare=False)
 
     @cached_property
-    def value(self) -> Any:
-        """What has closed so far; made when it is first asked for, and nobody else's.
+    def value(self) -> T | None:
+        """What has closed so far; made when it is first read, and shared with no other Partial.
 
-        JSON: dicts and lists with the members and items that have closed, and inside of those that are open what has
-        closed there. Strings close at their quote, numbers at what stands behind them. In the end this is what `json`
-        reads; the instance of a type that was asked for is the result's. (A name that an object has twice, where its
-        schema lets it, is the one thing that changes: the last value counts, and its pointer closes again.)
+        A Pydantic model: an instance in which the fields that have closed are set, as their types read them, and all
+        others are None; ``model_fields_set`` tells a null that was written from what is still missing. So it is for
+        models inside of it, and for those in lists, dicts and unions (once it is clear which member of the union it
+        is). A model whose object is open belongs to a class derived from the model and has not been validated: its
+        validators run when the object closes. At the end it is the result's value, if there is one.
+        Other JSON: dicts and lists with the members and items that have closed, and inside of those that are open what
+        has closed there. Strings close at their quote, numbers at what stands behind them. In the end this is what
+        `json` reads; the instance of a dataclass or another type is the result's value. (A name that an object has
+        twice, where its schema lets it, is the one thing that changes: the last value counts, and its pointer closes
+        again.)
         Tool calls: a ``ToolAnswer`` with the calls that are complete. Everything else: None, and in the end the
         result's value.
         """
-        return self._make()
+        value: T | None = self._make()
+        return value
 
 
 class _Values(Protocol):
@@ -79,6 +92,31 @@ class _JsonValues:
     def snapshot(self) -> Callable[[], Any]:
         moves, number = self._json.moves, len(self._json.moves)
         return lambda: value_of(moves, number)
+
+
+class _ModelValues(_JsonValues):
+    """JSON as Pydantic models.
+
+    Args:
+        python_type: a model, or a type with models in it.
+    """
+
+    def __init__(self, python_type: Any):
+        super().__init__()
+        self._type = python_type
+        self._final: Any = None
+
+    def end(self, result: GuidedResult) -> list[str]:
+        self._final = result.value
+        return super().end(result)
+
+    def snapshot(self) -> Callable[[], Any]:
+        moves, number, final = self._json.moves, len(self._json.moves), self._final
+        if final is not None:
+            return lambda: final
+        if not number:
+            return lambda: not_begun(self._type)
+        return lambda: typed(self._type, value_of(moves, number), open_path(moves, number))
 
 
 class _CallValues:
@@ -137,6 +175,8 @@ class _LastValue:
 
 
 def _values_of(constraint: Constraint | None) -> _Values:
+    if isinstance(constraint, JsonSchema) and (python_type := model_in(constraint.python_type)) is not None:
+        return _ModelValues(python_type)
     if isinstance(constraint, (JsonSchema, JsonObject)):
         return _JsonValues()
     return _CallValues(constraint) if isinstance(constraint, ToolCalls) else _LastValue()
@@ -148,9 +188,10 @@ class PartialRow:
     Args:
         index: which one.
         reader: reads its tokens.
+        logprobs: whether entries of its tokens are recorded, which its end then waits for.
     """
 
-    def __init__(self, index: int, reader: RowReader):
+    def __init__(self, index: int, reader: RowReader, *, logprobs: bool = False):
         self._index = index
         self._reader = reader
         self._split = None if reader.gate is None else reader.gate.splitter(reader.opening)
@@ -160,6 +201,8 @@ class PartialRow:
         self._thinking = None if reader.gate is None or reader.opening is Opening.ALL else ""
         self._closed: list[str] = []
         self._heard = 0
+        self._entries: list[TokenLogprob] | None = [] if logprobs else None
+        self._shown = 0  # of the entries
         self.ended = False
         self._add(b"", reader.prefix)
 
@@ -171,18 +214,34 @@ class PartialRow:
         """
         before = self._text, self._thinking
         self._take(token_ids)
-        if self._reader.stopped:
+        if self._complete:
             return self._end()
         return self._partial(None) if self._closed or before != (self._text, self._thinking) else None
 
-    def end(self, token_ids: Sequence[int]) -> Partial:
+    def on_logprobs(self, entries: Sequence[TokenLogprob]) -> Partial | None:
+        """Take the log probabilities of the next tokens.
+
+        Returns:
+            The last Partial, if the answer has waited for these alone.
+        """
+        assert self._entries is not None
+        self._entries += entries
+        return self._end() if self._complete else None
+
+    def end(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] | None = None) -> Partial:
         """The call has returned, and the answer had not ended before.
 
         Args:
             token_ids: all of the row, with or without padding.
+            logprobs: the entries of all of them, or more; None if none are recorded.
         """
         self._take(token_ids[self._heard :])
+        self._entries = None if logprobs is None else list(logprobs)
         return self._end()
+
+    @property
+    def _complete(self) -> bool:
+        return self._reader.stopped and (self._entries is None or len(self._entries) >= self._reader.num_taken)
 
     def _take(self, token_ids: Sequence[int]) -> None:
         self._heard += len(token_ids)
@@ -194,6 +253,9 @@ class PartialRow:
         rest = b"" if self._split is None else self._split.rest()
         self._add(rest, b"", final=True)
         result = self._reader.result()
+        if self._entries is not None:
+            del self._entries[len(result.token_ids) :]  # what came after a row had left its constraint
+            result = replace(result, logprobs=list(self._entries))
         self._closed += self._values.end(result)
         return self._partial(result)
 
@@ -207,4 +269,8 @@ class PartialRow:
 
     def _partial(self, result: GuidedResult | None) -> Partial:
         closed, self._closed = tuple(self._closed), []
-        return Partial(self._index, self._text, closed, self._thinking, result, self._values.snapshot())
+        fresh = None
+        if self._entries is not None:
+            known = self._entries[: self._reader.num_taken]
+            fresh, self._shown = tuple(known[self._shown :]), len(known)
+        return Partial(self._index, self._text, closed, self._thinking, fresh, result, self._values.snapshot())

@@ -62,6 +62,26 @@ def value_of(moves: Sequence[Move], number: int) -> Any:
     return whole
 
 
+def open_path(moves: Sequence[Move], number: int) -> tuple[str | int, ...] | None:
+    """Keys and indices from the whole to the innermost container that is open; None if nothing is open."""
+    path: list[str | int] = []
+    items: list[int] = []  # of each open container, so far
+    for kind, key, _ in islice(moves, number):
+        if kind is _Kind.CLOSE:
+            items.pop()
+            del path[-1:]  # the whole has no step of its own
+            continue
+        index = 0
+        if items:
+            index = items[-1]
+            items[-1] += 1
+        if kind is _Kind.OPEN:
+            if items:
+                path.append(index if key is None else key)
+            items.append(0)
+    return tuple(path) if items else None
+
+
 @dataclass
 class _Container:
     """One that is open.

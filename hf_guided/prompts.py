@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .chat_prompts import Prompt, applied
 from .errors import BatchSizeError
+from .json_text import shorten
 from .vocabulary import Vocabulary
 
 
@@ -25,10 +27,26 @@ def as_prompts(prompts: Any) -> list[Any]:
         for prompt in prompts
     ):
         return list(prompts)
+    advice = ""
+    if _is_tokenized(prompts):
+        advice = (
+            "; hg.generate tokenizes by itself: pass the texts, or call model.generate(**inputs, "
+            "logits_processor=[guide.logits_processor(constraint)]) with your tokens"
+        )
+    elif isinstance(prompts, Mapping) and "messages" in prompts:
+        advice = "; pass its 'messages'"
+    elif isinstance(prompts, Mapping) and _is_message(prompts):
+        advice = "; a chat is a list of messages: [message]"
     raise TypeError(
         "expected a text, a chat (list of messages with 'role' and 'content'), or a list of those, "
-        f"got {type(prompts).__name__}: {str(prompts)[:80]}"
+        f"got {type(prompts).__name__}: {shorten(str(prompts))}{advice}"
     )
+
+
+def _is_tokenized(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return "input_ids" in value
+    return isinstance(value, Tensor) or (isinstance(value, (list, tuple)) and bool(value) and type(value[0]) is int)
 
 
 def _is_message(value: Any) -> bool:
@@ -56,23 +74,23 @@ def one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any]
     return list(value)
 
 
-def encoded(vocabulary: Vocabulary, prompt: Any, prefix: str) -> list[int]:
+def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
     """The tokens of a prompt with the beginning of its answer behind it.
 
     Raises:
+        PromptError: the chat template refuses the chat.
         ValueError: there are none, and the tokenizer has no BOS.
     """
     tokenizer: Any = vocabulary.tokenizer
-    if isinstance(prompt, str):
-        ids = list(tokenizer(prompt + prefix)["input_ids"])
+    if prompt.text is not None:
+        ids = list(tokenizer(prompt.text + prefix)["input_ids"])
         if not ids and tokenizer.bos_token_id is None:
             raise ValueError(
                 "expected a prompt with text: this one is empty, and the tokenizer has no BOS to begin with"
             )
         return ids or [tokenizer.bos_token_id]
-    ids = list(
-        tokenizer.apply_chat_template(list(prompt), tokenize=True, add_generation_prompt=True, return_dict=False)
-    )
+    arguments = prompt.arguments or {}
+    ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
     if not prefix:
         return ids
     own = list(tokenizer.encode(prefix, add_special_tokens=False))

@@ -6,11 +6,12 @@ Pure dict work. An error names the path inside the request. A schema is enforced
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from .errors import InvalidConstraint
+from .suggestions import did_you_mean
 from .tool_calls import ToolCalls
 
 
@@ -27,7 +28,7 @@ def from_response_format(response_format: Mapping[str, Any], path: str = "respon
         None for ``{"type": "text"}``: nothing is asked.
 
     Raises:
-        InvalidConstraint: an unknown type, or something missing.
+        InvalidConstraint: an unknown type or key, or something missing.
     """
     if not isinstance(response_format, Mapping):
         raise InvalidConstraint(f"{path}: expected an object, got {response_format!r}")
@@ -95,13 +96,26 @@ def _nested(tool: Any) -> Any:
     return {"type": "function", "function": {key: value for key, value in tool.items() if key != "type"}}
 
 
+_JSON_SCHEMA_KEYS = ("name", "description", "schema", "strict")
+
+
+def _expect_keys(fmt: Mapping[str, Any], known: Sequence[str], path: str) -> None:
+    """Refuse keys that would change nothing; those that are null say nothing."""
+    for key, value in fmt.items():
+        if key not in known and value is not None:
+            keys = ", ".join(known)
+            raise InvalidConstraint(f"{path}: expected the keys {keys}, got {key!r}{did_you_mean(str(key), known)}")
+
+
 def _json_schema(fmt: Mapping[str, Any], path: str) -> Constraint:
     inner = fmt
     if "json_schema" in fmt or "schema" not in fmt:
+        _expect_keys(fmt, ("type", "json_schema"), path)
         path += ".json_schema"
         inner = fmt.get("json_schema") or {}
         if not isinstance(inner, Mapping):
             raise InvalidConstraint(f'{path}: expected {{"name": ..., "schema": {{...}}}}, got {inner!r}')
+    _expect_keys(inner, ("type", *_JSON_SCHEMA_KEYS) if inner is fmt else _JSON_SCHEMA_KEYS, path)
     name, strict = inner.get("name"), inner.get("strict")
     if not isinstance(name, str) or not name:
         raise InvalidConstraint(f"{path}.name: expected a name for the schema, got {name!r}")
@@ -120,16 +134,23 @@ def _schema(fmt: Mapping[str, Any], key: str, path: str, extra: Any = "forbid") 
 
 
 def _json_object(fmt: Mapping[str, Any], path: str) -> Constraint:
+    _expect_keys(fmt, ("type", "schema", "value"), path)
     for key in ("schema", "value"):
         if fmt.get(key) is not None:
             return _schema(fmt, key, path)
     return JsonObject()
 
 
+def _json(fmt: Mapping[str, Any], path: str) -> Constraint:
+    _expect_keys(fmt, ("type", "schema", "value"), path)
+    return _schema(fmt, "value" if "value" in fmt else "schema", path)
+
+
 def _field(make: Callable[[Any], Constraint], *keys: str) -> Callable[[Mapping[str, Any], str], Constraint]:
     """A type that holds its whole content under one of some keys."""
 
     def convert(fmt: Mapping[str, Any], path: str) -> Constraint:
+        _expect_keys(fmt, ("type", *keys), path)
         key = next((key for key in keys if fmt.get(key) is not None), None)
         if key is None:
             raise InvalidConstraint(f"{path}.{keys[0]}: expected a value, got nothing")
@@ -144,11 +165,11 @@ def _field(make: Callable[[Any], Constraint], *keys: str) -> Callable[[Mapping[s
 TYPES: dict[str, Callable[[Mapping[str, Any], str], Constraint | None]] = {
     "json_schema": _json_schema,
     "json_object": _json_object,
-    "text": lambda fmt, path: None,
+    "text": lambda fmt, path: _expect_keys(fmt, ("type",), path),
     "regex": _field(Regex, "regex", "pattern", "value"),
     "choice": _field(Choice, "choice", "options", "value"),
     "grammar": _field(Grammar, "grammar", "value"),
-    "json": lambda fmt, path: _schema(fmt, "value" if "value" in fmt else "schema", path),
+    "json": _json,
     "structural_tag": lambda fmt, path: StructuralTag(fmt),
 }
 """What ``type`` may say; none of these is a type of JSON Schema, so the two kinds of dict cannot be confused."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
 from .bitmask import allocate_bitmask
+from .logprobs import TokenLogprob
 from .reasoning import Gate, Opening
 from .requests import row_after_prefix
+from .result_html import result_html
+from .result_types import T
 from .stats import SessionStats
 from .vocabulary import Vocabulary
 
@@ -21,8 +24,8 @@ FinishReason = Literal["stop", "length", "dead_end"]
 
 
 @dataclass(frozen=True)
-class GuidedResult:
-    """One output row.
+class GuidedResult(Generic[T]):
+    """One output row; its type argument is the type of a finished row's value.
 
     Args:
         text: what was generated, without stop and special tokens; behind the ``prefix``, if the prompt held one, and
@@ -37,17 +40,22 @@ class GuidedResult:
             engine gave up with in a dead end; None where there is nothing to say.
         stats: what the generate() call that made this row spent on guidance; shared by the rows of the call.
         thinking: what came in front of the answer, without its markers; None where nothing was to be thought.
+        logprobs: with ``logprobs``, an entry for each of ``token_ids``: how likely the token was.
         trace: how the row came to be, to look into, with ``trace=True``; a notebook shows it, ``save`` writes a page.
     """
 
     text: str
-    value: Any
+    value: T | None
     token_ids: list[int]
     finish_reason: FinishReason
     error: str | None = None
     stats: SessionStats | None = field(default=None, repr=False, compare=False)
     thinking: str | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False, compare=False)
+    logprobs: list[TokenLogprob] | None = field(default=None, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
 
 
 class RowReader:
@@ -95,6 +103,11 @@ class RowReader:
         self._taken: list[int] = []
         self._refused: list[int] = []  # what came behind the end of a row that was not stopped
         self.stopped = False
+
+    @property
+    def num_taken(self) -> int:
+        """How many tokens the output has."""
+        return len(self._taken)
 
     def take(self, token_ids: Sequence[int]) -> bytes:
         """Go on by some tokens.

@@ -1,8 +1,9 @@
 """Which backend takes a constraint, and why.
 
 "auto" takes the first backend that loses nothing: llguidance, because it is ready at once, then xgrammar for what
-llguidance refuses. The automaton goes first where a text has to close within a number of tokens, because it knows the
-shortest way from everywhere, and where the depth of nesting is bounded, because nobody else does that; it has no tags.
+llguidance refuses, then the automaton for what both refuse. The automaton goes first where a text has to close within a
+number of tokens, because it knows the shortest way from everywhere, and where the depth of nesting is bounded, because
+no other engine does that; it has no tags.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
         return (NATIVE, "llguidance", "xgrammar")
     if isinstance(constraint, JsonSchema):
         return ("llguidance", NATIVE, "xgrammar")
-    return ("llguidance", "xgrammar")
+    return ("llguidance", "xgrammar", NATIVE)
 
 
 def route(
@@ -63,7 +64,8 @@ def route(
     Args:
         constraint: what is asked.
         backend: "auto", or the name of a backend.
-        backends: by name; only the ones looked at are asked for, so they may be made on demand.
+        backends: by name; only the ones looked at are made, where they are made on demand. "auto" passes over those
+            that are not there.
         refused: backends that said no only when compiling, with the reason; they are not chosen again.
         budget: whether its texts have to close within a number of tokens.
 
@@ -81,6 +83,10 @@ def route(
             continue
         try:
             losses = tuple(backends[name].losses(constraint))
+        except KeyError:
+            if backend != AUTO:
+                raise
+            continue  # "auto" does with the engines there are
         except BackendUnavailable as error:
             missing = error
             considered.append((name, (Loss("", constraint.kind, str(error)),)))
@@ -100,7 +106,7 @@ def route(
     if not usable or (losses and constraint.on_unsupported == "error"):
         # One that gave up when compiling would have enforced it all.
         gave_up = [(name, losses) for name, losses in considered if name in (refused or {})]
-        raise _unsupported(constraint, gave_up or usable or considered, considered)
+        raise _unsupported(constraint, backend, gave_up or usable or considered, considered)
     spelling = held_spelling(backends[name], constraint)
     return Route(name, _reason(name, losses, backend, considered), tuple(considered), losses, spelling)
 
@@ -121,15 +127,21 @@ def _reason(name: str, losses: tuple[Loss, ...], asked: str, considered: list[tu
 
 def _unsupported(
     constraint: Constraint,
+    backend: str,
     usable: list[tuple[str, tuple[Loss, ...]]],
     considered: list[tuple[str, tuple[Loss, ...]]],
 ) -> UnsupportedConstraint:
     """What the one that comes closest would lose: what the others would lose besides helps nobody."""
     closest, losses = min(usable, key=lambda one: len(one[1]))
     others = "".join(f"; {name} would lose {len(lost)}" for name, lost in considered if name != closest)
-    step = "change what is lost, or name another engine with backend="
+    step = "change what is lost"
     if constraint.kind == "json_schema":
-        step = 'change the schema, or pass on_unsupported="validate" or "warn"'
+        step = (
+            'change the schema, or wrap it: hg.JsonSchema(..., on_unsupported="validate") checks the finished text, '
+            'on_unsupported="warn" leaves out what is lost'
+        )
+    if backend != AUTO:
+        step += '; other engines may take it: backend="auto" tries them'
     return UnsupportedConstraint(
         f"no backend enforces all of this {constraint.kind}: {closest} would lose {len(losses)}{others}; {step}", losses
     )

@@ -21,6 +21,8 @@ from torch import Tensor
 from .ahead import Ahead, Foreseen
 from .bitmask import allocate_bitmask
 from .errors import BatchSizeError, EmptyIntersection, GenerationError, StopTokenError, TokenRejected
+from .logprob_recorder import LogprobRecorder
+from .logprobs import TokenLogprob
 from .masks import MaskFiller, Masks, Stretches
 from .options import Overlap
 from .prefetch import Pending
@@ -202,6 +204,22 @@ class Session:
         self._settle()
         self._prepare()
         return self._requests.new_rows(num_rows, prompts)[0]
+
+    def logprob_recorder(
+        self,
+        prompts: Sequence[Sequence[int]],
+        top: int,
+        report: Callable[[int, Sequence[TokenLogprob]], None] | None = None,
+    ) -> LogprobRecorder:
+        """What records the log probabilities of the rows after these prompts; see there."""
+        return LogprobRecorder(
+            self.vocabulary,
+            self.begin(len(prompts), prompts),
+            stop_token_ids=self.stop_token_ids,
+            tokens_left=self.tokens_left,
+            top=top,
+            report=report,
+        )
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:
         """What of a row's answer its prompt already holds."""

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from queue import SimpleQueue
-from threading import Event, Thread, current_thread
+from threading import Thread, current_thread
 
 import torch
 from transformers.generation.configuration_utils import GenerationMode
 
 from .batches import Batch
+from .cancellation import Cancellation, Cancelled
 from .generation_plan import Plan
 from .hf.listening import RowListener
+from .logprobs import TokenLogprob
 from .partial import Partial, PartialRow
 from .progress import Progress
 from .stats import SessionStats
@@ -77,6 +80,12 @@ class _Heard:
 
 
 @dataclass(frozen=True)
+class _Recorded:
+    row: int
+    entries: Sequence[TokenLogprob]
+
+
+@dataclass(frozen=True)
 class _Ended:
     rows: list[list[int]]
     seconds: float
@@ -87,22 +96,21 @@ class _Over:
     error: BaseException | None
 
 
-_Queue = SimpleQueue[_Begun | _Heard | _Ended | _Over]
-
-
-class _Closed(BaseException):
-    """Nobody listens any more. Not an Exception, so that nothing on the way takes it for one."""
+_Queue = SimpleQueue[_Begun | _Heard | _Recorded | _Ended | _Over]
 
 
 class _Ear(RowListener):
-    def __init__(self, queue: _Queue, closing: Event):
+    def __init__(self, queue: _Queue, closing: Cancellation):
         self._queue = queue
         self._closing = closing
 
     def hear(self, row: int, token_ids: Sequence[int]) -> None:
-        if self._closing.is_set():
-            raise _Closed
+        self._closing.check()
         self._queue.put(_Heard(row, token_ids))
+
+    def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> None:
+        self._closing.check()
+        self._queue.put(_Recorded(row, entries))
 
 
 def stream_plan(
@@ -116,11 +124,11 @@ def stream_plan(
         shown: likewise.
     """
     queue: _Queue = SimpleQueue()
-    closing = Event()
+    closing = plan.cancellation or Cancellation()
     reader = current_thread()
     worker = Thread(
-        target=_generate,
-        args=(plan, queue, closing, _surroundings(plan.model.device.type)),
+        target=copy_context().run,
+        args=(_generate, plan, queue, closing, surroundings(plan.model.device.type)),
         name="hf-guided-stream",
         daemon=True,
     )
@@ -142,17 +150,23 @@ def _partials(queue: _Queue, told: Progress) -> Iterator[Partial]:
         item = queue.get()
         if isinstance(item, _Begun):
             batch = item.batch
-            rows = [PartialRow(item.first + row, batch.reader(row)) for row in range(batch.num_rows)]
+            rows = [
+                PartialRow(item.first + row, batch.reader(row), logprobs=batch.records) for row in range(batch.num_rows)
+            ]
         elif isinstance(item, _Heard):
             partial = rows[item.row].hear(item.token_ids)
+            if partial is not None:
+                yield partial
+        elif isinstance(item, _Recorded):
+            partial = rows[item.row].on_logprobs(item.entries)
             if partial is not None:
                 yield partial
         elif isinstance(item, _Ended):
             assert batch is not None
             told.spent(batch.stats, item.seconds)
-            for row, token_ids in zip(rows, item.rows, strict=True):
+            for number, (row, token_ids) in enumerate(zip(rows, item.rows, strict=True)):
                 if not row.ended:
-                    yield row.end(token_ids)
+                    yield row.end(token_ids, batch.logprobs(number))
             told.done(len(batch.places))
         elif item.error is not None:
             raise item.error
@@ -160,7 +174,9 @@ def _partials(queue: _Queue, told: Progress) -> Iterator[Partial]:
             return
 
 
-def _generate(plan: Plan, queue: _Queue, closing: Event, surroundings: Callable[[], contextlib.ExitStack]) -> None:
+def _generate(
+    plan: Plan, queue: _Queue, closing: Cancellation, surroundings: Callable[[], contextlib.ExitStack]
+) -> None:
     """Run the batches, on the worker."""
     error: BaseException | None = None
     try:
@@ -174,14 +190,14 @@ def _generate(plan: Plan, queue: _Queue, closing: Event, surroundings: Callable[
                 rows, seconds = batch.run()
                 queue.put(_Ended(rows, seconds))
                 first += batch.num_rows
-    except _Closed:
+    except Cancelled:
         pass
     except BaseException as found:  # whatever it is, it is for whoever iterates
         error = found
     queue.put(_Over(error))
 
 
-def _surroundings(kind: str) -> Callable[[], contextlib.ExitStack]:
+def surroundings(kind: str) -> Callable[[], contextlib.ExitStack]:
     """What torch keeps for each thread, as it is on this one; the function enters it on another.
 
     Args:

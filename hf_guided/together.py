@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
+from .cancellation import Cancellation
 from .constraints import Constraint
 from .errors import GenerationError, UnsupportedModel
 from .guide import Guide
@@ -33,6 +35,19 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What the manager gives for a prompt.
+
+    Args:
+        token_ids: the output.
+        logprobs: log probabilities with which they were sampled; none unless they are recorded.
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+
+
+@dataclass(frozen=True)
 class Together:
     """Runs prompts in a manager of their own, one call after another.
 
@@ -42,6 +57,7 @@ class Together:
         generate_kwargs: what ``model.generate`` would be given.
         config: for the manager; None leaves it to transformers, but on a CPU gives the cache room for a few rows.
         rows: how many there.
+        logprobs: whether the manager records log probabilities.
 
     Raises:
         ValueError: arguments that the manager would drop, or a manager that the model keeps.
@@ -54,6 +70,7 @@ class Together:
     generate_kwargs: Mapping[str, Any]
     config: ContinuousBatchingConfig | None
     rows: int
+    logprobs: bool = False
 
     def __post_init__(self) -> None:
         from .hf.batching_manager import effective_config, kept_manager
@@ -74,12 +91,22 @@ class Together:
             )
 
     def run(
-        self, asks: Sequence[Ask], backend: str, stop_token_ids: Sequence[int]
-    ) -> tuple[list[list[list[int]]], SessionStats]:
+        self,
+        asks: Sequence[Ask],
+        backend: str,
+        stop_token_ids: Sequence[int],
+        cancellation: Cancellation | None = None,
+    ) -> tuple[list[list[Answer]], SessionStats]:
         """Generate.
 
+        Args:
+            asks: the prompts.
+            backend: of all constraints.
+            stop_token_ids: what ends an answer.
+            cancellation: looked at every twentieth of a second; it stops the manager.
+
         Returns:
-            For each prompt the tokens of each of its answers; and what was spent on all of them.
+            For each prompt its answers; and what was spent on all of them.
 
         Raises:
             GenerationError: the manager failed.
@@ -89,7 +116,7 @@ class Together:
         config = effective_config(self.model, dict(self.generate_kwargs))
         manager = self.guide.attach(
             self.model.init_continuous_batching(
-                generation_config=config, continuous_batching_config=self.config or self._config_for(asks)
+                generation_config=config, continuous_batching_config=self._batching_config(asks)
             )
         )
         manager.start()
@@ -108,12 +135,19 @@ class Together:
             ]
             copies = config.num_return_sequences or 1
             answers = [_with_children(request_id, copies) for request_id in request_ids]
-            found = _collect(manager, {answer for some in answers for answer in some})
+            found = _collect(manager, {answer for some in answers for answer in some}, cancellation)
             done = True
         finally:
             manager.stop(block=True, hard_stop=not done)
             manager.destroy()
         return [[found[answer] for answer in some] for some in answers], first_processor(manager).stats
+
+    def _batching_config(self, asks: Sequence[Ask]) -> ContinuousBatchingConfig:
+        config = self.config or self._config_for(asks)
+        if self.logprobs and not config.return_logprobs:
+            config = copy.copy(config)
+            config.return_logprobs = True
+        return config
 
     def _config_for(self, asks: Sequence[Ask]) -> ContinuousBatchingConfig:
         """Transformers takes most of the memory there is for the cache, which is right on a GPU."""
@@ -130,16 +164,19 @@ def _with_children(request_id: str, copies: int) -> list[str]:
     return [request_id, *(f"{request_id}__child#{i}" for i in range(copies - 1))]
 
 
-def _collect(manager: Any, wanted: set[str]) -> dict[str, list[int]]:
-    """Wait for these requests; their tokens."""
-    found: dict[str, list[int]] = {}
+def _collect(manager: Any, wanted: set[str], cancellation: Cancellation | None) -> dict[str, Answer]:
+    """Wait for these requests; their answers."""
+    found: dict[str, Answer] = {}
     while wanted - found.keys():
-        output = manager.get_result(timeout=1)  # so that a manager that has died is noticed
+        if cancellation is not None:
+            cancellation.check()
+        # A limit, so that a manager that has died is noticed.
+        output = manager.get_result(timeout=1 if cancellation is None else 0.05)
         if output is None:
             if not manager.is_running():
                 raise GenerationError(f"the manager ended early: {manager.background_thread_status.fatal_error}")
         elif output.status.name == "FAILED":
             raise GenerationError(f"{output.request_id} failed: {output.error}")
         elif output.is_finished():
-            found[output.request_id] = output.generated_tokens
+            found[output.request_id] = Answer(output.generated_tokens, output.logprobs)
     return found

@@ -120,7 +120,7 @@ class ToolCalls(Constraint):
         Raises:
             InvalidConstraint: an unknown format, or a tool the format cannot write.
         """
-        return StructuralTag(with_schemas(self._tag, self._parameters.__getitem__))
+        return StructuralTag(with_schemas(self._tag, self.parameters.__getitem__))
 
     def plain(self, text: str) -> int:
         """How much of the beginning of an answer is text, whatever follows."""
@@ -139,10 +139,10 @@ class ToolCalls(Constraint):
             raise InvalidConstraint(
                 "ToolCalls: format='auto' needs a tokenizer: compile it with a Guide, or use for_tokenizer(tokenizer)"
             )
-        return call_tag(self.format, list(self._parameters), self.choice, parallel=self.parallel)
+        return call_tag(self.format, list(self.parameters), self.choice, parallel=self.parallel)
 
     @cached_property
-    def _parameters(self) -> dict[str, dict[str, Any]]:
+    def parameters(self) -> dict[str, dict[str, Any]]:
         """The schema of each tool's arguments, which are an object whether or not it says so."""
         return {one["name"]: _arguments(one.get("parameters")) for one in (tool["function"] for tool in self.tools)}
 
@@ -174,7 +174,7 @@ class ToolCalls(Constraint):
 
     def _validator_of(self, name: str) -> Any:
         if name not in self._validators:
-            self._validators[name] = JsonSchema(self._parameters[name]).validator()
+            self._validators[name] = JsonSchema(self.parameters[name]).validator()
         return self._validators[name]
 
     @cached_property

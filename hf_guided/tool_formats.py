@@ -52,13 +52,13 @@ def format_of(tokenizer: Any) -> str:
     """The family that a tokenizer's chat template writes for.
 
     Args:
-        tokenizer: of transformers.
+        tokenizer: of transformers; or a processor, which has a template of its own.
 
     Raises:
         InvalidConstraint: it has no template, or one that writes calls like none of them.
     """
     try:
-        template = tokenizer.get_chat_template(tools=[{}])
+        template = _template_of(tokenizer)
     except (AttributeError, ValueError) as error:
         raise InvalidConstraint(
             f"ToolCalls: format='auto' reads the tokenizer's chat template, and it has none: {error}; "
@@ -71,6 +71,18 @@ def format_of(tokenizer: Any) -> str:
         "ToolCalls: the tokenizer's chat template writes tool calls in none of the known ways; say which format is "
         f"meant: {', '.join(formats())}"
     )
+
+
+def _template_of(tokenizer: Any) -> str:
+    """The chat template for tools; raises AttributeError or ValueError where there is none."""
+    if hasattr(tokenizer, "get_chat_template"):
+        return str(tokenizer.get_chat_template(tools=[{}]))
+    found = tokenizer.chat_template  # a processor's
+    if isinstance(found, Mapping):
+        found = found.get("tool_use", found.get("default"))
+    if not isinstance(found, str):
+        raise ValueError(f"{type(tokenizer).__name__} has none")
+    return found
 
 
 def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) -> Tag:

@@ -18,7 +18,7 @@ _FLAGS = (
     "--disable-component-update --disable-sync --hide-scrollbars --enable-logging=stderr"
 ).split()
 _NO_NETWORK = "--host-resolver-rules=MAP * ~NOTFOUND"
-_LONG = 120  # seconds after which it hangs
+_LONG = 600  # seconds after which it hangs
 
 # In front of the page's own script, so that nothing is missed.
 _WATCH = """<script>

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hf_guided.automaton.byte_dfa import ByteDfa, trimmed
-from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends.automaton import AutomatonEngine, Language
@@ -59,12 +59,12 @@ def random_dfa(random: Random, states: int) -> ByteDfa:
                 table[state, one] = random.randint(1, states)
     byte_class = np.array(random.choices(range(classes), k=256))
     accepting = np.array([False, *(random.random() < 0.3 for _ in range(states))])
-    return trimmed(table, byte_class, accepting, 1, Clock())
+    return trimmed(table, byte_class, accepting, 1, WorkMeter())
 
 
 def language_of(dfa: ByteDfa, vocabulary: Vocabulary) -> Language:
     """What engines of the host lane share."""
-    return Language(TokenWalk(dfa, token_trie(vocabulary)), vocabulary, Clock())
+    return Language(TokenWalk(dfa, token_trie(vocabulary)), vocabulary, WorkMeter())
 
 
 def random_language(random: Random, vocabulary: Vocabulary, states: int) -> Language | None:

@@ -3,7 +3,7 @@
 The answer is found on a graph whose edges are moves by one token:
 
 - from every state, all tokens that lie along one shortest way to the end, in bytes;
-- from the states that time allows to walk, all tokens of the vocabulary.
+- from as many states as a bound on the work allows to walk, all tokens of the vocabulary.
 
 Every edge is a token that may be typed, so the count is always one that can be kept: a row that has at least so many
 tokens left can finish, and has a token that leaves it so. If all states were walked (``exact``) the count is also the
@@ -12,19 +12,19 @@ least there is; a state from which one token leads to the end, and one that may 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .limits import Clock
+from .limits import EDGES, WorkMeter
 from .reach import Reach, classes_with, distances, single_byte_tokens
-from .token_walk import TokenWalk
+from .token_walk import TokenWalk, level_steps
 
 Ints = NDArray[np.int64]
+_SEARCHED = 32  # entries of arrays that looking up one node of a trie costs
 NEVER = np.iinfo(np.int32).max
-WALK_SECONDS = 0.25  # two or three hundred states of a vocabulary of 131k tokens
+WALK_STEPS = 150_000  # of work: a hundred states of a vocabulary of 131k tokens, where many tokens fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,25 +40,28 @@ class TokenBudget:
     exact: bool
 
 
-def token_budget(walk: TokenWalk, reached: Reach, clock: Clock, walk_seconds: float = WALK_SECONDS) -> TokenBudget:
+def token_budget(walk: TokenWalk, reached: Reach, meter: WorkMeter, walk_steps: int = WALK_STEPS) -> TokenBudget:
     """Count the tokens to the end.
 
     Args:
         walk: the automaton and the vocabulary.
         reached: which states can end.
-        clock: asked while the ways are laid out; it may give up.
-        walk_seconds: how long states are walked then; what is known until then is still good.
+        meter: counts the work of laying out the ways; it may give up.
+        walk_steps: how much work walking states may take then; what is known until then is still good.
     """
     accepting = walk.dfa.accepting
-    edges = [reached.edges, _along_shortest(walk, reached.single, clock)]
+    edges = [reached.edges, _along_shortest(walk, reached.single, meter)]
+    meter.spend(sum(map(len, edges)) // EDGES)
     needed = _counted(edges, accepting)
     open_states = np.flatnonzero(reached.can_end & (needed > 2))
-    exact, end = True, time.thread_time() + walk_seconds
+    exact = True
     for state in open_states[np.argsort(needed[open_states], kind="stable")].tolist():
-        if time.thread_time() > end:
+        if walk_steps <= 0:
             exact = False
             break
-        targets = np.unique(walk.nodes(state)[1])
+        levels = [leads for _, leads in walk.levels(state)]
+        walk_steps -= sum(level_steps(len(leads)) for leads in levels)
+        targets = np.unique(np.concatenate(levels)) if levels else np.empty(0, np.int64)
         edges.append(np.stack((np.full(len(targets), state), targets), 1))
     return TokenBudget(_counted(edges, accepting), exact)
 
@@ -82,12 +85,12 @@ def _counted(edges: list[Ints], accepting: NDArray[np.bool_]) -> Ints:
     return np.array(count)
 
 
-def _along_shortest(walk: TokenWalk, single: NDArray[np.bool_], clock: Clock) -> Ints:
+def _along_shortest(walk: TokenWalk, single: NDArray[np.bool_], meter: WorkMeter) -> Ints:
     """The tokens along one shortest way to the end, for all states from which single bytes lead there."""
     dfa, trie = walk.dfa, walk.tokens.trie
     wanted = single_byte_tokens(walk)
     usable = classes_with(dfa, wanted)
-    distance = distances(dfa, usable, clock)
+    distance = distances(dfa, usable, meter)
     ahead = np.where(usable, np.where(dfa.table != 0, distance[dfa.table], -1), -1)
     nearer = ahead == (distance - 1)[:, None]
     nearer[distance < 1] = False
@@ -101,6 +104,7 @@ def _along_shortest(walk: TokenWalk, single: NDArray[np.bool_], clock: Clock) ->
     here, node = source, np.zeros(len(source), np.int64)
     edges = []
     while len(source):
+        meter.spend_cells(_SEARCHED * len(source))
         key = node * 256 + byte[here]
         place = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
         found = keys[place] == key

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .limits import Clock
+from .limits import EDGES, SORTED, WorkMeter
 from .refine import refine
 
 _FEW_TWINS = 8  # states with the same row as another; where there are more, whole parts may be there twice
-_PAIRS_AT_ONCE = 1 << 18  # entries of a product's table made between two looks at the clock
+_PAIRS_AT_ONCE = 1 << 18  # entries of a product's table made before they are counted
 
 # (bytes of the first, bytes of the second) -> (of the result); on the flags "accepts" of two states
 Combine = Callable[[NDArray[np.bool_], NDArray[np.bool_]], NDArray[np.bool_]]
@@ -112,7 +112,7 @@ def finished(
     byte_class: NDArray[Any],
     accepting: NDArray[np.bool_],
     start: int,
-    clock: Clock,
+    meter: WorkMeter,
     *,
     minimal: bool = True,
 ) -> ByteDfa:
@@ -123,14 +123,14 @@ def finished(
         byte_class: (256,) the class of each byte.
         accepting: (states,) bool.
         start: where it begins.
-        clock: asked all the time.
+        meter: counts the work.
         minimal: False if it need not be made minimal where no two states have the same row, as it mostly is then.
     """
     if not start:
         return NOTHING
     if not minimal:
         for _ in range(_FEW_TWINS):
-            clock.check()
+            meter.spend_cells(2 * table.size)
             same_as = _same_as(table, accepting)
             kept = np.flatnonzero(same_as == np.arange(len(table)))
             if len(kept) == len(table):
@@ -142,7 +142,7 @@ def finished(
     labels = np.where(accepting, 2, 1)
     labels[0] = 0
     labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
-    labels = refine(table, labels, clock)
+    labels = refine(table, labels, meter)
     # One state of each block, the dead one first, the others in the order in which they were found.
     _, chosen, block = np.unique(labels, return_index=True, return_inverse=True)
     order = np.argsort(chosen)
@@ -150,7 +150,7 @@ def finished(
     number[order] = np.arange(len(order))
     renamed = number[block.reshape(-1)]
     chosen = chosen[order]
-    clock.check()
+    meter.spend_cells(table.size)
     return _made(renamed[table[chosen]], byte_class, accepting[chosen], int(renamed[start]))
 
 
@@ -192,20 +192,18 @@ def _without_twins(table: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
 
 
 def backwards(
-    sources: NDArray[Any], targets: NDArray[Any], states: int, ends: list[int], clock: Clock
+    sources: NDArray[Any], targets: NDArray[Any], states: int, ends: list[int], meter: WorkMeter
 ) -> NDArray[np.bool_]:
     """(states,) from where one of the ends can be reached along edges; the ends themselves too."""
+    meter.spend(states + len(sources) // EDGES)
     order = np.argsort(targets, kind="stable")
     starts = np.searchsorted(targets[order], np.arange(states + 1)).tolist()
     before = sources[order].tolist()
     alive = bytearray(states)
     for state in ends:
         alive[state] = 1
-    todo, steps = list(ends), 0
+    todo = list(ends)
     while todo:
-        steps += 1
-        if steps % 4096 == 0:
-            clock.check()
         state = todo.pop()
         for source in before[starts[state] : starts[state + 1]]:
             if not alive[source]:
@@ -215,20 +213,20 @@ def backwards(
 
 
 def trimmed(
-    table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, clock: Clock
+    table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int, meter: WorkMeter
 ) -> ByteDfa:
     """As ``finished``, but states that cannot reach the end may be among them."""
     sources, classes = np.nonzero(table)
     targets = table[sources, classes]
-    live = backwards(sources, targets, len(table), np.flatnonzero(accepting).tolist(), clock)
+    live = backwards(sources, targets, len(table), np.flatnonzero(accepting).tolist(), meter)
     kept = np.concatenate(([0], np.flatnonzero(live)))
     number = np.zeros(len(table), np.int64)
     number[kept] = np.arange(len(kept))
     number[~live] = 0
-    return finished(number[table[kept]], byte_class, accepting[kept], int(number[start]), clock)
+    return finished(number[table[kept]], byte_class, accepting[kept], int(number[start]), meter)
 
 
-def product(one: ByteDfa, other: ByteDfa, combine: Combine, clock: Clock) -> ByteDfa:
+def product(one: ByteDfa, other: ByteDfa, combine: Combine, meter: WorkMeter) -> ByteDfa:
     """The strings for which ``combine`` is true of "is in one" and "is in the other".
 
     ``combine`` must be false where both are: there would be no end of bytes to go on with.
@@ -251,37 +249,40 @@ def product(one: ByteDfa, other: ByteDfa, combine: Combine, clock: Clock) -> Byt
         done += len(part)
         row = ours[part // width][:, ours_by] * width + theirs[part % width][:, theirs_by]
         rows.append(row)
-        for pair in np.unique(row).tolist():
+        distinct = np.unique(row).tolist()
+        meter.spend_cells(SORTED * row.size)
+        meter.spend(len(distinct) // EDGES)
+        for pair in distinct:
             if pair not in numbers:
                 numbers[pair] = len(numbers)
                 found.append(pair)
-        clock.check(len(numbers))
+        meter.check_states(len(numbers))
     keys = np.array(list(numbers))
     order = np.argsort(keys)
     reached = np.concatenate(rows)
     table = order[np.searchsorted(keys[order], reached)]
     accepting = combine(one.accepting[keys // width], other.accepting[keys % width])
-    return trimmed(table, byte_class.reshape(-1), accepting, numbers[one.start * width + other.start], clock)
+    return trimmed(table, byte_class.reshape(-1), accepting, numbers[one.start * width + other.start], meter)
 
 
-def intersection(one: ByteDfa, other: ByteDfa, clock: Clock) -> ByteDfa:
+def intersection(one: ByteDfa, other: ByteDfa, meter: WorkMeter) -> ByteDfa:
     """What is in both."""
-    return product(one, other, np.logical_and, clock)
+    return product(one, other, np.logical_and, meter)
 
 
-def union(one: ByteDfa, other: ByteDfa, clock: Clock) -> ByteDfa:
+def union(one: ByteDfa, other: ByteDfa, meter: WorkMeter) -> ByteDfa:
     """What is in one of them at least."""
-    return product(one, other, np.logical_or, clock)
+    return product(one, other, np.logical_or, meter)
 
 
-def difference(one: ByteDfa, other: ByteDfa, clock: Clock) -> ByteDfa:
+def difference(one: ByteDfa, other: ByteDfa, meter: WorkMeter) -> ByteDfa:
     """What is in the first, and not in the second."""
-    return product(one, other, lambda ours, theirs: ours & ~theirs, clock)
+    return product(one, other, lambda ours, theirs: ours & ~theirs, meter)
 
 
-def complement(one: ByteDfa, clock: Clock) -> ByteDfa:
+def complement(one: ByteDfa, meter: WorkMeter) -> ByteDfa:
     """Every valid UTF-8 text that is not in it."""
-    return difference(utf8(), one, clock)
+    return difference(utf8(), one, meter)
 
 
 @lru_cache(maxsize=1)
@@ -301,4 +302,4 @@ def utf8() -> ByteDfa:
         table[source, low : high + 1] = target
     accepting = np.zeros(9, np.bool_)
     accepting[text] = True
-    return finished(table, np.arange(256), accepting, text, Clock())
+    return finished(table, np.arange(256), accepting, text, WorkMeter())

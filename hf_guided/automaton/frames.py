@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .byte_dfa import ByteDfa
-from .limits import Clock
+from .limits import WorkMeter
 from .nfa import NfaBuilder
 
 _FIRST = 0xF5  # bytes from here on are in no UTF-8 text
@@ -38,8 +38,8 @@ class Frame:
 class FrameBuilder(NfaBuilder):
     """An NFA some of whose moves are calls."""
 
-    def __init__(self, clock: Clock):
-        super().__init__(clock)
+    def __init__(self, meter: WorkMeter):
+        super().__init__(meter)
         self.callees: dict[Hashable, int] = {}
         self._pending: list[tuple[int, int, int]] = []
 
@@ -87,13 +87,13 @@ def _text_alone(dfa: ByteDfa) -> ByteDfa:
     return ByteDfa(table, classes.astype(np.uint8), dfa.accepting, dfa.start)
 
 
-def network(root: Name, build: Callable[[Name, FrameBuilder], tuple[int, int]], clock: Clock) -> list[Frame]:
+def network(root: Name, build: Callable[[Name, FrameBuilder], tuple[int, int]], meter: WorkMeter) -> list[Frame]:
     """All frames that the root calls, itself the first.
 
     Args:
         root: its name.
         build: adds what one frame is to a builder, and gives the states before and behind it.
-        clock: limits of them all.
+        meter: limits of them all.
     """
     numbers: dict[Any, int] = {root: 0}
     frames: list[Frame] = []
@@ -107,11 +107,11 @@ def network(root: Name, build: Callable[[Name, FrameBuilder], tuple[int, int]], 
         return numbers[name]
 
     for name in names:  # grows meanwhile
-        builder = FrameBuilder(clock)
+        builder = FrameBuilder(meter)
         start, end = build(name, builder)
         frames.append(builder.frame(start, end, number))
         states += frames[-1].dfa.states
-        clock.check(states)
+        meter.check_states(states)
     return frames
 
 

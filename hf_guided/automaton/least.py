@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .frames import Frame, callers
-from .limits import Clock
+from .limits import WorkMeter
 
 if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
@@ -23,6 +23,7 @@ NO_WAY = 1 << 29  # two of them can be added
 _READABLE = b"0123456789abcdefghijklmnopqrstuvwxyz"  # before other bytes, where a way may take any
 _LOOK_AHEAD = 32  # bytes of the longest token tried
 MAX_TEXT = 1 << 16  # bytes of a way that are written out
+_COUNT_STEPS = 10  # of work for each state whose tokens are counted
 
 
 class Least:
@@ -63,12 +64,12 @@ class Least:
                 before[int(behind[source])].append((source, -1 - i))
         return before
 
-    def shorten(self, weights: Sequence[int], clock: Clock) -> bool:
+    def shorten(self, weights: Sequence[int], meter: WorkMeter) -> bool:
         """Find the shortest ways in bytes; whether that of the start has become shorter.
 
         Args:
             weights: what each call takes.
-            clock: asked again and again.
+            meter: counts the work.
         """
         size, known = [NO_WAY] * len(self.size), self.size[self.frame.dfa.start]
         ends = np.flatnonzero(self.frame.dfa.accepting).tolist()
@@ -81,9 +82,9 @@ class Least:
             if here > size[state]:
                 continue
             self._order.append(state)
-            if len(self._order) % 1024 == 0:
-                clock.check()
-            for source, by in self._before[state]:
+            before = self._before[state]
+            meter.spend(1 + len(before))
+            for source, by in before:
                 there = here + (1 if by >= 0 else weights[-1 - by])
                 if there < size[source]:
                     size[source], self.move[source] = there, by
@@ -91,15 +92,17 @@ class Least:
         self.size = size
         return size[self.frame.dfa.start] < known
 
-    def count(self, vocabulary: Vocabulary, weights: Sequence[int]) -> bool:
+    def count(self, vocabulary: Vocabulary, weights: Sequence[int], meter: WorkMeter) -> bool:
         """Count the tokens along the shortest ways; whether that of the start has become fewer.
 
         Args:
             vocabulary: the tokens.
             weights: tokens that each call takes.
+            meter: counts the work.
         """
         start = self.frame.dfa.start
         tokens, known = self.tokens, self.tokens[start]
+        meter.spend(_COUNT_STEPS * len(self._order))
         for state in self._order:
             if not self.size[state]:
                 tokens[state] = 0
@@ -128,15 +131,15 @@ class Ways:
         frames: the network.
         vocabulary: the tokens.
         writable: (256,) bytes that are tokens of their own.
-        clock: asked all the time.
+        meter: counts the work.
     """
 
-    def __init__(self, frames: Sequence[Frame], vocabulary: Vocabulary, writable: NDArray[np.bool_], clock: Clock):
+    def __init__(self, frames: Sequence[Frame], vocabulary: Vocabulary, writable: NDArray[np.bool_], meter: WorkMeter):
         self.frames = frames
         self.of = [Least(frame, writable) for frame in frames]
-        self._settle(lambda least, calls: least.shorten([self.of[i].size[frames[i].dfa.start] for i in calls], clock))
+        self._settle(lambda least, calls: least.shorten([self.of[i].size[frames[i].dfa.start] for i in calls], meter))
         self._settle(
-            lambda least, calls: least.count(vocabulary, [self.of[i].tokens[frames[i].dfa.start] for i in calls])
+            lambda least, calls: least.count(vocabulary, [self.of[i].tokens[frames[i].dfa.start] for i in calls], meter)
         )
 
     def _settle(self, improve: Callable[[Least, list[int]], bool]) -> None:

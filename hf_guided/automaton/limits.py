@@ -1,15 +1,26 @@
-"""How large an automaton may grow and how long it may take; asked again and again while one is built."""
+"""How large an automaton may grow and how much work it may take, counted while it is built.
+
+Work is counted in steps: looking at one transition, one member of a set of states, or ``CELLS`` entries of an array.
+The same constraint takes the same steps on every machine, in every process, whatever was compiled before; so what is
+served depends on the constraint alone. Seconds are only a safety net for what the count does not see.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import CompileLimitExceeded
 
 # A state of the DFA stands for a set of states of the NFA: many of those sets share, few are small.
 NFA_STATES = 4  # times max_states
 SUBSET_MEMBERS = 64  # times max_states, all sets together
+CELLS = 64  # entries of an array that numpy handles in the time of one step
+SORTED = 8  # times as many, where the array is sorted or hashed
+EDGES = 8  # edges of a graph that a plain loop follows in the time of one step
+_STEPS_A_LOOK = 10_000  # between two looks at the clock: about ten milliseconds
 
 
 @dataclass(frozen=True)
@@ -18,42 +29,87 @@ class Limits:
 
     Args:
         max_states: of the byte automaton, before and after it is made minimal.
-        seconds: of the compiling thread's own time, so that a busy machine takes the constraints that an idle one does.
+        max_work: steps; a step takes about a microsecond.
+        seconds: of the compiling thread's own time: a safety net, which no constraint reaches before ``max_work`` on
+            any usual machine.
+        expect: whether to give up before anything is built where more states are to be expected: a guess.
     """
 
     max_states: int = 50_000
-    seconds: float = 2.0
+    max_work: int = 3_000_000
+    seconds: float = 120.0
+    expect: bool = False
 
 
-class Clock:
-    """Limits that have begun to count, for one thread: no loop runs longer than a tenth of a second without asking."""
+class WorkMeter:
+    """Counts the work of one compile, on one thread, and ends it at its limits.
+
+    Args:
+        limits: None: the usual ones.
+    """
 
     def __init__(self, limits: Limits | None = None):
         self.limits = Limits() if limits is None else limits
+        self.work = 0
+        self.made: dict[Hashable, Any] = {}  # parts that this compile has: made once, counted once
+        self._already = 0  # spent around this part
+        self._next_look = 0
         self._end = time.thread_time() + self.limits.seconds
 
-    @property
-    def expired(self) -> bool:
-        """Whether the time is up."""
-        return time.thread_time() > self._end
+    def part(self) -> WorkMeter:
+        """A meter for a part that other compiles may have too: it counts alone, within what is left here.
 
-    def check(self, states: int = 0, allowed: int | None = None) -> None:
-        """Give up if the time is up, or if there are too many states.
+        What the part takes does not depend on what was made before it; the caller spends it.
+        """
+        part = WorkMeter(self.limits)
+        part._already = self._already + self.work
+        part._end = self._end
+        return part
+
+    def spend(self, steps: int) -> None:
+        """Count some steps.
+
+        Args:
+            steps: how many.
+
+        Raises:
+            CompileLimitExceeded: there were more than ``max_work``, or the safety net of seconds caught the compile.
+        """
+        self.work += steps
+        if self.work < self._next_look:
+            return
+        if self._already + self.work > self.limits.max_work:
+            raise CompileLimitExceeded(
+                f"the automaton took more than {self.limits.max_work} steps of work; bound the constraint's "
+                "repetitions more tightly, or use llguidance"
+            )
+        self._next_look = min(self.work + _STEPS_A_LOOK, self.limits.max_work - self._already + 1)
+        if time.thread_time() > self._end:
+            raise CompileLimitExceeded(
+                f"the automaton was not ready in {self.limits.seconds:g} s of its thread's time; make the constraint "
+                "smaller, or use llguidance"
+            )
+
+    def spend_cells(self, cells: int) -> None:
+        """Count the work of numpy on an array; see ``spend``.
+
+        Args:
+            cells: its entries.
+        """
+        self.spend(1 + cells // CELLS)
+
+    def check_states(self, states: int, allowed: int | None = None) -> None:
+        """Give up if there are too many states.
 
         Args:
             states: how many there are.
             allowed: how many there may be; None means ``max_states``.
 
         Raises:
-            CompileLimitExceeded: says which limit.
+            CompileLimitExceeded: there are more.
         """
         allowed = self.limits.max_states if allowed is None else allowed
         if states > allowed:
             raise CompileLimitExceeded(
                 f"the automaton grew past {allowed} states; bound its repetitions more tightly, or use llguidance"
-            )
-        if self.expired:
-            raise CompileLimitExceeded(
-                f"the automaton was not ready in {self.limits.seconds:g} s of its thread's time; make the constraint "
-                "smaller, or use llguidance"
             )

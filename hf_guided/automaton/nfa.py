@@ -6,46 +6,46 @@ except where both are one state. Then pieces can share their ends with others, a
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import partial
 
 from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat
 from .byte_dfa import ByteDfa, complement, difference, intersection
+from .dominance import Repetition
+from .estimate import characters, expected_states
 from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
-from .limits import NFA_STATES, Clock
+from .limits import NFA_STATES, WorkMeter
+from .piece_cache import KeptPiece, PieceCache
 from .remainders import multiples_dfa
 from .subsets import Nfa, Piece, determinize
 from .words import words_dfa
 
 _MANY = 8  # so many literal branches are a list of words, so many repetitions are of one piece
 _SMALL = 400  # characters in a language that is made one piece, if it is no larger
-_KEPT_STATES = 30_000  # in pieces that are kept for other constraints
-_LARGEST_KEPT = 3_000  # in one of them
 
 
 class NfaBuilder:
     """An NFA that grows, until ``dfa`` makes an automaton of it.
 
     Args:
-        clock: the limits of the whole compile.
+        meter: the limits of the whole compile.
         in_pieces: whether languages that are not large are made one piece each, and kept: worth it for what other
             constraints have too.
     """
 
-    def __init__(self, clock: Clock, *, in_pieces: bool = False):
-        self._clock, self._in_pieces = clock, in_pieces
+    def __init__(self, meter: WorkMeter, *, in_pieces: bool = False):
+        self._meter, self._in_pieces = meter, in_pieces
         self._states = 0
         self._pieces: list[Piece] = []
         self._skips: list[tuple[int, int]] = []
+        self._repetitions: list[Repetition] = []
 
     def state(self) -> int:
         """A new state."""
         self._states += 1
-        if self._states % 256 == 0:
-            self._clock.check(self._states, NFA_STATES * self._clock.limits.max_states)
+        self._meter.check_states(self._states, NFA_STATES * self._meter.limits.max_states)
+        self._meter.spend(1)
         return self._states - 1
 
     def edge(self, source: int, low: int, high: int, target: int) -> None:
@@ -55,15 +55,14 @@ class NfaBuilder:
     def epsilon(self, source: int, target: int) -> None:
         """A way without a byte."""
         self._skips.append((source, target))
-        if len(self._skips) % 256 == 0:
-            self._clock.check()
+        self._meter.spend(1)
 
     def add(self, node: Node, start: int, end: int) -> None:
         """Add the strings of a language between two states."""
         if isinstance(node, Empty):
             self.epsilon(start, end)
-        elif isinstance(node, Chars) or _word(node) is not None or (self._in_pieces and _size(node) <= _SMALL):
-            self._put(_piece(node, self._clock), start, end)
+        elif isinstance(node, Chars) or _word(node) is not None or (self._in_pieces and characters(node) <= _SMALL):
+            self._put(self._piece(node), start, end)
         elif not isinstance(node, Nothing):
             self._take_apart(node, start, end)
 
@@ -79,9 +78,9 @@ class NfaBuilder:
 
     def add_multiples(self, node: Node, factors: Iterable[Decimal], start: int, end: int) -> None:
         """Add, of the numbers without an exponent in a language, those that are multiples of each factor."""
-        dfa = regex_dfa(node, self._clock)
+        dfa = regex_dfa(node, self._meter)
         for factor in factors:
-            dfa = intersection(dfa, multiples_dfa(factor, self._clock), self._clock)
+            dfa = intersection(dfa, multiples_dfa(factor, self._meter), self._meter)
         self._put(from_dfa(dfa), start, end)
 
     def add_words(self, words: Iterable[bytes], start: int, end: int) -> None:
@@ -89,12 +88,11 @@ class NfaBuilder:
         found: set[bytes] = set()
         for word in words:
             found.add(word)
-            if len(found) % 512 == 0:
-                self._clock.check()
+            self._meter.spend(1)
         if len(found) == 1 and (only := next(iter(found))):
             self._put(Literal(only), start, end)
         elif found:
-            self._put(from_dfa(words_dfa(found, self._clock)), start, end)
+            self._put(from_dfa(words_dfa(found, self._meter)), start, end)
 
     def automaton(self, dfa: ByteDfa, start: int) -> int:
         """Add the strings of an automaton behind a state.
@@ -114,20 +112,40 @@ class NfaBuilder:
             end: behind them.
             minimal: False where what ends alike was built as one, so that little is left to find out.
         """
-        return determinize(Nfa(self._states, self._pieces, self._skips), start, end, self._clock, minimal=minimal)
+        if self._meter.limits.expect:  # where little is ambiguous each state of a piece is one of the automaton
+            self._meter.check_states(self._states + sum(piece.states for _, piece, _ in self._pieces))
+        return determinize(
+            Nfa(self._states, self._pieces, self._skips, self._repetitions), start, end, self._meter, minimal=minimal
+        )
 
-    def _put(self, piece: Fragment | Literal | None, start: int, end: int) -> None:
-        """Add a piece between two states; None is no string at all."""
+    def _put(self, piece: Fragment | Literal | None, start: int, end: int, *, passed: bool = False) -> None:
+        """Add a piece between two states.
+
+        Args:
+            piece: None is no string at all.
+            start: before it.
+            end: behind it.
+            passed: whether the empty string need not be added, because another way has it already.
+        """
         if piece is None:
             return
-        if len(self._pieces) % 256 == 0 or piece.states > 64:
-            self._clock.check()
+        self._meter.spend(1)
         self._pieces.append((start, piece, end))
-        if piece.nullable:
+        if piece.nullable and not passed:
             self.epsilon(start, end)
+
+    def _piece(self, node: Node) -> Fragment | Literal | None:
+        piece: Fragment | Literal | None
+        if node in self._meter.made:
+            piece = self._meter.made[node]
+        else:
+            piece = self._meter.made[node] = _piece(node, self._meter)
+        return piece
 
     def _take_apart(self, node: Node, start: int, end: int) -> None:
         """Add a language by its parts."""
+        if self._meter.limits.expect:
+            self._meter.check_states(expected_states(node))
         if isinstance(node, Concat):
             self._add_row(node.parts, start, end)
         elif isinstance(node, Alt):
@@ -176,95 +194,76 @@ class NfaBuilder:
         if isinstance(body, Repeat) and body.low == 0 and body.high is not None and high is not None:
             low, high = 0, body.high * high  # (x?){5} is x{0,5}: no way without a byte is needed
             body = body.body
-        if max(low, high or 0) < _MANY or _size(body) > _SMALL:
+        if body.nullable:
+            low = 0  # those that must be there may be empty
+        if max(low, high or 0) < _MANY or characters(body) > _SMALL:
             add = partial(self.add, body)
         else:  # so often that it is worth to be looked at once, whatever it is
-            add = partial(self._put, _piece(body, self._clock))
-        for _ in range(low):
+            add = partial(self._put, self._piece(body), passed=body.nullable)
+        copies: list[tuple[int, int]] = []  # the first state and the first piece of each
+        for i in range(low if high is None else high):
+            if i >= low:  # All the exits share what comes behind; an exit before the end would not.
+                self.epsilon(start, end)
+            copies.append((self._states, len(self._pieces)))
             start, before = self.state(), start
             add(before, start)
         if high is None:
+            copies.append((self._states, len(self._pieces)))
             loop = self.state()
             self.epsilon(start, loop)
             add(loop, loop)
-            self.epsilon(loop, end)
-            return
-        # One may leave after each time. All the exits share what comes behind; an exit before the end would not.
-        for _ in range(low, high):
-            self.epsilon(start, end)
-            start, before = self.state(), start
-            add(before, start)
+            start = loop
         self.epsilon(start, end)
+        self._note_repetition(copies[max(low - 1, 0) :])  # one may leave after each of these
+
+    def _note_repetition(self, copies: list[tuple[int, int]]) -> None:
+        """Copies of which each dominates the next."""
+        if len(copies) > 1:
+            (state, piece), (next_state, next_piece) = copies[:2]
+            states, pieces = next_state - state, next_piece - piece
+            assert (self._states, len(self._pieces)) == (state + len(copies) * states, piece + len(copies) * pieces)
+            self._repetitions.append(Repetition(state, states, piece, pieces, len(copies)))
 
     def _combined(self, node: And | Not) -> ByteDfa:
         if isinstance(node, Not):
-            return complement(self._apart(node.body), self._clock)
+            return complement(self._apart(node.body), self._meter)
         wanted = [self._apart(part) for part in node.parts if not isinstance(part, Not)]
         excluded = [self._apart(part.body) for part in node.parts if isinstance(part, Not)]
-        whole = complement(excluded.pop(), self._clock) if not wanted else wanted.pop()
+        whole = complement(excluded.pop(), self._meter) if not wanted else wanted.pop()
         for other in wanted:
-            whole = intersection(whole, other, self._clock)
+            whole = intersection(whole, other, self._meter)
         for other in excluded:
-            whole = difference(whole, other, self._clock)
+            whole = difference(whole, other, self._meter)
         return whole
 
     def _apart(self, node: Node) -> ByteDfa:
-        return regex_dfa(node, self._clock)
+        return regex_dfa(node, self._meter)
 
 
-def regex_dfa(node: Node, clock: Clock) -> ByteDfa:
+def regex_dfa(node: Node, meter: WorkMeter) -> ByteDfa:
     """The minimal automaton of a language, over its UTF-8 bytes."""
-    builder = NfaBuilder(clock)
+    builder = NfaBuilder(meter)
     start, end = builder.state(), builder.state()
     builder._take_apart(node, start, end)
     return builder.dfa(start, end)
 
 
-_kept: OrderedDict[Node, Fragment | None] = OrderedDict()
-_kept_states = 0
-_lock = threading.Lock()
+_kept = PieceCache()
 
 
-def _piece(node: Node, clock: Clock) -> Fragment | Literal | None:
-    """A language that is not the empty string alone as one piece; None if it has no string.
-
-    Pieces are kept, because the same strings, numbers and white space stand in every schema.
-    """
-    global _kept_states
+def _piece(node: Node, meter: WorkMeter) -> Fragment | Literal | None:
+    """A language that is not the empty string alone as one piece; None if it has no string."""
     if isinstance(node, Chars):
         return one_of(node.charset)
     if word := _word(node):
         return Literal(word)
-    with _lock:
-        if node in _kept:
-            _kept.move_to_end(node)
-            return _kept[node]
-    found = from_dfa(regex_dfa(node, clock))
-    with _lock:
-        if node not in _kept and _cost(found) <= _LARGEST_KEPT:
-            _kept[node] = found
-            _kept_states += _cost(found)
-            while _kept_states > _KEPT_STATES:
-                _kept_states -= _cost(_kept.popitem(last=False)[1])
-    return found
-
-
-def _cost(fragment: Fragment | None) -> int:
-    return 8 + (0 if fragment is None else fragment.states)
-
-
-@lru_cache(maxsize=4096)
-def _size(node: Node) -> int:
-    """How many characters there are in a language, about, repetitions written out."""
-    if isinstance(node, Concat):
-        return sum(map(_size, node.parts))
-    if isinstance(node, Alt):
-        return sum(map(_size, node.branches))
-    if isinstance(node, Repeat):
-        return max(node.low, node.high or 1, 1) * _size(node.body)
-    if isinstance(node, And):
-        return sum(map(_size, node.parts))
-    return 1 + _size(node.body) if isinstance(node, Not) else 1
+    kept = _kept.get(node)
+    if kept is None:
+        part = meter.part()
+        kept = KeptPiece(from_dfa(regex_dfa(node, part)), part.work)
+        _kept.put(node, kept)
+    meter.spend(kept.work)  # kept or not: what was compiled before must not decide what is served
+    return kept.fragment
 
 
 def _word(node: Node) -> bytes | None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..byte_cache import ByteCache
 from .frames import Frame
 from .least import MAX_TEXT, NO_WAY, Ways
-from .limits import Clock
+from .limits import WorkMeter
 from .reach import single_byte_tokens
 from .token_trie import TokenTrie
 from .token_walk import TokenWalk
@@ -91,14 +91,14 @@ class Pushdown:
         frames: the network, its root first.
         tokens: the vocabulary's trie.
         vocabulary: the vocabulary.
-        clock: limits of what is done at once.
+        meter: limits of what is done at once.
     """
 
-    def __init__(self, frames: Sequence[Frame], tokens: TokenTrie, vocabulary: Vocabulary, clock: Clock):
+    def __init__(self, frames: Sequence[Frame], tokens: TokenTrie, vocabulary: Vocabulary, meter: WorkMeter):
         self._vocabulary, self.tokens = vocabulary, tokens
         self._frames = frames
         self._walks = [TokenWalk(frame.dfa, tokens) for frame in frames]
-        self._ways = Ways(frames, vocabulary, single_byte_tokens(self._walks[0]), clock)
+        self._ways = Ways(frames, vocabulary, single_byte_tokens(self._walks[0]), meter)
         self._tokens = [np.array(least.tokens) for least in self._ways.of]  # out of its frame, for each state
         self._accepting = [frame.dfa.accepting.tolist() for frame in frames]
         # For each frame the states in which a call may stand: who is called, and the state behind.

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .byte_dfa import ByteDfa, backwards
-from .limits import Clock
-from .token_walk import TokenWalk
+from .limits import EDGES, WorkMeter
+from .token_walk import TokenWalk, level_steps
 
 
 class Reach(NamedTuple):
@@ -44,12 +44,12 @@ def single_byte_tokens(walk: TokenWalk) -> NDArray[np.bool_]:
     return single
 
 
-def reach(walk: TokenWalk, clock: Clock) -> Reach:
+def reach(walk: TokenWalk, meter: WorkMeter) -> Reach:
     """Which states can end.
 
     Args:
         walk: the automaton and the vocabulary.
-        clock: asked at every state that is walked through the vocabulary.
+        meter: counts the work of the walks through the vocabulary.
     """
     dfa, trie = walk.dfa, walk.tokens.trie
     if not (dfa.table[:, dfa.byte_class[~single_byte_tokens(walk)]] != 0).any():
@@ -60,7 +60,7 @@ def reach(walk: TokenWalk, clock: Clock) -> Reach:
 
     def by_bytes(wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
         kept = classes_with(dfa, wanted)[classes]
-        return backwards(sources[kept], targets[kept], dfa.states, ends, clock)
+        return backwards(sources[kept], targets[kept], dfa.states, ends, meter)
 
     single = by_bytes(single_byte_tokens(walk))
     can_end = single.copy()
@@ -73,10 +73,10 @@ def reach(walk: TokenWalk, clock: Clock) -> Reach:
     if not can_end[1:].all():
         waiting: dict[int, list[int]] = {}  # states by one that they lead to
         # Those near the end first: most find one that is settled at once.
-        for state in _from_the_end(dfa, np.flatnonzero(by_bytes(held) & begins & ~can_end), clock):
-            clock.check()
+        for state in _from_the_end(dfa, np.flatnonzero(by_bytes(held) & begins & ~can_end), meter):
             met: set[int] = set()
             for _, leads in walk.levels(state):
+                meter.spend(level_steps(len(leads)))
                 settled = leads[can_end[leads]]
                 if len(settled):
                     _settle(state, int(settled[0]), can_end, waiting, edges)
@@ -100,16 +100,18 @@ def _settle(
             todo += [(other, source) for other in waiting.pop(source, ())]
 
 
-def _from_the_end(dfa: ByteDfa, states: NDArray[np.int64], clock: Clock) -> list[int]:
+def _from_the_end(dfa: ByteDfa, states: NDArray[np.int64], meter: WorkMeter) -> list[int]:
     """The states in the order of their distance from the end, in bytes."""
-    distance = distances(dfa, np.ones(dfa.table.shape[1], np.bool_), clock)
+    distance = distances(dfa, np.ones(dfa.table.shape[1], np.bool_), meter)
     ordered: list[int] = states[np.argsort(distance[states], kind="stable")].tolist()
     return ordered
 
 
-def distances(dfa: ByteDfa, classes: NDArray[np.bool_], clock: Clock) -> NDArray[np.int64]:
+def distances(dfa: ByteDfa, classes: NDArray[np.bool_], meter: WorkMeter) -> NDArray[np.int64]:
     """(states,) how many bytes of these classes lead to the end at least; -1 where they do not."""
     sources, by, targets = dfa.edges()
+    meter.spend(dfa.states + len(sources) // EDGES)
+    meter.spend_cells(dfa.table.size)
     kept = classes[by]
     sources, targets = sources[kept], targets[kept]
     order = np.argsort(targets, kind="stable")
@@ -119,9 +121,7 @@ def distances(dfa: ByteDfa, classes: NDArray[np.bool_], clock: Clock) -> NDArray
     queue = np.flatnonzero(dfa.accepting).tolist()
     for state in queue:
         distance[state] = 0
-    for i, state in enumerate(queue):  # grows meanwhile
-        if i % 4096 == 0:
-            clock.check()
+    for state in queue:  # grows meanwhile
         for source in before[starts[state] : starts[state + 1]]:
             if distance[source] < 0:
                 distance[source] = distance[state] + 1

@@ -7,22 +7,23 @@ from decimal import Decimal
 import numpy as np
 
 from .byte_dfa import ByteDfa, trimmed
-from .limits import Clock
+from .limits import WorkMeter
 
 
-def multiples_dfa(factor: Decimal, clock: Clock) -> ByteDfa:
+def multiples_dfa(factor: Decimal, meter: WorkMeter) -> ByteDfa:
     """Decimals, with or without a sign and a point, that are a multiple of ``factor``.
 
     Zeros in front are taken too: which numbers are written how is another automaton's business.
 
     Args:
         factor: positive.
-        clock: the limits of the whole compile; there is a state for each remainder and each place behind the point.
+        meter: the limits of the whole compile; there is a state for each remainder and each place behind the point.
     """
     whole, _, fraction = f"{factor:f}".partition(".")
     fraction = fraction.rstrip("0")
     places, modulus = len(fraction), int(whole + fraction)  # a multiple of so many units of 10 ** -places
-    clock.check(modulus * (places + 2))
+    meter.check_states(modulus * (places + 2))
+    meter.spend_cells(4 * 13 * modulus * (places + 2))  # the table is written, and once read
     # States: the dead one, the start, the one behind the sign, the last zeros; then for each remainder one for the
     # digits before the point, and one for each number of digits behind it, from none to all places.
     start, signed, zeros, before = range(1, 5)
@@ -36,7 +37,6 @@ def multiples_dfa(factor: Decimal, clock: Clock) -> ByteDfa:
     table[before : before + modulus, 11] = before + modulus + remainders
     accepting[before : before + modulus] = remainders * pow(10, places, modulus) % modulus == 0
     for digits in range(places + 1):
-        clock.check()
         low = before + modulus * (1 + digits)
         if digits < places:
             table[low : low + modulus, :10] = low + modulus + following
@@ -46,4 +46,4 @@ def multiples_dfa(factor: Decimal, clock: Clock) -> ByteDfa:
     accepting[zeros] = True
     byte_class = np.full(256, 12)
     byte_class[[*b"0123456789-."]] = np.arange(12)
-    return trimmed(table, byte_class, accepting, start, clock)
+    return trimmed(table, byte_class, accepting, start, meter)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..regex import ANYTHING, json_spelling, json_spellings
 from .byte_dfa import ByteDfa
-from .limits import Clock
+from .limits import WorkMeter
 from .nfa import regex_dfa
 from .token_trie import TokenTrie, packed, trie_of
 from .token_walk import Ints, TokenWalk
@@ -56,7 +56,7 @@ class _Body:
 @lru_cache(maxsize=1)
 def _languages() -> tuple[ByteDfa, ...]:
     """Strings with all spellings of each character, and with the one that ``json.dumps`` writes."""
-    return tuple(regex_dfa(spell(ANYTHING), Clock()) for spell in (json_spellings, json_spelling))
+    return tuple(regex_dfa(spell(ANYTHING), WorkMeter()) for spell in (json_spellings, json_spelling))
 
 
 _bodies: WeakKeyDictionary[TokenTrie, tuple[_Body, ...]] = WeakKeyDictionary()

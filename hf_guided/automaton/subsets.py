@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .byte_dfa import NOTHING, ByteDfa, backwards, finished
+from .dominance import Dominance, Repetition
 from .fragments import EXIT, FIRST, Fragment, Literal, Way
-from .limits import SUBSET_MEMBERS, Clock
+from .limits import EDGES, SUBSET_MEMBERS, WorkMeter
 
 Ints = NDArray[np.int64]
 Piece = tuple[int, Fragment | Literal, int]  # source, what is between, target
-_CELLS_AT_ONCE = 1 << 20  # entries of the table written between two looks at the clock
+_CELLS_AT_ONCE = 1 << 20  # entries of the table written before they are counted
+_SET_STEPS = 8  # of work for each set of states, however small it is
 
 
 @dataclass(frozen=True)
@@ -34,52 +36,57 @@ class Nfa:
         states: how many.
         pieces: languages without the empty string that lead from state to state.
         skips: source and target of each way without a byte.
+        repetitions: those in it, inner ones first.
     """
 
     states: int
     pieces: list[Piece]
     skips: list[tuple[int, int]]
+    repetitions: list[Repetition]
 
 
-def determinize(nfa: Nfa, start: int, end: int, clock: Clock, *, minimal: bool = True) -> ByteDfa:
+def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter, *, minimal: bool = True) -> ByteDfa:
     """The automaton of all byte strings on a way from ``start`` to ``end``; for ``minimal`` see ``finished``."""
-    return _Subsets(nfa, end, clock).build(start, minimal)
+    return _Subsets(nfa, end, meter).build(start, minimal)
 
 
 class _Subsets:
     """Members of sets are numbers: states of the NFA, and behind those the states inside each piece."""
 
-    def __init__(self, nfa: Nfa, end: int, clock: Clock):
-        self._clock, self._end, self._outer = clock, end, nfa.states
+    def __init__(self, nfa: Nfa, end: int, meter: WorkMeter):
+        self._meter, self._end, self._outer = meter, end, nfa.states
         sources = np.fromiter((source for source, _, _ in nfa.pieces), np.int64, len(nfa.pieces))
         targets = np.fromiter((target for _, _, target in nfa.pieces), np.int64, len(nfa.pieces))
-        clock.check()
+        meter.spend(len(nfa.pieces) + len(nfa.skips))
         skips: Ints = np.array(nfa.skips, np.int64).reshape(-1, 2)
         alive = backwards(
-            np.concatenate((sources, skips[:, 0])), np.concatenate((targets, skips[:, 1])), nfa.states, [end], clock
+            np.concatenate((sources, skips[:, 0])), np.concatenate((targets, skips[:, 1])), nfa.states, [end], meter
         )
         # Sorted by where they leave from, so that those of one state stand together; flat lists, for the garbage
         # collector looks into no more than there is.
         order = np.argsort(sources, kind="stable")
         order = order[alive[targets[order]]]
-        clock.check()
         self._pieces = [nfa.pieces[i] for i in order.tolist()]
         self._starts: list[int] = np.searchsorted(sources[order], np.arange(nfa.states + 1)).tolist()
         sizes = np.fromiter((piece.states - FIRST for _, piece, _ in self._pieces), np.int64, len(self._pieces))
-        clock.check()
         # The number of state FIRST of each piece.
         self._firsts: list[int] = (nfa.states + np.cumsum(sizes) - sizes).tolist()
         skips = skips[alive[skips[:, 1]]]
         skips = skips[np.argsort(skips[:, 0], kind="stable")]
         self._skip_starts: list[int] = np.searchsorted(skips[:, 0], np.arange(nfa.states + 1)).tolist()
         self._skips: list[int] = skips[:, 1].tolist()
-        clock.check()
+        self._dominance = (
+            Dominance(nfa.repetitions, nfa.states, order, [piece for _, piece, _ in nfa.pieces], self._firsts, meter)
+            if nfa.repetitions
+            else None
+        )
         self._closures: dict[int, frozenset[int]] = {}
+        self._ways_of: dict[int, tuple[Way, ...]] = {}
         self._members = 0  # of all sets kept
         self._states = 1  # of the automaton so far; state 0 is dead
         self._ids: dict[frozenset[int], int] = {}
         self._of_member: dict[int, int] = {}  # the id of what a member alone leads to
-        self._of_targets: dict[tuple[int, ...], int] = {}
+        self._of_targets: dict[frozenset[int], int] = {}
         self._todo: list[tuple[int, frozenset[int]]] = []
         self._behind: dict[int, int] = {}  # see there
         self._entered: dict[int, list[int]] = {}  # for pieces that are entered: the id of each of its states, or 0
@@ -92,43 +99,52 @@ class _Subsets:
         self._id(first)
         rows: list[tuple[int, list[Way]]] = []
         for state, subset in self._todo:  # grows meanwhile
-            if len(rows) % 64 == 0 or len(subset) > 64:
-                self._clock.check(self._states)
+            self._meter.check_states(self._states)
             rows.append((state, self._steps(subset)))
-        self._clock.check(self._states)
-        return finished(*self._table(rows), 1, self._clock, minimal=minimal)
+        self._meter.check_states(self._states)
+        return finished(*self._table(rows), 1, self._meter, minimal=minimal)
 
     # -- sets --------------------------------------------------------------------------------------------------------
 
     def _steps(self, subset: frozenset[int]) -> list[Way]:
         """Where the bytes lead: ranges that do not overlap, with the id of the state they lead to."""
-        ways = [way for member in subset for way in self._ways(member)]
-        ways.sort()
+        targets: dict[tuple[int, int], set[int]] = {}  # of each range; most members have the same few
+        steps = _SET_STEPS + len(subset)
+        for member in subset:
+            ways = self._ways(member)
+            steps += len(ways)
+            for low, high, target in ways:
+                targets.setdefault((low, high), set()).add(target)
+        self._meter.spend(steps)
+        ranges = sorted(targets)
         reached = -1
-        for low, high, _ in ways:
+        for low, high in ranges:
             if low <= reached:
-                return self._swept(ways)
+                return self._swept(targets)
             reached = high
-        return [(low, high, self._id_of(target)) for low, high, target in ways]
+        return [(low, high, self._id_of_all(targets[low, high])) for low, high in ranges]
 
-    def _swept(self, ways: list[Way]) -> list[Way]:
-        cuts = sorted({way[0] for way in ways} | {way[1] + 1 for way in ways})
+    def _swept(self, targets: dict[tuple[int, int], set[int]]) -> list[Way]:
+        cuts = sorted({low for low, _ in targets} | {high + 1 for _, high in targets})
         found: list[set[int]] = [set() for _ in cuts]
-        for low, high, target in ways:
-            for i in range(bisect_left(cuts, low), len(cuts)):
-                if cuts[i] > high:
-                    break
-                found[i].add(target)
-        return [(cuts[i], cuts[i + 1] - 1, self._id_of_all(targets)) for i, targets in enumerate(found) if targets]
+        for (low, high), some in targets.items():
+            for i in range(bisect_left(cuts, low), bisect_left(cuts, high + 1)):
+                found[i] |= some
+        self._meter.spend(sum(map(len, found)))
+        return [(cuts[i], cuts[i + 1] - 1, self._id_of_all(some)) for i, some in enumerate(found) if some]
 
-    def _ways(self, member: int) -> Iterator[Way]:
+    def _ways(self, member: int) -> tuple[Way, ...]:
         """The ways from one member to others."""
-        if member < self._outer:
-            for piece in self._leaving(member):
-                yield from self._within(piece, self._pieces[piece][1].first)
-        else:
-            piece, state = self._place(member)
-            yield from self._within(piece, self._pieces[piece][1].ways(state))
+        known = self._ways_of.get(member)
+        if known is None:
+            if member < self._outer:
+                pieces = self._leaving(member)
+                known = tuple(way for piece in pieces for way in self._within(piece, self._pieces[piece][1].first))
+            else:
+                piece, state = self._place(member)
+                known = tuple(self._within(piece, self._pieces[piece][1].ways(state)))
+            self._ways_of[member] = known
+        return known
 
     def _leaving(self, state: int) -> range:
         """The pieces that leave from a state of the NFA."""
@@ -146,13 +162,20 @@ class _Subsets:
     def _id_of_all(self, targets: set[int]) -> int:
         if len(targets) == 1:
             return self._id_of(next(iter(targets)))
-        key = tuple(sorted(targets))
+        key = frozenset(targets)
         known = self._of_targets.get(key)
         if known is None:
-            known = self._id(frozenset().union(*map(self._closure, key)))
+            few = self._undominated(key)
+            if len(few) == 1:
+                known = self._id_of(*few)
+            else:
+                known = self._id(self._undominated(frozenset().union(*map(self._closure, few))))
             self._of_targets[key] = known
             self._count(len(key))
         return known
+
+    def _undominated(self, members: frozenset[int]) -> frozenset[int]:
+        return members if self._dominance is None else self._dominance.undominated(members)
 
     def _id_of(self, member: int) -> int:
         known = self._of_member.get(member)
@@ -181,7 +204,8 @@ class _Subsets:
 
     def _count(self, members: int) -> None:
         self._members += members
-        self._clock.check(self._members // SUBSET_MEMBERS)
+        self._meter.check_states(self._members // SUBSET_MEMBERS)
+        self._meter.spend(members)
 
     def _closure(self, member: int) -> frozenset[int]:
         """What is reached without a byte, as far as it matters: what bytes leave from, and the end."""
@@ -191,7 +215,7 @@ class _Subsets:
                 piece, state = self._place(member)
                 _, fragment, target = self._pieces[piece]
                 behind = self._closure(target) if state in fragment.ends else frozenset()
-                known = behind | {member}
+                known = self._undominated(behind | {member})
             else:
                 seen, todo = {member}, [member]
                 while todo:
@@ -200,7 +224,7 @@ class _Subsets:
                         if target not in seen:
                             seen.add(target)
                             todo.append(target)
-                known = frozenset(one for one in seen if one == self._end or self._leaving(one))
+                known = self._undominated(frozenset(one for one in seen if one == self._end or self._leaving(one)))
                 if len(seen) > 1:
                     self._count(len(seen))
             self._closures[member] = known
@@ -233,8 +257,8 @@ class _Subsets:
                 if not ids[one]:
                     ids[one] = self._states
                     self._states += 1
-            if len(states) > 64:
-                self._clock.check(self._states)
+            self._meter.spend(_SET_STEPS + len(states) // EDGES)
+            self._meter.check_states(self._states)
             for one in borders:
                 ids[one] = self._id_of(out if one == EXIT else self._firsts[piece] - FIRST + one)
             if through and not ids[EXIT]:
@@ -270,10 +294,10 @@ class _Subsets:
         # Bytes between two bounds go the same ways everywhere.
         bytewise = [by_hand[:, 1], by_hand[:, 2] + 1, spelled, spelled + 1, np.array([0, 256])]
         bounds: Ints = np.unique(np.concatenate((*bytewise, *{id(one): one.bounds for one, _ in copies}.values())))
+        self._meter.spend_cells(total * (len(bounds) - 1))
         table = np.zeros((total, len(bounds) - 1), np.int32)
         accepting = np.zeros(total, np.bool_)
         accepting[[state for state, subset in self._todo if self._end in subset]] = True
-        self._clock.check()
         _write_by_hand(table, bounds, by_hand)
         if literals:
             sources = np.array([one for _, ids in literals for one in ids[FIRST:]], np.int64)
@@ -284,8 +308,9 @@ class _Subsets:
             inner = fragment.table[:, segments]  # (states inside, segments)
             step = max(1, _CELLS_AT_ONCE // inner.size)
             for begin in range(0, len(every), step):
-                self._clock.check()
-                _write_copies(table, accepting, inner, fragment.ends, np.array(every[begin : begin + step]), opens)
+                some = every[begin : begin + step]
+                self._meter.spend_cells(2 * len(some) * inner.size)
+                _write_copies(table, accepting, inner, fragment.ends, np.array(some), opens)
         table[0] = 0  # what was not reached was written here
         accepting[0] = False
         byte_class = np.searchsorted(bounds, np.arange(256), side="right") - 1

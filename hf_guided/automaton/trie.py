@@ -9,7 +9,9 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from .limits import Clock
+from .limits import WorkMeter
+
+_ENTRIES = 8  # of arrays, for each string at each level
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +33,13 @@ class Trie:
     node_of: NDArray[np.int64]
 
 
-def build_trie(strings: Sequence[bytes], clock: Clock | None = None, max_nodes: int | None = None) -> Trie:
+def build_trie(strings: Sequence[bytes], meter: WorkMeter | None = None, max_nodes: int | None = None) -> Trie:
     """The trie of byte strings that are sorted; equal ones end in one node.
 
     Args:
         strings: sorted.
-        clock: asked at every level.
-        max_nodes: with a clock, how many nodes there may be.
+        meter: counts the work of every level.
+        max_nodes: with a meter, how many nodes there may be.
     """
     text = np.frombuffer(b"".join(strings), np.uint8)
     lengths = np.fromiter(map(len, strings), np.int64, len(strings))
@@ -47,8 +49,9 @@ def build_trie(strings: Sequence[bytes], clock: Clock | None = None, max_nodes: 
     levels, bytes_, parents = [0, 1], [np.zeros(1, np.uint8)], [np.zeros(1, np.int64)]
     depth = 0
     while len(active):
-        if clock is not None:
-            clock.check(levels[-1], max_nodes)
+        if meter is not None:
+            meter.check_states(levels[-1], max_nodes)
+            meter.spend_cells(_ENTRIES * len(active))
         above, byte = node_of[active], text[offsets[active] + depth]
         first = np.ones(len(active), np.bool_)
         first[1:] = (above[1:] != above[:-1]) | (byte[1:] != byte[:-1])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .byte_dfa import ByteDfa
-from .limits import NFA_STATES, Clock
+from .limits import NFA_STATES, WorkMeter
 from .trie import build_trie
 
 _TRIE_NODES = 40  # times max_states, before common ends are joined
@@ -27,27 +27,29 @@ class WordGraph:
     final: list[bool]
 
 
-def word_graph(words: Iterable[bytes], clock: Clock) -> WordGraph:
+def word_graph(words: Iterable[bytes], meter: WorkMeter) -> WordGraph:
     """The minimal graph of some words, in whatever order and however often they come."""
-    trie = build_trie(sorted(set(words)), clock, _TRIE_NODES * clock.limits.max_states)
+    trie = build_trie(sorted(set(words)), meter, _TRIE_NODES * meter.limits.max_states)
     ends = np.zeros(len(trie.byte), np.bool_)
     ends[trie.node_of] = True
     final, byte = ends.tolist(), trie.byte.tolist()
     child, parent = trie.child.tolist(), trie.parent.tolist()
-    allowed = NFA_STATES * clock.limits.max_states
+    allowed = NFA_STATES * meter.limits.max_states
     # A state is (does a word end here, list of ways on); a list is (byte, state, the rest of the list). Both are
     # numbered as they are met, children before parents and later siblings before earlier ones.
     states: dict[tuple[bool, int], int] = {}
     lists: dict[tuple[int, int, int], int] = {}
     list_of = [0] * (len(byte) + 1)  # of the node and its later siblings; 0 is the empty list
     for node in range(len(byte) - 1, -1, -1):
-        if node % 4096 == 0:
-            clock.check(len(states), allowed)
+        if node % 1024 == 0:
+            meter.check_states(len(states), allowed)
+            meter.spend(1024)
         first = child[node]
         state = states.setdefault((final[node], list_of[first] if first < child[node + 1] else 0), len(states))
         rest = list_of[node + 1] if node + 1 < len(byte) and parent[node + 1] == parent[node] else 0
         list_of[node] = lists.setdefault((byte[node], state, rest), len(lists) + 1)
-    clock.check(len(states), allowed)
+    meter.check_states(len(states), allowed)
+    meter.spend(len(lists) + len(states))
     ways = list(lists)
     nexts = []
     for _, head in states:
@@ -59,10 +61,10 @@ def word_graph(words: Iterable[bytes], clock: Clock) -> WordGraph:
     return WordGraph(nexts, [is_final for is_final, _ in states])
 
 
-def words_dfa(words: Iterable[bytes], clock: Clock) -> ByteDfa:
+def words_dfa(words: Iterable[bytes], meter: WorkMeter) -> ByteDfa:
     """The minimal automaton of a finite set of byte strings, one at least: the graph is one already."""
-    graph = word_graph(words, clock)
-    clock.check(len(graph.nexts) + 1)
+    graph = word_graph(words, meter)
+    meter.check_states(len(graph.nexts) + 1)
     counts = np.fromiter(map(len, graph.nexts), np.int64, len(graph.nexts))
     ways = np.array([way for nexts in graph.nexts for way in nexts], np.int64).reshape(-1, 2)
     # A class for each byte that occurs, and the last one for all others.

@@ -16,7 +16,8 @@ from .frames import Frame
 from .least import NO_WAY, Ways
 from .token_trie import TokenTrie
 
-_MAX_LOOKS = 1000  # at beginnings of tokens; the worst there could still be is the answer then
+# Of work: states looked at, behind all beginnings of tokens. The worst there could still be is the answer then.
+_MAX_STEPS = 100_000
 State = tuple[int, int]  # frame, state
 
 
@@ -58,11 +59,12 @@ class _Search:
             if needed < NO_WAY
         }
         queue = [(-int(ahead[0]), 0, begin)]
-        worst = 0
-        for _ in range(_MAX_LOOKS):
+        worst = steps = 0
+        while steps < _MAX_STEPS:
             if not queue or -queue[0][0] <= worst:
                 return worst
             _, node, added = heapq.heappop(queue)
+            steps += 1 + len(added)
             if node:
                 added = self._step(added, int(trie.byte[node]))
                 if not added:
@@ -70,6 +72,7 @@ class _Search:
                 if has_token[node]:
                     worst = max(worst, *added.values())
             added = self._closed(added)
+            steps += len(added)
             most = max(added.values())
             for child in range(int(trie.child[node]), int(trie.child[node + 1])):
                 bound = most + int(ahead[child] - along[node])

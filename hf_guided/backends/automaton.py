@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from copy import copy
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +20,7 @@ from torch import Tensor
 from ..automaton.budget import NEVER, TokenBudget, token_budget
 from ..automaton.budget_masks import BudgetMasks
 from ..automaton.byte_dfa import ByteDfa
-from ..automaton.limits import Clock, Limits
+from ..automaton.limits import Limits, WorkMeter
 from ..automaton.nfa import NfaBuilder, regex_dfa
 from ..automaton.reach import reach
 from ..automaton.string_bodies import bodies_of
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
 
 _NOTHING = "the pattern matches nothing"
+# Of a compile that a request with a token budget waits for. Most of what takes more is too large in the end, and the
+# engines that are ready at once keep budgets nearly as well.
+QUICK = Limits(max_work=650_000, expect=True)
 
 
 class AutomatonBackend(Adapter):
@@ -58,6 +63,16 @@ class AutomatonBackend(Adapter):
         self._tokens = token_trie(vocabulary)
         bodies_of(self._tokens)  # now, so that no first mask has to wait for it
 
+    def quick(self) -> AutomatonBackend:
+        """See ``QuickBackend.quick``."""
+        return self._quick
+
+    @cached_property
+    def _quick(self) -> AutomatonBackend:
+        twin = copy(self)
+        twin._limits, twin._last = QUICK, None
+        return twin
+
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
         try:
@@ -66,8 +81,8 @@ class AutomatonBackend(Adapter):
             losses = [*n.losses, Loss(error.pointer, error.keyword or constraint.kind, error.reason)]
             raise UnsupportedConstraint("the automaton does not take this JSON Schema", losses) from None
 
-        def make(clock: Clock) -> ByteDfa:
-            builder = NfaBuilder(clock, in_pieces=True)
+        def make(meter: WorkMeter) -> ByteDfa:
+            builder = NfaBuilder(meter, in_pieces=True)
             return builder.dfa(*schema.build(builder, constraint.style), minimal=False)
 
         return lambda: self._built(constraint, make), n.losses
@@ -75,7 +90,7 @@ class AutomatonBackend(Adapter):
     def _text(self, constraint: Constraint) -> Build:
         if isinstance(constraint, Choice):
             words = [option.encode() for option in constraint.options]
-            return lambda: self._built(constraint, lambda clock: words_dfa(words, clock))
+            return lambda: self._built(constraint, lambda meter: words_dfa(words, meter))
         if not isinstance(constraint, Regex):
             raise self._unsupported(constraint.kind, "the automaton has no such constraint")
         try:
@@ -84,14 +99,14 @@ class AutomatonBackend(Adapter):
             raise self._unsupported("regex", str(error)) from None
         if node == NOTHING:
             raise self._unsupported("regex", _NOTHING)
-        return lambda: self._built(constraint, lambda clock: regex_dfa(node, clock))
+        return lambda: self._built(constraint, lambda meter: regex_dfa(node, meter))
 
-    def _built(self, constraint: Constraint, make: Callable[[Clock], ByteDfa]) -> tuple[Callable[[], Engine], int]:
-        clock = Clock(self._limits)
-        dfa = make(clock)
+    def _built(self, constraint: Constraint, make: Callable[[WorkMeter], ByteDfa]) -> tuple[Callable[[], Engine], int]:
+        meter = WorkMeter(self._limits)
+        dfa = make(meter)
         if not dfa.start:
             raise self._unsupported(constraint.kind, _NOTHING)  # seen only now: an intersection of nothing
-        language = Language(TokenWalk(dfa, self._tokens), self.vocabulary, clock)
+        language = Language(TokenWalk(dfa, self._tokens), self.vocabulary, meter)
         if not language.can_end[dfa.start]:
             raise UnwritableConstraint(
                 f"no text of {constraint} can be written with the tokens of this vocabulary; use a model whose "
@@ -106,17 +121,17 @@ class Language:
     Args:
         walk: the automaton and the vocabulary's trie.
         vocabulary: the tokens by id.
-        clock: limits of the compile, of which this is the last part.
+        meter: limits of the compile, of which this is the last part.
     """
 
-    def __init__(self, walk: TokenWalk, vocabulary: Vocabulary, clock: Clock):
+    def __init__(self, walk: TokenWalk, vocabulary: Vocabulary, meter: WorkMeter):
         self.walk, self.token_bytes = walk, vocabulary.token_bytes
-        self._reach = reach(walk, clock)
+        self._reach = reach(walk, meter)
         self.can_end = self._reach.can_end.tolist()
         self.masks = TokenMasks(walk, self._reach.can_end)
         self.accepting = walk.dfa.accepting.tolist()
         self.forced = walk.dfa.forced.tolist()
-        self._limits = clock.limits
+        self._limits = meter.limits
         self._budget: tuple[TokenBudget, BudgetMasks] | None = None
         self._lock = threading.Lock()
 
@@ -135,7 +150,7 @@ class Language:
         """Tokens to the end from every state, and masks that heed them; counted when first asked for."""
         with self._lock:
             if self._budget is None:
-                budget = token_budget(self.walk, self._reach, Clock(self._limits))
+                budget = token_budget(self.walk, self._reach, WorkMeter(self._limits))
                 self._budget = budget, BudgetMasks(self.walk, self.masks, budget)
             return self._budget
 

@@ -126,6 +126,15 @@ def held_spelling(backend: object, constraint: Constraint) -> Spelling | None:
     return constraint.spelling
 
 
+@runtime_checkable
+class QuickBackend(Protocol):
+    """A backend that can be had with less patience."""
+
+    def quick(self) -> Backend:
+        """The same, but it soon gives up on what another engine may be ready for at once."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class CompiledConstraint:
     """A constraint ready to make matchers; immutable, shared by threads.

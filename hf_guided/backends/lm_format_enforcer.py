@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
 
 _THEIRS = ("interegular", "lmformatenforcer")
-COMPILE_SECONDS = 20.0  # it has no limit of its own, and `(a|b)*a(a|b){24}` has 2**25 states
+# It has no limit of its own, and `(a|b)*a(a|b){24}` has 2**25 states. Calls are counted, so that every machine takes
+# the same constraints; seconds are a safety net, for calls that take long.
+MAX_CALLS = 3_000_000
+_SECONDS = 600.0
 _FREE_TEXT = "json_freetext"  # first item of the key by which it says that nearly every token fits
 _FORCED_CHARACTERS = 256  # enough at a time; a forced loop would never end
 
@@ -72,12 +75,12 @@ class LMFormatEnforcerBackend(Adapter):
         return lambda: _Engine(masks, [parser]), 1_000_000
 
     def _regex_parser(self, plain: str) -> Any:
-        with _deadline(COMPILE_SECONDS):
+        with _bounded(MAX_CALLS):
             return self._lib.RegexParser(spelled_for_interegular(plain, self._alphabet), self._config)
 
     def _json_parser(self, schema: Schema) -> Any:
         try:
-            with _deadline(COMPILE_SECONDS):
+            with _bounded(MAX_CALLS):
                 return StrictJson(self._lib.JsonSchemaParser(schema, self._config))
         except RecursionError as error:
             raise CompileLimitExceeded("lm-format-enforcer: the JSON Schema refers to itself without end") from error
@@ -240,17 +243,22 @@ class _Engine:
 
 
 @contextmanager
-def _deadline(seconds: float) -> Iterator[None]:
-    """Give up on somebody's pure Python after this time: it looks at no clock, so we look at every call it makes."""
-    end = time.monotonic() + seconds
+def _bounded(max_calls: int) -> Iterator[None]:
+    """Give up on somebody's pure Python after so many calls, and returns from them: it counts nothing itself."""
+    end, calls = time.thread_time() + _SECONDS, 0
     before = sys.getprofile()
 
     def look(frame: FrameType, *_: Any) -> None:
         # Only in the library's own code: raised in a callback of the garbage collector, it would be swallowed.
-        if time.monotonic() > end and str(frame.f_globals.get("__name__")).partition(".")[0] in _THEIRS:
+        if not str(frame.f_globals.get("__name__")).startswith(_THEIRS):
+            return
+        nonlocal calls
+        calls += 1
+        if calls > max_calls or (calls % 1024 == 0 and time.thread_time() > end):
             sys.setprofile(before)
+            limit = f"{max_calls} calls" if calls > max_calls else f"{_SECONDS:.0f} s of its thread's time"
             raise CompileLimitExceeded(
-                f"lm-format-enforcer did not finish in {seconds:.0f} s; make the constraint smaller, or use llguidance"
+                f"lm-format-enforcer did not finish in {limit}; make the constraint smaller, or use llguidance"
             )
 
     sys.setprofile(look)

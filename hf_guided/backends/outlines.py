@@ -8,7 +8,8 @@ behind the first mark, and is complete where the second may follow. What leaves 
 Every byte is a token besides, with an id above the vocabulary's: so marks can be written, and forced bytes be seen.
 Only tokens made of the pattern's own bytes take part, because every state tries every token.
 
-It knows no limits, cannot be interrupted, and aborts the process when memory ends: it runs in the compile worker.
+It knows no limits, cannot be interrupted, and aborts the process when memory ends: it runs in the compile worker, and
+is only given what the native engine takes, whose work is counted. So what is too large for it is so on every machine.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..automaton.limits import Limits, WorkMeter
+from ..automaton.nfa import regex_dfa
 from ..bitmask import WORD_BITS, words
 from ..compile_worker import SHARED, WorkerLimits
 from ..constraints import Choice, Constraint, JsonSchema, Regex
 from ..errors import CompileLimitExceeded, Loss
-from ..regex import UnsupportedRegex, alphabet, alt, parse_fullmatch, text, to_pattern
+from ..regex import Node, UnsupportedRegex, alphabet, alt, parse_fullmatch, text, to_pattern
 from .adapter import Adapter, Build
 from .base import Engine
 from .outlines_index import BuiltIndex, build_index
@@ -33,6 +36,7 @@ from .outlines_index import BuiltIndex, build_index
 if TYPE_CHECKING:
     from ..vocabulary import Vocabulary
 
+_SIZE = Limits(max_states=400_000)  # its states take less memory than the native engine's; the work is the same
 MASK_BYTES = 16 * 2**20  # of one constraint; a thousand masks of 131k tokens
 
 
@@ -88,9 +92,10 @@ class OutlinesBackend(Adapter):
         # Beyond ASCII every byte counts as used: tokens too many cost time, and nothing else.
         beyond = any(last >= 128 for _, last in used.ranges)
         letters = bytes(byte for byte in range(256) if (chr(byte) in used if byte < 128 else beyond))
-        return lambda: self._built(pattern, mark, letters)
+        return lambda: self._built(node, pattern, mark, letters)
 
-    def _built(self, pattern: str, mark: int, letters: bytes) -> tuple[Callable[[], Engine], int]:
+    def _built(self, node: Node, pattern: str, mark: int, letters: bytes) -> tuple[Callable[[], Engine], int]:
+        self._check_size(node)
         tokens = {
             token_id: data
             for token_id, data in enumerate(self.vocabulary.token_bytes)
@@ -105,6 +110,12 @@ class OutlinesBackend(Adapter):
         language = _Language(built, self._new_guide, self._first_byte, mark)
         masks = min(MASK_BYTES, built.states * self._first_byte // 8)
         return lambda: _Engine(language, [built.start]), built.nbytes + masks
+
+    def _check_size(self, node: Node) -> None:
+        try:
+            regex_dfa(node, WorkMeter(_SIZE))
+        except CompileLimitExceeded as error:
+            raise CompileLimitExceeded(f"too large for outlines-core too: {error}") from None
 
 
 class _Language:

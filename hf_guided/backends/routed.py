@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..automaton.budget_masks import BUDGET_BYTES
 from ..automaton.frames import Frame, FrameBuilder, network
-from ..automaton.limits import Clock
+from ..automaton.limits import WorkMeter
 from ..automaton.pushdown import Places, Pushdown
 from ..automaton.token_trie import token_trie
 from ..constraints import Choice, JsonObject, JsonSchema, Regex, StructuralTag
@@ -69,12 +69,12 @@ def with_routes(compiled: CompiledConstraint) -> CompiledConstraint:
 
 def _routes(compiled: CompiledConstraint) -> Routes | None:
     """A network that goes along with the engine; None if there is none, or its shortest text is not the engine's."""
-    clock = Clock()
+    meter = WorkMeter()
     try:
-        frames = _frames(compiled, clock)
+        frames = _frames(compiled, meter)
         if frames is None:
             return None
-        pushdown = Pushdown(frames, token_trie(compiled.vocabulary), compiled.vocabulary, clock)
+        pushdown = Pushdown(frames, token_trie(compiled.vocabulary), compiled.vocabulary, meter)
         shortest = pushdown.shortest()
         if shortest is None or not leads_to_end(compiled.new_engine(), compiled.vocabulary.encode_bytes(shortest)):
             return None
@@ -83,7 +83,7 @@ def _routes(compiled: CompiledConstraint) -> Routes | None:
     return Routes(pushdown, compiled.vocabulary, compiled.backend in _NARROWED)
 
 
-def _frames(compiled: CompiledConstraint, clock: Clock) -> list[Frame] | None:
+def _frames(compiled: CompiledConstraint, meter: WorkMeter) -> list[Frame] | None:
     constraint = compiled.constraint
     if isinstance(constraint, JsonObject):
         constraint = constraint.as_schema()
@@ -91,7 +91,7 @@ def _frames(compiled: CompiledConstraint, clock: Clock) -> list[Frame] | None:
         n = Normalizer.of(constraint)
         style = constraint.style._replace(spelling=compiled.spelling or "any")
         positions = Positions(n, style, closed=constraint.extra == "forbid")
-        return network(positions.root, positions.lower, clock)
+        return network(positions.root, positions.lower, meter)
     if isinstance(constraint, Regex):
         node = parse_fullmatch(constraint.pattern)
     elif isinstance(constraint, Choice):
@@ -103,7 +103,7 @@ def _frames(compiled: CompiledConstraint, clock: Clock) -> list[Frame] | None:
         start = builder.state()
         return start, builder.regex(node, start)
 
-    return network(node, build, clock)
+    return network(node, build, meter)
 
 
 class Routes:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ..arguments import Mistake
 
@@ -17,8 +18,11 @@ class Job:
     """One data set's answers.
 
     Args:
-        model: a directory, or "demo".
-        tokenizer: a directory; None means the model's.
+        model: a folder, an id on the Hub, or "demo".
+        tokenizer: likewise; None means the model's.
+        revision: of the model's Hub repository, as the command names it.
+        tokenizer_revision: of the tokenizer's.
+        quantization: of the weights.
         input_digest: of the rows.
         constraint: of every row without one of its own, as text; "null" is free.
         batch_size: rows per ``generate`` call.
@@ -29,14 +33,23 @@ class Job:
         backend: "auto", or the name of a grammar engine.
         dtype: of the weights.
         chat: whether a row's prompt is sent as a user's message.
-        prompt_field: of a row.
-        constraint_field: of a row.
+        prompt_column: of the rows.
+        constraint_column: of the rows.
+        documents_column: of the rows.
+        columns: carried along.
+        input_format: of the rows.
+        output_format: of the answers.
+        describe: whether the format of an answer is described in its prompt.
+        chat_template_kwargs: what the chat template is given.
         whitespace: of JSON, see ``JsonSchema``; None is as each constraint has it.
         indent: of JSON, in place of ``whitespace``.
     """
 
     model: str
     tokenizer: str | None
+    revision: str | None
+    tokenizer_revision: str | None
+    quantization: str | None
     input_digest: str
     constraint: str
     batch_size: int
@@ -47,8 +60,14 @@ class Job:
     backend: str
     dtype: str
     chat: bool
-    prompt_field: str
-    constraint_field: str
+    prompt_column: str
+    constraint_column: str | None
+    documents_column: str
+    columns: list[str] | None
+    input_format: str
+    output_format: str
+    describe: bool
+    chat_template_kwargs: dict[str, Any]
     whitespace: str | None = None
     indent: int | None = None
 
@@ -75,10 +94,16 @@ class Job:
             )
 
 
-def digest(file: Path) -> str:
-    """A file's content in few letters."""
+def digest(path: Path) -> str:
+    """The content of a file, or of a folder that the package datasets has saved, in few letters."""
     found = hashlib.blake2b(digest_size=16)
-    with file.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            found.update(block)
+    files = [path]
+    if path.is_dir():  # where datasets may keep caches besides
+        files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("cache-"))
+    for file in files:
+        if path.is_dir():
+            found.update(f"{file.name}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                found.update(block)
     return found.hexdigest()

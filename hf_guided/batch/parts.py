@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,23 +20,11 @@ import numpy as np
 
 from ..arguments import Mistake
 from ..errors import InternalError
+from .lines import Answer, as_line
 
 if os.name == "posix":
     import fcntl
-
-
-class Answer(NamedTuple):
-    """What became of a row.
-
-    Args:
-        row: its number.
-        done: whether it belongs to the output, not to the failures.
-        line: what is written there.
-    """
-
-    row: int
-    done: bool
-    line: dict[str, Any]
+_OF_DATASETS = re.compile(r"state\.json|dataset_info\.json|(?:data|cache)-.*\.arrow")
 
 
 class Place(NamedTuple):
@@ -56,8 +46,8 @@ class Parts:
     """
 
     def __init__(self, output: Path):
-        if not output.name or output.is_dir():
-            raise Mistake(f"--output: expected the name of a file, got the folder {output}")
+        if not output.name or (output.is_dir() and not is_dataset(output)):
+            raise Mistake(f"--output: expected a name for the answers, got the folder {output}")
         self.output = output
         self.failures = output.with_name(f"{output.stem}.failures{output.suffix}")
         self.folder = output.with_name(f"{output.name}.parts")
@@ -90,9 +80,9 @@ class Parts:
                 raise Mistake(f"another run is at work in {self.folder} ({error.strerror}); wait for it") from error
         gone = [self.output, self.failures] if overwrite else []
         if overwrite or not self.lines():  # a mistake that was said before the first answer may be corrected
-            gone += [*self.folder.glob("*.jsonl"), self.folder / "job.json"]
+            gone += [*self.folder.glob("*.jsonl"), *self.folder.glob("*.json")]
         for file in gone:
-            file.unlink(missing_ok=True)
+            _remove(file)
 
     def places(self, rows: int) -> list[Place | None]:
         """Where each row's answer stands; None where there is none."""
@@ -122,8 +112,12 @@ class Parts:
         """How many answers there are, about: rows that are there twice count twice."""
         return sum(_newlines(file) for file in self.folder.glob("*.jsonl"))
 
-    def finish(self, rows: int) -> tuple[int, int]:
+    def finish(self, rows: int, write: Callable[..., int]) -> tuple[int, int]:
         """Make the outputs in the rows' order, and let go of the parts.
+
+        Args:
+            rows: how many there are.
+            write: ``Output.write``.
 
         Returns:
             How many rows are in the output, and how many among the failures.
@@ -133,29 +127,17 @@ class Parts:
         if missing:
             raise InternalError(f"{len(missing)} of {rows} rows have no answer, the first is {missing[0]}")
         counts = []
-        streams: dict[Path, Any] = {}
-        try:
-            # The output last: while it is not there, the job is not over.
-            for target, wanted in (self.failures, False), (self.output, True):
-                beside = self.folder / f"{target.name}.new"
-                count = 0
-                with beside.open("wb") as written:
-                    for place in places:
-                        assert place is not None
-                        if place.done is wanted:
-                            stream = streams.get(place.file) or streams.setdefault(place.file, place.file.open("rb"))
-                            stream.seek(place.offset)
-                            line = Answer(*json.loads(stream.readline())).line
-                            written.write(_as_line(line))
-                            count += 1
-                    written.flush()
-                    os.fsync(written.fileno())
-                if count or wanted:
-                    beside.replace(target)
-                counts.append(count)
-        finally:
-            for stream in streams.values():
-                stream.close()
+        # The output last: while it is not there, the job is not over.
+        for target, wanted in (self.failures, False), (self.output, True):
+            beside = self.folder / f"{target.name}.new"
+            _remove(beside)  # of a run that was killed here
+            with closing(_answers(place for place in places if place is not None and place.done is wanted)) as answers:
+                count = write(beside, answers, failed=not wanted)
+            if count or wanted:
+                if target.is_dir():
+                    _remove(target)
+                beside.replace(target)
+            counts.append(count)
         shutil.rmtree(self.folder)
         self.end()
         return counts[1], counts[0]
@@ -178,7 +160,7 @@ class Writer:
 
     def write(self, answers: Sequence[Answer]) -> None:
         """Add a batch; it is on disk when this returns."""
-        data = memoryview(b"".join(map(_as_line, answers)))
+        data = memoryview(b"".join(map(as_line, answers)))
         while data:
             data = data[self._stream.write(data) :]
         os.fsync(self._stream.fileno())
@@ -188,23 +170,33 @@ class Writer:
         self._stream.close()
 
 
-def is_json(value: Any) -> bool:
-    """Whether a value can be a part of an answer's line, and be read there by everybody."""
-    try:
-        json.dumps([[value]], allow_nan=False)  # as deep as it will stand
-    except (TypeError, ValueError, RecursionError):  # of Python's own, infinite, or deeper than `json` goes
-        return False
-    return True
-
-
-def _as_line(value: Any) -> bytes:
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:  # half of a pair of surrogates, which JSON may hold and UTF-8 may not
-        text = json.dumps(value, allow_nan=False).encode()
-    return text + b"\n"
-
-
 def _newlines(file: Path) -> int:
     data = np.fromfile(file, dtype=np.uint8)
     return int((data == ord("\n")).sum())
+
+
+def _answers(places: Iterable[Place]) -> Generator[Answer, None, None]:
+    streams: dict[Path, Any] = {}
+    try:
+        for place in places:
+            stream = streams.get(place.file) or streams.setdefault(place.file, place.file.open("rb"))
+            stream.seek(place.offset)
+            yield Answer(*json.loads(stream.readline()))
+    finally:
+        for stream in streams.values():
+            stream.close()
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether a folder holds what the package datasets saves, and nothing else."""
+    names = [file.name for file in folder.iterdir()]
+    ours = all(_OF_DATASETS.fullmatch(name) for name in names)
+    return ours and {"state.json", "dataset_info.json"} <= set(names)
+
+
+def _remove(path: Path) -> None:
+    """A file, or a folder that was made here; if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,20 +1,17 @@
-"""The rows of a JSONL file, by number, without holding them all."""
+"""What each row of a data set asks for."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ..arguments import Mistake
 from ..coerce import coerce
 from ..constraints import Constraint, laid_out
+from .tables import BadRow, Table
 
-
-class BadRow(Exception):
-    """A row that cannot be asked; its text says why."""
+CONSTRAINT_COLUMN = "response_format"  # where no other is named
 
 
 @dataclass(frozen=True)
@@ -24,19 +21,23 @@ class Asked:
     Args:
         prompt: a text, or a chat.
         constraint: of this row; None is free.
+        documents: for its chat template; None if it has none.
     """
 
     prompt: Any
     constraint: Constraint | None
+    documents: list[dict[str, Any]] | None
 
 
 class Rows:
-    """The lines of a file that are not blank.
+    """The rows of a table as prompts and constraints.
 
     Args:
-        file: JSONL; each line an object.
-        prompt_field: holds a text, or a chat (a list of messages).
-        constraint_field: may hold a response_format or JSON Schema, in place of ``default``.
+        table: the data set.
+        prompt_column: holds a text, or a chat (a list of messages).
+        constraint_column: may hold a response_format or JSON Schema, in place of ``default``; None is
+            "response_format", which need not be there.
+        documents_column: may hold a chat's documents.
         default: the constraint of rows without one of their own.
         chat: send a text as a user's message.
         layout: ``whitespace`` and ``indent`` of JSON that a row asks for itself, see ``laid_out``.
@@ -44,60 +45,75 @@ class Rows:
 
     def __init__(
         self,
-        file: Path,
-        prompt_field: str,
-        constraint_field: str,
+        table: Table,
+        prompt_column: str,
+        constraint_column: str | None,
+        documents_column: str,
         default: Constraint | None,
         chat: bool,
         layout: tuple[Any, int | None] = (None, None),
     ):
-        self._prompt_field, self._constraint_field = prompt_field, constraint_field
+        self._table = table
+        self._prompt_column, self._constraint_column = prompt_column, constraint_column
+        self._documents_column = documents_column
         self.default, self._chat, self._layout = default, chat, layout
-        self._stream = file.open("rb")
-        starts, place = [], 0
-        for line in self._stream:
-            if line.strip():
-                starts.append(place)
-            place += len(line)
-        self._starts = np.array(starts, dtype=np.int64)
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._table)
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._stream.close()
+        """Let go of the table."""
+        self._table.close()
 
-    def fields(self, row: int) -> dict[str, Any]:
-        """What a row's line holds.
+    def check(self) -> None:
+        """See that the columns are there, before a model is loaded.
 
         Raises:
-            BadRow: it is no JSON object.
+            Mistake: one is not there, or holds something else.
         """
-        self._stream.seek(int(self._starts[row]))
-        try:
-            fields = json.loads(self._stream.readline())
-        except (ValueError, RecursionError) as error:  # of JSON, and of UTF-8
-            raise BadRow(f"expected a line of JSON: {error}") from error
-        if not isinstance(fields, dict):
-            raise BadRow(f"expected a JSON object, got {type(fields).__name__}")
-        return fields
+        check_columns(self._table, [self._prompt_column], "--prompt-column")
+        if self._constraint_column is not None:
+            check_columns(self._table, [self._constraint_column], "--constraint-column")
+        self._table.check_prompts(self._prompt_column, self._constraint_column or CONSTRAINT_COLUMN)
 
-    def asked(self, fields: dict[str, Any]) -> Asked:
-        """What the fields of a row ask for.
+    def asked(self, row: int) -> Asked:
+        """What a row asks for.
 
         Raises:
-            BadRow: there is no prompt.
+            BadRow: it cannot be read, or there is no prompt.
             InvalidConstraint: its constraint is none.
         """
-        prompt = fields.get(self._prompt_field)
+        fields = self._table.fields(row)
+        prompt = fields.get(self._prompt_column)
         if not isinstance(prompt, (str, list)) or not prompt:
             raise BadRow(
-                f"expected a text or a list of messages as {self._prompt_field!r}, got {json.dumps(prompt)[:80]}; "
+                f"expected a text or a list of messages as {self._prompt_column!r}, got {json.dumps(prompt)[:80]}; "
                 f"fields there are: {', '.join(map(repr, fields))}"
             )
-        own = fields.get(self._constraint_field)
-        constraint = self.default if own is None else laid_out(coerce(own), *self._layout)
-        return Asked(
-            [{"role": "user", "content": prompt}] if self._chat and isinstance(prompt, str) else prompt, constraint
+        own = fields.get(self._constraint_column or CONSTRAINT_COLUMN)
+        is_given = own is not None and own != ""  # CSV has no other way to leave it out
+        constraint = laid_out(coerce(own), *self._layout) if is_given else self.default
+        if self._chat and isinstance(prompt, str):
+            prompt = [{"role": "user", "content": prompt}]
+        # A plain text has no template that would show documents: there the column is one of the row's own.
+        documents = None if isinstance(prompt, str) else fields.get(self._documents_column)
+        if documents is not None and not (
+            isinstance(documents, list) and all(isinstance(one, dict) for one in documents)
+        ):
+            raise BadRow(
+                f"expected a list of objects as {self._documents_column!r}, got {json.dumps(documents)[:80]}; "
+                "--documents-column names another column"
+            )
+        return Asked(prompt, constraint, documents)
+
+
+def check_columns(table: Table, columns: list[str], flag: str) -> None:
+    """See that columns are there.
+
+    Raises:
+        Mistake: one is not.
+    """
+    if missing := table.missing(columns):
+        raise Mistake(
+            f"{flag} {', '.join(missing)}: no such column; the columns are {', '.join(table.names()) or 'none'}"
         )

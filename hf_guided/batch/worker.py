@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..arguments import Mistake
+from ..chat_prompts import TemplateOptions, prepared
 from ..errors import HFGuidedError
 from ..generation import generate
 from ..guide import Guide
@@ -15,8 +16,10 @@ from ..result import GuidedResult
 from ..seeds import row_seed
 from ..stats import SessionStats
 from .job import Job
-from .parts import Answer, Place, is_json
-from .rows import Asked, BadRow, Rows
+from .lines import Answer
+from .parts import Place
+from .rows import Asked, Rows
+from .tables import BadRow, is_json
 
 
 class Share(NamedTuple):
@@ -69,17 +72,15 @@ class Worker:
     def answer(self, batch: Sequence[int]) -> list[Answer]:
         """The answers of these rows, in order. A row that cannot be asked fails alone."""
         answers: dict[int, Answer] = {}
-        fields: dict[int, dict[str, Any]] = {}
         asked: dict[int, Asked] = {}
         rooms: dict[int, int] = {}
         for row in batch:
             try:
-                fields[row] = self._rows.fields(row)
-                one = self._rows.asked(fields[row])
-                rooms[row] = self._room(one.prompt)
+                one = self._rows.asked(row)
+                rooms[row] = self._room(one)
                 asked[row] = one
             except Exception as error:  # a chat template may raise anything
-                answers[row] = _failed(row, fields.get(row, {}), error)
+                answers[row] = _failed(row, error)
         some = asked.keys()
         short = [row for row in some if rooms[row] < self._job.max_new_tokens]
         try:
@@ -88,19 +89,22 @@ class Worker:
                 answers |= {one.row: one for rows in apart for one in self.answer(rows)}
             elif some:
                 results = self._results(asked, min(rooms[row] for row in some))
-                answers |= {row: _answered(row, fields[row], result) for row, result in results.items()}
+                answers |= {row: _answered(row, result) for row, result in results.items()}
         except (HFGuidedError, ValueError, TypeError) as error:
             if len(some) > 1:  # one of them cannot be asked: which, they say one by one
                 return [one for row in batch for one in self.answer([row])]
-            answers |= {row: _failed(row, fields[row], error) for row in some}
+            answers |= {row: _failed(row, error) for row in some}
         return [answers[row] for row in batch]
 
-    def _room(self, prompt: Any) -> int:
+    def _room(self, asked: Asked) -> int:
         """How many tokens an answer may have: behind their last position models fail, or write nonsense.
 
         Raises:
             Exception: this prompt cannot be asked.
         """
+        kwargs, describe = self._job.chat_template_kwargs, self._job.describe
+        options = TemplateOptions(kwargs, asked.documents, show_tools=True, describe=describe)
+        prompt = prepared(self._tokenizer, asked.prompt, asked.constraint, options)
         length = len(encoded(self._guide.vocabulary, prompt, ""))
         if self._positions is None:
             return self._job.max_new_tokens
@@ -121,13 +125,18 @@ class Worker:
             progress=False,
             stats=self.spent.append,
             max_new_tokens=max_new_tokens,
+            chat_template_kwargs=[
+                {} if isinstance(one.prompt, str) else self._job.chat_template_kwargs for one in asked.values()
+            ],
+            documents=[one.documents for one in asked.values()],
+            describe=self._job.describe,
             **self._settings,
         )
         return dict(zip(asked, results, strict=True))
 
 
-def _answered(row: int, fields: dict[str, Any], result: GuidedResult) -> Answer:
-    line = _named(row, fields) | {"text": result.text}
+def _answered(row: int, result: GuidedResult) -> Answer:
+    line: dict[str, Any] = {"text": result.text}
     if is_json(result.value):  # and no match of a pattern
         line["value"] = result.value
     line |= {"finish_reason": result.finish_reason, "tokens": len(result.token_ids)}
@@ -138,10 +147,5 @@ def _answered(row: int, fields: dict[str, Any], result: GuidedResult) -> Answer:
     return Answer(row, True, line)
 
 
-def _failed(row: int, fields: dict[str, Any], error: Exception) -> Answer:
-    return Answer(row, False, _named(row, fields) | {"error": f"{type(error).__name__}: {error}"})
-
-
-def _named(row: int, fields: dict[str, Any]) -> dict[str, Any]:
-    # An id may be what Python's `json` reads and nobody else: without it the row still has its number.
-    return {"row": row} | ({"id": fields["id"]} if "id" in fields and is_json(fields["id"]) else {})
+def _failed(row: int, error: Exception) -> Answer:
+    return Answer(row, False, {"error": f"{type(error).__name__}: {error}"})

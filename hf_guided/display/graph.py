@@ -102,7 +102,7 @@ def graph_of(dfa: ByteDfa, tokens: Iterable[bytes | None] = (), begun: bytes = b
         inner -= {target for target, ranges in targets.items() if not _is_one(ranges)}
     nodes = {state: n for n, state in enumerate([dfa.start, *(s for s in moves if s not in inner and s != dfa.start)])}
     if len(nodes) > MOST_NODES:
-        raise TooLarge(f"it has {len(nodes)} states, drawn with one edge for each text without a choice")
+        raise TooLarge(f"it has {len(nodes)} states, too many to draw")
     edges: list[Edge] = []
     edge_of: dict[int, int] = {}  # by the states along it
     for state in nodes:
@@ -160,7 +160,7 @@ def _characters(dfa: ByteDfa) -> dict[int, dict[int, Ranges]]:
                 continue
             length = 1 if 0xC2 <= byte < 0xE0 else 2 if 0xE0 <= byte < 0xF0 else 3 if 0xF0 <= byte < 0xF5 else 0
             if not length:
-                raise TooLarge("it takes bytes that are no UTF-8")
+                raise TooLarge("it allows bytes that are not UTF-8")
             base = (byte & (0x3F >> length)) << 6 * length
             for end, low, high in _tails(dfa, target, length):
                 found.setdefault(end, []).append((base + low, base + high))

@@ -42,18 +42,18 @@
       );
     tile("Tokens", n.tokens.toLocaleString("en"));
     if (n.forwards !== null) {
-      tile("Forward passes", n.forwards.toLocaleString("en"), "the prompt's included");
+      tile("Forward passes", n.forwards.toLocaleString("en"), "including those for the prompt");
       tile("Tokens per forward pass", n.perForward === null ? "–" : n.perForward.toFixed(2));
     }
-    tile("Forced", percent(n.forced), "of the tokens");
-    tile("Probability removed", n.removed.toPrecision(3), `sum over ${count(n.asked, "choice")}; first choice forbidden at ${n.overruled}`);
+    tile("Forced", percent(n.forced), "share of the tokens");
+    tile("Probability removed", n.removed.toPrecision(3), `summed over ${count(n.asked, "choice")}; the model's first choice was not allowed at ${n.overruled}`);
   }
 
   // -- the output ------------------------------------------------------------------------------------------------
 
   let current = -1;
   let spans = [];
-  const selections = []; // what else is told which token is in view
+  const selections = []; // what else shows which token is selected
 
   function tokens() {
     $("constraint").textContent = data.constraint;
@@ -105,8 +105,8 @@
 
   const KINDS = {
     chosen: "Chosen by the model.",
-    drafted: "Drafted, and confirmed by the model.",
-    forced: "Forced: the grammar left no choice, so the model was not asked.",
+    drafted: "Drafted, and accepted by the model.",
+    forced: "Forced: the constraint allows nothing else, so no forward pass was needed.",
   };
 
   function details(token, i) {
@@ -116,7 +116,7 @@
       element("p", {}, KINDS[token.kind]),
     ];
     if (token.best === undefined) {
-      if (token.kind !== "forced") parts.push(element("p", {}, "Nothing was recorded of what else stood to choose."));
+      if (token.kind !== "forced") parts.push(element("p", {}, "The model's other choices were not recorded."));
       return parts;
     }
     const free = token.allowed === data.vocabSize;
@@ -125,12 +125,12 @@
         "p",
         {},
         free
-          ? `All ${count(token.allowed, "token")} allowed.`
-          : `${token.allowed.toLocaleString("en")} of ${count(data.vocabSize, "token")} allowed; the mask removed ${percent(token.removed)} of the probability.`,
+          ? `All ${count(token.allowed, "token")} are allowed here.`
+          : `${token.allowed.toLocaleString("en")} of ${count(data.vocabSize, "token")} ${token.allowed === 1 ? "is" : "are"} allowed here. The mask removed ${percent(token.removed)} of the probability.`,
       ),
     );
     if (token.before !== undefined) {
-      parts.push(element("p", {}, `This token: ${percent(token.before)} before the mask, ${percent(token.after)} behind it.`));
+      parts.push(element("p", {}, `This token: ${percent(token.before)} before the mask, ${percent(token.after)} after it.`));
     }
     const rows = token.best.slice();
     if (!rows.some((one) => one.id === token.id)) rows.push({ ...token, p: token.before, ok: true });
@@ -147,25 +147,26 @@
     if (rows.some((one) => !one.ok) && allowed.length) {
       const names = allowed.map(quoted).join(", ");
       const more = token.allowed - allowed.length;
-      parts.push(element("p", { class: "faint" }, `The constraint allows here: ${names}${more > 0 ? ` and ${more.toLocaleString("en")} more` : ""}.`));
+      parts.push(element("p", { class: "faint" }, `Allowed here: ${names}${more > 0 ? ` and ${more.toLocaleString("en")} more` : ""}.`));
     }
     return parts;
   }
 
   function row(one, token) {
     const taken = one.id === token.id;
-    const forbidden = token.allowed === 1 ? "forbidden: not the one token allowed here" : `forbidden: not among the ${token.allowed.toLocaleString("en")} tokens allowed here`;
     const width = `width: ${Math.round(60 * (one.p ?? 0))}px`;
     return element(
       "tr",
       { class: `${one.ok ? "allowed" : "forbidden"}${taken ? " taken" : ""}` },
       element("td", { class: "mono" }, seen(one.text)),
       element("td", { class: "p" }, percent(one.p), element("div", { class: "bar", style: width })),
-      element("td", {}, one.ok ? (taken ? token.kind : "allowed") : forbidden),
+      element("td", {}, one.ok ? (taken ? token.kind : "allowed") : "not allowed"),
     );
   }
 
   // -- plots -----------------------------------------------------------------------------------------------------
+
+  const NARROWEST = 300; // pixels; less does not hold the labels
 
   function ticks(end, most) {
     // Round numbers from 0 to the end, at most so many steps.
@@ -184,7 +185,7 @@
   function removed() {
     const left = 62, top = 10, bottom = 54, height = 230;
     const n = data.tokens.length;
-    const width = Math.min(Math.max(420, $("removed").clientWidth), left + 10 + Math.max(420, 44 * n));
+    const width = Math.min(Math.max(NARROWEST, $("removed").clientWidth), left + 10 + Math.max(420, 44 * n));
     const inner = width - left - 10, tall = height - top - bottom;
     const svg = frame(width, height, "Probability that the mask removed, in percent, for each output token");
     const step = n ? inner / n : inner;
@@ -212,7 +213,7 @@
       if (!tick || tick !== Math.round(tick)) continue;
       svg.append(drawn("text", { x: left + (tick - 0.5) * step, y: base + 25, "text-anchor": "middle" }, `${tick}`));
     }
-    svg.append(drawn("text", { class: "title", x: left + inner / 2, y: height - 6, "text-anchor": "middle" }, "Place in the output (tokens)"));
+    svg.append(drawn("text", { class: "title", x: left + inner / 2, y: height - 6, "text-anchor": "middle" }, "Position in the output (tokens)"));
     const y = top + tall / 2;
     svg.append(drawn("text", { class: "title", x: 16, y, "text-anchor": "middle", transform: `rotate(-90 16 ${y})` }, "Probability removed (%)"));
     const hit = drawn("rect", { class: "hit", x: left, y: top, width: inner, height: tall + 14 });
@@ -233,7 +234,7 @@
     ["forward", "forward pass"],
     ["fill", "fill masks"],
     ["wait", "wait for masks"],
-    ["compile", "wait to compile"],
+    ["compile", "wait for compiling"],
   ].filter(([what]) => what !== "compile" || data.spans.some((span) => span.what === "compile"));
 
   function timeline() {
@@ -246,12 +247,12 @@
     const forwards = data.spans.some((span) => span.what === "forward");
     $("timeline-note").textContent =
       `Of the whole call, all rows together: ${forwards ? `forward passes ${sum("forward").toFixed(1)} ms, ` : ""}masks ${sum("fill").toFixed(1)} ms` +
-      ` (filled ${worker ? "on a thread of their own where hatched" : "on the loop's own thread"}), waiting for them ${sum("wait").toFixed(1)} ms.` +
-      (forwards ? "" : " Transformers' own loop ran, which does not tell of its forward passes.");
+      ` (filled ${worker ? "on a separate thread where hatched" : "on the thread of the loop"}), waiting for masks ${sum("wait").toFixed(1)} ms.` +
+      (forwards ? "" : " The loop of transformers does not report its forward passes.");
     if (!(end > 0)) return () => {};
-    const width = Math.max(420, box.clientWidth) * zoom - (zoom > 1 ? 0 : 2);
+    const width = Math.max(NARROWEST, box.clientWidth) * zoom - (zoom > 1 ? 0 : 2);
     const inner = width - left - 14, height = top + LANES.length * lane + bottom;
-    const svg = frame(width, height, "When forward passes ran, masks were filled and were waited for, in milliseconds");
+    const svg = frame(width, height, "When forward passes ran, when masks were filled, and when the loop waited for them, in milliseconds");
     const pattern = drawn("pattern", { id: "hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" });
     pattern.append(drawn("rect", { class: "fill", width: 5, height: 5 }), drawn("rect", { class: "plate", width: 1.6, height: 5 }));
     svg.append(drawn("defs", {}, pattern));
@@ -274,12 +275,12 @@
         height: lane - 10,
       });
       if (span.worker) bar.setAttribute("style", "fill: url(#hatch)");
-      bar.append(drawn("title", {}, `${LANES[row][1]}: ${span.ms.toFixed(3)} ms, from ${span.start.toFixed(3)} ms${span.worker ? ", on the worker" : ""}`));
+      bar.append(drawn("title", {}, `${LANES[row][1]}: ${span.ms.toFixed(3)} ms, from ${span.start.toFixed(3)} ms${span.worker ? ", on the separate thread" : ""}`));
       return bar;
     });
     svg.append(...bars);
     svg.append(drawn("line", { class: "axis", x1: left, x2: left + inner, y1: base, y2: base }));
-    svg.append(drawn("text", { class: "title", x: left + inner / 2, y: height - 8, "text-anchor": "middle" }, "Time since the first of these (ms)"));
+    svg.append(drawn("text", { class: "title", x: left + inner / 2, y: height - 8, "text-anchor": "middle" }, "Time (ms)"));
     box.replaceChildren(svg);
     let marked = null;
     return (i) => {
@@ -325,7 +326,7 @@
       $("graph").remove();
       return () => {};
     }
-    $("graph-note").textContent = "States, and what leads from one to another; a text may end at a state with two rings. The place behind the token in view is marked.";
+    $("graph-note").textContent = "Circles are states; arrows are the texts that lead from one state to the next. The answer may end at a state with two rings. The state after the selected token is marked.";
     const svg = frame(g.width, g.height, "The automaton of the constraint");
     // A little too wide is drawn a little smaller; what is much wider scrolls.
     if (g.width <= 1.25 * $("graph").clientWidth) svg.setAttribute("style", "max-width: 100%; height: auto");

@@ -46,9 +46,9 @@ def trace_of(
     }
     graph, why_not = None, ""
     if constraint is None:
-        why_not = "nothing was asked for"
+        why_not = "the answer has no constraint"
     elif thinks:
-        why_not = "the row thinks first, which is no part of the constraint"
+        why_not = "the answer begins with thinking, which is not part of the constraint"
     else:
         try:
             graph = _graph(automaton(), record, texts, prefix)

@@ -15,6 +15,7 @@ Tokens stand at the end of the block, so that its last column holds each row's l
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from torch import Tensor
 from transformers import GenerationConfig
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, EncoderDecoderCache
 from transformers.masking_utils import create_causal_mask
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..full_attention import other_layers
 from .compat import cache_in
@@ -72,6 +74,7 @@ class CacheSlots:
         tensors = {name: value.ndim for name, value in self._kwargs.items() if isinstance(value, Tensor)}
         return (
             not self._model.config.is_encoder_decoder
+            and not self._kwargs.get("mm_encoder_outputs")  # images that were looked at before
             and tensors.items() <= {("attention_mask", 2), ("position_ids", 2)}
             and (cache is None or cache.get_seq_length() == 0)
         )
@@ -94,7 +97,8 @@ class CacheSlots:
             self._forward = model.get_compiled_call(self._config.compile_config)
         self._outputs = model._prefill(self._ids, self._config, kwargs)
         cache = self.cache
-        if _takes_holes(model, cache, kwargs.get("position_ids")):
+        continued = _continued(kwargs, self._ids)
+        if continued and _takes_holes(model, cache, kwargs.get("position_ids")):
             self.holes = True
             positions = kwargs["position_ids"].expand(len(self._ids), -1)
             self._next = (positions[:, -1] + 1).tolist()  # a caller's own may begin anywhere
@@ -103,7 +107,7 @@ class CacheSlots:
             self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
             self._num_slots = mask.shape[1]
             self._mask = None if bool(mask.all()) else mask
-        self.wide = len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
+        self.wide = continued and len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
         return self._last(1)[:, 0]
 
     def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
@@ -204,12 +208,48 @@ class CacheSlots:
                 self._mask = self._full_mask()
                 self._mask[i, self._num_slots - (number - least) :] = 0
 
+    def select(self, rows: Sequence[int]) -> CacheSlots:
+        """Slots whose rows are copies of some of these, for what may come after them; only with ``holes``."""
+        index = torch.tensor(rows)  # which a cache on any device takes
+        twin = copy.copy(self)
+        cache = copy.copy(self.cache)
+        cache.layers = [copy.copy(layer) for layer in cache.layers]
+        cache.batch_select_indices(index)
+        twin._outputs = CausalLMOutputWithPast(past_key_values=cache)
+        twin._ids = self._ids[index]
+        twin._mask = None if self._mask is None else self._mask[index]
+        twin._next = [self._next[row] for row in rows]
+        twin.padding = [self.padding[row] for row in rows]
+        twin._kwargs = {
+            name: value[index]
+            if isinstance(value, Tensor) and value.ndim > 1 and len(value) == len(self._ids)
+            else value
+            for name, value in self._kwargs.items()
+        }
+        return twin
+
     def _full_mask(self) -> Tensor:
         return torch.ones(len(self._next), self._num_slots, dtype=torch.int64) if self._mask is None else self._mask
 
     def _last(self, keep: int) -> Tensor:
         logits: Tensor = self._outputs.logits[:, -keep:]
         return logits.to(dtype=torch.float32, device=self.device)
+
+
+# transformers continues these for any number of new tokens; other tensors as if one token were new.
+_CONTINUED = {"attention_mask", "decoder_attention_mask", "mm_token_type_ids"}
+
+
+def _continued(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
+    """Whether a pass of several tokens is given what passes of one token each would be given.
+
+    Types of tokens are repeated from the end of the prompt, and masks over images have a row for each token.
+    """
+    return not any(
+        isinstance(value, Tensor) and value.ndim > 1 and value.shape[:2] == input_ids.shape
+        for name, value in kwargs.items()
+        if name not in _CONTINUED and not name.endswith("position_ids")
+    )
 
 
 def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:

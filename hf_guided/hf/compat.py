@@ -5,9 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerBase
 from transformers.generation.utils import ALL_CACHE_NAMES, is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
 from ..errors import TokenizerError
+
+
+def check_pair(model: Any, tokenizer: Any) -> None:
+    """Refuse what is no model, or no tokenizer, before either is used.
+
+    Raises:
+        TokenizerError: they are swapped, or one is the name of a checkpoint.
+    """
+    no_model, no_tokenizer = isinstance(model, PreTrainedTokenizerBase), isinstance(tokenizer, torch.nn.Module)
+    if no_model or no_tokenizer:
+        step = "swap the two" if no_model and no_tokenizer else f"pass the {'model' if no_model else 'tokenizer'} too"
+        raise TokenizerError(
+            f"expected a model and its tokenizer, got {type(model).__name__} as the model and "
+            f"{type(tokenizer).__name__} as the tokenizer; {step}"
+        )
+    for what, value, loader in (("model", model, "AutoModelForCausalLM"), ("tokenizer", tokenizer, "AutoTokenizer")):
+        if isinstance(value, str):
+            raise TokenizerError(
+                f"expected a {what}, got the string {value!r}; load it first: {loader}.from_pretrained({value!r})"
+            )
 
 
 def logits_width(model: Any) -> int:

@@ -15,9 +15,15 @@ from ..guide import Guide
 from ..kept_guides import guide_for
 from .generation_settings import GenerationSettings
 
-# What the decoder is told, beside what generate() knows; they never reach generate(). What is traced would be lost with
-# the decoder.
-FOR_DECODER = frozenset(signature(Guide.decoder).parameters) - {"self", "constraint", "max_new_tokens", "trace"}
+# What the decoder is told, beside what generate() knows; they never reach generate(). What is traced or recorded would
+# be lost with the decoder.
+FOR_DECODER = frozenset(signature(Guide.decoder).parameters) - {
+    "self",
+    "constraint",
+    "max_new_tokens",
+    "trace",
+    "logprobs",
+}
 
 
 def generate(

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..acceptance import Accepted, accept_greedy, accept_sampling, accept_seeded
 from ..masks import Masks
 from ..prefetch import Pending
-from ..recorder import Recorder
+from ..recorded import Kind
 from ..row import Row
 from ..session import Session
 from .cache_slots import CacheSlots
@@ -28,6 +28,7 @@ from .guesses import Guess, Guesser
 from .jumps import Jumps
 from .line import Line
 from .sampling import Scoring
+from .step_logprobs import StepLogprobs
 from .stopping import RowStops
 
 
@@ -60,6 +61,7 @@ class DecodeLoop:
         guesser: guesses ahead, for models that can take that; None guesses nothing.
         do_sample: whether to sample, or take the best.
         seeds: of what each row draws; None draws with torch's generator.
+        logprobs: records log probabilities; None records nothing.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class DecodeLoop:
         guesser: Guesser | None,
         do_sample: bool,
         seeds: Sequence[int] | None = None,
+        logprobs: StepLogprobs | None = None,
     ):
         self._session = session
         self._slots = slots
@@ -82,6 +85,7 @@ class DecodeLoop:
         self._guesser = guesser
         self._do_sample = do_sample
         self._seeds = seeds
+        self._logprobs = logprobs
         self._lines: Sequence[Line] = []
         self._one_each = False  # whether every row gets one token in each forward pass, forced or not
 
@@ -97,8 +101,9 @@ class DecodeLoop:
         running = self._running()
         choice = self._prepare([i for i in running if not self._lines[i].unfed], {})
         while True:
-            if choice.places:
-                self._choose(choice, logits)
+            scores = self._choose(choice, logits) if choice.places else None
+            if self._logprobs is not None:
+                self._logprobs.end(logits, scores)
             running = self._running()
             if not running:
                 return
@@ -115,7 +120,13 @@ class DecodeLoop:
                 line.padding = padding
 
     def _running(self) -> list[int]:
-        return [i for i, line in enumerate(self._lines) if not line.over]
+        # Log probabilities of forced text at the end of a row take one pass more than its text.
+        recorded = self._logprobs
+        return [
+            i
+            for i, line in enumerate(self._lines)
+            if not line.over or (recorded is not None and recorded.pending(line))
+        ]
 
     def _forward(self, running: Sequence[int]) -> tuple[_Choice, Tensor]:
         """Run what is not in the cache yet, or as much of it as the model takes at once, and what is drafted behind.
@@ -127,14 +138,21 @@ class DecodeLoop:
         for i in running:
             line = self._lines[i]
             unfed = line.token_ids[-line.unfed :]
+            if line.over:
+                unfed.pop()  # nothing comes after it: a cache may have no room for it, nor the model a position
             blocks[i] = unfed[:1] if self._one_each else unfed
-            line.unfed -= len(blocks[i])
+        before = [self._length_fed(i) for i in range(len(blocks))]
+        for i in running:
+            self._lines[i].unfed -= len(blocks[i])
         at_choice = [i for i in running if not self._lines[i].unfed]
         guesses = {} if self._guesser is None else self._guesser.guesses(self._lines, at_choice)
         for i, guess in guesses.items():
             blocks[i] = [*blocks[i], *guess.tokens]
         choice = self._prepare(at_choice, guesses)
         keep = 1 + max((guess.ends[-1] for guess in choice.guesses), default=0)
+        if self._logprobs is not None:
+            self._logprobs.begin(before, blocks)
+            keep = max(map(len, blocks))
         start = time.perf_counter_ns()
         logits = self._slots.run(blocks, keep)
         self._session.forwarded(start, running)
@@ -151,7 +169,8 @@ class DecodeLoop:
             places, at, guessed, self._session.fill_ahead(rows, left, [guess.stretches for guess in guessed])
         )
 
-    def _choose(self, choice: _Choice, logits: Tensor) -> None:
+    def _choose(self, choice: _Choice, logits: Tensor) -> Tensor:
+        """Extend the rows that are at a choice; returns the (lines, vocab) scores they were chosen from."""
         masks = choice.masks.result()
         length = max(map(self._length_fed, choice.at))
         rows: list[int] = []
@@ -172,8 +191,8 @@ class DecodeLoop:
         scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks))
         firsts = [guess.firsts for guess in choice.guesses]
         accepted = self._accepted(choice, scores, firsts)
-        if self._session.recorder is not None:
-            self._record(self._session.recorder, choice, accepted)
+        if self._session.recorder is not None or self._logprobs is not None:
+            self._record(choice, accepted)
         if any(firsts):
             # Rejected tokens leave the cache; rows that are over have nothing there to keep.
             rejected = {
@@ -187,17 +206,23 @@ class DecodeLoop:
                 if self._guesser is not None:
                     self._guesser.observe(i, guess, agreed)
                 self._take(i, guess, agreed, bonus)
+        return scores
 
-    def _record(self, recorder: Recorder, choice: _Choice, accepted: Sequence[Accepted]) -> None:
+    def _record(self, choice: _Choice, accepted: Sequence[Accepted]) -> None:
         """Say what was confirmed and chosen; what else is written behind it is forced."""
         first = 0  # of a place's lines of scores
         for i, guess, (agreed, bonus) in zip(choice.places, choice.guesses, accepted, strict=True):
             if i in choice.at:
-                begun = self._lines[i].num_generated
-                for n, token_id in enumerate(guess.firsts[:agreed]):
-                    recorder.chose(i, begun + guess.ends[n], first + n, token_id, "drafted")
-                recorder.chose(i, begun + guess.ends[agreed], first + agreed, bonus, "chosen")
+                for n, token_id in enumerate([*guess.firsts[:agreed], bonus]):
+                    self._record_choice(i, guess.ends[n], first + n, token_id, "drafted" if n < agreed else "chosen")
             first += len(guess.ends)
+
+    def _record_choice(self, i: int, end: int, scores: int, token_id: int, kind: Kind) -> None:
+        line = self._lines[i]
+        if self._session.recorder is not None:
+            self._session.recorder.chose(i, line.num_generated + end, scores, token_id, kind)
+        if self._logprobs is not None:
+            self._logprobs.chose(i, len(line.token_ids) + end, token_id, scores)
 
     def _accepted(self, choice: _Choice, scores: Tensor, firsts: Sequence[Sequence[int]]) -> list[Accepted]:
         """Of each guess what the model confirms, and the token behind it."""

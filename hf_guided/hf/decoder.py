@@ -9,6 +9,7 @@ transformers' own loop with the same session.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
@@ -25,6 +26,8 @@ from ..continuation import Continuation
 from ..drafts import DraftSource
 from ..errors import GenerationError, UnsupportedConstraint
 from ..forced import ForcedText
+from ..logprob_recorder import LogprobRecorder
+from ..logprobs import TokenLogprob
 from ..options import DeviceLane
 from ..ranks import Ranks
 from ..recorder import Recorder
@@ -42,6 +45,7 @@ from .listening import OneRowListener, RowListener, RowStreamer
 from .logits_processor import GuidedLogitsProcessor
 from .prefill import prefill
 from .sampling import Scoring, before_warpers
+from .step_logprobs import StepLogprobs, record_output
 from .stopping import RowStops
 
 if TYPE_CHECKING:
@@ -69,6 +73,7 @@ class GuidedDecoder:
         store: gives what is kept there between calls; the guide's decoders share one.
         seeds: one for each row, of what it draws when it samples: the same whatever the other rows are, with and
             without drafts, and on either lane. None draws with torch's generator.
+        top_logprobs: record log probabilities, with so many alternatives; None records nothing.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class GuidedDecoder:
         device_lane: DeviceLane = "auto",
         store: Callable[[], DeviceStore],
         seeds: Sequence[int] | None = None,
+        top_logprobs: int | None = None,
     ):
         if device_lane not in (True, False, "auto", "captured"):
             raise ValueError(f'device_lane: expected True, False, "auto" or "captured", got {device_lane!r}')
@@ -101,6 +107,8 @@ class GuidedDecoder:
         self._device_lane = device_lane
         self._store = store
         self._seeds = None if seeds is None else [as_int64(seed) for seed in seeds]
+        self._top_logprobs = top_logprobs
+        self._logprobs: LogprobRecorder | None = None
         self._why_host = self._why_eager = "nothing was generated yet"
         self._serving = Lock()
 
@@ -123,6 +131,14 @@ class GuidedDecoder:
     def recorder(self) -> Recorder | None:
         """What writes down what is done; None without ``trace=True``. ``Guide.trace`` reads it."""
         return self._session.recorder
+
+    @property
+    def logprobs(self) -> list[list[TokenLogprob]] | None:
+        """Of each row of the last call, an entry for every token of output; None without ``logprobs``.
+
+        A row that has left its constraint may have entries after the end of ``GuidedResult.token_ids``.
+        """
+        return None if self._logprobs is None else self._logprobs.entries
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -154,7 +170,7 @@ class GuidedDecoder:
         Raises:
             GenerationError: it serves another call, whose masks and rows this one would take.
             UnsupportedConstraint: a generation mode, or a model spread over processes, that takes another seam.
-            ValueError: a streamer for several rows; another number of seeds than of rows.
+            ValueError: a streamer for several rows; another number of seeds than of rows; log probabilities of beams.
         """
         if not self._serving.acquire(blocking=False):
             raise GenerationError(
@@ -183,6 +199,7 @@ class GuidedDecoder:
                 "the decoder cannot keep processes in step (FSDP, DeepSpeed ZeRO-3); "
                 "use logits_processor=[guide.logits_processor(c)]"
             )
+        self._logprobs = None
         if self._session.recorder is not None:
             self._session.recorder.begin(input_ids.shape[1])
         criteria = StoppingCriteriaList(stopping_criteria)
@@ -197,12 +214,24 @@ class GuidedDecoder:
             if theirs is not None:
                 if self._seeds is not None and generation_config.do_sample:
                     raise ValueError("seeds: transformers' own loop, for beams and scores, draws from one generator")
+                if self._top_logprobs is not None:
+                    if generation_config.num_beams != 1:
+                        raise ValueError(
+                            f"logprobs, num_beams={generation_config.num_beams}: a beam is chosen by the sum of many "
+                            "tokens, none of which was chosen by itself; leave one of the two out"
+                        )
+                    generation_config = copy.copy(generation_config)
+                    generation_config.output_logits = generation_config.output_scores = True
                 self._why_host = "transformers' own loop serves this generation mode and these outputs"
                 processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))
                 if generation_config.num_beams == 1:
                     told = self._row_streamer(input_ids) if self._streamer is None else self._streamer
                     model_kwargs["streamer"] = told
-                return theirs(input_ids, processors, criteria, generation_config, **model_kwargs)
+                output = theirs(input_ids, processors, criteria, generation_config, **model_kwargs)
+                if self._top_logprobs is not None:
+                    recorder = self._new_logprobs(input_ids, self._top_logprobs)
+                    record_output(recorder, output, input_ids.shape[1], self._session.stop_token_ids)
+                return output
             if self._seeds is not None and len(self._seeds) != len(input_ids):
                 raise ValueError(f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}")
             with model._optimize_model_for_decode():
@@ -236,7 +265,12 @@ class GuidedDecoder:
         forced = self._forced_text(scoring, stops)
         jump = Jumps(self._session, stops, forced)
         lines, logits = prefill(
-            self._session, slots, input_ids.tolist(), jump if forced else None, listener=self._listener
+            self._session,
+            slots,
+            input_ids.tolist(),
+            jump if forced else None,
+            listener=self._listener,
+            text_too=self._top_logprobs is None,
         )
         self._why_host = ""
         try:
@@ -247,6 +281,7 @@ class GuidedDecoder:
                 drafts=self._drafts is not None,
                 recorded=self._session.recorder is not None,
                 spread=isinstance(slots, LeadingSlots),
+                logprobs=self._top_logprobs is not None,
             )
             from .device_run import run_on_device  # comes with the automaton, which takes time to import
 
@@ -266,7 +301,10 @@ class GuidedDecoder:
         except NotOnDevice as reason:
             self._why_host = str(reason)
         if self._why_host:  # behind the handler: an error of the loop has nothing to do with the reason
-            self._host_loop(slots, scoring, stops, forced, jump, config).run(lines, logits)
+            logprobs = None
+            if self._top_logprobs is not None:
+                logprobs = StepLogprobs(self._new_logprobs(input_ids, self._top_logprobs), lines)
+            self._host_loop(slots, scoring, stops, forced, jump, config, logprobs).run(lines, logits)
         return [line.token_ids for line in lines]
 
     def _tell(self, rows: Sequence[Sequence[int]], prompt_length: int) -> None:
@@ -291,6 +329,7 @@ class GuidedDecoder:
         forced: ForcedText | None,
         jump: Jumps,
         config: GenerationConfig,
+        logprobs: StepLogprobs | None,
     ) -> DecodeLoop:
         guesser = None
         if not self._retokenize:  # else a token that was confirmed might have to give way again
@@ -305,7 +344,14 @@ class GuidedDecoder:
             guesser=guesser,
             do_sample=config.do_sample,
             seeds=self._seeds,
+            logprobs=logprobs,
         )
+
+    def _new_logprobs(self, input_ids: Tensor, top: int) -> LogprobRecorder:
+        """Records a call with these prompts, (rows, length)."""
+        report = None if self._listener is None else self._listener.on_logprobs
+        self._logprobs = self._session.logprob_recorder(input_ids.tolist(), top, report)
+        return self._logprobs
 
     def _forced_text(self, scoring: Scoring, stops: RowStops) -> ForcedText | None:
         if not self._jump_forward or scoring.wants_batch:

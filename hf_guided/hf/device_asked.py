@@ -12,7 +12,14 @@ class NotOnDevice(Exception):
 
 
 def check_asked(
-    asked: DeviceLane, device: torch.device, *, jump_forward: bool, drafts: bool, spread: bool, recorded: bool
+    asked: DeviceLane,
+    device: torch.device,
+    *,
+    jump_forward: bool,
+    drafts: bool,
+    spread: bool,
+    recorded: bool,
+    logprobs: bool,
 ) -> None:
     """Find out before anything of it is looked at.
 
@@ -22,6 +29,7 @@ def check_asked(
         jump_forward: whether forced text is to be appended.
         drafts: whether there is a source of drafts.
         recorded: whether what is done is written down.
+        logprobs: whether log probabilities are recorded.
         spread: whether several processes hold the model.
 
     Raises:
@@ -37,5 +45,7 @@ def check_asked(
         raise NotOnDevice("drafts are made and verified on the host")
     if recorded:
         raise NotOnDevice("trace=True: scores and masks are looked at on the host")
+    if logprobs:
+        raise NotOnDevice("logprobs: logits and masks are compared on the host")
     if asked == "auto" and device.type != "cuda":
         raise NotOnDevice(f"the model is on {device.type}; device_lane=True takes the device lane there too")

@@ -37,11 +37,21 @@ class GenerationSettings:
 
     def kwargs_with(self, **values: Any) -> dict[str, Any]:
         """The arguments with these set too: inside the generation config if there is one, as generate() wants."""
-        if self._config is None:
-            return {**self._kwargs, **values}
-        config = copy.deepcopy(self._config)
-        config.update(**values)
-        return {**self._kwargs, "generation_config": config}
+        return self.over(self._kwargs, **values)
+
+    @staticmethod
+    def over(generate_kwargs: Mapping[str, Any], **values: Any) -> dict[str, Any]:
+        """Arguments of generate() with these values, set where they are set already."""
+        config = copy.deepcopy(generate_kwargs.get("generation_config"))
+        if config is not None:
+            config.update(**values)
+            return {**generate_kwargs, "generation_config": config}
+        return {**generate_kwargs, **values}
+
+    @property
+    def samples(self) -> bool:
+        """Whether rows are sampled, each by itself."""
+        return bool(self.get("do_sample")) and (self.get("num_beams") or 1) == 1
 
     @property
     def one_at_a_time(self) -> bool:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from transformers.generation.streamers import BaseStreamer
 
+from ..logprobs import TokenLogprob
+
 
 class RowListener(ABC):
     """Hears of the output of every row. What it raises ends the call."""
@@ -21,6 +23,12 @@ class RowListener(ABC):
     @abstractmethod
     def hear(self, row: int, token_ids: Sequence[int]) -> None:
         """Take tokens of a row, at least one, each once and in order; called on the thread that generates."""
+
+    def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> None:  # noqa: B027  # most have no use for it
+        """Take the log probabilities of a row's next tokens, where loops of ours record them.
+
+        Those of forced text come one forward pass after its tokens; otherwise as ``hear``.
+        """
 
 
 class OneRowListener(RowListener):

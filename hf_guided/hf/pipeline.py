@@ -6,21 +6,33 @@ constraint travels with its prompt through preprocessing and collation, so it me
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch.nn.functional import pad
 from transformers import GenerationConfig, TextGenerationPipeline
 from transformers.pipelines.text_generation import Chat, ReturnType
 from transformers.utils.chat_template_utils import is_valid_message
 
+from ..chat_prompts import Prompt, TemplateOptions, is_processor, prepared
 from ..coerce import coerce, coerce_batch
 from ..constraints import Constraint
-from ..errors import BatchSizeError
-from ..generation_plan import DEFAULT_MAX_NEW_TOKENS
+from ..errors import BatchSizeError, PromptError
+from ..generation_plan import warn_of_ignored_tools
 from ..kept_guides import guide_for
+from ..options import DEFAULT_MAX_NEW_TOKENS
+from ..processed import check_takes_media
+from ..prompt_inputs import PromptInputs
 from ..reasoning import Reasoning
+from ..unknown_arguments import check_arguments
 from .generation_settings import GenerationSettings
 
+# Taken by the text-generation pipeline without being in a signature.
+_PARENTS = ("add_special_tokens", "batch_size", "num_workers", "padding", "prefix_length")
+_FOR_PROMPTS = ("response_format", "chat_template_kwargs", "show_tools", "describe")
+_OWN = (*_FOR_PROMPTS, "backend", "reasoning")
 _DEFAULTS = GenerationConfig(max_new_tokens=DEFAULT_MAX_NEW_TOKENS, do_sample=True, temperature=0.7)
 
 
@@ -34,10 +46,15 @@ class _Prompt:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What goes with one prompt's tokens: its constraint, and how much of the answer the prompt holds already."""
+    """What goes with one prompt's tokens: its constraint, and how much of the answer the prompt holds already.
+
+    ``prompt`` is what a processor has still to make tensors of, all prompts of a batch at once; None where a tokenizer
+    has made the tokens.
+    """
 
     constraint: Constraint | None
     prefix: str | None
+    prompt: Prompt | None
 
 
 class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  # transformers is untyped here
@@ -49,6 +66,12 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
       ``pipeline(...)`` it is the default of every call.
     - ``backend``: "auto", or the name of a backend.
     - ``reasoning``: what comes in front of every answer, an ``hg.Reasoning``.
+    - ``chat_template_kwargs``, ``documents``, ``show_tools``, ``describe``: as for ``hg.generate``, one for all
+      prompts. Chat templates are given the tools of ``hg.ToolCalls`` where the call has no ``tools``.
+
+    With ``pipeline(..., processor=processor)`` chats may hold images, video and audio.
+
+    An argument that none of the pipeline, the generation settings and the model takes is an ``UnknownArgument``.
 
     Returns a list of dicts per prompt, one per returned sequence, as the text-generation pipeline does, with
 
@@ -62,14 +85,34 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     """
 
     _default_generation_config = _DEFAULTS
+    _load_tokenizer = None  # a processor brings its own
+
+    def __init__(self, *args: Any, tokenizer: Any = None, processor: Any = None, **kwargs: Any):
+        if tokenizer is None and processor is not None:
+            tokenizer = processor.tokenizer
+        if tokenizer is None:
+            raise ValueError("expected a tokenizer or a processor, got neither; pass tokenizer= or processor=")
+        super().__init__(*args, tokenizer=tokenizer, processor=processor, **kwargs)
+
+    def check_model_type(self, supported_models: Any) -> None:
+        """Models for text are those of the text-generation pipeline; with a processor, there is no list of them."""
+        if not is_processor(self._templates):
+            super().check_model_type(supported_models)
+
+    @property
+    def _templates(self) -> Any:
+        """What renders chats: the processor, if there is one."""
+        return self.processor if self.processor is not None and is_processor(self.processor) else self.tokenizer
 
     def __call__(self, text_inputs: Any, **kwargs: Any) -> Any:
         """Generate; see the class.
 
         Raises:
+            UnknownArgument: a keyword argument that nothing takes; before anything is compiled.
             InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
             BatchSizeError: the number of constraints is not the number of prompts.
         """
+        self._check_arguments(kwargs)
         if "response_format" in kwargs:
             asked = coerce_batch(kwargs.pop("response_format"))
         elif "response_format" in self._preprocess_params:
@@ -85,26 +128,100 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             return super().__call__(_pair(text_inputs, asked), **kwargs)
         return super().__call__(text_inputs, response_format=asked, **kwargs)
 
+    def _check_arguments(self, arguments: dict[str, Any]) -> None:
+        known = {*_OWN, *_PARENTS, *inspect.signature(super()._sanitize_parameters).parameters}
+        others = {name: value for name, value in arguments.items() if name not in known}
+        check_arguments(self.model, others, known, "the pipeline's prompts")
+
     def _sanitize_parameters(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        self._check_arguments(kwargs)
         # Taken out first: transformers hands everything it does not know to generate().
-        asked = {key: kwargs.pop(key) for key in ("response_format",) if key in kwargs}
+        asked = {key: kwargs.pop(key) for key in _FOR_PROMPTS if key in kwargs}
         chosen = {key: kwargs.pop(key) for key in ("backend", "reasoning") if key in kwargs}
         preprocess, forward, postprocess = super()._sanitize_parameters(**kwargs)
         return {**preprocess, **asked}, {**forward, **chosen}, postprocess
 
-    def preprocess(self, prompt_text: Any, response_format: Any = None, **kwargs: Any) -> Any:
+    def preprocess(
+        self,
+        prompt_text: Any,
+        response_format: Any = None,
+        *,
+        chat_template_kwargs: dict[str, Any] | None = None,
+        documents: Any = None,
+        tools: Any = None,
+        show_tools: bool = True,
+        describe: bool = False,
+        tokenizer_encode_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Tokenize a prompt and put its constraint beside it."""
         if isinstance(prompt_text, _Prompt):
             prompt_text, response_format = prompt_text.prompt, prompt_text.constraint
-        inputs = super().preprocess(prompt_text, **kwargs)
-        inputs["asked"] = _Asked(coerce(response_format), _begun(prompt_text, kwargs.get("continue_final_message")))
+        constraint = coerce(response_format)
+        begun = _begun(prompt_text, kwargs.get("continue_final_message"))
+        given = {**(chat_template_kwargs or {}), **({} if tools is None else {"tools": tools})}
+        options = TemplateOptions(given, documents, show_tools=show_tools, describe=describe)
+        chat = prompt_text.messages if isinstance(prompt_text, Chat) else prompt_text
+        prompt = prepared(self._templates, chat, constraint, options, continues=begun is not None)
+        warn_of_ignored_tools([prompt])
+        if is_processor(self._templates):
+            check_takes_media(self._templates, [prompt], self.model)
+            if begun is not None:  # so that the answer can be joined to it
+                prompt_text = Chat([*chat[:-1], {**chat[-1], "content": begun}])
+            inputs: Any = {"prompt_text": prompt_text, "asked": _Asked(constraint, begun, prompt)}
+            return inputs
+        arguments = {**(tokenizer_encode_kwargs or {}), **(prompt.arguments or {})}
+        arguments.pop("continue_final_message", None)  # the text-generation pipeline decides it likewise
+        for_template = {name: arguments.pop(name, None) for name in ("tools", "documents")}
+        ready = Chat(list(prompt.chat)) if prompt.text is None else prompt.text
+        inputs = super().preprocess(ready, tokenizer_encode_kwargs=arguments, **for_template, **kwargs)
+        inputs["prompt_text"] = prompt_text  # as it was given, for what comes back
+        inputs["asked"] = _Asked(constraint, begun, None)
         return inputs
 
     def _forward(
         self, model_inputs: Any, backend: str = "auto", reasoning: Reasoning | None = None, **generate_kwargs: Any
     ) -> dict[str, Any]:
         asked = model_inputs.pop("asked")
-        rows: list[_Asked] = asked if isinstance(asked, list) else [asked]  # a list once collated
+        batched = isinstance(asked, list)  # once collated
+        rows: list[_Asked] = asked if batched else [asked]
+        prompts = [row.prompt for row in rows if row.prompt is not None]
+        if not prompts:
+            return self._answered(model_inputs, rows, batched, backend, reasoning, generate_kwargs)
+        padding = self.tokenizer.pad_token_id
+        inputs = PromptInputs(
+            self.model,
+            guide_for(self.tokenizer, self.model).vocabulary,
+            self._templates,
+            prompts,
+            [None] * len(rows),  # a chat that is continued holds it
+            self.tokenizer.eos_token_id if padding is None else padding,
+            {},
+        )
+        texts = model_inputs["prompt_text"] if batched else [model_inputs["prompt_text"]]
+        settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
+        repeats = max(settings.get("num_beams") or 1, settings.get("num_return_sequences") or 1) > 1
+        parts = []
+        for indices in inputs.batches(range(len(rows)), len(rows)):
+            tensors = inputs.batch(indices, 1)[1]
+            if repeats:
+                inputs.check_repeated(tensors)
+            part: Any = {name: tensors.pop(name) for name in ("input_ids", "attention_mask")}
+            part["prompt_text"] = [texts[i] for i in indices] if batched else texts[0]
+            chosen = [rows[i] for i in indices]
+            parts.append(self._answered(part, chosen, batched, backend, reasoning, {**generate_kwargs, **tensors}))
+        return parts[0] if len(parts) == 1 else _joined(parts, inputs.pad_token_id)
+
+    def _answered(
+        self,
+        model_inputs: Any,
+        rows: list[_Asked],
+        batched: bool,
+        backend: str,
+        reasoning: Reasoning | None,
+        generate_kwargs: dict[str, Any],
+    ) -> dict[str, Any]:
+        """What the text-generation pipeline gives for prompts that are tokens, with their results."""
         guide = guide_for(self.tokenizer, self.model)
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
         stops = settings.stop_token_ids()
@@ -147,7 +264,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             for row, prompt, sequences in zip(rows, prompts, outputs["generated_sequence"], strict=True)
         ]
         # The pipeline takes a batch apart by indexing; a lone prompt's outputs it leaves as they are.
-        outputs["results"] = list(zip(rows, results, strict=True)) if isinstance(asked, list) else (rows[0], results[0])
+        outputs["results"] = list(zip(rows, results, strict=True)) if batched else (rows[0], results[0])
         return outputs
 
     def postprocess(
@@ -186,6 +303,32 @@ def _pair(prompts: Any, constraints: list[Constraint | None]) -> list[_Prompt]:
     ]
 
 
+def _joined(parts: list[dict[str, Any]], pad_token_id: int) -> dict[str, Any]:
+    """The outputs of several calls as those of one call: answers are padded at their end, prompts at their beginning.
+
+    Raises:
+        ValueError: there is more than tokens.
+    """
+    names = {"generated_sequence", "input_ids", "prompt_text", "results"}
+    if more := sorted({name for part in parts for name in part} - names):
+        raise ValueError(
+            f"{', '.join(more)}: prompts of several kinds (texts, chats, chats with images) run in calls of their own, "
+            "and these outputs cannot be joined; pass batch_size=1"
+        )
+    widest = max(part["input_ids"].shape[-1] for part in parts)
+    longest = max(part["generated_sequence"].shape[-1] - part["input_ids"].shape[-1] for part in parts)
+    joined: dict[str, Any] = {"generated_sequence": [], "input_ids": [], "prompt_text": [], "results": []}
+    for part in parts:
+        prompts, sequences = part["input_ids"], part["generated_sequence"]
+        before = widest - prompts.shape[-1]
+        after = longest - (sequences.shape[-1] - prompts.shape[-1])
+        joined["input_ids"].append(pad(prompts, (before, 0), value=pad_token_id))
+        joined["generated_sequence"].append(pad(sequences, (before, after), value=pad_token_id))
+        joined["prompt_text"] += part["prompt_text"]
+        joined["results"] += part["results"]
+    return joined | {name: torch.cat(joined[name]) for name in ("input_ids", "generated_sequence")}
+
+
 def _begun(prompt: Any, continue_final_message: bool | None) -> str | None:
     """The beginning of the answer, if the prompt is a chat whose last message is to be continued."""
     if not isinstance(prompt, Chat):
@@ -193,4 +336,11 @@ def _begun(prompt: Any, continue_final_message: bool | None) -> str | None:
     last = prompt.messages[-1]
     if continue_final_message is None:
         continue_final_message = last["role"] == "assistant"
-    return last["content"] if continue_final_message else None
+    if not continue_final_message:
+        return None
+    content = last["content"]
+    if isinstance(content, (list, tuple)):  # as processors have it
+        if any(not isinstance(part.get("text"), str) for part in content):
+            raise PromptError("expected text alone in a message of the assistant that is to be continued")
+        return "".join(part["text"] for part in content)
+    return str(content)

@@ -24,6 +24,8 @@ def prefill(
     prompts: Sequence[Sequence[int]],
     jump: Callable[[Line], None] | None,
     listener: RowListener | None,
+    *,
+    text_too: bool = True,
 ) -> tuple[list[Line], Tensor]:
     """Run the prompts.
 
@@ -33,6 +35,7 @@ def prefill(
         prompts: token ids of each row, padding included.
         jump: appends to a row what it has to begin with; None where that is chosen like all other text.
         listener: of the rows; or None.
+        text_too: whether forced text may run in the same pass, whose logits are then those after it alone.
 
     Returns:
         The rows; (rows, vocab) float32 logits behind the last tokens that were run of each.
@@ -50,7 +53,7 @@ def prefill(
                 jump(line)
         return lines
 
-    ready = begun() if jump is not None and session.compiled and slots.prompt_can_grow else []
+    ready = begun() if text_too and jump is not None and session.compiled and slots.prompt_can_grow else []
     width = min((line.unfed for line in ready), default=0)  # a pass has one width: what all rows have
     if ready and all(line.over for line in ready):
         width -= 1  # nothing comes behind the last token: there may be no room for it in a cache, nor a position

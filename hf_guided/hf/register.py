@@ -8,7 +8,7 @@ TASK = "guided-generation"
 def register() -> None:
     """Make ``transformers.pipeline("guided-generation", ...)`` work. Safe to call any number of times."""
     # transformers.pipelines takes seconds to import, so nobody pays for it who has no pipeline.
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.pipelines import PIPELINE_REGISTRY
 
     from .pipeline import GuidedGenerationPipeline
@@ -16,5 +16,8 @@ def register() -> None:
     known = PIPELINE_REGISTRY.supported_tasks.get(TASK)
     if known is None or known["impl"] is not GuidedGenerationPipeline:
         PIPELINE_REGISTRY.register_pipeline(
-            TASK, pipeline_class=GuidedGenerationPipeline, pt_model=AutoModelForCausalLM, type="text"
+            TASK,
+            pipeline_class=GuidedGenerationPipeline,
+            pt_model=(AutoModelForCausalLM, AutoModelForImageTextToText),
+            type="text",
         )

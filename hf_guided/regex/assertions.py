@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .ast import ANYTHING, EMPTY, NOTHING, Node, alt, both, complement, concat, text
+from .boundaries import Boundary, without_boundaries
 from .errors import UnsupportedRegex
 from .match import matches
 
@@ -39,17 +40,22 @@ class Look:
     position: int
 
 
-Piece = Node | Edge | Look
+Piece = Node | Edge | Look | Boundary
 Branch = tuple[Piece, ...]
 
 
-def language(branches: Sequence[Branch]) -> Node:
+def language(branches: Sequence[Branch], *, unknown: int | None = None) -> Node:
     """The strings that one of the branches matches in full.
 
+    Args:
+        branches: rows of nodes and assertions.
+        unknown: the end of the branches beyond which there is more text: 0, -1, or None for neither.
+
     Raises:
-        UnsupportedRegex: a look-around that cannot be said exactly.
+        UnsupportedRegex: a look-around or word boundary that cannot be said exactly.
     """
-    return alt(*(_branch(list(branch)) for branch in branches))
+    expanded = [pieces for branch in branches for pieces in without_boundaries(branch, unknown=unknown)]
+    return alt(*(_branch(list(pieces)) for pieces in expanded))
 
 
 def _branch(pieces: list[Piece]) -> Node:
@@ -122,7 +128,8 @@ def _looked(look: Look, *, at_edge: bool) -> Node:
         for position in _looks_out(look.branches, look.ahead):
             raise UnsupportedRegex("this assertion looks out of the look-around that it stands in", position)
     rest: tuple[Piece, ...] = (ANYTHING,)
-    seen = language([(*branch, *rest) if look.ahead else (*rest, *branch) for branch in look.branches])
+    branches = [(*branch, *rest) if look.ahead else (*rest, *branch) for branch in look.branches]
+    seen = language(branches, unknown=None if at_edge else 0 if look.ahead else -1)
     return complement(seen) if look.negative else seen
 
 
@@ -135,3 +142,4 @@ def _looks_out(branches: Sequence[Branch], ahead: bool) -> Iterator[int]:
             if piece.ahead != ahead:
                 yield piece.position
             yield from _looks_out(piece.branches, ahead)
+            yield from (inner.position for branch in piece.branches for inner in branch if isinstance(inner, Boundary))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .ast import Node, chars
+from .boundaries import Boundary, python_inside_holds_on_empty
 from .charset import ALL, CharSet
 from .classes import LINE_ENDS, caseless, category, ecma_class, python_class
 from .errors import UnsupportedRegex
@@ -54,11 +55,19 @@ class Dialect:
         ecma: as ECMA-262 reads, where it differs; else as Python does.
         newline: ``$`` also holds before a last line end.
         lenient: knows what only Python writes as well; for patterns that Python takes.
+        annex_b: ECMA-262 without its unicode mode, as browsers read old patterns (Annex B): ``\z`` is the letter z, and
+            the ``-`` of ``[\w-.]`` is itself.
     """
 
     ecma: bool
     newline: bool = False
     lenient: bool = True
+    annex_b: bool = False
+
+    @property
+    def syntax(self) -> str:
+        """Which grammar of ``syntax.py`` reads it."""
+        return "annex_b" if self.annex_b else "ecma" if self.ecma else "python"
 
     def dot(self, flags: Flags) -> Node:
         """What ``.`` means."""
@@ -71,14 +80,15 @@ class Dialect:
     def escape(self, written: str, position: int, flags: Flags) -> Node:
         r"""What an escape outside of classes means."""
         first = written[1]
-        if first in "bB":
-            raise UnsupportedRegex(
-                f"a word boundary {written} is not supported; write out what may stand there", position
-            )
         if (first in "123456789" and len(written) < 4) or (first == "k" and len(written) > 2):
-            raise UnsupportedRegex(f"a back-reference ({written}) is not regular and not supported", position)
+            raise back_reference(written, position)
         meant = self._meant(written, position, flags)
         return chars(meant) if isinstance(meant, CharSet) else self._literal(_one(meant), flags)
+
+    def boundary(self, written: str, position: int, flags: Flags) -> Boundary:
+        r"""What ``\b`` and ``\B`` mean."""
+        word = ecma_class("w") if self.ecma else python_class("w", flags.ascii_only)
+        return Boundary(written == r"\B", word, self.ecma or python_inside_holds_on_empty(), position)
 
     def in_class(self, written: str, position: int, flags: Flags) -> Node:
         """What a class ``[...]`` means."""
@@ -92,10 +102,15 @@ class Dialect:
             if len(members) > 1 and members[0][0] == "-":
                 other, _ = members[1]
                 last = self._meant(other, place, flags) if len(other) > 1 else ord(other)
-                if isinstance(first, CharSet) or isinstance(last, CharSet) or last < first:
+                del members[:2]
+                if isinstance(first, CharSet) or isinstance(last, CharSet):
+                    if not self.annex_b:
+                        raise PatternSyntaxError(written, place)
+                    classes |= _as_set(first) | _as_set(last) | _as_set(ord("-"))
+                    continue
+                if last < first:
                     raise PatternSyntaxError(written, place)
                 ranges.append((first, last))
-                del members[:2]
             elif isinstance(first, CharSet):
                 classes |= first
             else:
@@ -110,12 +125,18 @@ class Dialect:
     def _meant(self, written: str, position: int, flags: Flags) -> CharSet | int:
         """The set of a class escape, or the code point that any other escape stands for."""
         first, rest = written[1], written[2:]
-        if not self.lenient and (first in "aN1234567" or (first == "U" and rest)):
-            raise PatternSyntaxError(written, position)
         if first in "dDwWsS":
             return ecma_class(first) if self.ecma else python_class(first, flags.ascii_only)
         if first in _SIMPLE:
             return ord(_SIMPLE[first])
+        if self.annex_b:
+            # Unicode mode refused the pattern, and only there these have a meaning that people intend.
+            if first in "pP" or (rest and (first in "NUk" or rest[0] == "{")):
+                raise PatternSyntaxError(written, position)
+            if not rest and first not in "01234567bc":
+                return ord(first)
+        elif not self.lenient and (first in "aN1234567" or (first == "U" and rest)):
+            raise PatternSyntaxError(written, position)
         if first in "xuU" and rest:
             if "\\" in rest:  # a surrogate pair
                 return ord(bytes.fromhex(rest[:4] + rest[6:]).decode("utf-16-be"))
@@ -143,5 +164,18 @@ class Dialect:
         return found if letter == "p" else ~found
 
 
+def back_reference(written: str, position: int) -> UnsupportedRegex:
+    """What is raised for a back-reference."""
+    return UnsupportedRegex(
+        f"a back-reference ({written}) is not regular, so no engine can enforce it; write out the texts it may repeat, "
+        "as in (?:a.a|b.b)",
+        position,
+    )
+
+
 def _one(code: int) -> CharSet:
     return CharSet([(code, code)])
+
+
+def _as_set(meant: CharSet | int) -> CharSet:
+    return meant if isinstance(meant, CharSet) else _one(meant)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from . import syntax
 from .assertions import Branch, Edge, Look, Piece, language
 from .ast import ANYTHING, Alt, And, Chars, Concat, Node, Not, Repeat, alt, both, chars, complement, concat, repeat
-from .dialect import Dialect, Flags
+from .dialect import Dialect, Flags, back_reference
 from .errors import UnsupportedRegex
 from .syntax import Alternatives, Group, Item, PatternSyntaxError, Repeated
 
@@ -27,6 +27,7 @@ MAX_SIGNS = 30_000  # of characters in it that mean more than themselves: each a
 _SPECIAL = re.compile(r"[\\\[(){*+?^$.]")
 _PYTHON, _PYTHON_IN_SCHEMA = Dialect(ecma=False, newline=True), Dialect(ecma=False)
 _ECMA, _ECMA_AND_MORE = Dialect(ecma=True, lenient=False), Dialect(ecma=True)
+_ANNEX_B = Dialect(ecma=True, lenient=False, annex_b=True)
 _PYTHON_ONLY = re.compile(r"\(\?(?:P|#|[aiLmsux]+\))|\\[AZz]")
 _SET_OPERATIONS = ("[[", "--", "&&", "||", "~~")  # Python warns of these, they may mean more some day
 
@@ -37,8 +38,8 @@ def parse_fullmatch(pattern: str) -> Node:
 
     Raises:
         re.error: it does not compile in Python.
-        UnsupportedRegex: it uses back-references, ``\b``, possessive or atomic groups, verbose mode, or look-around or
-            anchors where they cannot be said exactly (inside a repetition, for one).
+        UnsupportedRegex: it uses back-references, possessive or atomic groups, verbose mode, or look-around, anchors or
+            word boundaries where they cannot be said exactly (inside a repetition, for one).
     """
     with _shallow():
         return language(_branches(pattern, _PYTHON, _flags(pattern)))
@@ -50,10 +51,11 @@ def parse_search(pattern: str) -> Node:
 
     JSON Schema means ECMA-262 (in unicode mode), validators in Python use ``re``. Where the two disagree (``\d`` and
     Arabic digits, ``$`` before a last line end) the stricter meaning holds, so that both accept every match. What
-    only one of them knows (``\p{L}``, ``\A``) means what it means there.
+    only one of them knows (``\p{L}``, ``\A``) means what it means there. A pattern that neither takes (``[\w-\.]``) is
+    read as ECMA-262 without unicode mode.
 
     Raises:
-        re.error: it compiles in neither of them.
+        re.error: it compiles in none of them.
         UnsupportedRegex: as ``parse_fullmatch``.
     """
     with _shallow():
@@ -66,10 +68,9 @@ def _search(pattern: str) -> Node:
     except re.error:
         if _PYTHON_ONLY.search(pattern):
             raise
-        try:
-            return _found(pattern, _ECMA, 0)
-        except PatternSyntaxError:
-            pass
+        for dialect in (_ECMA, _ANNEX_B):
+            with suppress(PatternSyntaxError):
+                return _found(pattern, dialect, 0)
         raise
     python = _found(pattern, _PYTHON_IN_SCHEMA, flags)
     try:
@@ -85,7 +86,7 @@ def _found(pattern: str, dialect: Dialect, flags: int) -> Node:
 def _branches(pattern: str, dialect: Dialect, flags: int) -> list[Branch]:
     if flags & re.VERBOSE:
         raise UnsupportedRegex("verbose mode (?x) is not supported; write the pattern without white space", 0)
-    tree = syntax.parse(pattern, "ecma" if dialect.ecma else "python")
+    tree = syntax.parse(pattern, dialect.syntax)
     return _Reader(dialect).alternatives(tree, Flags.of(flags), 0)
 
 
@@ -162,7 +163,9 @@ class _Reader:
             start = token in ("^", r"\A")
             return Edge(start, position, newline=token == "$" and dialect.newline)
         if token.type == "OTHER":
-            raise UnsupportedRegex(f"a back-reference {token} is not regular and not supported", position)
+            raise back_reference(token, position)
+        if token in (r"\b", r"\B"):
+            return dialect.boundary(token, position, flags)
         node = self._read.get((token, flags))
         if node is None:
             if token.type == "DOT":
@@ -210,7 +213,10 @@ class _Reader:
             return [(repeat(alt(*nodes), low, high),)]
         if high == 1:
             return branches if low else [*branches, ()]
-        raise UnsupportedRegex("anchors and look-around inside a repetition are not supported", position)
+        raise UnsupportedRegex(
+            "anchors, look-around and word boundaries inside a repetition are not supported; write the repetition out",
+            position,
+        )
 
     def _bounds(self, times: Token) -> tuple[int, int | None]:
         if times[0] != "{":

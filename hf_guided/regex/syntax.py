@@ -31,20 +31,22 @@ repeated: item TIMES
 group: OPEN alternatives ")"
 look: LOOK alternatives ")"
 
-TIMES.3: /(?:[*+?]|\{{[0-9]+(?:,[0-9]*)?\}}|\{{,[0-9]*\}})[?+]?/
+TIMES.3: /(?:[*+?]|\{{(?:%(times)s)\}})[?+]?/
 LOOK.3: /\(\?<?[=!]/
 OTHER.3: /\(\?P=\w+\)/
 OPEN.2: /\((?:\?(?:>|\(\w+\)|P<\w+>|<(?![=!])[^<>]*>|[aiLmsux]*(?:-[imsx]+)?:))?(?!\?)/
-CLASS: /%s/
+CLASS: /%(class)s/
 ESC: /{ESCAPE}/
 DOT: "."
 START: "^"
 END: "$"
-CHARACTER: /[^\\\[|()*+?^$.{{]|\{{(?!(?:[0-9]+(?:,[0-9]*)?|,[0-9]*)\}})/s
+CHARACTER: /[^\\\[|()*+?^$.{{]|\{{(?!(?:%(times)s)\}})/s
 TEXT.1: /[^\\\[|()*+?^$.{{]{{2,}}(?![*+?{{(])/s
 IGNORED.3: /\(\?#[^)]*\)|\(\?[aiLmsux]+\)/
 %%ignore IGNORED
 """
+# What stands between the braces of a repetition; ``{,3}`` is text in Annex B, and an error in unicode mode.
+_TIMES = {"python": "[0-9]+(?:,[0-9]*)?|,[0-9]*", "annex_b": "[0-9]+(?:,[0-9]*)?"}
 # A class that begins with "]" is empty in ECMA-262, or all characters after "^"; in Python the "]" is one of its items.
 _CLASS = {"python": r"\[\^?\]?(?:\\.|[^\]\\])*\]", "ecma": r"\[\^?(?:\\.|[^\]\\])*\]"}
 
@@ -87,17 +89,18 @@ def parse(pattern: str, dialect: str) -> Alternatives:
     import lark
 
     # Only these forms read differently, so one grammar does for nearly all patterns.
-    differs = dialect == "ecma" and ("[]" in pattern or "[^]" in pattern)
+    brackets = "ecma" if dialect != "python" and ("[]" in pattern or "[^]" in pattern) else "python"
+    braces = "annex_b" if dialect == "annex_b" and "{," in pattern else "python"
     try:
-        found: Alternatives = _parser("ecma" if differs else "python").parse(pattern)  # type: ignore[assignment]
+        found: Alternatives = _parser(brackets, braces).parse(pattern)  # type: ignore[assignment]
     except lark.UnexpectedInput as error:
         at = error.pos_in_stream
         raise PatternSyntaxError(pattern, len(pattern) if at is None or at < 0 else at) from None
     return found
 
 
-@lru_cache(maxsize=2)
-def _parser(dialect: str) -> Lark:
+@lru_cache(maxsize=4)
+def _parser(brackets: str, braces: str) -> Lark:
     from lark import Lark, Transformer, v_args
 
     @v_args(inline=True)
@@ -119,4 +122,5 @@ def _parser(dialect: str) -> Lark:
 
         look = group
 
-    return Lark(_GRAMMAR % _CLASS[dialect].replace("/", r"\/"), parser="lalr", transformer=Tree())
+    forms = {"class": _CLASS[brackets].replace("/", r"\/"), "times": _TIMES[braces]}
+    return Lark(_GRAMMAR % forms, parser="lalr", transformer=Tree())

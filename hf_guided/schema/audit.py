@@ -10,9 +10,9 @@ from ..constraints import JsonSchema
 from ..errors import Loss
 from ..json_style import Spelling
 from ..keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE
+from ..suggestions import did_you_mean
 from .documents import LATEST, dialect_of
 from .formats import FORMATS
-from .left_out import IN_GENERAL, left_out
 from .walk import escape, walk
 
 if TYPE_CHECKING:
@@ -23,15 +23,18 @@ class AuditRow(NamedTuple):
     """One keyword.
 
     Args:
-        pointer: JSON pointer of the keyword itself; "" for a constraint that is not a schema.
-        keyword: its name, or the kind of constraint.
-        outcome: "enforced", "annotation" (it constrains nothing), or "lost".
-        detail: by which backend, or why not.
+        pointer: JSON pointer of the keyword itself; "" for a constraint that is not a schema. Of a type's row, the
+            pointer of the schema made of it.
+        keyword: its name, or the kind of constraint. Of a type's row, the name of the type, option or function.
+        outcome: "enforced", "annotation" (it constrains nothing), or "lost". Of a Python type also "narrower" (some
+            valid texts are never generated) and "validator" (code that meets the finished text only, and may refuse
+            it).
+        detail: by which backend, or why not; which texts; which code.
     """
 
     pointer: str
     keyword: str
-    outcome: Literal["enforced", "annotation", "lost"]
+    outcome: Literal["enforced", "annotation", "lost", "narrower", "validator"]
     detail: str
 
 
@@ -69,6 +72,8 @@ class Audit:
     def __str__(self) -> str:
         lines = [f"backend: {self.backend or 'none'} ({self.reason})"]
         if self.spelling == "canonical":
+            from .left_out import IN_GENERAL
+
             lines.append(f"spelling: canonical (leaves out {IN_GENERAL})")
         elif self.spelling == "any":
             why = "" if self.constraint.spelling == "any" else f" ({self.backend} does not keep to the canonical one)"
@@ -117,6 +122,8 @@ def audit(
         # Without a backend nothing is enforced, and what stands in the way is all there is to say.
     # What an engine names in its own words (a construct, the whole constraint) has no row of its own yet.
     rows += [AuditRow(loss.pointer, loss.keyword, "lost", loss.reason) for loss in open_losses]
+    if isinstance(constraint, JsonSchema):
+        rows += [AuditRow(note.pointer, note.name, note.outcome, note.detail) for note in constraint.type_notes]
     return Audit(constraint, backend, reason, tuple(rows), tuple(considered), spelling)
 
 
@@ -125,6 +132,8 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
     if not isinstance(constraint, JsonSchema):
         yield "", constraint.kind, "", ""
         return
+    from .left_out import left_out  # reads numbers and patterns, which takes time to import
+
     document = constraint.schema
     dialect = dialect_of(document, LATEST) if isinstance(document, dict) else LATEST
     for place in walk(document):
@@ -137,7 +146,7 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
 
 def _idle(keyword: str, value: Any, dialect: int) -> str:
     if keyword not in KNOWN:
-        return "constrains nothing: no keyword of JSON Schema"
+        return f"constrains nothing: no keyword of JSON Schema{did_you_mean(keyword, ASSERTIONS)}"
     if keyword not in ASSERTIONS:
         return "constrains nothing"
     if SINCE.get(keyword, 0) > dialect:

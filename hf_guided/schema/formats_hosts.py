@@ -25,14 +25,14 @@ def _ipv6(most: int) -> str:
 IPV6 = _ipv6(7)
 
 
-def _label(letters: str, most: int) -> str:
+def label(letters: str, most: int) -> str:
     """A label of these letters (the inside of a class): no hyphen first, last, or both third and fourth."""
     first, inside = f"[{letters}]", f"[{letters}-]"
     longer = f"{inside}(?:{first}{inside}|-{first}){inside}{{0,{most - 5}}}{first}"
     return f"{first}(?:{inside}{{0,2}}{first}|{longer})?"
 
 
-_LDH_LABEL = _label("A-Za-z0-9", 63)
+_LDH_LABEL = label("A-Za-z0-9", 63)
 HOSTNAME = rf"{_LDH_LABEL}(?:\.{_LDH_LABEL})*"
 
 # Letters that IDNA allows wherever they stand: written from left to right, in lower case where there is one, none of
@@ -44,8 +44,8 @@ _EUROPEAN = (
 _ANY_SCRIPT = f"{_EUROPEAN}ა-ჺ々〆ぁ-ゖゝゞァ-ヺー-ヾ㐀-䶵一-龥가-힣"  # Georgian, Japanese, Chinese, Korean
 # A name may have 253 octets as it is sent, in Punycode. So many letters never take more than 62 octets, whichever they
 # are (the most expensive ones were searched for), and four such labels fit with their dots.
-_U_LABEL = f"(?:{_label(_EUROPEAN, 20)}|{_label(_ANY_SCRIPT, 14)})"
-_IDN_LABEL = f"(?:{_label('A-Za-z0-9', 62)}|{_U_LABEL})"
+_U_LABEL = f"(?:{label(_EUROPEAN, 20)}|{label(_ANY_SCRIPT, 14)})"
+_IDN_LABEL = f"(?:{label('A-Za-z0-9', 62)}|{_U_LABEL})"
 IDN_HOSTNAME = rf"(?:{HOSTNAME}|{_IDN_LABEL}(?:\.{_IDN_LABEL}){{0,3}})"
 
 # RFC 5321, section 4.1.2: Mailbox. RFC 6531 adds what is not ASCII.

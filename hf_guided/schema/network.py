@@ -133,7 +133,8 @@ def _tolerant(clause: Clause) -> Node | None:
 
 
 def _without_upper_bound(clause: Clause) -> Clause:
-    """Any string may end once it is long enough, so the way out does not depend on how long it may get."""
-    if isinstance(clause, StringClause) and clause.values is None and clause.language is ANYTHING:
-        return replace(clause, high=None)
-    return clause
+    """The shortest way to the end of a string does not depend on how long it may get: if it is too long, all are.
+
+    Engines leave no way on from where all are; and an automaton that counts what a pattern describes is large.
+    """
+    return replace(clause, high=None) if isinstance(clause, StringClause) and clause.values is None else clause

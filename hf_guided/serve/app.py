@@ -24,7 +24,7 @@ from .guidance import Guidance
 from .handlers import GuidedChatHandler, GuidedResponseHandler
 from .metrics import Metrics
 from .models import GuidedModelManager
-from .options import ServeOptions
+from .options import ServeOptions, source_of
 from .refusals import Failures, RequestRefused, answer_http, answer_malformed, answer_refused, log
 from .request_size import RequestSizeLimit
 from .running import GuidedState
@@ -43,13 +43,9 @@ def build_app(options: ServeOptions) -> FastAPI:
 
     Raises:
         UnsupportedModel: it thinks, and thinking is not served in shared batches.
+        Mistake: the model cannot be loaded.
     """
-    manager = GuidedModelManager(
-        device=options.device,
-        dtype=options.dtype,
-        force_model=options.model,
-        continuous_batching=options.continuous_batching,
-    )
+    manager = GuidedModelManager(source_of(options), continuous_batching=options.continuous_batching)
     metrics = Metrics()
     guidance = Guidance(options, metrics)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..json_style import Whitespace
+from ..model_source import ModelSource
 
 
 @dataclass(frozen=True)
@@ -13,11 +14,14 @@ class ServeOptions:
     """Where a server listens, what it loads, and how much one request may ask for.
 
     Args:
-        model: a model's directory, or "demo" for the one that comes with the package.
+        model: a folder, an id on the Hub, or "demo" for the one that comes with the package.
         host: address to listen at.
         port: port to listen at; 0 takes a free one.
-        device: where the model runs, as transformers' ``device_map`` takes it.
+        device: where the model runs, as for ``ModelSource``.
         dtype: of the weights; "auto" is what they are stored in.
+        revision: of the model's Hub repository; None is its main branch.
+        trust_remote_code: whether code that comes with the model may run.
+        quantization: a key of ``quantization.METHODS``; None leaves the weights as they are.
         tool_format: how the model writes its tool calls (``ToolCalls``); "auto" goes by its chat template.
         reasoning: "auto": a model that thinks by its chat template does, in front of what it is asked for; "on" and
             "off" tell the template too (``enable_thinking``).
@@ -39,6 +43,9 @@ class ServeOptions:
     port: int = 8000
     device: str = "auto"
     dtype: str = "auto"
+    revision: str | None = None
+    trust_remote_code: bool = False
+    quantization: str | None = None
     tool_format: str = "auto"
     reasoning: Literal["auto", "on", "off"] = "auto"
     whitespace: Whitespace | None = None
@@ -47,6 +54,24 @@ class ServeOptions:
     continuous_batching: bool = False
     max_schema_bytes: int = 64 * 2**10
     max_request_bytes: int = 32 * 2**20
-    compile_timeout_s: float = 20.0
+    compile_timeout_s: float = 120.0
     compile_cache_bytes: int = 2**30
     enable_cors: bool = False
+
+
+def source_of(options: ServeOptions) -> ModelSource:
+    """Where the model comes from.
+
+    Raises:
+        Mistake: see ``ModelSource.check``.
+    """
+    source = ModelSource(
+        options.model,
+        revision=options.revision,
+        trust_remote_code=options.trust_remote_code,
+        dtype=options.dtype,
+        device=options.device,
+        quantization=options.quantization,
+    )
+    source.check()
+    return source

@@ -56,7 +56,7 @@ def test_graphs_read_the_masks_where_they_were_captured() -> None:
         for n in range(1, 9):
             pattern = hg.Regex(f"[a-f]{{{n}}}")
             manager.add_request(tokenizer("Say it: ")["input_ids"], response_format=pattern, max_new_tokens=20)
-            output = manager.get_result(timeout=60)
+            output = manager.get_result(timeout=600)
             assert len(guide.read(pattern, output.generated_tokens).text) == n
         assert masks._masks.data_ptr() == address
     finally:

@@ -180,6 +180,44 @@ def forbid_generating(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model(), "generate", generate, raising=False)
 
 
+def test_a_back_reference_is_refused_with_what_to_write() -> None:
+    for constraint in (hg.Regex(r"(a|b)\1"), hg.Regex("(?P<x>a|b)(?P=x)"), {"type": "string", "pattern": r"(a|b)\1"}):
+        with pytest.raises(
+            UnsupportedConstraint, match="is not regular, so no engine can enforce it; write out"
+        ) as error:
+            guide().compile(constraint)
+        assert "name another engine" not in str(error.value)
+
+
+def test_the_option_that_a_message_names_exists() -> None:
+    schema = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    with pytest.raises(UnsupportedConstraint, match=r'wrap it: hg.JsonSchema\(..., on_unsupported="validate"\)'):
+        guide().compile(schema)
+    with pytest.raises(UnsupportedConstraint, match='backend="auto" tries them'):
+        guide().compile(schema, backend="xgrammar")
+    assert guide().compile(hg.JsonSchema(schema, on_unsupported="validate")).losses
+
+
+def strings(pattern: str) -> hg.JsonSchema:
+    items = {"type": "string", "pattern": pattern}
+    schema = {"type": "array", "items": items, "uniqueItems": True, "contains": {"patternProperties": {pattern: False}}}
+    return hg.JsonSchema(schema, on_unsupported="validate")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"), [(r"^\p{L}$", "é", "5"), (r"^[\w-\.]+$", "a.b", "a b"), ("^a$", "a", "b")]
+)
+def test_finished_texts_are_checked_with_patterns_that_python_does_not_read(pattern: str, good: str, bad: str) -> None:
+    assert strings(pattern).parse(f'["{good}"]') == [good]
+    with pytest.raises(ValueError, match="not valid at"):
+        strings(pattern).parse(f'["{bad}"]')
+
+
+def test_a_pattern_that_cannot_be_checked_is_an_error_of_ours() -> None:
+    with pytest.raises(InvalidConstraint, match="Python does not read it"):
+        strings(r"^\p{Script=Greek}$").parse('["a"]')
+
+
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
@@ -201,6 +239,21 @@ def test_wrong_number_of_prefixes() -> None:
 def test_prompts_of_another_kind(prompts: Any) -> None:
     with pytest.raises(TypeError, match="expected a text, a chat"):
         hg.generate(model(), vocabularies.demo(), prompts, CHOICE, guide=guide())
+
+
+@pytest.mark.parametrize("kind", ["encoding", "dict", "tensor", "ids"])
+def test_prompts_that_are_tokens_already(kind: str) -> None:
+    encoding = vocabularies.demo()("Hi", return_tensors="pt")
+    prompts = {"encoding": encoding, "dict": dict(encoding), "tensor": encoding["input_ids"], "ids": [1, 2]}[kind]
+    with pytest.raises(TypeError, match=r"tokenizes by itself: pass the texts, or call model.generate\(\*\*inputs"):
+        hg.generate(model(), vocabularies.demo(), prompts, CHOICE, guide=guide())
+
+
+def test_a_message_outside_of_its_list() -> None:
+    with pytest.raises(TypeError, match=r"a chat is a list of messages"):
+        hg.generate(model(), vocabularies.demo(), {"role": "user", "content": "Hi"}, CHOICE, guide=guide())
+    with pytest.raises(TypeError, match=r"pass its 'messages'"):
+        hg.generate(model(), vocabularies.demo(), {"messages": []}, CHOICE, guide=guide())
 
 
 # -- tokenizer and model ---------------------------------------------------------------------------------------------
@@ -239,7 +292,25 @@ def test_unigram_without_braces_cannot_write_json() -> None:
         t5.compile(hg.Choice(["ok", "{}"]))
 
 
-@pytest.mark.parametrize("given", ["a path", None, object(), 12.0])
+@pytest.mark.parametrize("with_guide", [True, False])
+def test_model_and_tokenizer_in_each_other_s_place(with_guide: bool) -> None:
+    tokenizer, own = vocabularies.demo(), guide() if with_guide else None
+    with pytest.raises(TokenizerError, match="LlamaForCausalLM as the tokenizer; swap the two"):
+        hg.generate(tokenizer, model(), "Hi", CHOICE, guide=own)
+    with pytest.raises(TokenizerError, match="pass the model too"):
+        hg.generate(tokenizer, tokenizer, "Hi", CHOICE, guide=own)
+    with pytest.raises(TokenizerError, match="pass the tokenizer too"):
+        hg.generate(model(), model(), "Hi", CHOICE, guide=own)
+    with pytest.raises(TokenizerError, match="got the string 'gpt2'; load it first: AutoModelForCausalLM"):
+        hg.generate("gpt2", tokenizer, "Hi", CHOICE, guide=own)
+    with pytest.raises(TokenizerError, match="got the string 'gpt2'; load it first: AutoTokenizer"):
+        hg.generate(model(), "gpt2", "Hi", CHOICE, guide=own)
+    if not with_guide:
+        with pytest.raises(TokenizerError, match="swap the two"):
+            hg.Guide(model(), tokenizer)
+
+
+@pytest.mark.parametrize("given", [None, object(), 12.0])
 def test_model_of_another_kind(given: Any) -> None:
     with pytest.raises(TokenizerError, match="expected a PreTrainedModel, a config"):
         hg.Guide(vocabularies.demo(), given)

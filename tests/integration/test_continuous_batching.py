@@ -32,7 +32,7 @@ from hf_guided.hf.request_masks import Asked
 from tests import vocabularies
 from tests.integration import models
 
-PATIENCE = 60.0
+PATIENCE = 600.0
 SCHEMA = {
     "type": "object",
     "properties": {"name": {"type": "string", "maxLength": 8}, "tags": {"type": "array", "items": {"enum": [1, "b"]}}},

@@ -165,7 +165,7 @@ def test_an_iterator_over_a_streamer_ends_even_with_an_error() -> None:
                 raise RuntimeError("broken on purpose")
             return torch.zeros(len(input_ids), dtype=torch.bool)
 
-    streamer = TextIteratorStreamer(guide.tokenizer, skip_prompt=True, timeout=60)
+    streamer = TextIteratorStreamer(guide.tokenizer, skip_prompt=True, timeout=600)
     caught: list[BaseException] = []
 
     def work() -> None:
@@ -188,7 +188,7 @@ def test_an_iterator_over_a_streamer_ends_even_with_an_error() -> None:
 
 def test_an_iterator_over_a_streamer_that_refuses_a_batch_ends() -> None:
     guide = family("llama")[1]
-    streamer = TextIteratorStreamer(guide.tokenizer, timeout=60)
+    streamer = TextIteratorStreamer(guide.tokenizer, timeout=600)
     with pytest.raises(ValueError, match="one row, got 3"):
         run("llama", 3, custom_generate=guide.decoder(RECORD, streamer=streamer))
     assert "".join(streamer) == ""

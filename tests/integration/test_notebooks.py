@@ -15,7 +15,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-SECONDS = 300
+SECONDS = 1800
 
 
 def run(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -27,7 +27,7 @@ from hf_guided.errors import BatchSizeError, InvalidConstraint
 from tests import vocabularies
 from tests.integration import models
 
-PATIENCE = 20.0  # seconds until a test that hangs fails instead
+PATIENCE = 600.0  # seconds until a test that hangs fails instead
 WORD = hg.Regex("[a-z]{2,5}")
 
 

@@ -247,11 +247,17 @@ def test_the_model_that_is_served(api):
     assert [model.id for model in api.models.list()] == ["demo"]
     with pytest.raises(openai.BadRequestError):
         api.chat.completions.create(model="another", messages=CHAT)
+    import httpx2
+
+    refused = httpx2.post(f"{api.base_url.copy_with(path='/load_model')}", json={"model": "another"})
+    assert refused.status_code == 400 and refused.json()["error"]["code"] == "model_not_found"
 
 
 def test_the_demo_models_chat_is_its_prompt():
+    from hf_guided.model_source import ModelSource
     from hf_guided.serve.models import GuidedModelManager
 
-    _, tokenizer = GuidedModelManager(device="cpu", force_model="demo").load_model_and_processor("demo@main")
+    manager = GuidedModelManager(ModelSource("demo", device="cpu"), continuous_batching=False)
+    _, tokenizer = manager.load_model_and_processor(manager.process_model_name("demo"))
     ids = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, return_dict=True, return_tensors="pt")
     assert torch.equal(ids["input_ids"], tokenizer(EXAMPLE.prompt, return_tensors="pt")["input_ids"])

@@ -302,7 +302,7 @@ def test_rows_that_think_have_no_automaton() -> None:
     )
     assert result.trace is not None and result.thinking is not None
     assert [token.token_id for token in result.trace.tokens] == result.token_ids
-    assert result.trace.graph is None and "thinks first" in result.trace.why_no_graph
+    assert result.trace.graph is None and "begins with thinking" in result.trace.why_no_graph
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from html.parser import HTMLParser
@@ -91,9 +92,9 @@ def test_it_shows_all_and_fetches_nothing(dark: bool, tmp_path: Path) -> None:
         token.look is not None and token.look.overruled for token in trace.tokens
     ]
     assert said["titles"] == [
-        "Place in the output (tokens)",
+        "Position in the output (tokens)",
         "Probability removed (%)",
-        "Time since the first of these (ms)",
+        "Time (ms)",
     ]
     assert trace.graph is not None
     assert said["edges"] == [edge.label for edge in trace.graph.edges]
@@ -166,17 +167,19 @@ def test_pointing_and_the_keyboard_say_why_others_were_forbidden(tmp_path: Path)
     for token, text in zip(trace.tokens, said["pointed"], strict=True):
         assert f"id {token.token_id}" in text
         if token.look is None:
-            assert "the grammar left no choice" in text
+            assert "the constraint allows nothing else" in text
             continue
         allowed = f"{token.look.allowed:,}"
-        assert f"{allowed} of {trace.vocab_size:,} tokens allowed" in text
+        assert (
+            f"{allowed} of {trace.vocab_size:,} tokens {'is' if token.look.allowed == 1 else 'are'} allowed here"
+            in text
+        )
         forbidden = [one for one in token.look.best if not one.allowed]
-        why = "not the one token" if token.look.allowed == 1 else f"not among the {allowed} tokens"
-        assert text.count(f"forbidden: {why} allowed here") == len(forbidden)
+        assert text.count("not allowed") == len(forbidden)
         for one in token.look.best:
             assert shown(trace.texts[one.token_id].data or b"").replace(" ", "␣") in text
         if forbidden:
-            assert "The constraint allows here: " in text
+            assert "Allowed here: " in text
 
 
 def test_text_stays_text(tmp_path: Path) -> None:
@@ -253,3 +256,46 @@ def test_a_notebook_shows_it_in_a_frame_of_its_own(tmp_path: Path) -> None:
     assert seen.said["errors"] == seen.console == []
     assert seen.said["inside"]
     assert seen.said["sheets"] == 0 and seen.said["weight"] == "none" and seen.said["tall"]
+
+
+@pytest.mark.parametrize("tokens", [30, 500])
+def test_it_fits_a_narrow_screen(tokens: int, tmp_path: Path) -> None:
+    """Nothing is wider than 420 pixels but what scrolls in itself. Chromium's own window is never so narrow."""
+    trace = traced()
+    if tokens > len(trace.tokens):
+        record = RowRecord(trace.tokens * (tokens // len(trace.tokens)), trace.spans, trace.record.forwards)
+        long = "(?:" + "x" * 300 + ")"
+        trace = Trace(record, trace.texts, long, trace.vocab_size, trace.graph)
+    frame = f"""
+      const frame = document.createElement("iframe");
+      frame.style = "width: 420px; height: 900px; border: 0";
+      document.body.append(frame);
+      frame.contentDocument.open();
+      frame.contentDocument.write({json.dumps(trace.html()).replace("<", chr(92) + "u003c")});
+      frame.contentDocument.close();
+      const page = frame.contentDocument, view = frame.contentWindow;
+      const scrolls = (one) => one.closest(".scrolls") !== null;
+      const wide = [...page.body.querySelectorAll("*")].filter((one) => !scrolls(one)
+        && one.getBoundingClientRect().right > 420).map((one) => `${{one.tagName}} ${{one.className}} ${{one.id}}`);
+      const bars = [...page.querySelectorAll("#removed .removed")].map((one) => one.getBoundingClientRect());
+      return {{inner: view.innerWidth, wide, all: page.documentElement.scrollWidth, bars: bars.length,
+        columns: view.getComputedStyle(page.querySelector("main")).gridTemplateColumns.split(" ").length,
+        tokens: page.querySelectorAll("#tokens .token").length}};"""
+    host = "<!doctype html><html><head><title>host</title></head><body></body></html>"
+    seen = visit(host, frame, tmp_path)
+    assert seen.said["errors"] == []
+    assert seen.said["inner"] == 420 and seen.said["columns"] == 1
+    assert seen.said["wide"] == [] and seen.said["all"] <= 420
+    assert seen.said["tokens"] == len(trace.tokens) and seen.said["bars"] > 0
+
+
+# Words of the house that say nothing to a reader of the page.
+RIDDLES = r"\b(?:behind|told|tells|asked|stood|fought|came to be|confirmed|in view|anew|likewise)\b"
+
+
+def test_its_words_are_plain(tmp_path: Path) -> None:
+    script = ROUND.replace("return {", "return {all: document.querySelector('body').innerText, ")
+    seen = visit(traced().html(), script, tmp_path)
+    texts = "\n".join([seen.said["all"], *seen.said["pointed"]])
+    assert "How this answer was generated" in texts and "Where the time went" in texts
+    assert re.findall(RIDDLES, texts) == []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton import byte_dfa
 from hf_guided.automaton.byte_dfa import ByteDfa
-from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
 from hf_guided.automaton.refine import refine
 from hf_guided.automaton.words import words_dfa
@@ -33,7 +33,7 @@ few = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
 def automaton(pattern: str) -> ByteDfa:
-    return regex_dfa(parse_fullmatch(pattern), Clock())
+    return regex_dfa(parse_fullmatch(pattern), WorkMeter())
 
 
 @given(plain_patterns)
@@ -55,7 +55,7 @@ def test_what_lives_is_what_can_still_match(pattern):
 @given(plain_patterns, plain_patterns, plain_patterns, st.booleans())
 def test_pieces_between_states_are_what_a_pattern_of_them_is(first, again, last, minimal):
     """Pieces that are deterministic inside, one behind the other, side by side and in rings, however they overlap."""
-    builder = NfaBuilder(Clock(), in_pieces=True)
+    builder = NfaBuilder(WorkMeter(), in_pieces=True)
     start, middle, end = builder.state(), builder.state(), builder.state()
     for pattern, source, target in ((first, start, middle), (again, middle, middle), (last, middle, end)):
         builder.add(parse_fullmatch(pattern), source, target)
@@ -82,7 +82,7 @@ def test_what_is_repeated_often_is_one_piece(pattern, low, high):
 @given(plain_patterns)
 def test_outlines_core_builds_the_same_automaton(pattern):
     node = unmarked(parse_fullmatch(pattern))
-    assert same_language(regex_dfa(node, Clock()), OutlinesDfa(node))
+    assert same_language(regex_dfa(node, WorkMeter()), OutlinesDfa(node))
 
 
 @given(edge_patterns, st.booleans())
@@ -93,7 +93,7 @@ def test_look_around_and_complements_are_compiled_through_automata(pattern, nega
     except (re.error, UnsupportedRegex):
         assume(False)
     node = complement(node) if negated else node
-    dfa = regex_dfa(node, Clock())
+    dfa = regex_dfa(node, WorkMeter())
     compiled = re.compile(pattern)
     for text in TEXTS:
         assert dfa.accepts(text.encode()) == (bool(compiled.fullmatch(text)) != negated), repr(text)
@@ -104,10 +104,10 @@ def test_look_around_and_complements_are_compiled_through_automata(pattern, nega
 def test_products_are_sets(one, other):
     a, b = automaton(one), automaton(other)
     ours, theirs = re.compile(one), re.compile(other)
-    both = byte_dfa.intersection(a, b, Clock())
-    either = byte_dfa.union(a, b, Clock())
-    without = byte_dfa.difference(a, b, Clock())
-    neither = byte_dfa.complement(either, Clock())
+    both = byte_dfa.intersection(a, b, WorkMeter())
+    either = byte_dfa.union(a, b, WorkMeter())
+    without = byte_dfa.difference(a, b, WorkMeter())
+    neither = byte_dfa.complement(either, WorkMeter())
     for text in TEXTS:
         data, x, y = text.encode(), bool(ours.fullmatch(text)), bool(theirs.fullmatch(text))
         got = both.accepts(data), either.accepts(data), without.accepts(data), neither.accepts(data)
@@ -168,7 +168,7 @@ def test_refining_is_moore_s_algorithm(seed, states, classes):
     expected = labels
     for _ in range(states):
         expected = np.unique(np.column_stack((expected, expected[table])), axis=0, return_inverse=True)[1].reshape(-1)
-    got = refine(table, labels, Clock())
+    got = refine(table, labels, WorkMeter())
     assert len(set(zip(got.tolist(), expected.tolist(), strict=True))) == len(set(got.tolist())) == len(set(expected))
 
 
@@ -181,7 +181,9 @@ def test_an_automaton_with_twins_has_the_same_language(pattern, count, seed):
     table = whole.table[original].astype(np.int64)
     for twin, state in enumerate(original[whole.states :].tolist(), whole.states):
         table[(table == state) & (rng.random(table.shape) < 0.5)] = twin
-    made = byte_dfa.finished(table, whole.byte_class, whole.accepting[original], whole.start, Clock(), minimal=False)
+    made = byte_dfa.finished(
+        table, whole.byte_class, whole.accepting[original], whole.start, WorkMeter(), minimal=False
+    )
     assert made.states <= len(table)
     compiled = re.compile(f"(?s:{pattern})")
     for text in ("".join(letters) for length in range(4) for letters in product("ab1 é", repeat=length)):
@@ -194,7 +196,7 @@ words = st.lists(st.text("abcé", max_size=5), min_size=1, max_size=30)
 @given(words)
 def test_word_lists_are_sets(options):
     encoded = {option.encode() for option in options}
-    listed = words_dfa([option.encode() for option in options], Clock())
+    listed = words_dfa([option.encode() for option in options], WorkMeter())
     check_minimal(listed)
     assert listed.language_size() == len(encoded)
     for text in {*options, *("".join(t) for n in range(3) for t in product("abcé", repeat=n))}:
@@ -210,7 +212,7 @@ def test_the_size_of_a_language_is_counted(pattern):
     """Over letters whose longest strings are short enough to try."""
     pattern = re.sub(r"\{2,\}|[*+]\??", "{0,2}", pattern)
     compiled = re.compile(f"(?s:(?=[ab]{{0,8}}\\Z)(?:{pattern}))")
-    within = byte_dfa.intersection(automaton(pattern), automaton("[ab]{0,8}"), Clock())
+    within = byte_dfa.intersection(automaton(pattern), automaton("[ab]{0,8}"), WorkMeter())
     texts = ("".join(letters) for length in range(9) for letters in product("ab", repeat=length))
     assert within.language_size() == sum(bool(compiled.fullmatch(text)) for text in texts)
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton import pushdown as pushdown_module
 from hf_guided.automaton.frames import network
-from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.pushdown import Pushdown
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.backends import automaton, registry
@@ -198,8 +198,8 @@ def pushdown(schema: Any) -> Pushdown:
     n = Normalizer.of(JsonSchema(schema))
     positions = Positions(n, JsonStyle(spelling="any"), closed=True)
     vocabulary = tiny()
-    clock = Clock()
-    return Pushdown(network(positions.root, positions.lower, clock), token_trie(vocabulary), vocabulary, clock)
+    meter = WorkMeter()
+    return Pushdown(network(positions.root, positions.lower, meter), token_trie(vocabulary), vocabulary, meter)
 
 
 NETWORKS = {"tree": pushdown(TREE), "open": pushdown(OPEN), "any": pushdown({})}

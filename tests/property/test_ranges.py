@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.remainders import multiples_dfa
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.constraints import JsonSchema
@@ -192,7 +192,7 @@ FACTORS = [Decimal(text) for text in ("7", "0.07", "3", "0.3", "12", "1.5", "0.0
 @pytest.mark.parametrize("factor", FACTORS, ids=str)
 def test_multiples_are_told_by_remainders(factor: Decimal) -> None:
     """Against exact division; by remainders also where the last digits would do."""
-    dfa = multiples_dfa(factor, Clock())
+    dfa = multiples_dfa(factor, WorkMeter())
     products = [f"{factor * count:f}" for count in range(-40, 400, 7)]
     for text in {*POOL, *products, *(f"{one}0" for one in products if "." in one), *(f"{one}.00" for one in products)}:
         try:

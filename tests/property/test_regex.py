@@ -62,7 +62,7 @@ def _wrapped(inner):
 
 plain_patterns = st.recursive(st.sampled_from(ATOMS), _wrapped, max_leaves=6)
 edge_patterns = st.recursive(
-    st.one_of(plain_patterns, st.sampled_from(["^", "$", r"\A", r"\Z", ""])),
+    st.one_of(plain_patterns, st.sampled_from(["^", "$", r"\A", r"\Z", r"\b", r"\B", ""])),
     lambda inner: st.one_of(
         st.lists(inner, min_size=1, max_size=3).map("".join),
         st.lists(inner, min_size=2, max_size=3).map(lambda parts: f"(?:{'|'.join(parts)})"),

@@ -11,7 +11,7 @@ import pytest
 
 from hf_guided.automaton.alike import Alike
 from hf_guided.automaton.budget import NEVER, token_budget
-from hf_guided.automaton.limits import Clock, Limits
+from hf_guided.automaton.limits import Limits, WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.reach import reach
 from hf_guided.automaton.token_masks import TokenMasks
@@ -28,8 +28,8 @@ from tests.property.strategies import allowed, single_bytes, tiny
 
 
 def masks_of(pattern: str, vocabulary: Vocabulary, **kwargs) -> tuple[TokenMasks, TokenWalk]:
-    walk = TokenWalk(regex_dfa(parse_fullmatch(pattern), Clock()), token_trie(vocabulary))
-    return TokenMasks(walk, reach(walk, Clock()).can_end, **kwargs), walk
+    walk = TokenWalk(regex_dfa(parse_fullmatch(pattern), WorkMeter()), token_trie(vocabulary))
+    return TokenMasks(walk, reach(walk, WorkMeter()).can_end, **kwargs), walk
 
 
 def tried(walk: TokenWalk, state: int, vocabulary: Vocabulary) -> list[int]:
@@ -208,11 +208,11 @@ def test_no_token_leads_where_this_vocabulary_cannot_end():
 
 
 def test_counting_tokens_without_time_is_safe_but_not_exact():
-    walk = TokenWalk(regex_dfa(parse_fullmatch("(ab|ba|[a-d]b){8}[a-d]{3,9}x"), Clock()), token_trie(tiny()))
-    reached = reach(walk, Clock())
-    exact = token_budget(walk, reached, Clock())
+    walk = TokenWalk(regex_dfa(parse_fullmatch("(ab|ba|[a-d]b){8}[a-d]{3,9}x"), WorkMeter()), token_trie(tiny()))
+    reached = reach(walk, WorkMeter())
+    exact = token_budget(walk, reached, WorkMeter())
     assert exact.exact
-    hurried = token_budget(walk, reached, Clock(), walk_seconds=0)
+    hurried = token_budget(walk, reached, WorkMeter(), walk_steps=0)
     assert not hurried.exact
     assert (hurried.needed >= exact.needed).all()
     for budget in (exact, hurried):

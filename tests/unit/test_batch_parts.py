@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,21 +14,39 @@ from hypothesis import strategies as st
 import hf_guided as hg
 from hf_guided.arguments import Mistake
 from hf_guided.batch.job import Job, digest
-from hf_guided.batch.parts import Answer, Parts, is_json
-from hf_guided.batch.rows import BadRow, Rows
+from hf_guided.batch.lines import Answer
+from hf_guided.batch.outputs import Output
+from hf_guided.batch.parts import Parts
+from hf_guided.batch.rows import Rows
+from hf_guided.batch.tables import BadRow, JsonLinesTable, is_json
 from hf_guided.batch.worker import Share
 from hf_guided.errors import InternalError
 
 
 def answer(row: int) -> Answer:
     text = ["plain", "é 日本 \u2028", 'quotes " and \\', "half of a pair \ud83d"][row % 4]
-    return Answer(row, row % 3 != 2, {"row": row, "text": text})
+    return Answer(row, row % 3 != 2, {"text": text})
+
+
+def line(row: int) -> dict:
+    return {"row": row} | answer(row).line
 
 
 def write(parts: Parts, *batch: int) -> None:
     writer = parts.writer(0)
     writer.write([answer(row) for row in batch])
     writer.close()
+
+
+def finish(parts: Parts, rows: int) -> tuple[int, int]:
+    """Without rows to carry columns from."""
+    empty = parts.folder.with_name("empty.jsonl")
+    empty.touch()
+    table = JsonLinesTable(empty)
+    try:
+        return parts.finish(rows, Output("jsonl", table, ()).write)
+    finally:
+        table.close()
 
 
 def begun(folder: Path) -> Parts:
@@ -40,7 +59,7 @@ def read(file: Path) -> list[dict]:
     return [json.loads(line) for line in file.read_bytes().splitlines()] if file.exists() else []
 
 
-@pytest.mark.parametrize("cut", range(0, 160, 3))
+@pytest.mark.parametrize("cut", range(0, 150, 3))
 def test_a_file_that_ends_anywhere_is_gone_on_with(tmp_path: Path, cut: int) -> None:
     parts = begun(tmp_path)
     with_torn_end = parts.writer(0)
@@ -59,9 +78,9 @@ def test_a_file_that_ends_anywhere_is_gone_on_with(tmp_path: Path, cut: int) -> 
     for batch in again:
         writer.write([answer(row) for row in batch])
     writer.close()
-    assert parts.finish(4) == (3, 1)
-    assert read(parts.output) == [answer(row).line for row in (0, 1, 3)]
-    assert read(parts.failures) == [answer(2).line]
+    assert finish(parts, 4) == (3, 1)
+    assert read(parts.output) == [line(row) for row in (0, 1, 3)]
+    assert read(parts.failures) == [line(2)]
     assert not parts.folder.exists()
 
 
@@ -77,10 +96,10 @@ def test_what_is_json_is_read_as_it_was(tmp_path: Path, value: object) -> None:
     parts = begun(tmp_path)
     assert is_json(value)
     writer = parts.writer(0)
-    writer.write([Answer(0, True, {"id": value})])
+    writer.write([Answer(0, True, {"value": value})])
     writer.close()
-    assert parts.finish(1) == (1, 0)
-    assert read(parts.output) == [{"id": value}]
+    assert finish(parts, 1) == (1, 0)
+    assert read(parts.output) == [{"row": 0, "value": value}]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +113,7 @@ def test_nothing_is_written_while_a_row_is_missing(tmp_path: Path) -> None:
     parts = begun(tmp_path)
     write(parts, 0, 2)
     with pytest.raises(InternalError, match="1 of 3 rows have no answer, the first is 1"):
-        parts.finish(3)
+        finish(parts, 3)
     assert not parts.output.exists() and parts.folder.exists()
     parts.end()
 
@@ -106,7 +125,7 @@ def test_two_runs_and_what_is_there_already(tmp_path: Path) -> None:
         other.begin(overwrite=False)
     other.end()
     write(parts, 0)
-    parts.finish(1)
+    finish(parts, 1)
     with pytest.raises(Mistake, match="is there already"):
         Parts(parts.output).begin(overwrite=False)
     anew = Parts(parts.output)
@@ -129,12 +148,12 @@ def test_a_kill_while_the_outputs_are_made_loses_nothing(tmp_path: Path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
-            parts.finish(6)
+            finish(parts, 6)
     parts.end()
     later = begun(tmp_path)
     assert not list(Share(0, 1).batches(later.places(6), 2))
-    assert later.finish(6) == (4, 2)
-    assert read(later.output) + read(later.failures) == [answer(row).line for row in (0, 1, 3, 4, 2, 5)]
+    assert finish(later, 6) == (4, 2)
+    assert read(later.output) + read(later.failures) == [line(row) for row in (0, 1, 3, 4, 2, 5)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -150,29 +169,57 @@ def test_each_missing_batch_belongs_to_one_process(rows: int, size: int, process
 
 def test_rows_are_the_lines_that_are_not_blank(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    file.write_bytes(b'\n{"prompt": "\xc3\xa9"}\r\n  \n{"prompt": 5}\n[1]\n{"prompt"\n\xff\n{"text": "x"}')
-    rows = Rows(file, "prompt", "schema", hg.Choice(["a"]), chat=True)
-    assert len(rows) == 6
-    asked = rows.asked(rows.fields(0))
+    file.write_bytes(
+        b'\n{"prompt": "\xc3\xa9"}\r\n  \n{"prompt": 5}\n[1]\n{"prompt"\n\xff\n{"text": "x"}\n'
+        b'{"prompt": "x", "schema": {"type": "null"}}'
+    )
+    rows = Rows(JsonLinesTable(file), "prompt", "schema", hg.Choice(["a"]), chat=True)
+    assert len(rows) == 7
+    asked = rows.asked(0)
     assert asked.prompt == [{"role": "user", "content": "é"}] and asked.constraint == hg.Choice(["a"])
     with pytest.raises(BadRow, match="list of messages as 'prompt', got 5"):
-        rows.asked(rows.fields(1))
+        rows.asked(1)
     for row, why in (2, "JSON object, got list"), (3, "line of JSON"), (4, "line of JSON"):
         with pytest.raises(BadRow, match=why):
-            rows.fields(row)
+            rows.asked(row)
     with pytest.raises(BadRow, match="fields there are: 'text'"):
-        rows.asked(rows.fields(5))
-    own = rows.asked({"prompt": "x", "schema": {"type": "null"}})
+        rows.asked(5)
+    own = rows.asked(6)
     assert own.constraint == hg.JsonSchema({"type": "null"})
     rows.close()
 
 
+def a_job(rows: Path) -> Job:
+    return Job(
+        model="demo",
+        tokenizer=None,
+        revision=None,
+        tokenizer_revision=None,
+        quantization=None,
+        input_digest=digest(rows),
+        constraint="Choice",
+        batch_size=8,
+        max_new_tokens=64,
+        temperature=None,
+        top_p=None,
+        seed=0,
+        backend="auto",
+        dtype="auto",
+        chat=False,
+        prompt_column="p",
+        constraint_column=None,
+        columns=["a"],
+        input_format="jsonl",
+        output_format="csv",
+    )
+
+
 def test_another_job_is_not_gone_on_with(tmp_path: Path) -> None:
     (tmp_path / "rows").write_text("x")
-    job = Job("demo", None, digest(tmp_path / "rows"), "Choice", 8, 64, None, None, 0, "auto", "auto", False, "p", "c")
+    job = a_job(tmp_path / "rows")
     job.agree(tmp_path / "job.json")
     job.agree(tmp_path / "job.json")
     (tmp_path / "rows").write_text("y")
-    other = Job("demo", None, digest(tmp_path / "rows"), "Choice", 8, 64, 0.7, None, 0, "auto", "auto", False, "p", "c")
+    other = replace(a_job(tmp_path / "rows"), temperature=0.7)
     with pytest.raises(Mistake, match=r"input_digest was .*; temperature was None, is 0\.7"):
         other.agree(tmp_path / "job.json")

@@ -210,7 +210,7 @@ def test_version(capsys):
     ("arguments", "message"),
     [
         (["generate", "--model", "/no/such/model", "--schema", "{schema}", "--prompt", "x"], "does not exist"),
-        (["generate", "--model", "some/name", "--schema", "{schema}", "--prompt", "x"], "does not exist"),
+        (["generate", "--model", "./some/name", "--schema", "{schema}", "--prompt", "x"], "does not exist"),
         (["generate", "--model", "{folder}", "--schema", "{schema}", "--prompt", "x"], "cannot load a model from"),
         (["generate", "--model", "demo", "--schema", "{folder}/none.json", "--prompt", "x"], "No such file"),
         (["generate", "--model", "demo", "--schema", "{folder}", "--prompt", "x"], "cannot read"),
@@ -224,7 +224,10 @@ def test_version(capsys):
         ),
         (["generate", "--model", "demo", "--regex", "a", "--prompt", "x", "--device", "abacus"], "--device abacus"),
         (["generate", "--model", "demo", "--regex", "a", "--prompt", "x", "--chat"], "no chat template"),
-        (["generate", "--model", "demo", "--tokenizer", "/no", "--regex", "a", "--prompt", "x"], "tokenizer directory"),
+        (
+            ["generate", "--model", "demo", "--tokenizer", "/no", "--regex", "a", "--prompt", "x"],
+            "folder '/no' does not",
+        ),
         (["audit", "{folder}/none.json"], "No such file"),
         (["audit", "{schema}", "--backend", "none"], "unknown backend 'none'"),
         (["audit", "{schema}", "--tokenizer", "/no/such/tokenizer"], "does not exist"),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_guided.automaton.byte_dfa import ByteDfa
-from hf_guided.automaton.limits import Clock
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.display.graph import MOST_NODES, Graph, Place, TooLarge, graph_of
 from hf_guided.display.layout import RADIUS, layout
@@ -32,7 +32,7 @@ REGEXES = [
 
 
 def dfa(pattern: str) -> ByteDfa:
-    return regex_dfa(parse_fullmatch(pattern), Clock())
+    return regex_dfa(parse_fullmatch(pattern), WorkMeter())
 
 
 # -- text ----------------------------------------------------------------------------------------------------------

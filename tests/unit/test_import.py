@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 LOOK = """
 import json, logging, os, signal, sys, threading, warnings, atexit, locale
 import torch, transformers
@@ -39,6 +41,8 @@ def look():
 
 before, known = look(), set(sys.modules)
 import hf_guided
+for name in hf_guided.__all__:  # the modules behind lazy names too
+    getattr(hf_guided, name)
 print(json.dumps({"before": before, "after": look(), "new": sorted(set(sys.modules) - known)}))
 """
 
@@ -63,6 +67,29 @@ def test_import_changes_nothing_outside_itself():
 
 
 def test_import_does_not_load_the_pipelines():
-    code = "import sys, hf_guided; print('transformers.pipelines' in sys.modules)"
+    code = "import sys, hf_guided; hf_guided.generate; print('transformers.pipelines' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+HEAVY = ("torch", "transformers", "accelerate", "huggingface_hub", "numpy")
+# The interpreter itself tells what it imports, whatever becomes of the command.
+COMMANDS = [
+    ["-c", "import hf_guided; print(sorted(dir(hf_guided))[:1])"],
+    ["-c", "from hf_guided import JsonSchema, ToolCalls, HFGuidedError; print(JsonSchema({}).kind)"],
+    ["-m", "hf_guided", "--version"],
+    ["-m", "hf_guided", "--help"],
+    *(["-m", "hf_guided", command, "--help"] for command in ("generate", "batch", "serve", "audit", "demo", "doctor")),
+    ["-m", "hf_guided.batch", "--help"],
+    ["-m", "hf_guided", "generate", "--prompt", "x"],  # a mistake in the arguments
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_what_runs_no_model_imports_neither_torch_nor_transformers(command: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-X", "importtime", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == (2 if "--prompt" in command else 0), done.stderr
+    assert done.stdout or "usage:" in done.stderr
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "hf_guided" in imported
+    assert not [name for name in imported if name.partition(".")[0] in HEAVY]

@@ -1,6 +1,6 @@
-"""The README's examples run, in order, and print what it shows.
+"""The examples of the README and of the guides run, page by page and in order, and print what is shown.
 
-`python -m tests.unit.test_readme` writes what they print now into the README.
+`python -m tests.unit.test_readme [page ...]` writes what they print now into the pages.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,8 +22,9 @@ BLOCK = re.compile(
 )
 
 
+PAGES = ["README.md", *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs" / "guides").glob("*.md"))]
 DOCUMENTS = [
-    "README.md",
+    *PAGES,
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "notebooks/README.md",
@@ -35,20 +37,22 @@ DOCUMENTS = [
 def printed(code: str, names: dict[str, object]) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(code, "README.md", "exec", dont_inherit=True), names)
+        exec(compile(code, "example", "exec", dont_inherit=True), names)
     return out.getvalue()
 
 
-def test_every_runnable_block_prints_what_is_shown():
-    names: dict[str, object] = {"__name__": "readme"}
-    blocks = list(BLOCK.finditer(README.read_text(encoding="utf-8")))
-    assert len(blocks) >= 4
+@pytest.mark.parametrize("page", PAGES)
+def test_every_runnable_block_prints_what_is_shown(page):
+    names: dict[str, object] = {"__name__": "example"}
+    blocks = list(BLOCK.finditer((ROOT / page).read_text(encoding="utf-8")))
+    assert blocks
     for block in blocks:
         assert printed(block["code"], names) == block["shown"], block["code"]
 
 
-def test_every_python_block_is_runnable():
-    text = README.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", PAGES)
+def test_every_python_block_is_runnable(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
     assert text.count("```python\n") == text.count("<!-- runnable -->") == len(BLOCK.findall(text))
 
 
@@ -78,5 +82,7 @@ def rewrite(text: str, run: Callable[[str], str]) -> str:
 
 
 if __name__ == "__main__":
-    shared: dict[str, object] = {"__name__": "readme"}
-    README.write_text(rewrite(README.read_text(encoding="utf-8"), lambda code: printed(code, shared)), encoding="utf-8")
+    for name in sys.argv[1:] or PAGES:
+        shared: dict[str, object] = {"__name__": "example"}
+        written = rewrite((ROOT / name).read_text(encoding="utf-8"), lambda code: printed(code, shared))  # noqa: B023
+        (ROOT / name).write_text(written, encoding="utf-8")

@@ -62,11 +62,25 @@ def test_response_formats(response_format: dict[str, Any], constraint: Any) -> N
         ({"type": "regex", "pattern": "("}, r"response_format\.pattern: .*compile"),
         ({"type": "choice", "choice": []}, r"response_format\.choice"),
         ({"type": "json"}, r"response_format\.schema"),
+        (
+            {"type": "json_schema", "json_schema": {"name": "r", "schema": {}, "strct": True}},
+            r"response_format\.json_schema: expected the keys .*, got 'strct'; did you mean 'strict'\?",
+        ),
+        ({"type": "json_schema", "name": "r", "schema": {}, "max_depth": 3}, r"expected the keys .*, got 'max_depth'"),
+        ({"type": "json_schema", "json_schema": {"name": "r", "schema": {}}, "strict": True}, r"got 'strict'"),
+        ({"type": "json_object", "shema": {}}, r"did you mean 'schema'"),
+        ({"type": "text", "schema": {}}, r"response_format: .*got 'schema'"),
+        ({"type": "regex", "regex": "a", "flags": "i"}, r"response_format: .*got 'flags'"),
+        ({"type": "json", "schema": {}, "name": "x"}, r"response_format: .*got 'name'"),
     ],
 )
 def test_errors_name_the_path(response_format: Any, says: str) -> None:
     with pytest.raises(InvalidConstraint, match=says):
         from_response_format(response_format)
+
+
+def test_keys_that_are_null_say_nothing() -> None:
+    assert from_response_format({"type": "json_object", "schema": None, "json_schema": None}) == JsonObject()
 
 
 def test_tools_of_both_apis_are_the_same_tools() -> None:

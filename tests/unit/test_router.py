@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.constraints import Choice, Constraint, JsonObject, JsonSchema, StructuralTag
+from hf_guided.compiler import Compiler
+from hf_guided.constraints import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BackendUnavailable, Loss, UnsupportedConstraint
 from hf_guided.router import route
 from hf_guided.schema.audit import audit
+from tests.toy import all_bytes
 
 A = Loss("/properties/a", "uniqueItems", "not known")
 B = Loss("/properties/b", "contains", "not known")
@@ -40,9 +44,12 @@ class Missing(dict[str, Any]):
 
 
 def backends(
-    llguidance: Sequence[Loss] = (), xgrammar: Sequence[Loss] = (), other: Sequence[Loss] = ()
+    llguidance: Sequence[Loss] = (),
+    xgrammar: Sequence[Loss] = (),
+    automaton: Sequence[Loss] = NO_AUTOMATON,
+    other: Sequence[Loss] = (),
 ) -> dict[str, Any]:
-    lost = {"llguidance": llguidance, "automaton": NO_AUTOMATON, "xgrammar": xgrammar, "other": other}
+    lost = {"llguidance": llguidance, "automaton": automaton, "xgrammar": xgrammar, "other": other}
     return {name: Fake(name, *losses) for name, losses in lost.items()}
 
 
@@ -86,6 +93,13 @@ def test_with_any_spelling_every_engine_will_do() -> None:
     chosen = route(JsonSchema({}, spelling="any"), "auto", known)
     assert (chosen.backend, chosen.spelling) == ("xgrammar", "any")
     assert route(Choice(["a"]), "auto", known).spelling is None
+
+
+def test_auto_takes_the_automaton_for_what_both_lose() -> None:
+    chosen = route(Regex("a"), "auto", backends(llguidance=[A], xgrammar=[A, B], automaton=()))
+    assert chosen.backend == "automaton"
+    assert [name for name, _ in chosen.considered] == ["llguidance", "xgrammar", "automaton"]
+    assert chosen.reason.startswith("enforces all of it; llguidance would lose /properties/a (uniqueItems)")
 
 
 def test_tags_go_to_llguidance() -> None:
@@ -175,3 +189,40 @@ def test_an_audit_shows_losses_that_have_no_keyword_and_kinds_that_are_no_schema
     refused = audit(Choice(["a"]), None, "no", [Loss("", "choice", "no such kind")])
     assert (refused.ok, refused.backend, refused.rows[0].outcome) == (False, None, "lost")
     assert "backend: none (no)" in str(refused)
+
+
+MULTIPLES: dict[str, Any] = {"type": "number", "multipleOf": 3.5}
+ONLY_THE_AUTOMATON: list[tuple[dict[str, Any], str]] = [
+    (MULTIPLES, "{}"),
+    ({"type": "array", "items": MULTIPLES}, "[{}]"),
+    ({"type": "object", "properties": {"x": MULTIPLES}, "required": ["x"]}, '{{"x": {}}}'),
+    ({"type": "object", "additionalProperties": MULTIPLES}, '{{"x": {}}}'),
+]
+
+
+@pytest.mark.parametrize(("schema", "written"), ONLY_THE_AUTOMATON)
+def test_what_the_automaton_alone_enforces_is_served(schema: dict[str, Any], written: str) -> None:
+    compiled = Compiler(all_bytes()).compile(JsonSchema(schema))
+    assert compiled.backend == "automaton"
+    for tenths in range(-110, 110):
+        number = Decimal(tenths) / 10
+        matcher = compiled.matcher()
+        takes = all(map(matcher.accept_token, written.format(number).encode())) and matcher.is_completed()
+        assert takes == (number % Decimal("3.5") == 0), number
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        JsonSchema({"type": "array", "items": {"type": "integer"}, "uniqueItems": True, "maxItems": 3}),
+        JsonSchema({"type": "integer", "multipleOf": 3, "not": {"multipleOf": 2}}),
+        JsonSchema({"type": "object", "patternProperties": {"^a": {"type": "integer"}}, "minProperties": 2}),
+        Regex(r"(a|b)\1"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_is_lost_by_every_engine_there_is(constraint: Constraint) -> None:
+    with pytest.raises(UnsupportedConstraint, match="no backend enforces all of this"):
+        Compiler(all_bytes()).compile(constraint)
+    for name in registry.available():
+        assert registry.create(name, all_bytes()).losses(constraint), name

@@ -26,7 +26,7 @@ from tests import sessions
 from tests.late import LateTransfers
 from tests.toy import SetEngine, compiled_set, letters
 
-PATIENCE = 20.0  # seconds until a test that hangs fails instead
+PATIENCE = 600.0  # seconds until a test that hangs fails instead
 VOCABULARY = letters("abc", stop=1)
 WIDTH = VOCABULARY.padded_size
 PAD, STOP, A, B, C = range(5)

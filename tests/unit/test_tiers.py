@@ -16,7 +16,7 @@ from hf_guided.constraints import Constraint
 from hf_guided.options import CompilerOptions
 from tests import toy, vocabularies
 
-PATIENCE = 20.0
+PATIENCE = 600.0
 LOSS = hg.Loss("/properties/a", "json_schema", "the schema refers to itself")
 RECURSIVE = {"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}
 

@@ -2,27 +2,65 @@
 
 from __future__ import annotations
 
+import email
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+
+import pytest
 
 from hf_guided.display.trace import Trace
 from hf_guided.recorded import RowRecord
 from tests.kernel_harness import HEADER, ROOT
 
 
-def test_an_installed_wheel_has_what_is_no_python(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
     build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
     done = subprocess.run(
-        [sys.executable, "-c", build, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", build, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    return folder / done.stdout.strip().splitlines()[-1]
+
+
+def test_what_a_package_index_shows(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    urls = dict(url.split(", ", 1) for url in metadata.get_all("Project-URL"))
+    assert set(urls) == {"Homepage", "Documentation", "Source", "Issues", "Changelog"}
+    source = urls["Source"]
+    assert all(url.startswith(source) for url in urls.values())
+    assert {"data", "serve"} <= set(metadata.get_all("Provides-Extra"))
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    text = metadata.get_payload()
+    own = [*urls.values(), *re.findall(r"\]\(([^)\s]+)\)", text)]
+    assert len(own) > 10
+    for link in own:
+        assert link.startswith(("https://", "#")), f"{link}: a package index has no such page"
+        inside = re.match(
+            rf"{source}/(?:blob|tree)/main/(.+)|https://raw.githubusercontent.com/[^/]+/[^/]+/main/(.+)", link
+        )
+        if inside:
+            assert (ROOT / (inside[1] or inside[2])).exists(), link
+    assert "raw.githubusercontent.com" in text, "pictures are shown"
+    relative = {link for link in re.findall(r"\]\(([^)#\s]+)\)", (ROOT / "README.md").read_text()) if ":" not in link}
+    assert relative, "in the repository they lead to the same commit"
+    assert all(f"main/{link})" in text for link in relative)
+    done = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", wheel], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_an_installed_wheel_has_what_is_no_python(tmp_path: Path, wheel: Path) -> None:
     site = tmp_path / "site"
-    with zipfile.ZipFile(tmp_path / done.stdout.strip().splitlines()[-1]) as wheel:
-        wheel.extractall(site)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
     look = (
         "import hf_guided, hashlib; from hf_guided.device.nvrtc import device_source;"
         "from hf_guided.recorded import RowRecord; from hf_guided.display.trace import Trace;"

@@ -5,12 +5,27 @@ from __future__ import annotations
 import sys
 import types
 import typing
-from typing import Any
+from typing import Any, NamedTuple
 
-from .errors import InvalidConstraint
+from ..errors import InvalidConstraint
+from .notes import TypeNote
 
 
-def schema_of(python_type: Any) -> Any:
+class TypeSchema(NamedTuple):
+    """The JSON Schema of a Python type.
+
+    Args:
+        enforced: says all that can be said of the type's texts.
+        described: the same for people and models to read, with the names of formats for long patterns.
+        notes: what the first leaves out, or leaves to code of the type.
+    """
+
+    enforced: Any
+    described: Any
+    notes: tuple[TypeNote, ...]
+
+
+def schema_of(python_type: Any) -> TypeSchema:
     """The JSON Schema of a Python type.
 
     Args:
@@ -20,15 +35,21 @@ def schema_of(python_type: Any) -> Any:
         InvalidConstraint: not a type, or a type whose values have no JSON.
     """
     from pydantic.errors import PydanticUserError
-    from pydantic_core import PydanticOmit
+    from pydantic_core import PydanticOmit, SchemaError
 
     if not is_type(python_type):
         raise InvalidConstraint(_not_a_type(python_type))
     try:
-        return adapter_of(python_type).json_schema()
-    except (PydanticUserError, PydanticOmit, NameError, TypeError, ValueError) as error:
+        from .generator import ExactJsonSchema
+
+        adapter = adapter_of(python_type)
+        generator = ExactJsonSchema()
+        schema = generator.generate(adapter.core_schema)
+        return TypeSchema(schema, generator.described, generator.notes)
+    except (PydanticUserError, PydanticOmit, SchemaError, NameError, TypeError, ValueError) as error:
+        reason = getattr(error, "message", error)  # without Pydantic's link to its page of errors
         raise InvalidConstraint(
-            f"expected a type that Pydantic can describe as JSON Schema, got {python_type!r}: {error}"
+            f"expected a type that Pydantic can describe as JSON Schema, got {python_type!r}: {reason}"
         ) from error
 
 

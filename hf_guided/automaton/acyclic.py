@@ -1,0 +1,56 @@
+"""Which states of a table without cycles behave alike: one pass from the end, where rounds would take one per byte.
+
+A bounded string is a chain of thousands of states, and two states of it can only be alike if all they lead to is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .limits import CELLS, EDGES, WorkMeter
+
+Ints = NDArray[np.int64]
+
+
+def order_from_the_end(table: NDArray[Any], meter: WorkMeter) -> list[int] | None:
+    """All states but the dead one, each behind all that it leads to; None if there is a cycle.
+
+    Args:
+        table: (states, classes), where each class of bytes leads; state 0 is the dead one.
+        meter: counts the work.
+    """
+    sources, classes = np.nonzero(table)
+    meter.spend(len(table) + len(sources) // EDGES)
+    targets = table[sources, classes].astype(np.int64)
+    order = np.argsort(targets, kind="stable")
+    starts = np.searchsorted(targets[order], np.arange(len(table) + 1)).tolist()
+    before = sources[order].tolist()
+    open_ways = np.bincount(sources, minlength=len(table)).tolist()
+    found = [state for state in range(1, len(table)) if not open_ways[state]]
+    for state in found:  # grows meanwhile
+        for source in before[starts[state] : starts[state + 1]]:
+            open_ways[source] -= 1
+            if not open_ways[source]:
+                found.append(source)
+    return found if len(found) == len(table) - 1 else None
+
+
+def labels_of_acyclic(table: NDArray[Any], labels: Ints, order: list[int], meter: WorkMeter) -> Ints:
+    """The coarsest labels, as of ``refine``.
+
+    Args:
+        table: see ``refine``.
+        labels: see ``refine``.
+        order: of its states, from the end.
+        meter: counts the work.
+    """
+    meter.spend(len(table) * (2 + table.shape[1] // CELLS))
+    number = np.zeros(len(table), np.int64)
+    kinds: dict[tuple[int, bytes], int] = {}
+    kind_of = labels.tolist()
+    for state in order:
+        number[state] = 1 + kinds.setdefault((kind_of[state], number[table[state]].tobytes()), len(kinds))
+    return number

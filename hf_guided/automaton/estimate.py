@@ -1,0 +1,60 @@
+"""How many states an automaton may be expected to have, from the expression alone: a guess, made in microseconds.
+
+It is for a compile that has something else to fall back on. The guess is that repetitions multiply what is repeated,
+and that a text whose length is counted while it follows a pattern has every state of the pattern at every length.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ..regex import Alt, And, Chars, Concat, Node, Not, Repeat
+
+
+@lru_cache(maxsize=4096)
+def characters(node: Node) -> int:
+    """How many characters there are in an expression, about, repetitions written out."""
+    if isinstance(node, (Concat, And)):
+        return sum(map(characters, node.parts))
+    if isinstance(node, Alt):
+        return sum(map(characters, node.branches))
+    if isinstance(node, Repeat):
+        return max(node.low, node.high or 1, 1) * characters(node.body)
+    return 1 + characters(node.body) if isinstance(node, Not) else 1
+
+
+@lru_cache(maxsize=4096)
+def expected_states(node: Node) -> int:
+    """As ``characters``, but where one part bounds the length of what another describes, they are multiplied."""
+    if isinstance(node, Concat):
+        return sum(map(expected_states, node.parts))
+    if isinstance(node, Alt):
+        return sum(map(expected_states, node.branches))
+    if isinstance(node, Repeat):
+        return max(node.low, node.high or 1, 1) * expected_states(node.body)
+    if isinstance(node, And):
+        endless = [part for part in node.parts if longest(part) is None]
+        most = longest(node)
+        if endless and most is not None:
+            return most * sum(map(expected_states, endless))
+        return max(map(expected_states, node.parts))
+    return 1 + expected_states(node.body) if isinstance(node, Not) else 1
+
+
+@lru_cache(maxsize=4096)
+def longest(node: Node) -> int | None:
+    """Characters of the longest text, or more; None if there is no bound."""
+    if isinstance(node, Not):
+        return None
+    if isinstance(node, Repeat):
+        most = longest(node.body)
+        return None if most is None or node.high is None else most * node.high
+    if isinstance(node, (Concat, Alt, And)):
+        lengths = [longest(part) for part in (node.branches if isinstance(node, Alt) else node.parts)]
+        bounded = [length for length in lengths if length is not None]
+        if isinstance(node, And):
+            return min(bounded, default=None)
+        if len(bounded) < len(lengths):
+            return None
+        return max(bounded) if isinstance(node, Alt) else sum(bounded)
+    return 1 if isinstance(node, Chars) else 0

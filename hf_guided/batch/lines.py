@@ -1,0 +1,29 @@
+"""One row's answer, as a line of JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+
+class Answer(NamedTuple):
+    """What became of a row.
+
+    Args:
+        row: its number.
+        done: whether it belongs to the output, not to the failures.
+        line: what is written there.
+    """
+
+    row: int
+    done: bool
+    line: dict[str, Any]
+
+
+def as_line(value: Any) -> bytes:
+    """JSON in UTF-8, and a line break."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:  # half of a pair of surrogates, which JSON may hold and UTF-8 may not
+        text = json.dumps(value, allow_nan=False).encode()
+    return text + b"\n"

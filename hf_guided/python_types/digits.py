@@ -1,0 +1,179 @@
+"""Numbers and fixed-width texts between two bounds, as plain patterns without anchors.
+
+Plain means literals, classes, groups, ``|`` and counted repetition: every engine reads them alike, and they can be
+put into each other.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+NOTHING = ""
+"""What these functions return where no text is left."""
+
+
+def literal(text: str) -> str:
+    """A pattern that only this text matches; ``re.escape`` escapes what ECMA-262 does not let it escape."""
+    return re.sub(r"[\\\\^$.*+?()\[\]{}|/]", r"\\\g<0>", text)
+
+
+def either(*patterns: str) -> str:
+    """Any of the patterns, as one group; those that are NOTHING are left out."""
+    kept = list(dict.fromkeys(pattern for pattern in patterns if pattern != NOTHING))
+    if not kept:
+        return NOTHING
+    return kept[0] if len(kept) == 1 else f"(?:{'|'.join(kept)})"
+
+
+def between(low: str, high: str) -> str:
+    """Texts of the shape of both bounds that sort from ``low`` to ``high``.
+
+    Args:
+        low: the first text.
+        high: the last one, of the same length; what is no digit stands at the same indices in both.
+    """
+    if low > high:
+        return NOTHING
+    if low == high:
+        return literal(low)
+    if _is_run(low, "0") and _is_run(high, "9"):
+        return _any_digits(low)
+    first = next(i for i, (a, b) in enumerate(zip(low, high, strict=True)) if a != b)
+    rest = low[first + 1 :]
+    zeros, nines = re.sub("[0-9]", "0", rest), re.sub("[0-9]", "9", rest)
+    a, b = int(low[first]), int(high[first])
+    ways = []
+    if rest != zeros:
+        ways.append(f"{a}{between(rest, nines)}")
+        a += 1
+    tail = high[first + 1 :]
+    last = NOTHING
+    if tail != nines:
+        last = f"{b}{between(zeros, tail)}"
+        b -= 1
+    if a <= b:
+        ways.append(f"{_digit(a, b)}{_any_digits(rest)}")
+    return literal(low[:first]) + either(*ways, last)
+
+
+def _is_run(text: str, digit: str) -> bool:
+    return all(character == digit for character in text if character.isdigit())
+
+
+def _digit(low: int, high: int) -> str:
+    return str(low) if low == high else f"[{low}-{high}]"
+
+
+def _any_digits(shape: str) -> str:
+    """Any text of this shape."""
+    found = []
+    for part in re.findall("[0-9]+|[^0-9]+", shape):
+        found.append(literal(part) if not part.isdigit() else "[0-9]" + (f"{{{len(part)}}}" if len(part) > 1 else ""))
+    return "".join(found)
+
+
+def whole(low: int | None, high: int | None) -> str:
+    """Whole numbers in these bounds, without leading zeros or ``-0``."""
+    if low is not None and high is not None and low > high:
+        return NOTHING
+    positive = _positive(max(low or 0, 0) if low is not None else 0, high) if high is None or high >= 0 else NOTHING
+    negative = NOTHING
+    if low is None or low < 0:
+        least = 1 if high is None or high >= 0 else -high
+        magnitudes = _positive(least, None if low is None else -low)
+        negative = NOTHING if magnitudes == NOTHING else f"-{magnitudes}"
+    return either(positive, negative)
+
+
+def _positive(low: int, high: int | None) -> str:
+    ways = []
+    if low == 0:
+        ways.append("0")
+        low = 1
+    if high is None:
+        width = len(str(low))
+        if low != 10 ** (width - 1):
+            ways.append(between(str(low), "9" * width))
+            width += 1
+        ways.append(f"[1-9][0-9]{{{width - 1},}}" if width > 1 else "[1-9][0-9]*")
+        return either(*ways)
+    first, last = len(str(low)), len(str(high))
+    if low == 10 ** (first - 1):
+        first -= 1  # all numbers of that many digits
+    if high == 10**last - 1:
+        last += 1
+    if first + 1 < last:
+        ways.append(f"[1-9][0-9]{{{first},{last - 2}}}")
+    if first == last and low <= high:
+        ways.append(between(str(low), str(high)))
+    else:
+        ways += [between(str(low), "9" * first)] if len(str(low)) == first else []
+        ways += [between("1" + "0" * (last - 1), str(high))] if len(str(high)) == last else []
+    return either(*ways)
+
+
+def decimals(low: Fraction | None, high: Fraction | None, places: int) -> str:
+    """Decimals in these bounds (both inside) with at most so many digits after the point, without an exponent."""
+    unit = 10**places
+    least = None if low is None else -((-low * unit).__floor__())
+    greatest = None if high is None else (high * unit).__floor__()
+    if least is not None and greatest is not None and least > greatest:
+        return NOTHING
+    positive = negative = NOTHING
+    if greatest is None or greatest >= 0:
+        positive = _magnitudes(max(least or 0, 0) if least is not None else 0, greatest, places)
+    if least is None or least < 0:
+        magnitudes = _magnitudes(
+            1 if greatest is None or greatest >= 0 else -greatest, None if least is None else -least, places
+        )
+        negative = NOTHING if magnitudes == NOTHING else f"-{magnitudes}"
+    return either(positive, negative)
+
+
+def _magnitudes(low: int, high: int | None, places: int) -> str:
+    """Decimals without a sign; the bounds count units of the last place."""
+    if not places:
+        return whole(low, high)
+    unit = 10**places
+    first, low_part = divmod(low, unit)
+    any_part = f"(?:\\.[0-9]{{1,{places}}})?"
+    if high is None:
+        return either(_one_whole(first, low_part, unit - 1, places), _with(whole(first + 1, None), any_part))
+    last, high_part = divmod(high, unit)
+    if first == last:
+        return _one_whole(first, low_part, high_part, places)
+    return either(
+        _one_whole(first, low_part, unit - 1, places),
+        _with(whole(first + 1, last - 1), any_part),
+        _one_whole(last, 0, high_part, places),
+    )
+
+
+def _with(pattern: str, tail: str) -> str:
+    return NOTHING if pattern == NOTHING else pattern + tail
+
+
+def _one_whole(number: int, low: int, high: int, places: int) -> str:
+    """Decimals with this whole part whose fraction, in units of the last place, is in the bounds."""
+    if low == 0 and high == 10**places - 1:
+        return f"{number}(?:\\.[0-9]{{1,{places}}})?"
+    ways = [str(number)] if low == 0 else []
+    for width in range(1, places + 1):
+        unit = 10 ** (places - width)
+        first, last = -(-low // unit), high // unit
+        if first <= last:
+            ways.append(f"{number}\\.{between(str(first).zfill(width), str(last).zfill(width))}")
+    return either(*ways)
+
+
+def grid(bound: Decimal | Fraction | int, places: int, *, upper: bool, is_open: bool) -> Fraction:
+    """The bound moved inwards to a decimal of so many places that is itself inside."""
+    exact = Fraction(bound)
+    unit = 10**places
+    scaled = exact * unit
+    moved = scaled.__floor__() if upper else -((-scaled).__floor__())
+    if is_open and moved == scaled:
+        moved += -1 if upper else 1
+    return Fraction(moved, unit)

@@ -1,0 +1,115 @@
+"""A result as a notebook shows it: its text, its value as a table, and how it ended.
+
+What a model wrote is not to be trusted: all of it is escaped, kept from turning the direction of what stands around it,
+and hidden from the notebook's formula renderer. What is long is cut, and says by how much.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import re
+from collections.abc import Iterator, Mapping, Set
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .result import GuidedResult
+
+_MOST_TEXT = 2_000  # characters of the text
+_MOST_CELL = 300  # of one cell
+_MOST_ROWS = 20  # of one table
+_MOST_CELLS = 200  # of all tables
+_MOST_DEPTH = 5
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_TEXT = "white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; text-align: left"
+_REASONS = {
+    "stop": "stop (the answer is finished)",
+    "length": "length (cut by a limit, so the answer is not finished)",
+    "dead_end": "dead_end (no token could follow, so the answer is not finished)",
+}
+
+
+def result_html(result: GuidedResult[Any]) -> str:
+    """The result as HTML without scripts and style sheets."""
+    rows = [("text", _text(result.text, _MOST_TEXT))]
+    if result.thinking is not None:
+        rows.append(("thinking", f"<details><summary>show</summary>{_text(result.thinking, _MOST_TEXT)}</details>"))
+    if result.value is not None and not (isinstance(result.value, str) and result.value == result.text):
+        rows.append(("value", _Cells().cell(result.value, 0)))
+    if result.error is not None:
+        rows.append(("error", _text(result.error, _MOST_TEXT)))
+    rows.append(("finish reason", _REASONS[result.finish_reason]))
+    rows.append(("tokens", f"{len(result.token_ids):,}"))
+    if result.stats is not None and result.stats.forwards:
+        rows.append(("forward passes", f"{result.stats.forwards:,} (of the whole batch)"))
+    # Both names, since notebooks differ in which version of MathJax looks for formulas.
+    return f'<div class="tex2jax_ignore mathjax_ignore" style="max-width: 60em">{_table(rows)}</div>'
+
+
+def _table(rows: list[tuple[str, str]]) -> str:
+    """A table with a heading in front of each row; both are HTML."""
+    cell = "text-align: left; vertical-align: top; padding: 2px 8px"
+    lines = (
+        f'<tr><th scope="row" style="{cell}">{name}</th><td style="{cell}">{value}</td></tr>' for name, value in rows
+    )
+    return f'<table style="margin: 0; border-collapse: collapse"><tbody>{"".join(lines)}</tbody></table>'
+
+
+def _text(text: str, most: int) -> str:
+    """Text as HTML, in which nothing is a tag, a formula or a lone surrogate."""
+    more = len(text) - most
+    cut = text[:most].encode("utf-8", "replace").decode()
+    visible = _CONTROL.sub(lambda found: "␡" if found[0] == "\x7f" else chr(0x2400 + ord(found[0])), cut)
+    note = f" <i>… {more:,} more characters</i>" if more > 0 else ""
+    return f'<span dir="auto" style="{_TEXT}">{html.escape(visible)}</span>{note}'
+
+
+class _Cells:
+    """The cells of one result; so many of them that a page stays small."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_CELLS
+
+    def cell(self, value: Any, depth: int) -> str:
+        """A value: a table of what is in it, or its text."""
+        self._left -= 1
+        try:
+            parts = _parts(value) if depth < _MOST_DEPTH else None
+            if parts is None:
+                return _text(value if isinstance(value, str) else repr(value), _MOST_CELL)
+            number, members = parts
+            if not number:
+                return _text(repr(value), _MOST_CELL)
+            return self._members(number, members, depth)
+        except Exception:  # a class of the user's own may raise anything, a huge int has no repr
+            return f"<i>{html.escape(type(value).__name__)} that cannot be shown</i>"
+
+    def _members(self, number: int, members: Iterator[tuple[Any, Any]], depth: int) -> str:
+        rows: list[tuple[str, str]] = []
+        for name, value in islice(members, _MOST_ROWS):
+            if self._left <= 0:
+                break
+            rows.append((_text(str(name), _MOST_CELL), self.cell(value, depth + 1)))
+        more = number - len(rows)
+        return _table(rows) + (f"<i>… {more:,} more</i>" if more else "")
+
+
+def _parts(value: Any) -> tuple[int, Iterator[tuple[Any, Any]]] | None:
+    """How many parts a value has, and their names and values; None where it has none."""
+    if isinstance(value, re.Match):
+        groups: dict[Any, Any] = {0: value[0], **dict(enumerate(value.groups(), 1)), **value.groupdict()}
+        return len(groups), iter(groups.items())
+    if isinstance(fields := getattr(type(value), "model_fields", None), Mapping):  # a Pydantic model
+        members = {name: getattr(value, name) for name in fields} | (getattr(value, "model_extra", None) or {})
+        return len(members), iter(members.items())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return len(names), ((name, getattr(value, name)) for name in names)
+    if isinstance(value, Mapping):
+        return len(value), iter(value.items())
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return len(value), iter(value._asdict().items())
+    if isinstance(value, (list, tuple, Set)):
+        return len(value), enumerate(value)
+    return None

@@ -1,0 +1,22 @@
+"""Keywords that look like a typing mistake: JSON Schema lets them stand, and constrains nothing by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..keywords import ASSERTIONS, KNOWN
+from ..suggestions import closest
+from .walk import escape, walk
+
+
+def misspelt_keywords(schema: dict[str, Any] | bool) -> Iterator[str]:
+    """One sentence for each keyword that is unknown and resembles one that would constrain something."""
+    for place in walk(schema):
+        if isinstance(place.schema, dict):
+            for keyword in place.schema:
+                if keyword in KNOWN or keyword.startswith("x-"):  # x-...: extensions, by convention
+                    continue
+                if (meant := closest(keyword, ASSERTIONS)) is not None:
+                    pointer = f"{place.pointer}/{escape(keyword)}"
+                    yield f"{pointer}: {keyword!r} is no keyword of JSON Schema; did you mean {meant!r}?"

@@ -1,0 +1,300 @@
+"""Data sets as JSONL, CSV, Parquet and folders of datasets: what goes in, what comes out, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pandas
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hf_guided import cli, model_source
+from hf_guided.batch.formats import ENDINGS, open_table
+from hf_guided.batch.tables import BadRow
+from tests.integration.test_batch import kill, written
+
+FORMATS = ("jsonl", "csv", "parquet", "datasets")
+ROWS = [
+    {"id": "a", "prompt": "first", "number": 3, "label": 'yes, "no"\nand é'},
+    {"id": "b", "prompt": "second", "number": -1, "label": ""},
+    {"id": "c", "prompt": "", "number": 7, "label": "its prompt is empty"},
+    {"id": "d", "prompt": "fourth\nin two lines", "number": 0, "label": "日本"},
+]
+
+
+def ending(name: str) -> str:
+    return next(ending for ending, format_name in ENDINGS.items() if format_name == name)
+
+
+def save(rows: list[dict[str, Any]], folder: Path, format_name: str) -> Path:
+    """By other libraries than those that read it here, where there is one."""
+    path = folder / f"rows{ending(format_name)}"
+    frame = pandas.DataFrame(rows)
+    if format_name == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    elif format_name == "csv":
+        frame.to_csv(path, index=False)
+    elif format_name == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
+    else:
+        datasets.Dataset.from_list(rows).save_to_disk(path, num_shards=2)
+    return path
+
+
+def load(path: Path, format_name: str) -> list[dict[str, Any]]:
+    if format_name == "jsonl":
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if format_name == "csv":
+        return pandas.read_csv(path, keep_default_na=False).to_dict("records")
+    if format_name == "parquet":
+        return pandas.read_parquet(path).to_dict("records")
+    return datasets.load_from_disk(path).to_list()
+
+
+def arguments(source: Path, target: Path, *more: str) -> list[str]:
+    given = ["batch", "--model", "demo", "--device", "cpu", "--input", str(source), "--output", str(target)]
+    return [*given, "--regex", "[a-z]{3}", "--batch-size", "3", *more]
+
+
+@pytest.mark.parametrize(("source", "target"), [*zip(FORMATS, (*FORMATS[1:], "jsonl"), strict=True), ("csv", "csv")])
+def test_every_format_in_and_out(source: str, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = save(ROWS, tmp_path, source)
+    out = tmp_path / f"out{ending(target)}"
+    assert cli.main(arguments(rows, out, "--columns", "id", "number", "label")) == 0
+    assert json.loads(capsys.readouterr().out)["failed"] == 1
+    done, failed = load(out, target), load(tmp_path / f"out.failures{ending(target)}", target)
+    text = str if source == "csv" and target != "csv" else lambda value: value  # CSV has nothing but texts
+    for found, expected in zip([*done, *failed], [ROWS[i] for i in (0, 1, 3, 2)], strict=True):
+        assert found["row"] == ROWS.index(expected)
+        assert (found["id"], found["label"]) == (expected["id"], expected["label"])
+        assert found["number"] == text(expected["number"])
+    for found in done:
+        assert len(found["text"]) == 3 and found["finish_reason"] == "stop" and found["tokens"] >= 1
+    assert "prompt" in failed[0]["error"]
+
+
+def test_columns_keep_their_types(tmp_path: Path) -> None:
+    when = datetime.datetime(2024, 2, 29, 12, 30, 0, 123456)
+    rows = [{"text in": f"row {i}", "when": when, "bytes": b"\xff", "nested": {"a": [i]}} for i in range(5)]
+    table = pa.Table.from_pylist(rows)
+    table = table.append_column("kind", pa.array(["x", "y", "x", "y", "x"]).dictionary_encode())
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=2)
+    columns = ["when", "bytes", "nested", "kind"]
+    given = ("--prompt-column", "text in", "--columns", *columns)
+    assert cli.main(arguments(tmp_path / "rows.parquet", tmp_path / "out.parquet", *given)) == 0
+    out = pq.read_table(tmp_path / "out.parquet")
+    for name in columns:
+        assert out.schema.field(name).type == table.schema.field(name).type
+        assert out[name].to_pylist() == table[name].to_pylist()
+    assert out.column_names == ["row", *columns, "text", "value", "finish_reason", "tokens"]
+    assert out["value"].to_pylist() == [None] * 5, "the match of a pattern is no JSON"
+
+    features = datasets.Features(
+        {"prompt": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])}
+    )
+    saved = datasets.Dataset.from_dict({"prompt": ["a", "b"], "label": [1, 0]}, features=features)
+    saved.save_to_disk(tmp_path / "saved")
+    assert cli.main(arguments(tmp_path / "saved", tmp_path / "out", "--columns", "label")) == 0
+    found = datasets.load_from_disk(tmp_path / "out")
+    assert found.features["label"] == features["label"] and found["label"][:] == [1, 0]
+
+
+def test_columns_of_json_become_types_where_all_rows_agree(tmp_path: Path) -> None:
+    values = {
+        "flag": [True, None, False],
+        "whole": [1, -(2**63), 2**63 - 1],
+        "large": [1, 2**63, 0],
+        "real": [0.5, None, 1e300],
+        "text": ["a", "", "half \ud83d"],
+        "mixed": ["a", 1, [None, {"b": 2}]],
+        "sometimes": [None, None, "x"],
+        "empty": [None, None, None],
+    }
+    lines = [{"prompt": "p"} | {f"c_{name}": column[i] for name, column in values.items()} for i in range(3)]
+    del lines[0]["c_sometimes"]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    given = ("--columns", *(f"c_{name}" for name in values))
+    assert cli.main(arguments(tmp_path / "rows.jsonl", tmp_path / "out.parquet", *given)) == 0
+    out = pq.read_table(tmp_path / "out.parquet")
+    types = {name: str(out.schema.field(f"c_{name}").type) for name in values}
+    assert types == {"flag": "bool", "whole": "int64", "real": "double"} | dict.fromkeys(
+        ("large", "text", "mixed", "sometimes", "empty"), "string"
+    )
+    for name in ("flag", "whole", "real", "sometimes", "empty"):
+        assert out[f"c_{name}"].to_pylist() == values[name]
+    assert out["c_text"].to_pylist() == ["a", "", "half \\ud83d"], "UTF-8 has no half of a pair"
+    assert out["c_large"].to_pylist() == ["1", str(2**63), "0"]
+    assert out["c_mixed"].to_pylist() == ["a", "1", '[null, {"b": 2}]']
+
+
+def test_chats_and_constraints_in_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chats = [
+        [{"role": "user", "content": "hi"}],
+        [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "name": "x"}],
+    ]
+    own = [None, json.dumps({"enum": ["only this"]})]
+    pq.write_table(pa.table({"chat": chats, "response_format": own}), tmp_path / "rows.parquet")
+    table = open_table(tmp_path / "rows.parquet", "parquet", ["chat", "response_format", "not there"])
+    assert [table.fields(row)["chat"] for row in range(2)] == chats, "no key that Arrow has put in"
+    table.close()
+    pq.write_table(pa.table({"prompt": ["a", "b"], "response_format": own}), tmp_path / "rows.parquet")
+    assert cli.main(arguments(tmp_path / "rows.parquet", tmp_path / "out.jsonl")) == 0
+    first, second = load(tmp_path / "out.jsonl", "jsonl")
+    assert len(first["text"]) == 3 and second["value"] == "only this"
+    (tmp_path / "rows.csv").write_text('prompt,response_format\na,\nb,"{""type"": ""null""}"\n')
+    assert cli.main(arguments(tmp_path / "rows.csv", tmp_path / "out.csv")) == 0
+    assert [row["text"] for row in load(tmp_path / "out.csv", "csv")] == [first["text"], "null"]
+
+
+def test_csv_is_read_as_python_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    content = '\ufeffprompt,"a ""b"""\r\n"x\r\ny",1\r\n\r\nz,"2,3"\nshort\n"' + "long" * 50_000 + '",é'
+    file.write_bytes(content.encode())
+    table = open_table(file, "csv", [])
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        header, *expected = [row for row in csv.reader(stream) if row]
+    assert table.names() == header == ["prompt", 'a "b"'] and len(table) == len(expected) == 4
+    for row in (3, 0, 1):
+        assert table.fields(row) == dict(zip(header, expected[row], strict=True))
+    with pytest.raises(BadRow, match="expected 2 values, as the header has, got 1"):
+        table.fields(2)
+    assert table.missing(["prompt", "b"]) == ["b"]
+    table.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ["--input", "{folder}/rows.txt"],
+            r"--input .*rows.txt: the ending '.txt' is none of .jsonl, .* --input-format",
+        ),
+        (["--output", "{folder}/out.xlsx"], "--output-format jsonl|csv|parquet|datasets"),
+        (["--input-format", "parquet"], "cannot read .*rows.csv as parquet: "),
+        (["--input-format", "datasets"], "cannot read .*rows.csv as datasets: "),
+        (["--input", "{folder}/not.parquet"], "cannot read .*not.parquet as parquet: "),
+        (["--input", "{folder}/binary.csv"], "cannot read .*binary.csv as csv: .*utf-8"),
+        (["--input", "{folder}/empty.csv"], "expected a header"),
+        (["--input", "{folder}/twice.csv"], "has a name twice"),
+        (["--input", "{folder}"], "cannot read .* as datasets: .*neither"),
+        (["--input", "{folder}/splits"], "has the splits train, test; give the folder of one"),
+        (["--prompt-column", "question"], "--prompt-column question: no such column; the columns are prompt, number"),
+        (["--constraint-column", "schema"], "--constraint-column schema: no such column"),
+        (["--columns", "number", "when"], "--columns when: no such column"),
+        (["--input", "{folder}/taken.csv", "--columns", "text", "tokens"], "--columns text, tokens: answers have"),
+        (["--input", "{folder}/rows.jsonl", "--prompt-column", "question"], "--prompt-column question: no such column"),
+        (["--input", "{folder}/typed.parquet", "--prompt-column", "when"], "expected texts or lists of messages, got"),
+        (["--input", "{folder}/typed.parquet", "--constraint-column", "nested"], "expected JSON as text, got a column"),
+        (["--input", "{folder}/typed.parquet", "--columns", "when"], "--columns when: JSON and CSV have no timestamp"),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_loaded(
+    change: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(model_source.ModelSource, "load", None)
+    (tmp_path / "rows.csv").write_text("prompt,number\nx,1\n")
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "x"}\n{"prompt": "y", "number": 1}\n')
+    (tmp_path / "taken.csv").write_text("prompt,text,tokens\nx,1,2\n")
+    (tmp_path / "rows.txt").write_text("prompt\nx\n")
+    (tmp_path / "not.parquet").write_text("prompt\nx\n")
+    (tmp_path / "binary.csv").write_bytes(b"prompt\n\xff\n")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "twice.csv").write_text("prompt,a,a\nx,1,2\n")
+    typed = {"prompt": ["x"], "when": [datetime.datetime(2024, 1, 1)], "nested": [{"type": "null"}]}
+    pq.write_table(pa.table(typed), tmp_path / "typed.parquet")
+    split = datasets.Dataset.from_dict({"prompt": ["x"]})
+    datasets.DatasetDict({"train": split, "test": split}).save_to_disk(tmp_path / "splits")
+    capsys.readouterr()
+    given = [argument.format(folder=tmp_path) for argument in change]
+    assert cli.main([*arguments(tmp_path / "rows.csv", tmp_path / "out.csv"), *given]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("hf-guided batch: error: ")
+    assert re.search(message, line), line
+    assert not (tmp_path / "out.csv.parts").exists()
+
+
+@pytest.mark.parametrize(("format_name", "package"), [("parquet", "pyarrow"), ("datasets", "datasets")])
+def test_a_missing_package_is_named_with_its_extra(
+    format_name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr("hf_guided.batch.formats.find_spec", lambda name: None if name == package else find(name))
+    rows = save(ROWS, tmp_path, "csv")
+    assert cli.main(arguments(rows, tmp_path / f"out{ending(format_name)}")) == 2
+    message = capsys.readouterr().err
+    assert f"needs the package {package}" in message and "pip install 'hf-guided[data]'" in message
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_folder_that_is_no_data_set_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = save(ROWS[:1], tmp_path, "csv")
+    target = tmp_path / "out"
+    assert cli.main(arguments(rows, target)) == 0
+    assert cli.main(arguments(rows, target)) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert cli.main(arguments(rows, target, "--overwrite")) == 0
+    assert len(load(target, "datasets")) == 1
+    (target / "my notes").write_text("keep")
+    assert cli.main(arguments(rows, target, "--overwrite")) == 2
+    assert "got the folder" in capsys.readouterr().err
+    assert (target / "my notes").read_text() == "keep"
+
+
+def test_an_empty_data_set(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("prompt\n")
+    for name in FORMATS:
+        out = tmp_path / f"out{ending(name)}"
+        assert cli.main(arguments(tmp_path / "rows.csv", out)) == 0
+        assert load(out, name) == []
+    assert not list(tmp_path.glob("*failures*"))
+
+
+def content(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in ([path] if path.is_file() else path.iterdir())}
+
+
+def killed_and_continued(folder: Path, format_name: str, rows: int, kills: int) -> None:
+    prompts = [{"id": i, "prompt": ROWS[i % 4]["prompt"] + str(i)} for i in range(rows)]
+    source = save(prompts, folder, format_name)
+    target = folder / f"out{ending(format_name)}"
+    given = arguments(source, target, "--temperature", "2", "--seed", "5")
+    command = [sys.executable, "-m", "hf_guided", *given]
+    parts = folder / f"{target.name}.parts"
+    for _ in range(kills):
+        before = written(parts)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        while written(parts) == before and process.poll() is None:
+            time.sleep(0.01)  # a look at what another process has on disk, which tells nobody
+        assert process.poll() is None, process.communicate()[1].decode()
+        kill(process)
+        assert process.stderr is not None
+        process.stderr.close()
+        assert before < written(parts) < rows and not target.exists()
+    assert cli.main(given) == 0
+    assert not parts.exists()
+    (folder / "whole").mkdir()
+    whole = folder / "whole" / target.name
+    assert cli.main(arguments(source, whole, "--temperature", "2", "--seed", "5")) == 0
+    assert content(target) == content(whole)
+    assert len(load(target, format_name)) == rows
+
+
+def test_a_killed_job_ends_in_the_same_bytes(tmp_path: Path) -> None:
+    killed_and_continued(tmp_path, "parquet", rows=60, kills=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_job_killed_twice_ends_in_the_same_bytes(format_name: str, tmp_path: Path) -> None:
+    killed_and_continued(tmp_path, format_name, rows=150, kills=2)

@@ -1,0 +1,297 @@
+"""``hg.describe``: what it says is what the constraint demands, in fewer tokens than a JSON Schema takes."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal
+
+import jsonschema
+import pytest
+from pydantic import BaseModel, Field
+from transformers import PreTrainedTokenizerBase
+
+import hf_guided as hg
+from tests import sketch_reader
+from tests.tool_families import _NAME, FAMILIES
+
+DATA = Path(os.environ.get("HF_GUIDED_DATA", Path(__file__).parents[3] / "shared" / "data")) / "jsonschemabench"
+HEAD = "Answer only with JSON of this type:\n"
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Address(BaseModel):
+    city: str = Field(description="where the person lives")
+    zip: str = Field(pattern=r"^\d{5}$")
+
+
+class Person(BaseModel):
+    """Somebody."""
+
+    name: str = Field(min_length=1, max_length=40, description="the full\n  name")
+    age: int | None = Field(None, ge=0, lt=150)
+    address: Address
+    tags: set[Literal["a", "b"]] = Field(default_factory=set)
+    colour: Colour = Colour.RED
+
+
+class Tree(BaseModel):
+    value: float
+    children: list[Tree] = []
+
+
+@pytest.mark.parametrize(
+    ("constraint", "says"),
+    [
+        (None, ""),
+        (hg.JsonObject(), "Answer only with JSON: one object."),
+        (re.compile("[a-z]+"), "Answer only with text that fully matches this regular expression:\n[a-z]+"),
+        (["yes", 'say "no"'], 'Answer with exactly one of these, without the quotes: "yes", "say \\"no\\""'),
+        ('start: "a" b\nb: "c"\n', None),
+        (hg.Grammar('root ::= "a"\n'), 'Answer only with text of this GBNF grammar:\nroot ::= "a"'),
+        (list[int], f"{HEAD}integer[]"),
+        (datetime.date, f"{HEAD}string (date)"),
+        (dict[str, uuid.UUID], f"{HEAD}{{[key]: string (uuid)}}"),
+        (bool, f"{HEAD}boolean"),
+        ({"type": "array", "uniqueItems": True, "maxItems": 3}, f"{HEAD}any[] (<= 3 items, unique)"),
+        (Literal["a", "b"], f'{HEAD}"a" | "b"'),
+        (dict[str, float], f"{HEAD}{{[key]: number}}"),
+        (tuple[int, str], f"{HEAD}[integer, string, ...any[]] (2 items)"),
+        (Tree, f"{HEAD}Tree\nTree = {{value: number, children?: Tree[]}}"),
+        ({"type": "integer", "minimum": 1, "maximum": 5}, f"{HEAD}integer (1..5)"),
+        ({"minimum": 0, "exclusiveMaximum": 1, "multipleOf": 0.25}, f"{HEAD}number (>= 0, < 1, multiple of 0.25)"),
+        (
+            {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 0, "exclusiveMinimum": True},
+            f"{HEAD}number (> 0)",
+        ),
+        (
+            {"type": "string", "format": "date", "title": "When", "default": "x", "examples": ["y"]},
+            f"{HEAD}string (date)",
+        ),
+        ({"type": "object", "properties": {"a b": {}}, "required": ["a b", "c"]}, f'{HEAD}{{"a b": any, c: any}}'),
+        ({"enum": [1, None, "x", [True], {"k": 0.5}]}, f'{HEAD}one of [1,null,"x",[true],{{"k": 0.5}}]'),
+        ({"$ref": "https://example.com/x"}, f"{HEAD}any (as https://example.com/x)"),
+        (hg.JsonSchema(True), f"{HEAD}any"),
+        (
+            Person,
+            HEAD
+            + """{
+ name: string (1..40 chars), // the full name
+ age?: integer (>= 0, < 150) | null,
+ address: {
+  city: string, // where the person lives
+  zip: string (/^\\d{5}$/)
+ },
+ tags?: ("a" | "b")[],
+ colour?: "red" | "blue"
+} /* Somebody. */""",
+        ),
+    ],
+    ids=str,
+)
+def test_the_text(constraint: Any, says: str | None) -> None:
+    if says is None:
+        with pytest.raises(hg.InvalidConstraint, match="say what it is"):
+            hg.describe(constraint)
+    else:
+        assert hg.describe(constraint) == says
+
+
+def test_a_schema_is_checked_before_it_is_described() -> None:
+    with pytest.raises(hg.InvalidConstraint, match="not a valid JSON Schema"):
+        hg.describe({"type": "object", "properties": {"a": {"type": "objekt"}}})
+    with pytest.raises(hg.InvalidConstraint, match="does not exist"):
+        hg.describe({"$ref": "#/$defs/no"})
+
+
+def test_definitions_are_written_where_they_are_used_once() -> None:
+    shared = {"type": "object", "properties": {"x": {"type": "number", "minimum": 0, "maximum": 1000}}}
+    once = {"$defs": {"P": shared}, "type": "array", "items": {"$ref": "#/$defs/P"}}
+    assert hg.describe(once) == f"{HEAD}{{x?: number (0..1000)}}[]"
+    shared = {**shared, "properties": {**shared["properties"], "y": {"type": "string"}}, "required": ["y"]}
+    twice = {"$defs": {"P": shared}, "type": "object", "properties": {k: {"$ref": "#/$defs/P"} for k in "ab"}}
+    assert hg.describe(twice) == f"{HEAD}{{a?: P, b?: P}}\nP = {{x?: number (0..1000), y: string}}"
+    short = {
+        "$defs": {"P": {"type": "string"}},
+        "type": "object",
+        "properties": {k: {"$ref": "#/$defs/P"} for k in "ab"},
+    }
+    assert hg.describe(short) == f"{HEAD}{{a?: string, b?: string}}"
+
+
+def test_a_chain_of_definitions_of_any_length_has_a_description() -> None:
+    chain = {f"D{i}": {"type": "array", "items": {"$ref": f"#/$defs/D{i + 1}"}} for i in range(3000)}
+    schema = {"$defs": {**chain, "D3000": {"const": "the end"}}, "$ref": "#/$defs/D0"}
+    assert "the end" in hg.describe(schema)
+
+
+# -- tools -------------------------------------------------------------------------------------------------------------
+
+
+def weather(city: str, unit: str = "c") -> str:
+    """Tells the weather.
+
+    Args:
+        city: The city.
+        unit: The unit. (choices: ["c", "f"])
+    """
+    return city + unit
+
+
+def now() -> str:
+    """Tells the time."""
+    return ""
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_calls_are_shown_as_the_chat_template_of_a_family_writes_them(name: str) -> None:
+    family = FAMILIES[name]
+    said = hg.describe(hg.ToolCalls([weather, now], name))
+    assert "- weather: Tells the weather." in said and "- now: Tells the time." in said
+    assert 'city: string, // The city.\n unit?: "c" | "f" // The unit.' in said
+    # What the family's own template writes before a call's arguments, and after them.
+    number = r"\[text that matches /\[0-9\]\{1,3\}/\]"
+    opens = re.compile(family.opens.replace("[0-9]+", number).replace(_NAME, "(?P<name>weather|now)"))
+    assert [found["name"] for found in opens.finditer(said)] == ["weather", "now"]
+    assert said.count(family.begin.strip()) >= 2 and said.count(family.closes.strip()) >= 2
+
+
+def test_what_has_to_be_called() -> None:
+    def first(choice: Any, **more: Any) -> str:
+        return hg.describe(hg.ToolCalls([weather, now], "qwen_3", choice, **more)).partition("\n")[0]
+
+    assert first("auto").startswith("You may call these tools,")
+    assert first("auto", parallel=False).startswith("You may call one of these tools,")
+    assert first("required").startswith("Call at least one tool,")
+    assert first("required", parallel=False).startswith("Call one tool,")
+    assert first("none") == "Answer without calling a tool."
+    named = hg.describe(hg.ToolCalls([weather, now], "qwen_3", "now"))
+    assert named.startswith("Call the tool now,") and "weather" not in named
+
+
+def test_tools_without_a_format() -> None:
+    said = hg.describe(hg.ToolCalls([weather]))
+    assert said.startswith("You may call these tools:\n- weather: Tells the weather.\n  arguments: {\n city: string,")
+
+    class Tokenizer:
+        def get_chat_template(self, tools: Any) -> str:
+            return "<tool_call>"
+
+    assert hg.describe(hg.ToolCalls([weather]), Tokenizer()) == hg.describe(hg.ToolCalls([weather], "qwen_3"))
+
+
+def test_a_structural_tag() -> None:
+    tag = {
+        "type": "structural_tag",
+        "format": {
+            "type": "sequence",
+            "elements": [
+                {"type": "const_string", "value": "{A}"},
+                {"type": "or", "elements": [{"type": "regex", "pattern": "x+"}, {"type": "any_text"}]},
+                {
+                    "type": "tag",
+                    "begin": "<b>",
+                    "content": {"type": "json_schema", "json_schema": {"type": "null"}},
+                    "end": "</b>",
+                },
+            ],
+        },
+    }
+    said = hg.describe(hg.StructuralTag(tag))
+    assert said.partition("\n")[2] == "{A}[[text that matches /x+/] OR [text]]<b>[JSON: null]</b>"
+    older = {"structures": [{"begin": "<a>", "schema": {"type": "integer"}, "end": "</a>"}], "triggers": ["<a>"]}
+    assert "any number of these in it: <a>[JSON: integer]</a>" in hg.describe(hg.StructuralTag(older))
+
+
+# -- nothing is lost: what is written is read back, and judged by jsonschema ------------------------------------------
+
+
+def samples() -> list[dict[str, Any]]:
+    file = DATA / "schemas.jsonl"
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def _read_back(schema: Any) -> dict[str, Any]:
+    return sketch_reader.read(hg.describe(hg.JsonSchema(schema)).removeprefix(HEAD))
+
+
+def _facts(schema: Any, root: Any, seen: set[str]) -> Iterator[tuple[Any, ...]]:
+    """Keys with whether they are required, values and bounds, of all schemas that an answer may meet."""
+    if not isinstance(schema, dict):
+        return
+    ref = schema.get("$ref")
+    if isinstance(ref, str) and ref.startswith("#") and ref not in seen:
+        target = root
+        for step in ref.split("/")[1:]:
+            target = target[step.replace("~1", "/").replace("~0", "~")]
+        yield from _facts(target, root, seen | {ref})
+    if ref is not None and "2020" not in str(root.get("$schema", "2020")):
+        return
+    for key in schema.get("properties", {}):
+        yield "key", key, key in schema.get("required", [])
+    yield from (("key", key, True) for key in schema.get("required", []))
+    if schema.get("type") == "null":
+        yield "value", "null"
+    for value in [*schema.get("enum", []), *([schema["const"]] if "const" in schema else [])]:
+        yield "value", json.dumps(value, sort_keys=True)
+    for bound in ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern", "multipleOf"):
+        if bound in schema and not isinstance(schema.get(f"exclusive{bound.capitalize()}"), bool):
+            yield bound, schema[bound]
+    for keyword, value in schema.items():
+        if keyword == "items" and "array" not in schema.get("type", "array"):
+            continue  # it says nothing there
+        if keyword in ("properties", "patternProperties") and isinstance(value, dict):
+            for inner in value.values():
+                yield from _facts(inner, root, seen)
+        elif keyword in ("items", "additionalProperties", "anyOf", "oneOf", "allOf", "prefixItems", "not"):
+            for inner in value if isinstance(value, list) else [value]:
+                yield from _facts(inner, root, seen)
+
+
+def _check(sample: dict[str, Any]) -> None:
+    schema = sample["schema"]
+    found = _read_back(schema)
+    kept = set(_facts(found, found, set())) | {
+        fact for name in found["$defs"].values() for fact in _facts(name, found, set())
+    }
+    assert set(_facts(schema, schema, set())) <= kept
+    checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
+    opened = jsonschema.Draft202012Validator(found, format_checker=checker)
+    closed = jsonschema.Draft202012Validator(sketch_reader.closed(found), format_checker=checker)
+    for test in sample["tests"]:
+        judge = opened if test["valid"] else closed
+        assert judge.is_valid(test["data"]) is test["valid"], test
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the data is not there; set HF_GUIDED_DATA")
+def test_a_type_says_what_its_schema_says() -> None:
+    for sample in samples()[::14]:
+        _check(sample)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason="the data is not there; set HF_GUIDED_DATA")
+def test_every_type_says_what_its_schema_says() -> None:
+    for sample in samples():
+        _check(sample)
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the data is not there; set HF_GUIDED_DATA")
+def test_it_takes_fewer_tokens_than_the_schema(tekken: PreTrainedTokenizerBase) -> None:
+    said = schemas = 0
+    for sample in samples()[::14]:
+        said += len(tekken.encode(hg.describe(hg.JsonSchema(sample["schema"]))))
+        schemas += len(tekken.encode(json.dumps(sample["schema"])))
+    assert said < 0.75 * schemas

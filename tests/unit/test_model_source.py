@@ -1,0 +1,247 @@
+"""Where command lines take a model from: folders, the Hub's local cache, the Hub; and how it is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import huggingface_hub.constants
+import huggingface_hub.utils
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, QuantoConfig
+
+from hf_guided import cli, demo
+from hf_guided.arguments import Mistake
+from hf_guided.batch.__main__ import main as batch
+from hf_guided.model_location import is_on_hub
+from hf_guided.model_source import ModelSource
+from hf_guided.quantization import METHODS, quantization_config
+from hf_guided.serve.models import GuidedModelManager
+from tests.hub import COMMIT, NAME, fill_cache, save_demo, serving_hub
+
+PROMPT = demo.EXAMPLES[0].prompt
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty Hub cache, and no network."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def generate(*arguments: str) -> int:
+    return cli.main(["generate", "--prompt", PROMPT, "--regex", "[a-z]{4,9}", *arguments])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "owner/name", "owner/a.b_c-d", "v1.0/x", "_x/y_", "a" * 96])
+def test_ids_of_the_hub(name: str) -> None:
+    huggingface_hub.utils.validate_repo_id(name)
+    assert is_on_hub(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "/a/b", "./a", "../a", "a/b/c", "~/a", "a--b", "a..b", "a.git", "-a", "a.", "a b", "é", "a\\b", "a" * 97],
+)
+def test_what_is_no_id_of_the_hub(name: str) -> None:
+    with pytest.raises(huggingface_hub.utils.HFValidationError):
+        huggingface_hub.utils.validate_repo_id(name)
+    with pytest.raises(Mistake, match="does not exist"):
+        is_on_hub(name)
+
+
+def test_a_cached_model_works_offline(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill_cache(cache)
+    assert generate("--model", "demo") == 0
+    expected = capsys.readouterr().out
+    for arguments in (
+        ["--model", NAME],
+        ["--model", NAME, "--revision", "main", "--dtype", "float32"],
+        ["--model", NAME, "--revision", COMMIT],
+        ["--model", "demo", "--tokenizer", NAME],
+    ):
+        assert generate(*arguments) == 0
+        output = capsys.readouterr()
+        assert (output.out, output.err) == (expected, "")
+    assert cli.main(["audit", str(save_schema(cache.parent)), "--tokenizer", NAME]) == 0
+
+
+def save_schema(folder: Path) -> Path:
+    (folder / "schema.json").write_text('{"type": "boolean"}')
+    return folder / "schema.json"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--model", "owner/not-there"],
+        ["--model", NAME, "--revision", "another"],
+        ["--model", "demo", "--tokenizer", "owner/not-there"],
+    ],
+)
+def test_a_model_that_is_not_cached_is_named_with_the_offline_switch(
+    arguments: list[str], cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_cache(cache)
+    assert generate(*arguments) == 2
+    message = capsys.readouterr().err
+    assert repr(next(name for name in (*arguments[::-1], NAME) if "/" in name)) in message
+    assert "HF_HUB_OFFLINE" in message and str(cache) in message and "hf download" in message
+    assert "Traceback" not in message
+
+
+def test_an_incomplete_cache_says_so(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = fill_cache(cache)
+    (snapshot / "model.safetensors").unlink()
+    assert generate("--model", NAME) == 2
+    message = capsys.readouterr().err
+    assert NAME in message and "incomplete" in message and "HF_HUB_OFFLINE" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "demo", "--revision", "main"], "only a Hub repository has revisions"),
+        (["--model", "{folder}", "--revision", "main"], "only a Hub repository has revisions"),
+        (["--model", "demo", "--tokenizer-revision", "x"], "only a Hub repository has revisions"),
+        (["--model", "demo", "--quantization", "int3"], "expected one of bitsandbytes-4bit, "),
+        (["--model", "demo", "--device", "meta"], "--device meta"),
+        (["--model", "demo", "--device", "77"], "--device 77"),
+        (["--model", "demo", "--dtype", "half precision"], "name of a dtype of torch"),
+        (["--model", "{code}"], "--trust-remote-code"),
+    ],
+)
+def test_mistakes(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = {"folder": str(save_demo(tmp_path / "saved")), "code": str(save_with_code(tmp_path / "code"))}
+    assert generate(*(argument.format(**folders) for argument in arguments)) == 2
+    assert message in capsys.readouterr().err
+
+
+def save_with_code(folder: Path) -> Path:
+    """The demo model as a model of its own kind, whose code lies beside the weights."""
+    save_demo(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "own_kind", "architectures": ["OwnModel"]}
+    config["auto_map"] = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(
+        "from transformers import LlamaConfig, LlamaForCausalLM\n\n\n"
+        "class OwnConfig(LlamaConfig):\n    model_type = 'own_kind'\n\n\n"
+        "class OwnModel(LlamaForCausalLM):\n    config_class = OwnConfig\n"
+    )
+    return folder
+
+
+def test_code_beside_the_weights_runs_when_it_is_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = save_with_code(tmp_path / "code")
+    assert generate("--model", str(folder), "--trust-remote-code", "--dtype", "float32") == 0
+    own = capsys.readouterr().out
+    assert generate("--model", "demo") == 0
+    assert capsys.readouterr().out == own
+
+
+def test_dtype_and_device_reach_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(save_demo(tmp_path / "saved"))
+    stored = AutoModelForCausalLM.from_pretrained(folder).dtype
+    for source, dtype in (
+        (ModelSource(folder), stored),
+        (ModelSource(folder, dtype="bfloat16"), torch.bfloat16),
+        (ModelSource("demo"), torch.float32),
+        (ModelSource("demo", dtype="float16"), torch.float16),
+    ):
+        model, tokenizer = source.load()
+        assert (model.dtype, model.training, len(tokenizer)) == (dtype, False, 2048)
+    assert model.device.type == ("cuda" if torch.cuda.is_available() else source.placement())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert source.placement() == "auto", "transformers spreads it over the GPUs"
+
+
+def test_a_quantization_without_its_package_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hf_guided.quantization.find_spec", lambda name: None)
+    for name, method in METHODS.items():
+        assert generate("--model", "demo", "--quantization", name) == 2
+        message = capsys.readouterr().err
+        assert name in message and f"pip install {method.package}" in message
+
+
+def test_a_quantization_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What transformers is given; whether its packages quantize well is theirs."""
+    seen = {}
+
+    def from_pretrained(path: str, **kwargs: object) -> None:
+        seen.update(kwargs)
+        raise OSError("seen enough")
+
+    monkeypatch.setattr("hf_guided.quantization.find_spec", lambda name: object())
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    with pytest.raises(Mistake, match="seen enough"):
+        ModelSource("demo", quantization="quanto-int4", device="cpu").load()
+    assert isinstance(seen["quantization_config"], QuantoConfig)
+    assert seen["quantization_config"].weights == "int4" and seen["device_map"] == "cpu"
+    four, eight = quantization_config("bitsandbytes-4bit"), quantization_config("bitsandbytes-8bit")
+    assert (four.load_in_4bit, four.load_in_8bit) == (True, False) and eight.load_in_8bit
+    manager = GuidedModelManager.__new__(GuidedModelManager)
+    manager._source = ModelSource("demo", quantization="quanto-int8")
+    assert manager.get_quantization_config().weights == "int8"
+
+
+def test_the_server_loads_from_the_cache(cache: Path) -> None:
+    fill_cache(cache, "v1")
+    manager = GuidedModelManager(ModelSource(NAME, revision="v1", device="cpu"), continuous_batching=False)
+    model, tokenizer = manager.load_model_and_processor(manager.process_model_name(NAME))
+    assert len(tokenizer) == 2048 and model.config.vocab_size == 2048
+    assert [found["id"] for found in manager.get_gen_models()] == [NAME]
+
+
+def test_a_stopped_batch_goes_on_with_its_commit(cache: Path, tmp_path: Path) -> None:
+    """The branch has moved since, and the new commit is not even there."""
+    snapshot = fill_cache(cache)
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+    given = ["--input", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "out.jsonl"), "--regex", "[a-z]{3}"]
+    given += ["--model", NAME, "--device", "cpu", "--batch-size", "1"]
+    assert batch([*given, "--backend", "none"]) == 2, "the job has begun"
+    parts = tmp_path / "out.jsonl.parts"
+    (parts / "000000-0000.jsonl").write_text('[0, true, {"row": 0, "text": "abc"}]\n')
+    (cache / f"models--{NAME.replace('/', '--')}" / "refs" / "main").write_text("0" * 40)
+    job = json.loads((parts / "job.json").read_text()) | {"backend": "auto"}
+    (parts / "job.json").write_text(json.dumps(job))
+    assert batch(given) == 0
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
+    assert snapshot.name == COMMIT
+
+
+@pytest.mark.slow
+def test_a_model_is_downloaded_once(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
+    environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    command = [sys.executable, "-m", "hf_guided", "generate", "--prompt", PROMPT, "--regex", "[a-z]{4,9}", "--model"]
+
+    def run(name: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, name], env=environment | more, capture_output=True, text=True, check=False)
+
+    with serving_hub(save_demo(tmp_path / "saved")) as (url, requests):
+        first = run(NAME, HF_ENDPOINT=url)
+        assert first.returncode == 0, first.stderr
+        assert re.fullmatch("[a-z]{4,9}\n", first.stdout)
+        assert [one for one in requests if "GET" in one and one.endswith("model.safetensors")]
+        requests.clear()
+        again = run(NAME, HF_ENDPOINT=url)
+        assert again.stdout == first.stdout
+        assert not [one for one in requests if "/resolve/" in one and "GET" in one], requests
+        missing = run("owner/not-there", HF_ENDPOINT=url)
+        assert missing.returncode == 2 and "'owner/not-there'" in missing.stderr and "hf auth login" in missing.stderr
+    gone = run(NAME, HF_ENDPOINT=url)
+    assert gone.stdout == first.stdout, gone.stderr
+    assert "from the local cache" in gone.stderr
+    shutil.rmtree(tmp_path / "home")
+    lost = run(NAME, HF_ENDPOINT=url)
+    assert lost.returncode == 2 and "cannot be reached" in lost.stderr and "HF_HUB_OFFLINE" in lost.stderr

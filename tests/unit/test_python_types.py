@@ -1,0 +1,431 @@
+"""What Pydantic checks of a type stands in its JSON Schema; oracles are Pydantic itself, `re` and brute force."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime as dt
+import enum
+import ipaddress
+import json
+import random
+import re
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+import annotated_types as at
+import pydantic
+import pytest
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+import hf_guided as hg
+from hf_guided.compiler import Compiler
+from hf_guided.python_types import NARROWER, digits
+from tests.toy import all_bytes
+from tests.type_zoo import Arbitrary, Cat, Dog
+
+RNG = random.Random(0)
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Compiler:
+    return Compiler(all_bytes())
+
+
+def takes(compiler: Compiler, python_type: Any, **options: Any) -> Callable[[str], bool]:
+    """Whether a text can be written for a type."""
+    compiled = compiler.compile(hg.JsonSchema(python_type, **options))
+
+    def can_write(text: str) -> bool:
+        matcher = compiled.matcher()
+        return all(map(matcher.accept_token, text.encode())) and matcher.is_completed()
+
+    return can_write
+
+
+def validates(python_type: Any) -> Callable[[str], bool]:
+    adapter = TypeAdapter(python_type)
+
+    def is_valid(text: str) -> bool:
+        try:
+            adapter.validate_json(text)
+        except (ValidationError, OverflowError):
+            return False
+        return True
+
+    return is_valid
+
+
+def assert_sound(compiler: Compiler, python_type: Any, texts: Iterable[str], *, lost: int = 0) -> None:
+    """Nothing that Pydantic refuses can be written; of what it takes at most so many texts are lost."""
+    can_write, is_valid = takes(compiler, python_type), validates(python_type)
+    left_out = []
+    for text in texts:
+        if is_valid(text):
+            left_out += [] if can_write(text) else [text]
+        else:
+            assert not can_write(text), text
+    assert len(left_out) <= lost, left_out
+
+
+# -- ranges of digits ------------------------------------------------------------------------------------------------
+
+
+def matches(pattern: str, text: str) -> bool:
+    return pattern != digits.NOTHING and re.fullmatch(pattern, text) is not None
+
+
+def test_whole_numbers_between_bounds() -> None:
+    bounds = [None, -101, -100, -10, -9, -1, 0, 1, 7, 9, 10, 99, 100, 105]
+    for low in bounds:
+        for high in bounds:
+            pattern = digits.whole(low, high)
+            for number in (*range(-120, 120), 1000, -1000, 10**6):
+                inside = (low is None or number >= low) and (high is None or number <= high)
+                assert matches(pattern, str(number)) == inside, (low, high, number)
+            assert not matches(pattern, "-0") and not matches(pattern, "05")
+
+
+def test_decimals_between_bounds() -> None:
+    for _ in range(150):
+        low, high = (RNG.choice([None, Fraction(RNG.randrange(-3000, 3000), 100)]) for _ in range(2))
+        places = RNG.randrange(4)
+        pattern = digits.decimals(low, high, places)
+        for _ in range(100):
+            fraction = "".join(RNG.choice("059") for _ in range(RNG.randrange(4)))
+            text = f"{RNG.choice(['', '-'])}{RNG.randrange(40)}{'.' if fraction else ''}{fraction}"
+            value = Fraction(text)
+            inside = (low is None or value >= low) and (high is None or value <= high) and len(fraction) <= places
+            assert matches(pattern, text) == (inside and not (value == 0 and text[0] == "-")), (low, high, places, text)
+
+
+def test_texts_of_one_shape_between_two() -> None:
+    low, high = "2024-02-27", "2025-03-01"
+    pattern = digits.between(low, high)
+    for text in (
+        f"{year}-{month:02}-{day:02}" for year in (2023, 2024, 2025) for month in range(14) for day in range(33)
+    ):
+        assert matches(pattern, text) == (low <= text <= high)
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def near(bound: float) -> list[str]:
+    """Decimals around a double, some of which are read as the double itself."""
+    exact = Decimal(bound)
+    ulp = Decimal(5e-18) if abs(bound) < 1 else Decimal(1e-16) * abs(int(bound) or 1)
+    return [f"{exact + ulp * step / 4:.25f}" for step in range(-30, 31)] + [repr(bound), f"{bound:.17g}"]
+
+
+@pytest.mark.parametrize("bound", [0.1, 0.3, 1.1, -0.7, 100.01])
+@pytest.mark.parametrize("option", ["gt", "ge", "lt", "le"])
+def test_bounds_of_floats_hold_for_the_double(compiler: Compiler, bound: float, option: str) -> None:
+    python_type = Annotated[float, Field(**{option: bound})]  # type: ignore[arg-type]
+    # Of the decimals that are no shortest repr, some on the boundary may be lost; none may be wrong.
+    assert_sound(compiler, python_type, (text for text in near(bound) if "e" not in text), lost=64)
+    inside = bound + (1 if option in ("gt", "ge") else -1)
+    assert takes(compiler, python_type)(repr(inside))
+
+
+def test_a_finite_float_is_no_infinity(compiler: Compiler) -> None:
+    can_write = takes(compiler, pydantic.FiniteFloat)
+    assert not any(map(can_write, ("1e999", "-1e999", "1.8e308")))
+    assert all(map(can_write, ("0.5", "-3", "123456.789")))
+
+
+def test_bounds_and_digits_of_decimals(compiler: Compiler) -> None:
+    numbers = [
+        f"{sign}{whole}{fraction}"
+        for sign in ("", "-")
+        for whole in ("0", "1", "9", "10", "99", "100", "123", "999", "1000")
+        for fraction in ("", ".0", ".1", ".25", ".5", ".99", ".001", ".125", ".10", ".250")
+    ]
+    texts = [*numbers, *map(json.dumps, numbers), '"1e2"', "1e999", '"NaN"', '"Infinity"']
+    for options in (
+        {"max_digits": 4, "decimal_places": 2},
+        {"max_digits": 3},
+        {"decimal_places": 1},
+        {"gt": Decimal("0.1"), "le": Decimal("99.5")},
+        {"ge": Decimal("-1.25"), "lt": Decimal(10), "decimal_places": 2},
+        {"multiple_of": Decimal("0.25")},
+        {"multiple_of": Decimal(5)},
+    ):
+        python_type = Annotated[Decimal, Field(**options)]  # type: ignore[arg-type]
+        # Exponents, -0 and strings of multiples above one are left out.
+        assert_sound(compiler, python_type, texts, lost=90)
+    assert_sound(compiler, pydantic.condecimal(max_digits=4, decimal_places=2), texts, lost=40)
+
+
+def test_multiples_of_floats_stay_where_division_is_exact(compiler: Compiler) -> None:
+    texts = [str(Decimal(RNG.randrange(10**size)) * Decimal("0.1")) for size in range(1, 13) for _ in range(20)]
+    assert_sound(compiler, Annotated[float, at.MultipleOf(0.1)], texts, lost=len(texts))
+    assert takes(compiler, Annotated[float, at.MultipleOf(0.1)])("99999.9")
+
+
+# -- dates and times -------------------------------------------------------------------------------------------------
+
+EDGES = [
+    dt.datetime(2024, 2, 28, 23, 59, 59),
+    dt.datetime(2024, 2, 29),
+    dt.datetime(2024, 3, 1, 0, 0, 0, 1),
+    dt.datetime(2024, 12, 31, 12, 30, 59, 999999),
+]
+
+
+def moments() -> list[dt.datetime]:
+    steps = [dt.timedelta(microseconds=n) for n in (0, 1, -1, 10**6, -(10**6))] + [
+        dt.timedelta(days=n) for n in (1, -1)
+    ]
+    return [edge + step for edge in EDGES for step in steps]
+
+
+@pytest.mark.parametrize("kind", [dt.datetime, dt.date, dt.time])
+def test_bounds_of_dates_and_times(compiler: Compiler, kind: Any) -> None:
+    def of(moment: dt.datetime) -> Any:
+        return moment if kind is dt.datetime else moment.date() if kind is dt.date else moment.time()
+
+    texts = [f'"{of(moment).isoformat()}{zone}"' for moment in moments() for zone in ("", "Z")]
+    texts += ['"2024-02-30"', '"2024-02-30T00:00:00"', '"0000-01-01"', '"12:60:00"', '"2024-02-29T00:00:60"']
+    for low, high in ((EDGES[0], EDGES[1]), (EDGES[1], EDGES[3]), (EDGES[2], EDGES[3])):
+        bounds = sorted(map(of, (low, high)))
+        for interval in (at.Interval(ge=bounds[0], le=bounds[1]), at.Interval(gt=bounds[0], lt=bounds[1])):
+            try:
+                # A fraction of the first or the last second may be lost.
+                assert_sound(compiler, Annotated[kind, interval], texts, lost=24)
+            except hg.InvalidConstraint as error:
+                assert "inside the bounds" in str(error)
+
+
+def test_offsets_are_there_or_not(compiler: Compiler) -> None:
+    naive, aware = '"2024-05-17T12:30:45"', '"2024-05-17T12:30:45+02:00"'
+    for python_type in (pydantic.NaiveDatetime, pydantic.AwareDatetime, dt.datetime):
+        assert_sound(compiler, python_type, [naive, aware])
+
+
+def test_bounds_of_durations(compiler: Compiler) -> None:
+    sizes = [dt.timedelta(0), dt.timedelta(seconds=1), dt.timedelta(minutes=59, seconds=59), dt.timedelta(hours=1)]
+    sizes += [dt.timedelta(days=1), dt.timedelta(days=1, microseconds=500_000), dt.timedelta(days=40, hours=5)]
+    sizes += [-size for size in sizes]
+    dump = TypeAdapter(dt.timedelta).dump_json
+    for low, high in ((sizes[1], sizes[4]), (-sizes[3], sizes[5]), (-sizes[6], -sizes[2]), (sizes[0], sizes[6])):
+        for interval in (at.Interval(ge=low, le=high), at.Interval(gt=low, lt=high)):
+            tick = dt.timedelta.resolution
+            texts = [dump(size + step).decode() for size in sizes for step in (dt.timedelta(0), tick, -tick)]
+            assert_sound(compiler, Annotated[dt.timedelta, interval], texts)
+
+
+def test_the_longest_duration_is_short_enough() -> None:
+    longest = "P99999Y999999M9999999W99999999DT999999H999999M999999.999999S"
+    pattern = hg.JsonSchema(dt.timedelta).schema["pattern"]  # type: ignore[index]
+    for text in (longest, f"-{longest}"):
+        assert re.search(pattern, text) and TypeAdapter(dt.timedelta).validate_python(text)
+    assert not re.search(pattern, longest.replace("P9", "P99"))
+
+
+def test_the_past_and_the_future_leave_a_margin(compiler: Compiler) -> None:
+    today = dt.datetime.now(dt.timezone.utc).date()
+    for python_type, sign in ((pydantic.PastDate, -1), (pydantic.FutureDate, 1)):
+        can_write = takes(compiler, python_type)
+        assert not can_write(f'"{today}"') and not can_write(f'"{today + dt.timedelta(sign)}"')
+        assert can_write(f'"{today + dt.timedelta(3 * sign)}"')
+
+
+# -- strings ---------------------------------------------------------------------------------------------------------
+
+
+def test_lengths_of_bytes_are_counted_in_bytes(compiler: Compiler) -> None:
+    assert_sound(compiler, pydantic.conbytes(max_length=3), ['"abc"', '"abcd"', '"ééé"', '""'])
+
+
+def test_white_space_that_is_taken_off_does_not_count(compiler: Compiler) -> None:
+    python_type = pydantic.constr(strip_whitespace=True, min_length=2, pattern="^[a-z ]+$")
+    assert_sound(compiler, python_type, ['"ab"', '"a "', '" a"', '"  "', '"a b"'])
+
+
+def test_patterns_mean_what_they_mean_to_pydantic(compiler: Compiler) -> None:
+    texts = [
+        '"a"',
+        '"\u00e9"',
+        '"\u0661"',
+        '"\u0300"',
+        '"\u200d"',
+        '" "',
+        '"\\u0085"',
+        '"\ufeff"',
+        '"\\n"',
+        '"-"',
+        '"_"',
+    ]
+    for pattern in (r"^\W$", r"^\w$", r"^\D$", r"^\d$", r"^\S$", r"^\s$", "^.$", r"^[^\w]$", r"^[^\d]$"):
+        assert_sound(compiler, Annotated[str, Field(pattern=pattern)], texts, lost=len(texts))
+    ignoring_case = Annotated[str, Field(pattern=re.compile("^[^a]$", re.I))]
+    assert_sound(compiler, ignoring_case, ['"a"', '"A"', '"b"'])
+
+
+# -- containers ------------------------------------------------------------------------------------------------------
+
+
+def test_sets_fold_equal_items(compiler: Compiler) -> None:
+    assert_sound(compiler, set[str], ["[]", '["a"]', '["a","a"]'])
+    assert_sound(compiler, pydantic.conset(int, min_length=1, max_length=2), ["[]", "[1]", "[1,1]", "[1,2,3]"])
+    listed = pydantic.conset(Literal["a", "b"], min_length=2)
+    assert_sound(compiler, listed, ['["a","b"]', '["a","a"]', '["a"]'])
+    assert_sound(compiler, set, ["[1]", "[[1]]", "[{}]"])
+
+
+def test_keys_become_keys_of_their_type(compiler: Compiler) -> None:
+    keys = ["1", "-1", "01", "1.5", "a", "ab", "true", "2024-05-17", "", "7", "123e4567-e89b-42d3-a456-426614174000"]
+    texts = [json.dumps({key: 1}) for key in keys]
+    for key in (int, float, bool, dt.date, pydantic.UUID4, Annotated[str, Field(pattern="^a+$")], pydantic.PositiveInt):
+        assert_sound(compiler, dict[key, int], texts, lost=4)  # type: ignore[valid-type]
+
+
+# -- models ----------------------------------------------------------------------------------------------------------
+
+
+class Paths(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    city: str = Field(validation_alias=pydantic.AliasPath("address", "city"))
+    last: int = Field(validation_alias=pydantic.AliasPath("values", -1))
+    name: str = Field(default="", validation_alias=pydantic.AliasChoices("name", "title"))
+
+
+def test_paths_and_choices_of_aliases(compiler: Compiler) -> None:
+    base = {"address": {"city": "a"}, "values": [1]}
+    texts = [base, {**base, "name": "b"}, {**base, "values": []}, {**base, "address": {}}, {"city": "a", "last": 1}]
+    texts += [{"name": "b", **base, "title": 3}, {**base, "title": 3}]
+    assert_sound(compiler, Paths, map(json.dumps, texts), lost=2)
+
+
+def test_the_tag_of_a_union_is_written_out(compiler: Compiler) -> None:
+    python_type = Annotated[Cat | Dog, Field(discriminator="kind")]
+    texts = ["{}", '{"kind":"cat"}', '{"kind":"dog"}', '{"kind":"dog","name":"a"}', '{"lives":3}']
+    assert_sound(compiler, python_type, texts)
+
+
+def test_what_the_user_says_of_a_schema_holds_beside_what_is_checked(compiler: Compiler) -> None:
+    said = Annotated[dt.date, pydantic.WithJsonSchema({"type": "string", "pattern": "^2024"})]
+    can_write = takes(compiler, said)
+    assert can_write('"2024-02-29"') and not can_write('"2023-01-01"') and not can_write('"2024-02-30"')
+    through_code = Annotated[int, BeforeValidator(len), pydantic.WithJsonSchema({"type": "string"})]
+    assert takes(compiler, through_code)('"abc"')
+
+
+# -- notes, audits and refusals --------------------------------------------------------------------------------------
+
+
+def even(value: int) -> int:
+    return value
+
+
+class Checked(BaseModel):
+    count: Annotated[int, AfterValidator(even)]
+    when: dt.datetime
+
+    @pydantic.field_validator("when")
+    @classmethod
+    def not_too_late(cls, value: dt.datetime) -> dt.datetime:
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def together(self) -> Checked:
+        return self
+
+
+@dataclasses.dataclass
+class Prepared:
+    a: int
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def test_code_of_the_user_is_in_the_audit(compiler: Compiler) -> None:
+    audit = compiler.audit(hg.JsonSchema(Checked))
+    code = {(row.pointer, row.keyword): row.detail for row in audit.rows if row.outcome == "validator"}
+    assert {pointer for pointer, _ in code} == {"", "/properties/count", "/properties/when"}
+    assert [name for _, name in code] == ["together", "even", "not_too_late"]
+    assert audit.ok and all("may refuse a value" in detail for detail in code.values())
+    (row,) = (row for row in compiler.audit(hg.JsonSchema(Prepared)).rows if row.outcome == "validator")
+    assert row.keyword == "__post_init__"
+
+
+def test_what_is_left_out_is_in_the_audit(compiler: Compiler) -> None:
+    audit = compiler.audit(hg.JsonSchema(Checked))
+    (row,) = (row for row in audit.rows if row.outcome == "narrower")
+    assert (row.pointer, row.keyword) == ("/properties/when", "datetime")
+    assert row.detail.endswith(NARROWER["datetime"])
+    assert "narrower" in str(audit)
+
+
+def test_notes_do_not_make_two_constraints_of_one() -> None:
+    assert hg.JsonSchema(list[int]).type_notes == ()
+    assert hg.JsonSchema({"type": "string"}).type_notes == ()
+    assert "x-hf-guided" not in hg.JsonSchema(Checked).schema_json
+    assert hg.JsonSchema(pydantic.PastDatetime).key == hg.JsonSchema(pydantic.PastDatetime).key
+
+
+class Booking(BaseModel):
+    home: pydantic.HttpUrl
+    when: dt.datetime = Field(description="in UTC")
+    price: Annotated[Decimal, Field(gt=0, max_digits=5)]
+    host: ipaddress.IPv4Network | None = None
+
+
+def test_long_patterns_have_a_name_where_they_are_read() -> None:
+    shown: Any = hg.JsonSchema(Booking).described
+    assert shown["properties"]["home"] == {"title": "Home", "type": "string", "format": "http|https uri"}
+    assert shown["properties"]["when"] == {
+        "title": "When",
+        "description": "in UTC",
+        "type": "string",
+        "format": "date-time",
+    }
+    assert shown["properties"]["price"] == {"title": "Price", "type": "number", "exclusiveMinimum": 0.0}
+    assert "pattern" not in json.dumps(shown) and "x-hf-guided" not in json.dumps(shown)
+    assert shown["required"] == ["home", "when", "price"]
+    assert hg.JsonSchema({"type": "string"}).described == {"type": "string"}
+    assert "http|https uri" in hg.describe(Booking) and len(hg.describe(Booking)) < 300
+
+
+class Unhashable(BaseModel):
+    a: int
+
+
+class Skipping(BaseModel):
+    a: pydantic.json_schema.SkipJsonSchema[int]
+
+
+@pytest.mark.parametrize(
+    "python_type, message",
+    [
+        (set[list[int]], "use list"),
+        (set[Unhashable], "frozen"),
+        (pydantic.conset(int, min_length=3), "a set of at least 3 items"),
+        (dict[tuple[int, int], str], "no string becomes a key"),
+        (type[int], "not made from JSON"),
+        (collections.abc.Callable[[int], int], "has no JSON; use a type"),
+        (re.Pattern[bytes], re.escape("use re.Pattern[str]")),
+        (
+            Annotated[dt.date, at.Interval(gt=dt.date(2024, 1, 1), lt=dt.date(2024, 1, 2))],
+            "no date is inside the bounds",
+        ),
+        (Annotated[float, at.Gt(float("inf"))], "no JSON number"),
+        (Annotated[str, Field(pattern="^[[:alpha:]]$")], "write the class out"),
+        (enum.Enum("Raw", {"A": b"x"}), "list strings or ints"),
+        (Skipping, "give it a default"),
+    ],
+)
+def test_what_has_no_json_is_refused_with_advice(python_type: Any, message: str) -> None:
+    with pytest.raises(hg.InvalidConstraint, match=message) as caught:
+        hg.JsonSchema(python_type)
+    assert "errors.pydantic.dev" not in str(caught.value)
+
+
+def test_a_union_keeps_the_members_that_have_json() -> None:
+    constraint = hg.JsonSchema(Arbitrary)
+    assert constraint.described["properties"]["a"]["type"] == "null"
+    assert [(note.name, note.outcome) for note in constraint.type_notes] == [("union", "narrower")]
