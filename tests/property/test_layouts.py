@@ -215,10 +215,11 @@ def test_a_server_lays_out_what_a_response_format_asks_for() -> None:
 
 def test_the_batch_tool_lays_out_what_rows_ask_for_themselves(tmp_path: Any) -> None:
     from hf_guided.batch.rows import Rows
+    from hf_guided.batch.tables import JsonLinesTable
 
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"prompt": "a", "schema": FORMAT}), encoding="utf-8")
     for layout, expected in (((None, 2), {"indent": 2}), (("minified", None), {"whitespace": "minified"})):
-        rows = Rows(file, "prompt", "schema", None, False, layout)
-        assert rows.asked(rows.fields(0)).constraint == hg.JsonSchema(RECORD, **expected)
+        rows = Rows(JsonLinesTable(file), "prompt", "schema", "documents", None, False, layout)
+        assert rows.asked(0).constraint == hg.JsonSchema(RECORD, **expected)
         rows.close()

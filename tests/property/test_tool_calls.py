@@ -251,7 +251,7 @@ OTHER_SPELLINGS = re.compile(rb"\\[u/]|(?<![0-9])-0(?![.0-9])|[0-9][eE]|\.[0-9]*
 @pytest.mark.parametrize("family", JSON_FAMILIES)
 def test_two_engines_agree_on_calls(family: str) -> None:
     """What either writes, the other takes; but for white space, which each bounds in its own way,
-    for patterns, which one of them takes for the spelling of a string, and for spellings that json.dumps does not write."""
+    for patterns, which one of them takes for the spelling of a string, and for what json.dumps does not write."""
     schemas = {name: HOSTILE[name] for name in ("f.(x)*[a-z]+|$", "f")}
     items = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 99}]}
     schemas["array"] = {"type": "object", "properties": {"v": {"type": "array", "items": items}}, "required": ["v"]}
