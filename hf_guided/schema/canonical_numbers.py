@@ -123,11 +123,12 @@ def _integers(clause: NumberClause, above: _Sizes | None, below: _Sizes | None) 
 
 
 def _wholes(clause: NumberClause, low: int, high: int | None) -> Node:
-    """Integers without sign; where nothing bounds them, of as many digits as it takes to have one at least."""
+    """Integers without sign; what nothing bounds has as many digits as other bounds, and as it takes to have one."""
     if high is None:
         step = math.lcm(*(factor.as_integer_ratio()[0] for factor in clause.factors))
         first = -(-low // step) * step + step * (len(clause.excluded) + (low == 0))
-        high = max(10**MAX_DIGITS, 10 ** len(str(first))) - 1
+        bounds = (abs(bound) for bound in whole_bounds(clause) if bound is not None)
+        high = 10 ** max(MAX_DIGITS, *(len(str(one)) for one in (first, *bounds))) - 1
     return integers_between(low, high)
 
 

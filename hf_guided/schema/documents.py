@@ -207,7 +207,8 @@ class Documents:
                 pointers=[source.pointer],
             )
         whole = urljoin(source.base, ref)
-        return self._make(found, whole, whole.partition("#")[0], source.dialect)
+        document, _, fragment = whole.partition("#")
+        return self._make(found, f"{document}#{fragment}", document, source.dialect)
 
     @cached_property
     def _registry(self) -> Registry[Any]:

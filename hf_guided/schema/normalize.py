@@ -14,6 +14,7 @@ from typing import Any
 
 from ..constraints import JsonSchema
 from ..errors import InvalidConstraint, Loss
+from ..json_style import Spelling
 from ..keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
 from ..regex import Emptiness, Node, alt
 from . import assertions
@@ -31,6 +32,7 @@ from .shapes import (
     Shape,
     StringClause,
     Term,
+    canonical_strings,
     string_language,
 )
 from .unevaluated import without_unevaluated
@@ -46,10 +48,11 @@ class Normalizer:
     Args:
         documents: the schema, and what it may refer to.
         point_zero: whether an integer may be written 1.0.
+        spelling: of names that are not declared.
     """
 
-    def __init__(self, documents: Documents, *, point_zero: bool = True):
-        self.point_zero = point_zero
+    def __init__(self, documents: Documents, *, point_zero: bool = True, spelling: Spelling = "any"):
+        self.point_zero, self._spelling = point_zero, spelling
         self.documents = documents
         self._losses: dict[tuple[str, str], Loss] = {}
         self._shapes: dict[Position, Shape] = {ANY: UNIVERSE, NEVER: EMPTY}
@@ -64,7 +67,8 @@ class Normalizer:
     @classmethod
     def of(cls, constraint: JsonSchema) -> Normalizer:
         """For the schema of a constraint."""
-        return cls(Documents(constraint.schema_json, constraint.registry), point_zero=constraint.point_zero)
+        documents = Documents(constraint.schema_json, constraint.registry)
+        return cls(documents, point_zero=constraint.point_zero, spelling=constraint.spelling)
 
     @property
     def root(self) -> Position:
@@ -118,6 +122,13 @@ class Normalizer:
         return alt(
             *(string_language(one) for one in self.shape(position).get("string", ()) if isinstance(one, StringClause))
         )
+
+    def written_names(self, position: Position) -> Node:
+        """Those of the strings at a position that are written as names."""
+        if self._spelling != "canonical":
+            return self.names(position)
+        strings = (one for one in self.shape(position).get("string", ()) if isinstance(one, StringClause))
+        return alt(*map(canonical_strings, strings))
 
     def is_empty(self, language: Node) -> bool:
         """Whether a language is known to have no string."""

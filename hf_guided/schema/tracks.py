@@ -176,7 +176,7 @@ def _others(n: Normalizer, clause: ObjectClause, closed: bool) -> tuple[Entry, .
         return ()
     allowed = complement(_any_of(clause))
     if clause.names:
-        allowed = both(allowed, n.names(clause.names))
+        allowed = both(allowed, n.written_names(clause.names))
     patterns = tuple(dict.fromkeys(names for one in clause.members for names, _ in one.patterns))
     classes = _classes(n, allowed, patterns)
     if classes is None:

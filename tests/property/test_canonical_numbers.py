@@ -214,7 +214,7 @@ def test_listed_values_are_written_as_the_schema_has_them(
     [
         (NumberClause(True), "9" * 20, "1" + "0" * 20),
         (NumberClause(True, low=Decimal(10**25)), "9" * 26, "1" + "0" * 26),
-        (NumberClause(True, high=Decimal(10**25)), "1" + "0" * 25, "-1" + "0" * 20),
+        (NumberClause(True, high=Decimal(10**25)), "1" + "0" * 25, "-1" + "0" * 26),
         (NumberClause(True, low=Decimal(10**20 - 1), low_open=True), "1" + "0" * 20, "9" * 20),
         (NumberClause(True, factors=(Decimal(10**24),)), "3" + "0" * 24, "1" + "0" * 25),
         (NumberClause(True, low=Decimal(-(10**22)), high=Decimal(5)), "-1" + "0" * 22, "-1" + "0" * 23),

@@ -220,6 +220,15 @@ def test_random_times_have_one_spelling() -> None:
             assert shape.fullmatch(hot(compiled, seed))
 
 
+def test_times_as_names_have_one_spelling() -> None:
+    schema = {"type": "object", "propertyNames": {"format": "date-time"}, "additionalProperties": {"type": "null"}}
+    for engine in ENGINES.values():
+        compiled = engine.compile(hg.JsonSchema(schema))
+        assert takes(compiled, '{"2020-01-01T00:00:00.5Z": null}')
+        assert not takes(compiled, '{"2020-01-01t00:00:00Z": null}')
+        assert takes(engine.compile(hg.JsonSchema(schema, spelling="any")), '{"2020-01-01t00:00:00Z": null}')
+
+
 def test_any_spelling_takes_all_that_json_allows() -> None:
     for engine in ENGINES.values():
         for schema, texts in (

@@ -190,3 +190,36 @@ def test_a_layout_for_constraints_that_others_wrote() -> None:
         laid_out(hg.JsonObject(), None, 2)
     with pytest.raises(hg.InvalidConstraint, match="indent"):
         laid_out(schema, None, -1)
+
+
+FORMAT = {"type": "json_schema", "json_schema": {"name": "r", "schema": RECORD}}
+
+
+def test_a_server_lays_out_what_a_response_format_asks_for() -> None:
+    from hf_guided.serve.guidance import Guidance
+    from hf_guided.serve.metrics import Metrics
+    from hf_guided.serve.options import ServeOptions
+
+    def asked(body: dict[str, Any], **options: Any) -> Any:
+        guidance = Guidance(ServeOptions("demo", **options), Metrics())
+        return guidance._constraint(body, "response_format")
+
+    body = {"response_format": FORMAT}
+    assert asked(body) == hg.JsonSchema(RECORD)
+    assert asked(body, indent=2) == hg.JsonSchema(RECORD, indent=2)
+    assert asked(body, whitespace="minified") == hg.JsonSchema(RECORD, "minified")
+    assert asked({"response_format": {"type": "json_object"}}, whitespace="compact") == hg.JsonObject("compact")
+    with pytest.raises(hg.InvalidConstraint, match="leave one out"):
+        Guidance(ServeOptions("demo", whitespace="compact", indent=2), Metrics())
+
+
+def test_the_batch_tool_lays_out_what_rows_ask_for_themselves(tmp_path: Any) -> None:
+    from hf_guided.batch.rows import Rows
+    from hf_guided.batch.tables import JsonLinesTable
+
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"prompt": "a", "schema": FORMAT}), encoding="utf-8")
+    for layout, expected in (((None, 2), {"indent": 2}), (("minified", None), {"whitespace": "minified"})):
+        rows = Rows(JsonLinesTable(file), "prompt", "schema", "documents", None, False, layout)
+        assert rows.asked(0).constraint == hg.JsonSchema(RECORD, **expected)
+        rows.close()

@@ -43,7 +43,7 @@ def accepts(compiled: CompiledConstraint, text: str) -> bool:
 
 def compiled_exactly(backend: LLGuidanceBackend, schema: Any) -> CompiledConstraint | None:
     """The grammar of a schema; None if something of it is lost, or it has no values, as the library says itself."""
-    constraint = JsonSchema(schema, extra="allow")
+    constraint = JsonSchema(schema, extra="allow", spelling="any")
     try:
         return backend.compile(constraint)
     except (ConstraintError, CompileLimitExceeded) as error:

@@ -245,10 +245,13 @@ def test_arguments_come_back_as_they_were(family: str, some: list[dict[str, Any]
 JSON_FAMILIES = [name for name, family in FAMILIES.items() if family.element is None]
 
 
+OTHER_SPELLINGS = re.compile(rb"\\[u/]|(?<![0-9])-0(?![.0-9])|[0-9][eE]|\.[0-9]*0(?![0-9])|[0-9.]{16}")
+
+
 @pytest.mark.parametrize("family", JSON_FAMILIES)
 def test_two_engines_agree_on_calls(family: str) -> None:
     """What either writes, the other takes; but for white space, which each bounds in its own way,
-    for patterns, which one of them takes for the spelling of a string, and for the spelling of zero."""
+    for patterns, which one of them takes for the spelling of a string, and for what json.dumps does not write."""
     schemas = {name: HOSTILE[name] for name in ("f.(x)*[a-z]+|$", "f")}
     items = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 99}]}
     schemas["array"] = {"type": "object", "properties": {"v": {"type": "array", "items": items}}, "required": ["v"]}
@@ -259,7 +262,7 @@ def test_two_engines_agree_on_calls(family: str) -> None:
         for one, other in ((ours, theirs), (theirs, ours)):
             for _ in range(6):
                 written = walk(one.fork(), wishes(family, [*schemas]), rng, avoided=b" \n\r\t")
-                if written is None or re.search(rb"\\u[dD][89a-fA-F]", written):  # one writes half of a pair
+                if written is None or OTHER_SPELLINGS.search(written):  # one of the two writes them
                     continue
                 token_ids = [*written, STOP]
                 assert other.fork().validate_tokens(token_ids) == len(token_ids), written

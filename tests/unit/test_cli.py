@@ -83,6 +83,29 @@ def test_a_stream_prints_the_same_piece_by_piece(schema_file, capsys, monkeypatc
     assert len(pieces) > 5 and pieces[0] != whole
 
 
+def test_generate_lays_out_json(schema_file, capsys):
+    given = ("generate", "--model", "demo", "--schema", schema_file, "--prompt", EXAMPLE.prompt)
+    for options, written in (
+        (("--indent", "2"), {"indent": 2}),
+        (("--whitespace", "minified"), {"separators": (",", ":")}),
+        (("--whitespace", "compact"), {}),
+    ):
+        assert run(*given, *options) == 0
+        # The demo model writes floats of many digits, of which a reader keeps fewer.
+        text = re.sub(r"-?[0-9]+\.[0-9]+", "0.5", capsys.readouterr().out.rstrip("\n"))
+        assert text == json.dumps(json.loads(text), ensure_ascii=False, **written)
+
+
+def test_a_layout_is_for_json_alone(schema_file, capsys):
+    given = ("generate", "--model", "demo", "--prompt", "x")
+    assert run(*given, "--regex", "a", "--indent", "2") == 2
+    assert "--schema" in capsys.readouterr().err
+    assert run(*given, "--schema", schema_file, "--indent", "-1") == 2
+    assert "indent" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        run(*given, "--schema", schema_file, "--indent", "2", "--whitespace", "compact")
+
+
 def test_generate_writes_a_trace(schema_file, capsys, tmp_path):
     given = ("generate", "--model", "demo", "--schema", schema_file, "--prompt", EXAMPLE.prompt)
     assert run(*given) == 0
