@@ -111,8 +111,9 @@ def _locate_on_hub(name: str, revision: str | None) -> Location:
             api = HfApi()
             commit = api.model_info(name, revision=revision, timeout=_TIMEOUT_S).sha
             if hasattr(api, "resolve_revision"):  # writes the commit down in the cache, for those who come offline
-                revision = api.resolve_revision(name, revision=revision)
-            return Location(name, name, revision, commit)
+                api.resolve_revision(name, revision=revision)
+            # The commit, not the branch, which may move between the files that are loaded one after another.
+            return Location(name, name, commit or revision, commit)
         except HfHubHTTPError as error:
             if error.response.status_code < 500:
                 raise Mistake(_not_on_hub(name, revision, error)) from error
