@@ -15,7 +15,8 @@ def misspelt_keywords(schema: dict[str, Any] | bool) -> Iterator[str]:
     for place in walk(schema):
         if isinstance(place.schema, dict):
             for keyword in place.schema:
-                if keyword in KNOWN or keyword.startswith("x-"):  # x-...: extensions, by convention
+                # By convention x-... is an extension, and _maxItems a keyword that was put aside.
+                if keyword in KNOWN or keyword.startswith("x-") or not keyword[:1].isalpha():
                     continue
                 if (meant := closest(keyword, ASSERTIONS)) is not None:
                     pointer = f"{place.pointer}/{escape(keyword)}"

@@ -24,7 +24,6 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 import hf_guided as hg
 from hf_guided.bitmask import allocate_bitmask, unpack
 from hf_guided.forced import ForcedText
-from hf_guided.prompts import encoded
 from hf_guided.ranks import Ranks
 from tests import vocabularies
 from tests.integration import models
@@ -70,6 +69,11 @@ def raw_logits(model: Any, prompt: Sequence[int], output: Sequence[int]) -> Tens
         logits = model(torch.tensor([[*prompt, *output[:-1]]])).logits[0, len(prompt) - 1 :]
     assert logits.dtype == torch.float64 or model.config.model_type == "mamba"  # which rounds them itself
     return logits.double()
+
+
+def token_ids_of(tokenizer: Any, text: str) -> list[int]:
+    """A text as a prompt; an empty one is the BOS token."""
+    return list(tokenizer(text)["input_ids"]) or [tokenizer.bos_token_id]
 
 
 def masks(guide: hg.Guide, constraint: Any, prefix: str, output: Sequence[int]) -> Tensor:
@@ -123,7 +127,7 @@ def check(
     top: int = 0,
 ) -> None:
     """One result against the plain pass."""
-    ids, output = encoded(guide.vocabulary, prompt, prefix), result.token_ids
+    ids, output = token_ids_of(guide.tokenizer, prompt + prefix), result.token_ids
     assert [entry.token_id for entry in result.logprobs] == output
     raw = raw_logits(model, ids, output)
     allowed = masks(guide, constraint, prefix, output)
@@ -254,7 +258,7 @@ def test_thinking_is_recorded_too() -> None:
     for arguments in (GREEDY, WARPERS):
         (result,) = generated("The", CHOICE, reasoning=reasoning, **arguments)
         assert result.thinking
-        raw = raw_logits(model, encoded(guide.vocabulary, "The", ""), result.token_ids).log_softmax(-1)
+        raw = raw_logits(model, token_ids_of(guide.tokenizer, "The"), result.token_ids).log_softmax(-1)
         assert [entry.token_id for entry in result.logprobs] == result.token_ids
         for place, entry in enumerate(result.logprobs):
             assert entry.logprob == pytest.approx(float(raw[place, entry.token_id]), abs=CLOSE)
@@ -302,7 +306,7 @@ def test_a_budget_narrows_the_mask() -> None:
     for arguments in (GREEDY, WARPERS):
         (result,) = generated("The", constraint, max_new_tokens=most, **arguments)
         assert result.finish_reason == "stop"
-        raw = raw_logits(model, encoded(guide.vocabulary, "The", ""), result.token_ids)
+        raw = raw_logits(model, token_ids_of(guide.tokenizer, "The"), result.token_ids)
         matcher = guide.compile(constraint, budget=True).matcher()
         bitmask = allocate_bitmask(1, guide.vocabulary.padded_size)
         for place, entry in enumerate(result.logprobs):

@@ -16,7 +16,6 @@ import hf_guided as hg
 from hf_guided.continuation import Continuation
 from hf_guided.forced import ForcedText
 from hf_guided.hf.prefix_logits import PrefixLogits
-from hf_guided.prompts import encoded
 from hf_guided.ranks import Ranks
 from hf_guided.row import Row
 from tests import vocabularies
@@ -38,6 +37,11 @@ def family(name: str) -> tuple[Any, hg.Guide]:
     tokenizer = vocabularies.tiny_byte_level()
     model = FAMILIES[name](tokenizer).double()
     return model, hg.Guide(tokenizer, model)
+
+
+def token_ids_of(tokenizer: Any, text: str) -> list[int]:
+    """A text as a prompt; an empty one is the BOS token."""
+    return list(tokenizer(text)["input_ids"]) or [tokenizer.bos_token_id]
 
 
 def scored(prompts: Any, choices: Any, *, name: str = "llama", **arguments: Any) -> list[hg.ChoiceScores]:
@@ -62,7 +66,7 @@ def enumerated(name: str, prompt: str, options: Sequence[str]) -> dict[str, floa
     What is forced is what one forward pass a token would append too (test_decoder.py).
     """
     model, guide = family(name)
-    ids, stop = encoded(guide.vocabulary, prompt, ""), guide.tokenizer.eos_token_id
+    ids, stop = token_ids_of(guide.tokenizer, prompt), guide.tokenizer.eos_token_id
     forced = ForcedText(guide.vocabulary, Continuation(guide.vocabulary), [stop], retokenize=False, may_stop=True)
     compiled = guide.compile(hg.Choice(options))
     before = [model.config.decoder_start_token_id] if model.config.is_encoder_decoder else ids

@@ -15,6 +15,7 @@ import openai
 import pytest
 
 from hf_guided import demo
+from hf_guided.serve.models import GuidedModelManager
 from tests.serving import client, serving
 
 CHAT: Any = [{"role": "user", "content": demo.EXAMPLES[0].prompt}]
@@ -42,7 +43,7 @@ class Faulty:
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> Faulty:
     found = Faulty()
-    monkeypatch.setattr(demo, "load", lambda: (found.model, found.tokenizer))
+    monkeypatch.setattr(GuidedModelManager, "_load_model", lambda *_, **__: found.model)
     return found
 
 

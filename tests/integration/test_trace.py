@@ -15,7 +15,6 @@ from hf_guided import demo
 from hf_guided.bitmask import allocate_bitmask, unpack
 from hf_guided.display.trace import Trace
 from hf_guided.drafts import Asked, Draft, DraftSource
-from hf_guided.prompts import encoded
 from hf_guided.ranks import Ranks
 from tests import vocabularies
 from tests.integration import models
@@ -276,7 +275,7 @@ def test_results_bring_their_trace(batch_size: int, loop: str) -> None:
     for i, result in enumerate(traced):
         n = i // copies
         assert result.trace is not None
-        ids = torch.tensor(encoded(guide.vocabulary, prompts[n], prefixes[n] or ""))
+        ids = torch.tensor(guide.tokenizer(prompts[n] + (prefixes[n] or ""))["input_ids"])
         budget = {"max_new_tokens": MAX_NEW_TOKENS, "prefix": prefixes[n] or ""}
         check(result.trace, ids, result.token_ids, CONSTRAINTS[n], **budget)
     places = traced[-1].trace.graph.places  # of the regular expression

@@ -316,7 +316,7 @@ def test_misspelt_keywords_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    "keyword", ["example", "nullable", "discriminator", "xml", "x-required", "name", "order", "ui"]
+    "keyword", ["example", "nullable", "discriminator", "xml", "x-required", "_required", "name", "order", "ui"]
 )
 def test_other_vocabularies_are_no_mistakes(keyword: str) -> None:
     make(Fake("llguidance")).compile(JsonSchema({keyword: "a"}))  # a warning would be an error here
