@@ -18,7 +18,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.regex import NOTHING, Alt, And, Chars, Concat, Node, Repeat, matches
-from hf_guided.schema.canonical_numbers import MAX_DIGITS, canonical_but_for_untold, canonical_numbers
+from hf_guided.schema.canonical_numbers import (
+    MAX_DIGITS,
+    canonical_but_for_untold,
+    canonical_numbers,
+    integers_between,
+)
 from hf_guided.schema.ranges import untold_factors
 from hf_guided.schema.shapes import NumberClause
 
@@ -242,3 +247,32 @@ def test_integers_have_as_many_digits_as_they_need(clause: NumberClause, inside:
 def test_bounds_hold_for_the_double_that_is_read(clause: NumberClause, outside: str) -> None:
     assert clause.has(Decimal(outside)) or outside == "1e+16"
     assert not matches(language(clause), outside)
+
+
+@given(ends=st.integers(1, 9).flatmap(lambda count: st.tuples(*[st.integers(0, 10**count - 1)] * 3)))
+def test_integers_between_two_are_those(ends: tuple[int, int, int]) -> None:
+    low, value, high = ends
+    node = integers_between(min(low, high), max(low, high))
+    for one in {value, low, high, low + 1, max(low - 1, 0), high + 1, max(high - 1, 0)}:
+        assert matches(node, str(one)) == (min(low, high) <= one <= max(low, high)), one
+
+
+@pytest.mark.parametrize("bound", [1e308, 3.3e200, 7.26e110, 1.2345678901234567e250, 1e23, 10**309, 10**900 - 1])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_a_large_bound_is_no_deep_expression(bound: int | float, sign: int, is_open: bool, end: str) -> None:
+    bound *= sign
+    clause = NumberClause(**{end: as_schema_has_it(bound), f"{end}_open": is_open})  # type: ignore[arg-type]
+    node = language(clause)
+
+    def holds(value: int | float) -> bool:
+        return not is_open if value == bound else (value > bound) == (end == "low")
+
+    exact = int(bound), int(as_schema_has_it(bound))
+    for value in {one + step for one in exact for step in (-(10**9), -1, 0, 1, 10**9)}:
+        if len(str(abs(value))) <= len(str(abs(exact[0]))):
+            assert matches(node, str(value)) == (holds(value) and clause.has(Decimal(value))), value
+    if isinstance(bound, float):
+        for value in (math.nextafter(bound, 0), bound, math.nextafter(bound, math.inf * sign)):
+            assert matches(node, repr(value)) == holds(value), value

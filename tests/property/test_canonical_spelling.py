@@ -497,3 +497,20 @@ def test_a_multiple_in_a_call_has_no_white_space_of_its_own() -> None:
     call = '<tool_call>\n{{"name": "f", "arguments": {{"n": {}}}}}\n</tool_call>'
     assert takes(compiled, call.format("84"))
     assert not takes(compiled, call.format("  84"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("bounds", "inside", "outside"),
+    [
+        ({"exclusiveMinimum": 1e308}, ["1.5e+308", str(int(1e308) + 1)], ["1e+308", "1", str(int(1e308))]),
+        ({"exclusiveMaximum": -1e308}, ["-1.5e+308", str(-int(1e308) - 1)], ["-1e+308", "0", str(-int(1e308))]),
+        ({"exclusiveMinimum": 3.3e200}, ["3.4e+200", str(4 * 10**200)], ["3.3e+200", "9" * 200]),
+        ({"exclusiveMinimum": 7.26e110}, ["7.27e+110", str(8 * 10**110)], ["7.26e+110", str(7 * 10**110)]),
+        ({"maximum": 1e23}, ["1e+23", "99999999999999991611392"], ["99999999999999991611393"]),
+    ],
+)
+def test_a_large_bound_is_compiled(engine: str, bounds: Any, inside: list[str], outside: list[str]) -> None:
+    compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "number", **bounds}))
+    assert all(takes(compiled, text) for text in inside)
+    assert not any(takes(compiled, text) for text in outside)
