@@ -64,17 +64,20 @@ def canonical_listed(clause: NumberClause) -> Iterator[str]:
     """How the listed numbers of a clause are written: as the schema writes them, a float also without its ``.0``."""
     for value in clause.values or ():
         if clause.has(value):
-            yield from dict.fromkeys(_listed(value, value in clause.floats and not clause.integral))
+            yield from dict.fromkeys(_listed(value, value in clause.floats, clause.integral is True))
 
 
-def _listed(value: Decimal, is_float: bool) -> Iterator[str]:
+def _listed(value: Decimal, is_float: bool, is_integer: bool) -> Iterator[str]:
     as_float = float(value)
     whole = value == value.to_integral_value()
     if is_float and Decimal(repr(as_float)) == value:
+        if is_integer:  # 1e+23 is another number than its digits
+            yield str(int(as_float))
+            return
         yield repr(as_float)
         if not value:
             yield from ("0.0", "-0.0")
-        whole = whole and int(as_float) == value  # 1e+23 is another number than its digits
+        whole = whole and int(as_float) == value
     elif not whole:
         yield f"{value:f}"
     if whole:
@@ -471,16 +474,19 @@ def _exponents(powers: list[int]) -> Iterator[Node]:
 
 
 def _spellings(value: Decimal) -> Node:
-    """Every text that is this number, as written or as a double."""
-    size = value.copy_abs()
-    sign = _MINUS if value < 0 else EMPTY
-    ways = [concat(sign, text(str(int(size))))] if size == size.to_integral_value() else []
+    """Every text that is this number, as written or as it is read."""
+    sign, size = (_MINUS if value < 0 else EMPTY), value.copy_abs()
     if not value:
-        ways += [_FLOAT_ZERO, concat(_MINUS, _FLOAT_ZERO)]
-    elif 0 < (double := float(size)) < math.inf:
-        bounds = _read_as(double)
-        ways += [concat(sign, one) for one in (_fixed(*bounds), *_with_exponent(NumberClause(), *bounds))]
-    return alt(*ways)
+        return alt(_ZERO, concat(repeat(_MINUS, 0, 1), _FLOAT_ZERO))
+    read = _as_read(size)
+    sizes = [size] if read is None else [size, read]
+    ways = [text(str(int(one))) for one in sizes if one == one.to_integral_value() and one]
+    double = float(size)
+    floats = [(size, size)] if size == size.normalize(_DOWN) else []
+    floats += [_read_as(double)] if 0 < double < math.inf and double == read else []
+    for bounds in floats:
+        ways += [_fixed(*bounds), *_with_exponent(NumberClause(), *bounds)]
+    return alt(*(concat(sign, one) for one in ways))
 
 
 def _read_as(double: float) -> tuple[Decimal, Decimal]:

@@ -201,6 +201,10 @@ def test_other_spellings_are_left_out(text: str) -> None:
         ([10**25], True, {str(10**25)}),
         ([-0.0], None, {"-0.0", "0.0", "0"}),
         ([1e-07], None, {"1e-07"}),
+        ([1e23], None, {"1e+23"}),
+        ([1e23], True, {"99999999999999991611392"}),
+        ([-1e23], True, {"-99999999999999991611392"}),
+        ([-0.0], True, {"0"}),
     ],
 )
 def test_listed_values_are_written_as_the_schema_has_them(
@@ -211,6 +215,7 @@ def test_listed_values_are_written_as_the_schema_has_them(
     node = language(clause)
     others = {"1", "1.0", "1.00", "1e0", "0.1", "0.10", "2", "2.0", "1e+25", "1e25", str(10**25), f"{10**25}.0", "0"}
     others |= {"0.0", "-0.0", "-0", "1e-07", "1e-7", "0.0000001", "1e+16", "10000000000000000", "10000000000000000.0"}
+    others |= {"1e+23", str(10**23), f"-{10**23}", str(int(1e23)), str(-int(1e23))}
     assert {text for text in others if matches(node, text)} == texts
 
 
@@ -276,3 +281,28 @@ def test_a_large_bound_is_no_deep_expression(bound: int | float, sign: int, is_o
     if isinstance(bound, float):
         for value in (math.nextafter(bound, 0), bound, math.nextafter(bound, math.inf * sign)):
             assert matches(node, repr(value)) == holds(value), value
+
+
+@pytest.mark.parametrize(
+    "excluded", [2**53 + 1, 2**53, 2.0**53, 1e23, 10**23, int(1e23), 0.1, 0, -0.0, 5e-324, 2**60, 1e300]
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_is_excluded_is_that_number_as_written_or_as_read(excluded: int | float, sign: int) -> None:
+    excluded *= sign
+    exact = as_schema_has_it(excluded)
+    node = language(NumberClause(excluded=frozenset([exact])))
+    near = float(excluded)
+    read = {math.nextafter(near, -math.inf), near, math.nextafter(near, math.inf)}
+    texts = {json.dumps(value) for value in read if not value.is_integer() or abs(value) >= 1e16}
+    texts |= {json.dumps(int(value)) for value in (*read, excluded, exact) if abs(value) < 10**19}
+    texts |= {f"{value:.1f}" for value in read if abs(value) < 1e16 and value.is_integer()}
+    for text in texts:
+        differs = json.loads(text) != excluded and Decimal(text) != exact
+        assert matches(node, text) == differs, text
+    for text in ("0.10000000000000001", "9007199254740993.0", "-9007199254740993.0"):
+        assert matches(node, text) == (json.loads(text) != excluded and Decimal(text) != exact), text
+    if not near.is_integer() or abs(near) < 1e20:
+        return
+    # Integers of more digits than others have are there where a list, or a bound, has so many.
+    node = language(NumberClause(low=min(exact, Decimal(-(10**24))), high=abs(exact), excluded=frozenset([exact])))
+    assert not matches(node, str(int(exact))) and not matches(node, str(int(excluded)))

@@ -514,3 +514,12 @@ def test_a_large_bound_is_compiled(engine: str, bounds: Any, inside: list[str], 
     compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "number", **bounds}))
     assert all(takes(compiled, text) for text in inside)
     assert not any(takes(compiled, text) for text in outside)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_values_are_compared_as_they_are_read(engine: str) -> None:
+    compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "number", "not": {"enum": [9007199254740993]}}))
+    assert takes(compiled, "9007199254740992.0") and takes(compiled, "9007199254740992")
+    assert not takes(compiled, "9007199254740993") and not takes(compiled, "9007199254740993.0")
+    compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "integer", "enum": [1e23]}))
+    assert takes(compiled, str(int(1e23))) and not takes(compiled, str(10**23))
