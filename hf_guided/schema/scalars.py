@@ -31,6 +31,7 @@ from .ranges import but_for_untold, listed_numbers, number_language, whole_bound
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, canonical_strings, string_language
 
 MAX_FACTOR = 100_000  # of multipleOf: so many states llguidance's lexer may have
+MAX_SEARCH = 20_000  # nodes looked at for a number of a clause: ten milliseconds at most
 _EXACT = 2**53  # it computes with doubles
 _LARGEST_INTEGER = 2**63 - 1024  # the largest double below what it takes for a bound
 _LARGEST_WITH_POINT = 10**16 - 2  # the largest double that has no exponent as a float's repr
@@ -142,7 +143,8 @@ def has_text(clause: Clause, spelling: Spelling) -> bool:
         return next(listed, None) is not None
     if isinstance(clause, NumberClause):
         language = language_of(clause, spelling)
-        return not Emptiness()(numbers_but_for_untold(clause, spelling) if language is None else language)
+        language = numbers_but_for_untold(clause, spelling) if language is None else language
+        return not Emptiness(MAX_SEARCH, MAX_SEARCH)(language)
     return True  # of strings one has been looked for before, and each has a text
 
 

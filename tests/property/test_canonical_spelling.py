@@ -430,6 +430,12 @@ UNWRITTEN: list[Any] = [
         "not": {"const": 1.0000000000000002},
     },
     {"type": "number", "minimum": 3e-10, "maximum": 3e-10, "multipleOf": 3e-10, "not": {"const": 3e-10}},
+    {
+        "type": "number",
+        "minimum": 1.0000000000000004,
+        "exclusiveMaximum": 1.0000000000000007,
+        "not": {"enum": [1.0000000000000004, 1.0000000000000002]},
+    },
     {"type": "string", "format": "date-time", "maxLength": 5},
 ]
 
