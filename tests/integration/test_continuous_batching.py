@@ -434,6 +434,7 @@ def test_a_slow_constraint_holds_up_its_caller_alone(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(LLGuidanceBackend, "compile", gated)
     with guided() as manager:
+        results(manager, {add(manager, prompt(4), ["yes", "no"])})  # compiled: there may be one thread for that
         caller = threading.Thread(target=lambda: add(manager, prompt(5), slow, request_id="slow"))
         caller.start()
         try:
