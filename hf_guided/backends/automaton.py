@@ -76,7 +76,8 @@ class AutomatonBackend(Adapter):
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
         try:
-            schema = regular(n, closed=constraint.extra == "forbid", max_depth=constraint.max_depth)
+            closed, spelling = constraint.extra == "forbid", constraint.style.spelling
+            schema = regular(n, closed=closed, spelling=spelling, max_depth=constraint.max_depth)
         except NotRegular as error:
             losses = [*n.losses, Loss(error.pointer, error.keyword or constraint.kind, error.reason)]
             raise UnsupportedConstraint("the automaton does not take this JSON Schema", losses) from None

@@ -138,7 +138,9 @@ class TagLark:
             n = Normalizer.of(constraint)
             prefix = f"g{len(self._schemas)}_"
             if style == "json":
-                rules = SchemaWriter(n, contents(n, closed=True), _style(one, pointer), prefix, excludes).write()
+                layout = _style(one, pointer)
+                found = contents(n, closed=True, spelling=layout.spelling)
+                rules = SchemaWriter(n, found, layout, prefix, excludes).write()
             elif style in STYLES:
                 rules = xml_rules(n, STYLES[style], closed=True, prefix=prefix)
             else:

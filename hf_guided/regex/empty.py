@@ -40,10 +40,15 @@ _CHARACTER = Chars(ALL)
 
 
 class Emptiness:
-    """Says of languages whether they are known to have no string; the time for all of them is bounded."""
+    """Says of languages whether they are known to have no string; the time for all of them is bounded.
 
-    def __init__(self) -> None:
-        self._left = MAX_ALL_NODES
+    Args:
+        most: nodes to be looked at in one search.
+        most_of_all: nodes to be looked at in all searches.
+    """
+
+    def __init__(self, most: int = MAX_NODES, most_of_all: int = MAX_ALL_NODES) -> None:
+        self._most, self._left = most, most_of_all
         self._known: dict[Node, bool] = {}
 
     def __call__(self, node: Node) -> bool:
@@ -62,7 +67,7 @@ class Emptiness:
             node = both(*_of_common_characters(node.parts))
             if is_plain(node):
                 return node == NOTHING
-        search = _Search(min(MAX_NODES, self._left))
+        search = _Search(min(self._most, self._left))
         seen, todo = {node}, [node]
         try:
             while todo:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
+from os.path import commonprefix
 from typing import NamedTuple
 
 from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement, concat, repeat, text
@@ -62,17 +64,20 @@ def canonical_listed(clause: NumberClause) -> Iterator[str]:
     """How the listed numbers of a clause are written: as the schema writes them, a float also without its ``.0``."""
     for value in clause.values or ():
         if clause.has(value):
-            yield from dict.fromkeys(_listed(value, value in clause.floats and not clause.integral))
+            yield from dict.fromkeys(_listed(value, value in clause.floats, clause.integral is True))
 
 
-def _listed(value: Decimal, is_float: bool) -> Iterator[str]:
+def _listed(value: Decimal, is_float: bool, is_integer: bool) -> Iterator[str]:
     as_float = float(value)
     whole = value == value.to_integral_value()
     if is_float and Decimal(repr(as_float)) == value:
+        if is_integer:  # 1e+23 is another number than its digits
+            yield str(int(as_float))
+            return
         yield repr(as_float)
         if not value:
             yield from ("0.0", "-0.0")
-        whole = whole and int(as_float) == value  # 1e+23 is another number than its digits
+        whole = whole and int(as_float) == value
     elif not whole:
         yield f"{value:f}"
     if whole:
@@ -114,12 +119,29 @@ def _sizes(low: Decimal | None, low_open: bool, high: Decimal | None, high_open:
 def _integers(clause: NumberClause, above: _Sizes | None, below: _Sizes | None) -> Iterator[Node]:
     if clause.integral is False:
         return
-    low, high = whole_bounds(clause)
+    low, high = _integer_bounds(clause)
     if above is not None:
         yield _multiples_of(clause, _wholes(clause, 0 if low is None or low < 0 else low, high))
     if below is not None:
         sizes = _wholes(clause, 1 if high is None or high > -1 else -high, None if low is None else -low)
         yield concat(_MINUS, _multiples_of(clause, sizes))
+
+
+def _integer_bounds(clause: NumberClause) -> tuple[int | None, int | None]:
+    """The least and the greatest integer inside the bounds as written and as doubles: 1e23 is read as a bit less."""
+    read = replace(clause, low=_as_read(clause.low), high=_as_read(clause.high))
+    lows, highs = zip(whole_bounds(clause), whole_bounds(read), strict=True)
+    return (
+        max((one for one in lows if one is not None), default=None),
+        min((one for one in highs if one is not None), default=None),
+    )
+
+
+def _as_read(bound: Decimal | None) -> Decimal | None:
+    """What a reader takes a number of the schema for: a double unless it is an integer; None is no finite one."""
+    if bound is None or bound.as_tuple().exponent == 0:
+        return bound
+    return Decimal(float(bound)) if math.isfinite(float(bound)) else None
 
 
 def _wholes(clause: NumberClause, low: int, high: int | None) -> Node:
@@ -150,19 +172,44 @@ def integers_between(low: int, high: int) -> Node:
 
 def _same_length(low: str, high: str) -> Node:
     """The digits from ``low`` to ``high``, of which both have as many."""
-    rest = len(low) - 1
-    if low == high:
-        return text(low)
-    if low[0] == high[0]:
-        return concat(text(low[0]), _same_length(low[1:], high[1:]))
-    ways, first, last = [], low[0], high[0]
+    common = len(commonprefix((low, high)))
+    if common:
+        return concat(text(low[:common]), _same_length(low[common:], high[common:]))
+    if not low:
+        return EMPTY
+    ways, first, last, rest = [], low[0], high[0], len(low) - 1
     if low[1:] != "0" * rest:
-        ways.append(concat(text(first), _same_length(low[1:], "9" * rest)))
+        ways.append(concat(text(first), _at_least(low[1:])))
         first = chr(ord(first) + 1)
     if high[1:] != "9" * rest:
-        ways.append(concat(text(last), _same_length("0" * rest, high[1:])))
+        ways.append(concat(text(last), _at_most(high[1:])))
         last = chr(ord(last) - 1)
     return alt(concat(_digits(first, last), repeat(_DIGIT, rest, rest)), *ways)
+
+
+def _at_least(low: str) -> Node:
+    """As many digits, that are these or greater, with zeros in front too; not all of these are zeros."""
+    told = low.rstrip("0")
+    return _beyond(told[:-1] + chr(ord(told[-1]) - 1), len(low) - len(told), upward=True)
+
+
+def _at_most(high: str) -> Node:
+    """As many digits, that are these or less, with zeros in front too; not all of these are nines."""
+    told = high.rstrip("9")
+    return _beyond(told[:-1] + chr(ord(told[-1]) + 1), len(high) - len(told), upward=False)
+
+
+def _beyond(digits: str, behind: int, *, upward: bool) -> Node:
+    """Digits that are greater (or less) than these, and so many more of any: in halves, for there may be hundreds."""
+    if len(digits) == 1:
+        ways = _digits(chr(ord(digits) + 1), "9") if upward else _digits("0", chr(ord(digits) - 1))
+        return concat(ways, repeat(_DIGIT, behind, behind))
+    middle = len(digits) // 2
+    first, second = digits[:middle], digits[middle:]
+    return alt(
+        _beyond(first, behind + len(second), upward=upward),
+        concat(text(first), _beyond(second, behind, upward=upward)),
+    )
 
 
 def _digits(first: str, last: str) -> Node:
@@ -427,16 +474,19 @@ def _exponents(powers: list[int]) -> Iterator[Node]:
 
 
 def _spellings(value: Decimal) -> Node:
-    """Every text that is this number, as written or as a double."""
-    size = value.copy_abs()
-    sign = _MINUS if value < 0 else EMPTY
-    ways = [concat(sign, text(str(int(size))))] if size == size.to_integral_value() else []
+    """Every text that is this number, as written or as it is read."""
+    sign, size = (_MINUS if value < 0 else EMPTY), value.copy_abs()
     if not value:
-        ways += [_FLOAT_ZERO, concat(_MINUS, _FLOAT_ZERO)]
-    elif 0 < (double := float(size)) < math.inf:
-        bounds = _read_as(double)
-        ways += [concat(sign, one) for one in (_fixed(*bounds), *_with_exponent(NumberClause(), *bounds))]
-    return alt(*ways)
+        return alt(_ZERO, concat(repeat(_MINUS, 0, 1), _FLOAT_ZERO))
+    read = _as_read(size)
+    sizes = [size] if read is None else [size, read]
+    ways = [text(str(int(one))) for one in sizes if one == one.to_integral_value() and one]
+    double = float(size)
+    floats = [(size, size)] if size == size.normalize(_DOWN) else []
+    floats += [_read_as(double)] if 0 < double < math.inf and double == read else []
+    for bounds in floats:
+        ways += [_fixed(*bounds), *_with_exponent(NumberClause(), *bounds)]
+    return alt(*(concat(sign, one) for one in ways))
 
 
 def _read_as(double: float) -> tuple[Decimal, Decimal]:

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..errors import CompileLimitExceeded, InvalidConstraint
+from ..json_style import Spelling
 from .normalize import Normalizer
+from .scalars import has_text
 from .shapes import ANY, UNIVERSE, ArrayClause, Clause, ObjectClause, Position
 from .tracks import Edge, Track, array_track, object_tracks
 
@@ -46,12 +48,13 @@ def too_deep_is_a_limit() -> Iterator[None]:
 
 
 @too_deep_is_a_limit()
-def contents(n: Normalizer, *, closed: bool) -> dict[Position, Content]:
+def contents(n: Normalizer, *, closed: bool, spelling: Spelling) -> dict[Position, Content]:
     """The content of every position that a value of the schema can have, the root first.
 
     Args:
         n: the schema.
         closed: whether objects that declare properties and do not speak of others have no others.
+        spelling: which texts of a value there are; a value without any is none here.
 
     Raises:
         InvalidConstraint: no value satisfies the schema.
@@ -67,7 +70,7 @@ def contents(n: Normalizer, *, closed: bool) -> dict[Position, Content]:
             raise CompileLimitExceeded(
                 f"the JSON Schema has more than {MAX_POSITIONS} places for values; make it smaller"
             )
-        found[position] = content = _content(n, position, closed)
+        found[position] = content = _content(n, position, closed, spelling)
         for track in (*content.arrays, *content.objects):
             for edges in reversed(track.edges):
                 for edge in reversed(edges):
@@ -85,7 +88,7 @@ def contents(n: Normalizer, *, closed: bool) -> dict[Position, Content]:
     return {position: content for position, content in found.items() if position in alive}
 
 
-def _content(n: Normalizer, position: Position, closed: bool) -> Content:
+def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling) -> Content:
     content = Content()
     for kind, clauses in n.shape(position).items():
         for clause in clauses:
@@ -99,7 +102,7 @@ def _content(n: Normalizer, position: Position, closed: bool) -> Content:
                     content.any_object = True
                 else:
                     content.objects += object_tracks(n, clause, closed=closed)
-            else:
+            elif has_text(clause, spelling):
                 content.scalars.append(clause)
     if content.any_array:
         content.arrays = []

@@ -42,7 +42,7 @@ def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
         UnsupportedConstraint: it is to be indented, and its depth has no bound.
         CompileLimitExceeded: it is too large.
     """
-    found = contents(n, closed=closed)
+    found = contents(n, closed=closed, spelling=style.spelling)
     if style.indent is not None and not _has_known_levels(n.root, found):
         reason = "the depth is not known where the schema is recursive, or allows any value; pass max_depth as well"
         raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
@@ -142,6 +142,7 @@ class SchemaWriter:
     def _rule(self, name: str, position: Position, level: int | None) -> None:
         content = self._contents[position]
         alternatives = self._scalars(content.scalars) + self._containers(name, content, level)
+        assert alternatives, "a rule without an alternative would be the empty text"
         self._lines.append(f"{name}: {' | '.join(alternatives)}")
 
     def _containers(

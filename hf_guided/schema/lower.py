@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import NamedTuple, Protocol
 
 from ..errors import InvalidConstraint
-from ..json_style import JsonStyle
+from ..json_style import JsonStyle, Spelling
 from ..regex import ANYTHING, Node, alt, concat, json_spelling
 from .grammar import Content, all_pruned, completable, contents, too_deep_is_a_limit
 from .layout import Layout, has_levels, layout_of
@@ -105,12 +105,13 @@ class Regular:
 
 
 @too_deep_is_a_limit()
-def regular(n: Normalizer, *, closed: bool, max_depth: int | None = None) -> Regular:
+def regular(n: Normalizer, *, closed: bool, spelling: Spelling, max_depth: int | None = None) -> Regular:
     """See whether a finite automaton can say a schema; takes no longer than reading it.
 
     Args:
         n: the schema; what cannot be said is lost there.
         closed: whether objects that declare properties and do not speak of others have no others.
+        spelling: which texts of a value there are.
         max_depth: how deeply arrays and objects may nest, the outermost counted; None is no bound.
 
     Raises:
@@ -119,7 +120,7 @@ def regular(n: Normalizer, *, closed: bool, max_depth: int | None = None) -> Reg
         InvalidConstraint: no value satisfies it.
         CompileLimitExceeded: it is too large to tell.
     """
-    found = contents(n, closed=closed)
+    found = contents(n, closed=closed, spelling=spelling)
     for position, content in found.items():
         for clause in content.scalars:
             _check_remainders(position, clause)

@@ -56,7 +56,7 @@ class Positions:
     def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool):
         found = {
             position: replace(content, scalars=[_without_upper_bound(clause) for clause in content.scalars])
-            for position, content in contents(n, closed=closed).items()
+            for position, content in contents(n, closed=closed, spelling=style.spelling).items()
         }
         self._schema = Regular(n.root, {ANY: ANY_CONTENT, **found}, None, None)
         self._style = style

@@ -15,6 +15,7 @@ from ..json_style import Spelling
 from ..regex import (
     ANYTHING,
     NOTHING,
+    Emptiness,
     Node,
     alt,
     both,
@@ -30,6 +31,7 @@ from .ranges import but_for_untold, listed_numbers, number_language, whole_bound
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, canonical_strings, string_language
 
 MAX_FACTOR = 100_000  # of multipleOf: so many states llguidance's lexer may have
+MAX_SEARCH = 20_000  # nodes looked at for a number of a clause: ten milliseconds at most
 _EXACT = 2**53  # it computes with doubles
 _LARGEST_INTEGER = 2**63 - 1024  # the largest double below what it takes for a bound
 _LARGEST_WITH_POINT = 10**16 - 2  # the largest double that has no exponent as a float's repr
@@ -111,7 +113,8 @@ def _canonical_multiples(factor: int, low: int | None, high: int | None, is_inte
 
 def _multiples_between(factor: int, low: int | None, high: int | None) -> str:
     schema = {"type": "integer", "multipleOf": factor, "minimum": low, "maximum": high}
-    return f"%json {json.dumps({key: value for key, value in schema.items() if value is not None})}"
+    schema = {key: value for key, value in schema.items() if value is not None}
+    return f"%json {json.dumps({**schema, 'x-guidance': {'whitespace_flexible': False}})}"  # or it takes any before it
 
 
 def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ()) -> Node | None:
@@ -128,6 +131,21 @@ def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ())
     if spelling == "canonical":
         return quoted(json_spelling_without(canonical_strings(clause), marks))
     return without(quoted(json_spellings(string_language(clause))), marks)
+
+
+@lru_cache(maxsize=4096)
+def has_text(clause: Clause, spelling: Spelling) -> bool:
+    """Whether any value of a clause is written: there are numbers between two floats that no float stands for.
+
+    Where that is hard to tell it is taken to be so.
+    """
+    if (listed := listed_texts(clause, spelling)) is not None:
+        return next(listed, None) is not None
+    if isinstance(clause, NumberClause):
+        language = language_of(clause, spelling)
+        language = numbers_but_for_untold(clause, spelling) if language is None else language
+        return not Emptiness(MAX_SEARCH, MAX_SEARCH)(language)
+    return True  # of strings one has been looked for before, and each has a text
 
 
 def numbers_but_for_untold(clause: NumberClause, spelling: Spelling) -> Node:

@@ -51,7 +51,8 @@ def xml_rules(n: Normalizer, style: XmlStyle, *, closed: bool, prefix: str) -> R
         InvalidConstraint: no object satisfies it.
         UnsupportedConstraint: it has names that the style cannot write.
     """
-    return _XmlWriter(n, contents(n, closed=closed), style, prefix).write()
+    found = contents(n, closed=closed, spelling=JsonStyle().spelling)
+    return _XmlWriter(n, found, style, prefix).write()
 
 
 class _XmlWriter(SchemaWriter):

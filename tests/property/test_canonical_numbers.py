@@ -18,7 +18,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.regex import NOTHING, Alt, And, Chars, Concat, Node, Repeat, matches
-from hf_guided.schema.canonical_numbers import MAX_DIGITS, canonical_but_for_untold, canonical_numbers
+from hf_guided.schema.canonical_numbers import (
+    MAX_DIGITS,
+    canonical_but_for_untold,
+    canonical_numbers,
+    integers_between,
+)
 from hf_guided.schema.ranges import untold_factors
 from hf_guided.schema.shapes import NumberClause
 
@@ -196,6 +201,10 @@ def test_other_spellings_are_left_out(text: str) -> None:
         ([10**25], True, {str(10**25)}),
         ([-0.0], None, {"-0.0", "0.0", "0"}),
         ([1e-07], None, {"1e-07"}),
+        ([1e23], None, {"1e+23"}),
+        ([1e23], True, {"99999999999999991611392"}),
+        ([-1e23], True, {"-99999999999999991611392"}),
+        ([-0.0], True, {"0"}),
     ],
 )
 def test_listed_values_are_written_as_the_schema_has_them(
@@ -206,6 +215,7 @@ def test_listed_values_are_written_as_the_schema_has_them(
     node = language(clause)
     others = {"1", "1.0", "1.00", "1e0", "0.1", "0.10", "2", "2.0", "1e+25", "1e25", str(10**25), f"{10**25}.0", "0"}
     others |= {"0.0", "-0.0", "-0", "1e-07", "1e-7", "0.0000001", "1e+16", "10000000000000000", "10000000000000000.0"}
+    others |= {"1e+23", str(10**23), f"-{10**23}", str(int(1e23)), str(-int(1e23))}
     assert {text for text in others if matches(node, text)} == texts
 
 
@@ -242,3 +252,57 @@ def test_integers_have_as_many_digits_as_they_need(clause: NumberClause, inside:
 def test_bounds_hold_for_the_double_that_is_read(clause: NumberClause, outside: str) -> None:
     assert clause.has(Decimal(outside)) or outside == "1e+16"
     assert not matches(language(clause), outside)
+
+
+@given(ends=st.integers(1, 9).flatmap(lambda count: st.tuples(*[st.integers(0, 10**count - 1)] * 3)))
+def test_integers_between_two_are_those(ends: tuple[int, int, int]) -> None:
+    low, value, high = ends
+    node = integers_between(min(low, high), max(low, high))
+    for one in {value, low, high, low + 1, max(low - 1, 0), high + 1, max(high - 1, 0)}:
+        assert matches(node, str(one)) == (min(low, high) <= one <= max(low, high)), one
+
+
+@pytest.mark.parametrize("bound", [1e308, 3.3e200, 7.26e110, 1.2345678901234567e250, 1e23, 10**309, 10**900 - 1])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_a_large_bound_is_no_deep_expression(bound: int | float, sign: int, is_open: bool, end: str) -> None:
+    bound *= sign
+    clause = NumberClause(**{end: as_schema_has_it(bound), f"{end}_open": is_open})  # type: ignore[arg-type]
+    node = language(clause)
+
+    def holds(value: int | float) -> bool:
+        return not is_open if value == bound else (value > bound) == (end == "low")
+
+    exact = int(bound), int(as_schema_has_it(bound))
+    for value in {one + step for one in exact for step in (-(10**9), -1, 0, 1, 10**9)}:
+        if len(str(abs(value))) <= len(str(abs(exact[0]))):
+            assert matches(node, str(value)) == (holds(value) and clause.has(Decimal(value))), value
+    if isinstance(bound, float):
+        for value in (math.nextafter(bound, 0), bound, math.nextafter(bound, math.inf * sign)):
+            assert matches(node, repr(value)) == holds(value), value
+
+
+@pytest.mark.parametrize(
+    "excluded", [2**53 + 1, 2**53, 2.0**53, 1e23, 10**23, int(1e23), 0.1, 0, -0.0, 5e-324, 2**60, 1e300]
+)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_is_excluded_is_that_number_as_written_or_as_read(excluded: int | float, sign: int) -> None:
+    excluded *= sign
+    exact = as_schema_has_it(excluded)
+    node = language(NumberClause(excluded=frozenset([exact])))
+    near = float(excluded)
+    read = {math.nextafter(near, -math.inf), near, math.nextafter(near, math.inf)}
+    texts = {json.dumps(value) for value in read if not value.is_integer() or abs(value) >= 1e16}
+    texts |= {json.dumps(int(value)) for value in (*read, excluded, exact) if abs(value) < 10**19}
+    texts |= {f"{value:.1f}" for value in read if abs(value) < 1e16 and value.is_integer()}
+    for text in texts:
+        differs = json.loads(text) != excluded and Decimal(text) != exact
+        assert matches(node, text) == differs, text
+    for text in ("0.10000000000000001", "9007199254740993.0", "-9007199254740993.0"):
+        assert matches(node, text) == (json.loads(text) != excluded and Decimal(text) != exact), text
+    if not near.is_integer() or abs(near) < 1e20:
+        return
+    # Integers of more digits than others have are there where a list, or a bound, has so many.
+    node = language(NumberClause(low=min(exact, Decimal(-(10**24))), high=abs(exact), excluded=frozenset([exact])))
+    assert not matches(node, str(int(exact))) and not matches(node, str(int(excluded)))

@@ -415,3 +415,117 @@ def test_an_unknown_style_is_an_error() -> None:
         hg.JsonSchema({}, "compact", indent=2)
     with pytest.raises(hg.InvalidConstraint, match="spelling"):
         hg.JsonObject(spelling="x")  # type: ignore[arg-type]
+
+
+# Between two doubles that follow each other there are numbers, but no float is read as one of them.
+UNWRITTEN: list[Any] = [
+    {"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 1.0000000000000002},
+    {"type": "number", "not": {"type": "integer"}, "minimum": 1e16},
+    {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 5e-324},
+    {"type": "number", "exclusiveMinimum": 9007199254740992, "exclusiveMaximum": 9007199254740993},
+    {
+        "type": "number",
+        "exclusiveMinimum": 1,
+        "exclusiveMaximum": 1.0000000000000004,
+        "not": {"const": 1.0000000000000002},
+    },
+    {"type": "number", "minimum": 3e-10, "maximum": 3e-10, "multipleOf": 3e-10, "not": {"const": 3e-10}},
+    {
+        "type": "number",
+        "minimum": 1.0000000000000004,
+        "exclusiveMaximum": 1.0000000000000007,
+        "not": {"enum": [1.0000000000000004, 1.0000000000000002]},
+    },
+    {"type": "string", "format": "date-time", "maxLength": 5},
+]
+
+
+@pytest.mark.parametrize("schema", UNWRITTEN, ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_no_text_stands_for_is_left_out(engine: str, schema: Any) -> None:
+    for alone in (
+        schema,
+        {"type": "array", "items": schema, "minItems": 1},
+        {"type": "object", "properties": {"x": schema}, "required": ["x"]},
+    ):
+        with pytest.raises(hg.InvalidConstraint, match="contradicts itself"):
+            ENGINES[engine].compile(hg.JsonSchema(alone))
+    member = {"type": "object", "properties": {"x": schema, "y": {"type": "integer"}}}
+    for whole, inside, outside in (
+        (member, ["{}", '{"y": 1}'], ["", '{"x": }', '{"x": , "y": 1}', '{"x": 1}']),
+        ({"anyOf": [{"const": "a"}, schema]}, ['"a"'], ["", "1"]),
+        ({"type": "array", "items": {"anyOf": [{"const": "a"}, schema]}}, ["[]", '["a"]'], ["[, ]", '["a", ]']),
+        ({"type": "array", "items": schema}, ["[]"], ["[, ]", "[1]"]),
+    ):
+        compiled = ENGINES[engine].compile(hg.JsonSchema(whole))
+        for one in (compiled, with_routes(compiled)):
+            assert all(takes(one, text) for text in inside)
+            assert not any(takes(one, text) for text in outside)
+        needed = with_routes(compiled).matcher().min_tokens_to_finish()
+        assert needed == min(map(len, inside)) + 1
+
+
+LAYOUTS: list[Any] = [*({"whitespace": one} for one in ("minified", "compact", "flexible")), {"indent": 2}]
+MULTIPLES: list[Any] = [
+    {"type": "integer", "multipleOf": 7},
+    {"type": "number", "multipleOf": 7},
+    {"type": "integer", "multipleOf": 7, "minimum": -70, "maximum": 700},
+]
+
+
+@pytest.mark.parametrize("schema", MULTIPLES, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("spelling", ["canonical", "any"])
+def test_a_multiple_has_no_white_space_of_its_own(layout: Any, schema: Any, spelling: Any) -> None:
+    """llguidance counts remainders in a grammar of its own, which takes any white space unless told otherwise."""
+    separators = (",", ":") if layout.get("whitespace") == "minified" else None
+    for inside, value in (
+        (schema, 84),
+        ({"type": "array", "items": schema, "minItems": 1}, [84, -7, 0]),
+        ({"type": "object", "properties": {"x": schema}, "required": ["x"]}, {"x": 84}),
+    ):
+        compiled = ENGINES["llguidance"].compile(hg.JsonSchema(inside, **layout, spelling=spelling))
+        written = json.dumps(value, indent=layout.get("indent"), separators=separators)
+        assert takes(compiled, written)
+        for space in ("  ", " " * 3000, "\n", "\t "):
+            assert not takes(compiled, written.replace("84", f"{space}84") if space != "\n" else f"{space}{written}")
+            assert not takes(compiled, f"{written}{space}")
+        if layout.get("whitespace") != "flexible":
+            for seed in range(3 * (spelling == "canonical")):
+                text = hot(compiled, seed)
+                assert json.dumps(json.loads(text), indent=layout.get("indent"), separators=separators) == text
+
+
+def test_a_multiple_in_a_call_has_no_white_space_of_its_own() -> None:
+    parameters = {"type": "object", "properties": {"n": MULTIPLES[0]}, "required": ["n"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    compiled = Compiler(VOCABULARY).compile(ToolCalls([tool], "qwen_3", "required"))
+    call = '<tool_call>\n{{"name": "f", "arguments": {{"n": {}}}}}\n</tool_call>'
+    assert takes(compiled, call.format("84"))
+    assert not takes(compiled, call.format("  84"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("bounds", "inside", "outside"),
+    [
+        ({"exclusiveMinimum": 1e308}, ["1.5e+308", str(int(1e308) + 1)], ["1e+308", "1", str(int(1e308))]),
+        ({"exclusiveMaximum": -1e308}, ["-1.5e+308", str(-int(1e308) - 1)], ["-1e+308", "0", str(-int(1e308))]),
+        ({"exclusiveMinimum": 3.3e200}, ["3.4e+200", str(4 * 10**200)], ["3.3e+200", "9" * 200]),
+        ({"exclusiveMinimum": 7.26e110}, ["7.27e+110", str(8 * 10**110)], ["7.26e+110", str(7 * 10**110)]),
+        ({"maximum": 1e23}, ["1e+23", "99999999999999991611392"], ["99999999999999991611393"]),
+    ],
+)
+def test_a_large_bound_is_compiled(engine: str, bounds: Any, inside: list[str], outside: list[str]) -> None:
+    compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "number", **bounds}))
+    assert all(takes(compiled, text) for text in inside)
+    assert not any(takes(compiled, text) for text in outside)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_values_are_compared_as_they_are_read(engine: str) -> None:
+    compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "number", "not": {"enum": [9007199254740993]}}))
+    assert takes(compiled, "9007199254740992.0") and takes(compiled, "9007199254740992")
+    assert not takes(compiled, "9007199254740993") and not takes(compiled, "9007199254740993.0")
+    compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "integer", "enum": [1e23]}))
+    assert takes(compiled, str(int(1e23))) and not takes(compiled, str(10**23))

@@ -21,7 +21,8 @@ from tests.toy import all_bytes
 
 
 def read(schema: Any, *, closed: bool = False) -> dict[Any, Any]:
-    return contents(Normalizer(Documents(JsonSchema(schema).schema_json, {})), closed=closed)
+    n = Normalizer(Documents(JsonSchema(schema).schema_json, {}))
+    return contents(n, closed=closed, spelling="canonical")
 
 
 NODE = {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
