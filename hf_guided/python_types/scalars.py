@@ -144,7 +144,7 @@ def takes(schema: Core, text: str) -> bool:
     bare: Any = {name: value for name, value in schema.items() if name not in ("ref", "metadata", "serialization")}
     try:
         SchemaValidator(bare).validate_json(text)
-    except (ValidationError, SchemaError):
+    except (ValidationError, SchemaError, TypeError):  # the last: a check that the value has no operator for
         return False
     return True
 

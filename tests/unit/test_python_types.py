@@ -8,6 +8,7 @@ import datetime as dt
 import enum
 import ipaddress
 import json
+import pathlib
 import random
 import re
 from collections.abc import Callable, Iterable
@@ -429,3 +430,72 @@ def test_a_union_keeps_the_members_that_have_json() -> None:
     constraint = hg.JsonSchema(Arbitrary)
     assert constraint.described["properties"]["a"]["type"] == "null"
     assert [(note.name, note.outcome) for note in constraint.type_notes] == [("union", "narrower")]
+
+
+# -- options on types that do not have them ----------------------------------------------------------------------------
+
+
+def sized(**lengths: int) -> Any:
+    return Field(**lengths)  # type: ignore[call-overload]
+
+
+URLS = ['"http://a"', '"http://a/"', '"http://a/bc"', '"http://abc.de"', '"redis://a"', '"redis://a/bcd"', '"x://a"']
+URLS += [f'"http://a.de/{"b" * size}"' for size in (4, 5, 86, 87, 88, 89, 310, 317, 320)]
+
+
+@pytest.mark.parametrize("low, high", [(0, 9), (0, 10), (10, 12), (12, 13), (0, 18), (16, 22), (0, 100), (0, 330)])
+@pytest.mark.parametrize("url", [pydantic.HttpUrl, pydantic.AnyUrl, pydantic.RedisDsn])
+def test_lengths_of_urls_are_those_after_normalisation(compiler: Compiler, url: Any, low: int, high: int) -> None:
+    try:
+        assert_sound(compiler, Annotated[url, sized(min_length=low, max_length=high)], URLS, lost=8)
+    except hg.InvalidConstraint as error:
+        assert high < 18 and "no room for a URL" in str(error)
+
+
+def test_lengths_of_secrets_and_addresses(compiler: Compiler) -> None:
+    texts = ['""', '"a"', '"ab"', '"abc"', '"\u00e9\u00e9"', '"a@bc.de"', '"a@bcd.com"', '"abcd@efgh.com"']
+    for secret in (pydantic.SecretStr, pydantic.SecretBytes):
+        assert_sound(compiler, Annotated[secret, sized(max_length=2)], texts)
+        assert_sound(compiler, Annotated[secret, sized(min_length=2)], texts)
+    pytest.importorskip("email_validator")
+    assert_sound(compiler, Annotated[pydantic.EmailStr, sized(max_length=9)], texts)
+    assert_sound(compiler, Annotated[pydantic.EmailStr, sized(min_length=9)], texts)
+    assert_sound(compiler, Annotated[pydantic.EmailStr, Field(pattern="^a@")], texts)
+
+
+def test_checks_of_unions_lists_and_what_is_listed(compiler: Compiler) -> None:
+    numbers = ["0", "1", "3", "4", "6", "4.5", "7.5", "-3", "-3.0", "9007199254740993", '"3"']
+    assert_sound(compiler, Annotated[int | float, Field(multiple_of=3)], numbers, lost=2)
+    assert_sound(compiler, Annotated[int | float, Field(multiple_of=1.5, gt=3)], numbers, lost=2)
+    assert_sound(compiler, Annotated[int | float, Field(allow_inf_nan=False)], [*numbers, "1e999", "1" * 400], lost=1)
+    assert_sound(compiler, Annotated[str | list[int], sized(max_length=2)], ['"ab"', '"abc"', "[1,2]", "[1,2,3]"])
+    assert_sound(compiler, Annotated[Literal["a", "abc"], sized(max_length=2)], ['"a"', '"abc"'])
+    assert_sound(compiler, Annotated[bool, Field(gt=0)], ["true", "false"])
+    assert_sound(compiler, Annotated[pydantic.ByteSize, Field(multiple_of=8)], ["0", "8", "9", "16", "-8"])
+    assert_sound(compiler, Annotated[pydantic.Json[int | float], Field(gt=3)], ['"3"', '"4"', '"3.5"'], lost=1)
+
+
+@pytest.mark.parametrize(
+    "python_type",
+    [
+        Annotated[pathlib.Path, sized(max_length=4)],
+        Annotated[pydantic.Secret[list[int]], sized(max_length=4)],
+        Annotated[pydantic.UUID4, sized(min_length=4)],
+        Annotated[int, Field(max_digits=3)],
+        Annotated[float, Field(max_digits=3, decimal_places=1)],
+        Annotated[int | Decimal, Field(max_digits=3)],
+        Annotated[int | float, Field(multiple_of=0.1)],
+        Annotated[str, Field(gt="b")],
+        Annotated[ipaddress.IPv4Address, Field(gt=ipaddress.IPv4Address("1.2.3.4"))],
+        Annotated[Any, sized(max_length=4)],
+        Annotated[pydantic.HttpUrl, Field(pattern="a")],
+    ],
+)
+def test_checks_that_the_text_does_not_tell_are_refused(python_type: Any) -> None:
+    with pytest.raises(hg.InvalidConstraint, match="cannot be enforced here"):
+        hg.JsonSchema(python_type)
+
+
+def test_a_check_behind_code_of_the_user_is_in_the_audit() -> None:
+    (_, note) = hg.JsonSchema(Annotated[int, AfterValidator(even), Field(gt=3)]).type_notes
+    assert (note.name, note.outcome) == ("gt", "validator") and "gt=3" in note.detail
