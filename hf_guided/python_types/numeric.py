@@ -117,9 +117,22 @@ def _decimal_numbers(core: Core) -> list[dict[str, Any]]:
             unit = Decimal(1).scaleb(-after)
             found = {"type": "number", "minimum": max(low, -largest), "maximum": min(high, largest)}
             found["multipleOf"] = _json_number(float(unit if step is None else _common_multiple(unit, Decimal(step))))
-        if found["minimum"] <= found["maximum"]:
-            ways.append({**found, **{name: _json_number(found[name]) for name in ("minimum", "maximum")}})
+        sides = [(found["minimum"], found["maximum"])]
+        if not _takes_zero(core):
+            least = found["multipleOf"]
+            sides = [(max(found["minimum"], least), found["maximum"]), (found["minimum"], min(found["maximum"], -least))]
+        ways += [
+            {**found, "minimum": _json_number(lowest), "maximum": _json_number(greatest)}
+            for lowest, greatest in sides
+            if lowest <= greatest
+        ]
     return ways
+
+
+def _takes_zero(core: Core) -> bool:
+    """Whether 0 has no digit too many: Pydantic counts the one before its point, though not that of 0.1."""
+    total, places = core.get("max_digits"), core.get("decimal_places")
+    return total is None or (total > 0 if places is None else total > places)
 
 
 def _common_multiple(one: Decimal, other: Decimal) -> Decimal:
@@ -167,7 +180,11 @@ def _decimal_strings(core: Core) -> list[dict[str, Any]]:
         if before is not None:
             high = Fraction(10**before) - Fraction(1, 10**places)
             low = -high
-        patterns.append(text_between(bounds, places, low, high))
+        if _takes_zero(core):
+            patterns.append(text_between(bounds, places, low, high))
+        else:
+            least = Fraction(1, 10**places)
+            patterns += [text_between(bounds, places, least, high), text_between(bounds, places, low, -least)]
     pattern = either(*patterns)
     if pattern == NOTHING:
         return []

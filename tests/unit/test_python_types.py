@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 import enum
 import ipaddress
+import itertools
 import json
 import pathlib
 import random
@@ -158,6 +159,28 @@ def test_bounds_and_digits_of_decimals(compiler: Compiler) -> None:
         # Exponents, -0 and strings of multiples above one are left out.
         assert_sound(compiler, python_type, texts, lost=90)
     assert_sound(compiler, pydantic.condecimal(max_digits=4, decimal_places=2), texts, lost=40)
+
+
+DIGITS = [(3, 3), (1, 1), (2, 3), (1, 3), (2, 5), (3, 2), (1, 0), (0, 0), (0, None), (2, None)]
+
+
+@pytest.mark.parametrize("total, places", DIGITS)
+def test_zero_where_no_digit_stands_before_the_point(compiler: Compiler, total: int, places: int | None) -> None:
+    fractions = ("".join(chosen) for size in range(5) for chosen in itertools.product("01", repeat=size))
+    parts = ["", *(f".{part}" for part in fractions if part)]
+    numbers = [f"{sign}{whole}{part}" for sign in ("", "-") for whole in ("0", "1", "10") for part in parts]
+    numbers += ["0e0", "0.0e-3", "1e-1", "0.5", "-0.5", "0.25"]
+    texts = [*numbers, *map(json.dumps, numbers)]
+    for step in (None, Decimal("0.5"), Decimal("0.001"), Decimal(2)):
+        python_type = Annotated[Decimal, Field(max_digits=total, decimal_places=places, multiple_of=step)]
+        try:
+            # Zeros with a sign or at the end, exponents, and strings of some multiples are left out.
+            assert_sound(compiler, python_type, texts, lost=len(texts) // 2)
+        except hg.InvalidConstraint as error:
+            assert "no decimal is inside the bounds" in str(error)
+            assert total == 0 or step == 2
+        else:
+            assert any(map(takes(compiler, python_type), texts))
 
 
 def test_multiples_of_floats_stay_where_division_is_exact(compiler: Compiler) -> None:
