@@ -48,7 +48,10 @@ NARROWER: dict[str, str] = {
     "discriminator": "the field that tells the members of a union apart is always written, even where it has a default",
     "float": "multiples (multiple_of) above the size at which Pydantic's division is exact",
     "future": "the two days after the schema is made",
-    "keys": "spellings of keys other than the plain one (01, +1, 1e3, yes)",
+    "keys": (
+        "spellings of keys other than the plain one (01, +1, 1e3, yes), more than 6 digits after the point, and in a "
+        "union of keys the multiples that are not told by their digits"
+    ),
     "past": "the two days before the schema is made",
     "pattern": "characters that engines of regular expressions class differently",
     "set": "items that cannot be hashed",

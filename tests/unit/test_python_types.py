@@ -307,6 +307,34 @@ def test_keys_become_keys_of_their_type(compiler: Compiler) -> None:
         assert_sound(compiler, dict[key, int], texts, lost=4)  # type: ignore[valid-type]
 
 
+def test_keys_keep_bounds_multiples_and_digits(compiler: Compiler) -> None:
+    keys = ["0", "-5", "5", "6", "10", "25", "30", "75", "100", "125", "1000", "0.5", "1.5", "0.25", "7.357957", "99.9"]
+    keys += ["100.0", "99.95", "14", "21", "-7", "-0.5", "2.0", "1234.5", "0.3", "0.1", "0.05"]
+    texts = [json.dumps({key: 1}) for key in keys]
+    for key in (
+        *(Annotated[int, Field(multiple_of=step)] for step in (1, 2, 5, 8, 25, 100)),
+        Annotated[int, Field(multiple_of=7, ge=-20, lt=1000)],
+        Annotated[int, Field(multiple_of=5, gt=5, le=100)],
+        *(Annotated[float, Field(multiple_of=step)] for step in (0.5, 0.1, 0.25, 5)),
+        Annotated[float, Field(multiple_of=0.5, gt=0, lt=75)],
+        Annotated[Decimal, Field(max_digits=3, decimal_places=1)],
+        Annotated[Decimal, Field(max_digits=2)],
+        Annotated[Decimal, Field(multiple_of=Decimal("0.25"), ge=0)],
+        Annotated[int, Field(gt=5)] | Annotated[Decimal, Field(max_digits=2)],
+        Annotated[Decimal, Field(max_digits=2, decimal_places=2)] | None,
+    ):
+        assert_sound(compiler, dict[key, int], texts, lost=6)  # type: ignore[valid-type]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [Annotated[int, at.MultipleOf(7)], Annotated[float, at.MultipleOf(0.3)], Annotated[Decimal, at.MultipleOf(7)]],
+)
+def test_multiples_that_no_pattern_of_keys_tells_are_refused(key: Any) -> None:
+    with pytest.raises(hg.InvalidConstraint, match="not told by their digits"):
+        hg.JsonSchema(dict[key, int])
+
+
 # -- models ----------------------------------------------------------------------------------------------------------
 
 
