@@ -71,10 +71,15 @@ def _ip(name: str) -> Callable[[], Found]:
     def make() -> Found:
         found: Found = {"type": "string", "format": name, **networks.IP[name]}
         if name in ("ipv4", "ipv6"):
-            return {"type": "string", "format": name}
+            plain: Found = {"type": "string", "format": name}
+            return narrower(plain, "IPv6") if name == "ipv6" else plain
         for family in ("IPv4Network", "IPv6Network"):
             if name in (family.lower(), "ipvanynetwork"):
                 found = narrower(found, family)
+        if "interface" in name:
+            found = narrower(found, "IP interface")
+        if name in ("ipv6interface", "ipvanyaddress", "ipvanyinterface"):
+            found = narrower(found, "IPv6")
         return shown(found, type="string", format=name)
 
     return make

@@ -184,7 +184,7 @@ _MOST = 400  # characters of path and query where there is a max_length
 _V4_BITS = "(?:3[0-2]|[12]?[0-9])"
 _V6_BITS = "(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])"
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_GROUP = "[0-9a-f]{1,4}"
+_GROUP = "[0-9A-Fa-f]{1,4}"
 
 
 def _v4_network() -> str:
@@ -200,10 +200,27 @@ def _v4_network() -> str:
 
 
 def _v6_network() -> str:
-    """Prefixes that end with a group, written with :: at the end; and single addresses."""
-    ways = [f"{IPV6}(?:/128)?", "::/0"]
-    ways += [f"{_GROUP}(?::{_GROUP}){{{groups - 1}}}::/{16 * groups}" for groups in range(1, 7)]
+    """Addresses whose bits after the prefix are zero: in the group that the prefix splits, and ``::`` after it."""
+    ways = [f"{IPV6}(?:/128)?"]
+    for bits in range(113):
+        whole, part = divmod(bits, 16)
+        shorter = f"(?:{_GROUP}(?::{_GROUP}){{0,{whole - 1}}})?" if whole else ""
+        ways.append(f"{shorter}::/{bits}")
+        if part:
+            ways.append(f"(?:{_GROUP}:){{{whole}}}{_split_group(part)}::/{bits}")
+    # `::` stands for one group at least, so that the last one is written out.
+    ways += [f"(?:{_GROUP}:){{7}}{_split_group(part)}/{112 + part}" for part in range(1, 16)]
     return f"(?:{'|'.join(ways)})"
+
+
+def _split_group(bits: int) -> str:
+    """A group of four digits, of which so many bits are free and the others zero."""
+    digits, part = divmod(bits, 4)
+    if not part:
+        return f"[0-9A-Fa-f]{{1,{digits}}}0{{{4 - digits}}}"
+    split = "".join(f"{value:x}{value:X}" if value > 9 else f"{value}" for value in range(0, 16, 16 >> part))
+    free = f"[0-9A-Fa-f]{{0,{digits}}}" if digits else ""
+    return f"{free}[{split}]0{{{3 - digits}}}"
 
 
 IP: dict[str, dict[str, Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import math
 from decimal import Decimal
@@ -101,7 +102,8 @@ class Scalars(GenerateJsonSchema):
     def enum_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
         found = super().enum_schema(schema)
-        return _listed(schema, found, [value for member in schema["members"] for value in _spellings(member.value)])
+        listed = _listed(schema, found, [value for member in schema["members"] for value in _spellings(member.value)])
+        return narrower(listed, "Flag") if issubclass(schema["cls"], enum.Flag) else listed
 
 
 def _schemes(schema: Core) -> str:

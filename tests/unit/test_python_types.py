@@ -289,6 +289,39 @@ def test_patterns_mean_what_they_mean_to_pydantic(compiler: Compiler) -> None:
     assert_sound(compiler, ignoring_case, ['"a"', '"A"', '"b"'])
 
 
+def test_prefixes_of_networks_of_every_length(compiler: Compiler) -> None:
+    ones = 2**128 - 1
+    texts = []
+    for bits in range(129):
+        mask = ones ^ (ones >> bits)
+        for address in (
+            ones,
+            0x20010DB8 << 96,
+            RNG.getrandbits(128),
+            RNG.getrandbits(128),
+            1 << 127 >> max(0, bits - 1),
+        ):
+            texts.append(f"{ipaddress.IPv6Address(address & mask)}/{bits}")
+            texts.append(f"{ipaddress.IPv6Address(address & mask | 1 << 127 >> min(bits, 127))}/{bits}")
+    texts += ["::/129", "::/-1", "::", "1::/7", "FE80::/10", "fe8::/10", "8::/13", "4::/13"]
+    # Of those with more zeros at another place than at the end; the more usual ones are all there.
+    assert_sound(compiler, ipaddress.IPv6Network, map(json.dumps, texts), lost=130)
+    can_write = takes(compiler, ipaddress.IPv6Network)
+    usual = [(0x20010DB8 << 96, (32, 33, 40, 48, 56, 64, 127)), (0xFE80 << 112, (9, 10, 64)), (0x2 << 124, (3, 4, 16))]
+    for address, lengths in usual:
+        for bits in lengths:
+            network = ipaddress.IPv6Network((address, bits))
+            assert can_write(json.dumps(str(network) if bits < 113 else f"{network[0].exploded}/{bits}")), network
+
+
+@pytest.mark.parametrize("options", [{"default_host": "h"}, {"default_port": 5}, {"default_path": "/q"}])
+def test_defaults_of_urls_need_what_they_are_set_on(compiler: Compiler, options: dict[str, Any]) -> None:
+    texts = ["mailto:a", "x:a", "http://a", "x://a", "x:/a", "x:///a", "file:///a", "file://a/b", "x://a:1/b", "s3://"]
+    for more in ({}, {"host_required": True}, {"max_length": 60}, {"allowed_schemes": ["x", "file"]}):
+        constraints = pydantic.UrlConstraints(**options, **more)
+        assert_sound(compiler, Annotated[pydantic.AnyUrl, constraints], map(json.dumps, texts), lost=9)
+
+
 # -- containers ------------------------------------------------------------------------------------------------------
 
 
@@ -411,6 +444,28 @@ def test_what_is_left_out_is_in_the_audit(compiler: Compiler) -> None:
     assert (row.pointer, row.keyword) == ("/properties/when", "datetime")
     assert row.detail.endswith(NARROWER["datetime"])
     assert "narrower" in str(audit)
+
+
+class Bits(enum.IntFlag):
+    A = 1
+    B = 2
+
+
+@pytest.mark.parametrize(
+    "python_type, text, said",
+    [
+        (Bits, "3", "combinations"),
+        (complex, '"(1+2j)"', "parentheses"),
+        (ipaddress.IPv6Address, '"fe80::1%eth0"', "scope ids"),
+        (ipaddress.IPv6Interface, '"fe80::1%eth0/64"', "scope ids"),
+        (ipaddress.IPv4Interface, '"1.2.3.4/255.255.255.0"', "netmasks"),
+        (Decimal, f'"{"1" * 20}"', "more than 18 digits"),
+        (pydantic.HttpUrl, '"http://a/b c"', "spaces"),
+    ],
+)
+def test_each_text_that_is_left_out_is_spoken_of(compiler: Compiler, python_type: Any, text: str, said: str) -> None:
+    assert validates(python_type)(text) and not takes(compiler, python_type)(text)
+    assert any(note.outcome == "narrower" and said in note.detail for note in hg.JsonSchema(python_type).type_notes)
 
 
 def test_notes_do_not_make_two_constraints_of_one() -> None:
@@ -544,6 +599,18 @@ def test_checks_of_unions_lists_and_what_is_listed(compiler: Compiler) -> None:
 )
 def test_checks_that_the_text_does_not_tell_are_refused(python_type: Any) -> None:
     with pytest.raises(hg.InvalidConstraint, match="cannot be enforced here"):
+        hg.JsonSchema(python_type)
+
+
+class Raising:
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        raise KeyError("no schema")
+
+
+@pytest.mark.parametrize("python_type", [Annotated[int | float, pydantic.Strict()], Raising, list[Raising]])
+def test_what_pydantic_raises_while_it_reads_a_type_is_an_invalid_constraint(python_type: Any) -> None:
+    with pytest.raises(hg.InvalidConstraint, match="expected a type that Pydantic can validate"):
         hg.JsonSchema(python_type)
 
 
