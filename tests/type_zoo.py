@@ -342,6 +342,8 @@ ZOO: list[Entry] = [
     Entry("condecimal", pydantic.condecimal(max_digits=5, decimal_places=2), ("999.99", '"-12.3"', "0", '"0.05"')),
     Entry("condecimal places", pydantic.condecimal(decimal_places=2), ("12.25", '"1234567.89"', "0.1")),
     Entry("condecimal digits", pydantic.condecimal(max_digits=3), ("123", "0.12", '"1.23"', '"99.9"')),
+    Entry("condecimal below one", pydantic.condecimal(max_digits=3, decimal_places=3), ("0.123", '"-0.01"')),
+    Entry("union multiple", Annotated[int | float, at.MultipleOf(3)], ("6", "-9.0")),
     Entry("condecimal bounds", pydantic.condecimal(gt=Decimal("0.1"), le=Decimal("99.5")), ("0.2", '"99.5"', '"0.11"')),
     Entry("condecimal multiple", pydantic.condecimal(multiple_of=Decimal("0.25")), ("0.75", "-12.5")),
     Entry("Fraction", Fraction, ('"3/4"', '"-1/3"', "0.5", '"0.25"')),
@@ -397,7 +399,11 @@ ZOO: list[Entry] = [
     Entry("IPv4Address", ipaddress.IPv4Address, ('"127.0.0.1"',)),
     Entry("IPv6Address", ipaddress.IPv6Address, ('"::1"', '"2001:db8::8a2e:370:7334"')),
     Entry("IPv4Network", ipaddress.IPv4Network, ('"10.0.0.0/8"', '"192.168.1.128/25"', '"1.2.3.4"', '"0.0.0.0/0"')),
-    Entry("IPv6Network", ipaddress.IPv6Network, ('"2001:db8::/32"', '"::/0"', '"::1/128"')),
+    Entry(
+        "IPv6Network",
+        ipaddress.IPv6Network,
+        ('"2001:db8::/48"', '"fe80::/10"', '"2001:db8::/32"', '"::/0"', '"::1/128"'),
+    ),
     Entry("IPv4Interface", ipaddress.IPv4Interface, ('"10.1.2.3/8"', '"10.1.2.3"')),
     Entry("IPv6Interface", ipaddress.IPv6Interface, ('"2001:db8::1/64"',)),
     Entry("IPvAnyAddress", pydantic.IPvAnyAddress, ('"1.2.3.4"', '"::1"')),
@@ -431,6 +437,14 @@ ZOO: list[Entry] = [
         ],
         ('"s3://bucket/key"', '"gs://b"'),
     ),
+    Entry(
+        "default host and port",
+        Annotated[pydantic.AnyUrl, pydantic.UrlConstraints(default_host="h", default_port=5)],
+        ('"s3://bucket/key"', '"http://example.com"'),
+    ),
+    Entry("short HttpUrl", Annotated[pydantic.HttpUrl, at.MaxLen(20)], ('"http://example.com"', '"https://a.de/b"')),
+    Entry("long AnyUrl", Annotated[pydantic.AnyUrl, at.Len(12, 400)], ('"https://example.com/a"',)),
+    Entry("short SecretBytes", Annotated[pydantic.SecretBytes, at.MaxLen(3)], ('"abc"',)),
     Entry("Path", pathlib.Path, ('"/tmp/x"', '"a b"')),
     Entry("PurePosixPath", pathlib.PurePosixPath, ('"a/b"',)),
     Entry("Pattern", re.Pattern[str], ('"^a+$"',)),
@@ -474,6 +488,9 @@ ZOO: list[Entry] = [
     Entry("dict of positive", dict[pydantic.PositiveInt, str], ('{"7": "a"}',)),
     Entry("dict of bounded", dict[Annotated[int, at.Interval(ge=5, lt=120)], bool], ('{"5": true, "119": false}',)),
     Entry("dict of float", dict[float, int], ('{"1.5": 1, "2": 2}',)),
+    Entry("dict of fives", dict[Annotated[int, at.MultipleOf(5)], int], ('{"5": 1, "-20": 2}',)),
+    Entry("dict of halves", dict[Annotated[float, at.MultipleOf(0.5)], int], ('{"1.5": 1}',)),
+    Entry("dict of digits", dict[pydantic.condecimal(max_digits=3, decimal_places=1), int], ('{"1.5": 1}',)),
     Entry("dict of bool", dict[bool, int], ('{"true": 1, "false": 0}',)),
     Entry("dict of pattern", dict[Annotated[str, Field(pattern="^[a-z]{2}$")], int], ('{"de": 1, "fr": 2}',)),
     Entry("dict of date", dict[dt.date, int], ('{"2024-05-17": 1}',)),
@@ -557,6 +574,7 @@ ZOO: list[Entry] = [
 if importlib.util.find_spec("email_validator"):  # optional for Pydantic; without it these are no types
     ZOO += [
         Entry("EmailStr", pydantic.EmailStr, ('"someone@example.com"', '"a.b+c@mail.example.co.uk"')),
+        Entry("short EmailStr", Annotated[pydantic.EmailStr, at.MaxLen(20)], ('"someone@example.com"',)),
         Entry("NameEmail", pydantic.NameEmail, ('"Fred Bloggs <fred.bloggs@example.com>"', '"fred@example.com"')),
     ]
 if importlib.util.find_spec("pydantic_extra_types"):

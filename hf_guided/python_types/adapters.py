@@ -42,7 +42,7 @@ def schema_of(python_type: Any) -> TypeSchema:
     try:
         from .generator import ExactJsonSchema
 
-        adapter = adapter_of(python_type)
+        adapter = _built_adapter(python_type)
         generator = ExactJsonSchema()
         schema = generator.generate(adapter.core_schema)
         return TypeSchema(schema, generator.described, generator.notes)
@@ -50,6 +50,17 @@ def schema_of(python_type: Any) -> TypeSchema:
         reason = getattr(error, "message", error)  # without Pydantic's link to its page of errors
         raise InvalidConstraint(
             f"expected a type that Pydantic can describe as JSON Schema, got {python_type!r}: {reason}"
+        ) from error
+
+
+def _built_adapter(python_type: Any) -> Any:
+    try:
+        return adapter_of(python_type)
+    except Exception as error:  # of any class: Pydantic's own (RuntimeError among them), and those of hooks of types
+        reason = getattr(error, "message", error)  # without Pydantic's link to its page of errors
+        raise InvalidConstraint(
+            f"expected a type that Pydantic can validate, got {python_type!r}: {type(error).__name__}: {reason}; check "
+            "its annotations, and that each option suits its type"
         ) from error
 
 

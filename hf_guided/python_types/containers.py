@@ -10,7 +10,7 @@ from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_sc
 
 from . import embedded_json
 from .notes import narrower, shown
-from .scalars import Core, Found, Scalars, key_pattern
+from .scalars import Core, Found, Scalars, key_names
 
 _SCALAR_TYPES = ["boolean", "null", "number", "string"]
 _MAX_VARIADIC = 8  # items where items of any number stand before others
@@ -134,16 +134,31 @@ class Containers(Scalars):
             listed = [name for name in map(_as_key, values) if name is not None and _takes_key(keys, name)]
             return {"enum": listed} if listed else None
         if "anyOf" in found:
-            ways = [names for way in found["anyOf"] if (names := self._key_names(keys, way)) is not None]
-            ways = [way for index, way in enumerate(ways) if way not in ways[:index]]
-            rest = {name: value for name, value in found.items() if name != "anyOf"}
-            return None if not ways else {**ways[0], **rest} if len(ways) == 1 else {**rest, "anyOf": ways}
-        pattern = key_pattern(found)
-        if pattern:
-            return shown(
-                narrower({"type": "string", "pattern": f"^{pattern}$"}, "keys"), type="string", format=found["type"]
-            )
-        return found if found.get("type") == "string" else None
+            return self._key_of_any(keys, found)
+        if found.get("type") == "string":
+            return found
+        names = key_names(found)
+        return None if names is None else shown(narrower(names, "keys"), type="string", format=found["type"])
+
+    def _key_of_any(self, keys: Core, found: Found) -> Found | None:
+        """As ``_key_names``, of alternatives; those that no pattern tells are left out where there are others."""
+        ways: list[Found] = []
+        refused = None
+        for way in found["anyOf"]:
+            try:
+                names = self._key_names(keys, way)
+            except PydanticInvalidForJsonSchema as error:
+                refused = error
+                continue
+            if names is not None and names not in ways:
+                ways.append(names)
+        if not ways:
+            if refused is not None:
+                raise refused
+            return None
+        rest = {name: value for name, value in found.items() if name != "anyOf"}
+        names = {**ways[0], **rest} if len(ways) == 1 else {**rest, "anyOf": ways}
+        return names if refused is None else narrower(names, "keys")
 
     def json_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema: a string that holds JSON."""

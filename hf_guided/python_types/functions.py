@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
+import json
 import operator
 import zoneinfo
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from typing import Any
 
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from . import extra_types, networks, numeric, text
-from .notes import narrower, shown, validator
+from . import checks, extra_types, networks, numeric, text
+from .notes import code_notes, narrower, shown, validator
 from .objects import Objects
-from .scalars import Core, Found
+from .scalars import Core, Found, takes
 
 _VALIDATORS = "pydantic._internal._validators."
 _COLOR = {
@@ -40,14 +40,12 @@ _TRANSPARENT = (
     f"{_VALIDATORS}sequence_validator",
     f"{_VALIDATORS}fraction_validator",
 )
-_LENGTHS = {"min_length_validator": "min_length", "max_length_validator": "max_length"}
-_BOUNDS = {
-    "greater_than_validator": "gt",
-    "greater_than_or_equal_validator": "ge",
-    "less_than_validator": "lt",
-    "less_than_or_equal_validator": "le",
-    "multiple_of_validator": "multiple_of",
-}
+_LENGTHS = {"min_length": "min", "max_length": "max"}
+_NOT_OF_THE_TEXT = (
+    "{} cannot be enforced here: Pydantic checks it on the finished value, of which the text does not tell whether it "
+    "passes; leave it out, or put it on a type that has this option (str, int, list ...)"
+)
+_OF_STRINGS = "pydantic._internal._known_annotated_metadata.apply_known_metadata.<locals>._apply_constraint"
 # The predicates of annotated_types, for ASCII.
 _PREDICATES: dict[Any, str] = {
     str.islower: "^[^A-Z\\u0080-\\u{10ffff}]*[a-z][^A-Z\\u0080-\\u{10ffff}]*$",
@@ -73,10 +71,15 @@ def _ip(name: str) -> Callable[[], Found]:
     def make() -> Found:
         found: Found = {"type": "string", "format": name, **networks.IP[name]}
         if name in ("ipv4", "ipv6"):
-            return {"type": "string", "format": name}
+            plain: Found = {"type": "string", "format": name}
+            return narrower(plain, "IPv6") if name == "ipv6" else plain
         for family in ("IPv4Network", "IPv6Network"):
             if name in (family.lower(), "ipvanynetwork"):
                 found = narrower(found, family)
+        if "interface" in name:
+            found = narrower(found, "IP interface")
+        if name in ("ipv6interface", "ipvanyaddress", "ipvanyinterface"):
+            found = narrower(found, "IPv6")
         return shown(found, type="string", format=name)
 
     return make
@@ -141,6 +144,8 @@ class Functions(Objects):
 
     def function_wrap_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
+        if name_of(schema["function"]["function"]).startswith(_OF_STRINGS):
+            return self.generate_inner(schema["schema"])
         return self._with_code(super().function_wrap_schema(schema), schema)
 
     def function_after_schema(self, schema: Any) -> Found:
@@ -151,21 +156,38 @@ class Functions(Objects):
             return known()
         if (encoded := self._encoded(schema)) is not None:
             return encoded
-        if (bounded := self._bounded(schema, {})) is not None:
-            return bounded
+        if (checked := checks.options(function)) is not None:
+            return self._checked(schema, checked)
         found = super().function_after_schema(schema)
-        return self._checked(found, function, schema["schema"]) or self._with_code(found, schema)
+        if name_of(function).endswith("apply_known_metadata.<locals>.val_func"):
+            return _predicate(found, function)
+        return self._with_code(found, schema)
+
+    def chain_schema(self, schema: Any) -> Found:
+        """See GenerateJsonSchema; options of strings on other types are such steps, which fail for all but strings."""
+        found = super().chain_schema(schema)
+        first, *others = schema["steps"]
+        options = [
+            one["schema"]
+            for one in others
+            if one["type"] == "function-wrap" and name_of(one["function"]["function"]).startswith(_OF_STRINGS)
+        ]
+        if not options or _is_plain(first):
+            return found
+        written = ", ".join(f"{name}={value!r}" for one in options for name, value in one.items() if name != "type")
+        if _stands_behind_code(found):
+            return validator(found, "str", f"{written} is checked on the value that code has made")
+        raise PydanticInvalidForJsonSchema(_NOT_OF_THE_TEXT.format(written))
 
     def _encoded(self, schema: Core, low: int = 0, high: int | None = None) -> Found | None:
         """Base64, and lengths of what it decodes to; None for anything else."""
         function = schema["function"]["function"]
         short = name_of(function).removeprefix(_VALIDATORS)
         inner = schema["schema"]
-        if short in _LENGTHS and inner["type"] == "function-after":
-            bound = function.keywords[_LENGTHS[short]]
-            if short == "min_length_validator":
-                return self._encoded(inner, max(low, bound), high)
-            return self._encoded(inner, low, bound if high is None else min(high, bound))
+        checked = checks.options(function)
+        if checked is not None and checked.keys() <= _LENGTHS.keys() and inner["type"] == "function-after":
+            most = [length for length in (high, checked.get("max_length")) if length is not None]
+            return self._encoded(inner, max(low, checked.get("min_length", 0)), min(most, default=None))
         if short not in ("pydantic.types.EncodedBytes.decode", "pydantic.types.EncodedStr.decode_str"):
             return None
         alphabet = {
@@ -182,43 +204,40 @@ class Functions(Objects):
         found = narrower(found, "Base64Str" if is_text else "Base64Bytes")
         return shown(found, type="string", format="base64" if alphabet == "standard" else "base64url")
 
-    def _bounded(self, schema: Core, bounds: Core) -> Found | None:
-        """Bounds and lengths of what a string stands for, said of that: JSON in a string, a ByteSize; else None."""
-        if schema["type"] == "json" and "schema" in schema and bounds:
-            return self.generate_inner({**schema, "schema": {**schema["schema"], **bounds}})
-        if schema["type"] != "function-after":
-            return None
-        function = schema["function"]["function"]
-        name = name_of(function)
-        if name == "pydantic.types.ByteSize._validate" and bounds:
-            rounded: Core = {name: math.ceil(bounds[name]) for name in bounds if name in ("ge", "lt")}
-            rounded.update((name, math.floor(bounds[name])) for name in bounds if name in ("gt", "le"))
-            return self.generate_inner({"type": "int", **rounded, "ge": max(0, rounded.get("ge", 0))})
-        short = name.removeprefix(_VALIDATORS)
-        option = _BOUNDS.get(short) or _LENGTHS.get(short)
-        if option is None:
-            return None
-        return self._bounded(schema["schema"], {option: function.keywords[option], **bounds})
+    def _checked(self, schema: Core, checked: Core) -> Found:
+        """What Pydantic checks of a finished value by a function of its own, said of its text."""
+        inner = schema["schema"]
+        moved = checks.moved(inner, checked, self._definitions)
+        if moved is not None:
+            return self.generate_inner(moved)
+        if inner["type"] in ("bool", "enum", "literal"):
+            return self._passing(schema, inner)
+        found = self.generate_inner(inner)
+        written = ", ".join(f"{name}={value!r}" for name, value in checked.items())
+        if inner["type"] in ("model", "dataclass") or _stands_behind_code(found):
+            return validator(found, next(iter(checked)), f"{written} is checked on the value that code has made")
+        ending = {"array": "Items", "object": "Properties", "string": "Length"}.get(found.get("type", ""))
+        lengths = {f"{_LENGTHS[name]}{ending}": value for name, value in checked.items() if name in _LENGTHS}
+        has_length = _is_text(inner) if ending == "Length" else ending and not _is_generic_secret(inner)
+        if has_length and len(lengths) == len(checked):
+            return {**found, "allOf": [*found.get("allOf", ()), lengths]}
+        raise PydanticInvalidForJsonSchema(_NOT_OF_THE_TEXT.format(written))
 
-    def _checked(self, found: Found, function: Any, inner: Core) -> Found | None:
-        """What Pydantic checks of a finished value, said of its text; None where it cannot be."""
-        short = name_of(function).removeprefix(_VALIDATORS)
-        kind = found.get("type")
-        if short in _LENGTHS and (kind in ("array", "object") or (kind == "string" and _is_text(inner))):
-            ending = {"array": "Items", "object": "Properties", "string": "Length"}[kind]
-            side = _LENGTHS[short].removesuffix("_length")
-            return {
-                **found,
-                "allOf": [*found.get("allOf", ()), {f"{side}{ending}": function.keywords[_LENGTHS[short]]}],
-            }
-        if short.endswith("apply_known_metadata.<locals>.val_func"):
-            return _predicate(found, function)
-        return None
+    def _passing(self, schema: Core, inner: Core) -> Found:
+        """Listed values: those that Pydantic takes."""
+        if inner["type"] == "bool":
+            inner = {"type": "literal", "expected": [True, False]}
+        found = dict(self.literal_schema(inner) if inner["type"] == "literal" else self.enum_schema(inner))
+        values = found.pop("enum", None) or [found.pop("const")]
+        kept = [value for value in values if takes(schema, json.dumps(value))]
+        if not kept:
+            raise PydanticInvalidForJsonSchema("none of the listed values passes the check; list one that does")
+        return {**found, "enum": kept}
 
     def _with_code(self, found: Found, schema: Core) -> Found:
         function = schema["function"]["function"]
         name = name_of(function)
-        if name.startswith(_TRANSPARENT) or name.partition(".")[0] in _MAKERS or _holds_a_secret(function):
+        if name.startswith(_TRANSPARENT) or name.partition(".")[0] in _MAKERS or checks.holds_a_secret(function):
             return found
         if isinstance(function, operator.attrgetter):
             return found
@@ -236,9 +255,36 @@ def _is_text(schema: Core) -> bool:
         return _is_text(schema["lax_schema"])
     if kind == "json-or-python":
         return _is_text(schema["json_schema"])
-    if kind == "function-after":
-        return _holds_a_secret(schema["function"]["function"]) and _is_text(schema["schema"])
+    if kind == "function-plain" or kind == "function-after":
+        function = schema["function"]["function"]
+        if name_of(function) == "pydantic.networks.EmailStr._validate":
+            return True  # in ASCII and lower case, nothing of an address is rewritten
+        return kind == "function-after" and checks.options(function) is not None and _is_text(schema["schema"])
     return bool(kind == "str") and not schema.get("strip_whitespace")
+
+
+def _is_plain(schema: Core) -> bool:
+    """Whether a JSON string stands for itself, and what is no string becomes none."""
+    kind = schema["type"]
+    if kind == "union":
+        return all(_is_plain(choice[0] if isinstance(choice, tuple) else choice) for choice in schema["choices"])
+    if kind == "chain":
+        return _is_plain(schema["steps"][0])
+    if kind == "nullable":
+        return _is_plain(schema["schema"])
+    return kind in ("any", "bool", "dict", "float", "int", "list", "literal", "none") or _is_text(schema)
+
+
+def _is_generic_secret(schema: Core) -> bool:
+    """Whether it is a ``Secret[...]``, which has no length, unlike a ``SecretStr``."""
+    inner = schema.get("json_schema", {})
+    return "function" in inner and name_of(inner["function"]["function"]).startswith("pydantic.types.Secret.")
+
+
+def _stands_behind_code(found: Found) -> bool:
+    """Whether code of others may have changed the value: notes of it, other than that files are looked up."""
+    notes = [note for notes in code_notes(found).values() for note in notes]
+    return any(detail != _ON_THIS_MACHINE for *_, detail in notes)
 
 
 def _predicate(found: Found, function: Any) -> Found:
@@ -249,12 +295,6 @@ def _predicate(found: Found, function: Any) -> Found:
     if pattern is None or found.get("type") != "string":
         return validator(found, type(annotation).__name__, f"{getattr(test, '__qualname__', test)} may refuse a value")
     return {**found, "allOf": [*found.get("allOf", ()), {"pattern": pattern}]}
-
-
-def _holds_a_secret(function: Any) -> bool:
-    from pydantic.types import SecretBytes, SecretStr
-
-    return isinstance(function, type) and issubclass(function, (SecretBytes, SecretStr))
 
 
 def name_of(function: Any) -> str:

@@ -59,13 +59,71 @@ def _name(labels: str, most: int) -> str:
 _HOST = f"(?:{_name('*', 63)}|{IPV4}|\\[{IPV6}\\])"
 
 
+def _sized(core: Core) -> dict[str, Any]:
+    """A URL with bounds on the length of what Pydantic makes of it: of characters that it leaves as they are."""
+    low, high = core.get("value_min_length") or 0, core.get("value_max_length")
+    defaults = {name: len(str(core.get(f"default_{name}") or "")) for name in ("host", "port", "path")}
+    added = defaults["port"] + bool(defaults["port"])
+    if not low and high is not None and high >= _ROOMY + sum(defaults.values()):
+        # Pydantic adds a slash or the default path, and writes a `::` for one group of an IPv6 address as `:0:`.
+        room = high - defaults["host"] - added - max(1, defaults["path"]) - 1
+        return url({**core, "value_max_length": None, "max_length": min(room, core.get("max_length") or room)})
+    schemes: list[str] | None = core.get("allowed_schemes")
+    limit, hosted = core.get("max_length"), [scheme for scheme in schemes or () if scheme != "file"]
+    ways = []
+    if schemes is None or hosted:
+        written = "|".join(map(literal, hosted)) or _SCHEME
+        start, least = f"(?:{written})://{_PLAIN_HOST}", len("://b") + min(map(len, hosted), default=1)
+        ways.append(_of_length(f"{start}(?:/{_PLAIN}*)+", least + 1, low, high, added, limit))
+        ways.append(_of_length(start, least, low, high, added + max(1, defaults["path"]), limit))
+    if schemes is not None and _takes_hostless_files(core) and "file" in schemes:
+        ways.append(_of_length(f"file://(?:/{_PLAIN}*)+", len("file:///"), low, high, defaults["host"], limit))
+    kept = [way for way in ways if way is not None]
+    if not kept:
+        raise ValueError(f"max_length={high} leaves no room for a URL")
+    return narrower({"type": "string", "anyOf": kept}, "url")
+
+
+_ROOMY = 300  # characters in which user names, ports and queries have their shares
+_PLAIN = "[A-Za-z0-9_~-]"
+_PLAIN_HOST = r"[a-z][a-z0-9]{0,62}(?:\.[a-z][a-z0-9]{0,30}){0,3}"
+
+
+def _of_length(
+    pattern: str, least: int, low: int, high: int | None, more: int, limit: int | None
+) -> dict[str, Any] | None:
+    """Texts of a pattern, of a length in the bounds with what Pydantic adds; None where there is no room for any.
+
+    Args:
+        pattern: without anchors.
+        least: characters of its shortest text.
+        low: characters of the result, at least.
+        high: characters of the result, at most.
+        more: characters that Pydantic adds, at most.
+        limit: characters of the text, at most.
+    """
+    found: dict[str, Any] = {"pattern": f"^{pattern}$", "minLength": low}
+    most = [bound for bound in (limit, None if high is None else high - more) if bound is not None]
+    if most:
+        found["maxLength"] = min(most)
+    return None if most and min(most) < max(low, least) else found
+
+
+def _takes_hostless_files(core: Core) -> bool:
+    return not core.get("host_required") and core.get("default_port") is None
+
+
 def url(core: Core) -> dict[str, Any]:
     """A URL with one host."""
+    if core.get("value_min_length") is not None or core.get("value_max_length") is not None:
+        return _sized(core)
     schemes: list[str] | None = core.get("allowed_schemes")
     limit: int | None = core.get("max_length")
     ways = []
     if schemes is None:
-        others = limit is None and not core.get("host_required")
+        # A default host or port is set on the URL, and only those with // have room for one.
+        set_later = core.get("default_host") is not None or core.get("default_port") is not None
+        others = limit is None and not core.get("host_required") and not set_later
         written = _SCHEME if limit is None else _SHORT_SCHEME
         ways.append(written + _behind_scheme(limit, 16))
         if others:
@@ -73,7 +131,7 @@ def url(core: Core) -> dict[str, Any]:
             ways.append(f"{_not_words(_SPECIAL, 'a-z', 'a-z0-9+.-')}:{_PATH_CHARACTER}{_PATH}{_ENDING}")
     else:
         for scheme in schemes:
-            if scheme == "file":
+            if scheme == "file" and _takes_hostless_files(core):
                 ways.append("file:///" + (_PATH if limit is None else f"[/{_UNRESERVED}]{{0,{max(0, limit - 8)}}}"))
         if hosted := [scheme for scheme in schemes if scheme != "file"]:
             written = "|".join(map(literal, hosted))
@@ -85,7 +143,7 @@ def url(core: Core) -> dict[str, Any]:
 
 def multi_host_url(core: Core) -> dict[str, Any]:
     """A URL with one host or several."""
-    if core.get("max_length") is not None:
+    if any(core.get(name) is not None for name in ("max_length", "value_min_length", "value_max_length")):
         return url(core)
     schemes: list[str] | None = core.get("allowed_schemes")
     written = f"(?:{'|'.join(map(literal, schemes))})" if schemes else _SCHEME
@@ -126,7 +184,7 @@ _MOST = 400  # characters of path and query where there is a max_length
 _V4_BITS = "(?:3[0-2]|[12]?[0-9])"
 _V6_BITS = "(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])"
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_GROUP = "[0-9a-f]{1,4}"
+_GROUP = "[0-9A-Fa-f]{1,4}"
 
 
 def _v4_network() -> str:
@@ -142,10 +200,27 @@ def _v4_network() -> str:
 
 
 def _v6_network() -> str:
-    """Prefixes that end with a group, written with :: at the end; and single addresses."""
-    ways = [f"{IPV6}(?:/128)?", "::/0"]
-    ways += [f"{_GROUP}(?::{_GROUP}){{{groups - 1}}}::/{16 * groups}" for groups in range(1, 7)]
+    """Addresses whose bits after the prefix are zero: in the group that the prefix splits, and ``::`` after it."""
+    ways = [f"{IPV6}(?:/128)?"]
+    for bits in range(113):
+        whole, part = divmod(bits, 16)
+        shorter = f"(?:{_GROUP}(?::{_GROUP}){{0,{whole - 1}}})?" if whole else ""
+        ways.append(f"{shorter}::/{bits}")
+        if part:
+            ways.append(f"(?:{_GROUP}:){{{whole}}}{_split_group(part)}::/{bits}")
+    # `::` stands for one group at least, so that the last one is written out.
+    ways += [f"(?:{_GROUP}:){{7}}{_split_group(part)}/{112 + part}" for part in range(1, 16)]
     return f"(?:{'|'.join(ways)})"
+
+
+def _split_group(bits: int) -> str:
+    """A group of four digits, of which so many bits are free and the others zero."""
+    digits, part = divmod(bits, 4)
+    if not part:
+        return f"[0-9A-Fa-f]{{1,{digits}}}0{{{4 - digits}}}"
+    split = "".join(f"{value:x}{value:X}" if value > 9 else f"{value}" for value in range(0, 16, 16 >> part))
+    free = f"[0-9A-Fa-f]{{0,{digits}}}" if digits else ""
+    return f"{free}[{split}]0{{{3 - digits}}}"
 
 
 IP: dict[str, dict[str, Any]] = {

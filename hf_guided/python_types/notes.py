@@ -22,8 +22,9 @@ NARROWER: dict[str, str] = {
     "Decimal": (
         "as a JSON number, more than 15 significant digits (Pydantic reads it as a double); as a string, an exponent, "
         "a plus sign, a leading zero or white space, and with bounds more digits after the point than the bounds have, "
-        "at least 6; multiples (multiple_of) of more than 15 digits before the point, and as a string those of steps "
-        "of which 1 is no multiple"
+        "at least 6, and without them more than 18 digits on either side of the point or 2 of an exponent; zeros where "
+        "no digit may stand before the point; multiples (multiple_of) of more than 15 digits before the point, and as "
+        "a string those of steps of which 1 is no multiple"
     ),
     "EmailStr": (
         "quoted local parts, addresses of more than 64 characters before the @, domains of more than five labels, "
@@ -34,12 +35,21 @@ NARROWER: dict[str, str] = {
     "MacAddress": "upper-case digits, and separators other than colons",
     "ULID": "lower-case letters",
     "IPv4Network": "host bits that are zero in an octet that the prefix splits, but for the whole octet; netmasks",
-    "IPv6Network": "addresses whose host part is not written as ::",
+    "IPv6Network": (
+        "addresses whose zero bits after the prefix are not written as :: (but for single addresses and prefixes above "
+        "112), netmasks, and scope ids"
+    ),
+    "IPv6": "scope ids (fe80::1%eth0)",
+    "IP interface": "netmasks, and zeros before the length of the prefix",
+    "Flag": "combinations of members",
     "Json": "white space between the tokens of the inner JSON, and what is deeper than three levels of any value",
     "NameEmail": "quoted names; what EmailStr leaves out",
     "bytes": "with max_length, characters other than ASCII, which take more than one byte",
     "bytes in base64": "the alphabet with + and /, and texts without padding",
-    "complex": "parentheses, nan and infinity",
+    "complex": (
+        "parentheses, nan and infinity, white space, a plus sign, underscores, leading zeros, numbers that begin or "
+        "end with the point, and more than 18 digits on either side of it or 2 of an exponent"
+    ),
     "date": "numbers (Unix time) and texts with a time",
     "datetime": (
         "numbers (Unix time), dates without a time, texts without seconds, more than 6 digits of a second; with bounds "
@@ -48,7 +58,10 @@ NARROWER: dict[str, str] = {
     "discriminator": "the field that tells the members of a union apart is always written, even where it has a default",
     "float": "multiples (multiple_of) above the size at which Pydantic's division is exact",
     "future": "the two days after the schema is made",
-    "keys": "spellings of keys other than the plain one (01, +1, 1e3, yes)",
+    "keys": (
+        "spellings of keys other than the plain one (01, +1, 1e3, yes), more than 6 digits after the point, and in a "
+        "union of keys the multiples that are not told by their digits"
+    ),
     "past": "the two days before the schema is made",
     "pattern": "characters that engines of regular expressions class differently",
     "set": "items that cannot be hashed",
@@ -62,7 +75,9 @@ NARROWER: dict[str, str] = {
     "union": "members of the union that have no JSON",
     "url": (
         "hosts other than ASCII, host names with _ or Punycode, relative and single-slash forms, upper-case schemes; "
-        "with max_length, user names, paths, queries and fragments above a share of it"
+        "characters of paths, queries and fragments that RFC 3986 wants encoded (spaces, quotes, brackets, all that is "
+        "not ASCII), and of user names all but A-Za-z0-9._~- and encoded ones; with bounds on the length, user names, "
+        "paths, queries and fragments above a share of it"
     ),
 }
 """Which texts that Pydantic takes are never generated, by the name in the audit."""

@@ -117,9 +117,25 @@ def _decimal_numbers(core: Core) -> list[dict[str, Any]]:
             unit = Decimal(1).scaleb(-after)
             found = {"type": "number", "minimum": max(low, -largest), "maximum": min(high, largest)}
             found["multipleOf"] = _json_number(float(unit if step is None else _common_multiple(unit, Decimal(step))))
-        if found["minimum"] <= found["maximum"]:
-            ways.append({**found, **{name: _json_number(found[name]) for name in ("minimum", "maximum")}})
+        sides = [(found["minimum"], found["maximum"])]
+        if not _takes_zero(core):
+            least = found["multipleOf"]
+            sides = [
+                (max(found["minimum"], least), found["maximum"]),
+                (found["minimum"], min(found["maximum"], -least)),
+            ]
+        ways += [
+            {**found, "minimum": _json_number(lowest), "maximum": _json_number(greatest)}
+            for lowest, greatest in sides
+            if lowest <= greatest
+        ]
     return ways
+
+
+def _takes_zero(core: Core) -> bool:
+    """Whether 0 has no digit too many: Pydantic counts the one before its point, though not that of 0.1."""
+    total, places = core.get("max_digits"), core.get("decimal_places")
+    return total is None or (total > 0 if places is None else total > places)
 
 
 def _common_multiple(one: Decimal, other: Decimal) -> Decimal:
@@ -149,33 +165,37 @@ def _decimal_bounds(core: Core) -> tuple[float, float]:
 
 
 def _decimal_strings(core: Core) -> list[dict[str, Any]]:
-    multiples = None
+    by_fraction = None
     if core.get("multiple_of") is not None:
-        multiples = _multiples(Decimal(core["multiple_of"]))
-        if multiples is None:
+        by_fraction = multiples(Decimal(core["multiple_of"]))
+        if by_fraction is None:
             return []
     bounds: dict[str, Any] = {name: Decimal(core[name]) for name in ("gt", "ge", "lt", "le") if name in core}
-    if not bounds and multiples is None and core.get("max_digits") is None and core.get("decimal_places") is None:
+    if not bounds and by_fraction is None and core.get("max_digits") is None and core.get("decimal_places") is None:
         return [{"type": "string", "pattern": f"^-?{_REAL}$"}]
     precise = max([_PLACES, *(-int(bound.as_tuple().exponent) for bound in bounds.values())])
     patterns = []
     for before, after in _splits(core):
         places = precise if after is None else after
         low, high = None, None
-        if multiples is not None:
+        if by_fraction is not None:
             before = min(_EXACT_DIGITS, _EXACT_DIGITS if before is None else before)  # Pydantic divides with 28 digits
         if before is not None:
             high = Fraction(10**before) - Fraction(1, 10**places)
             low = -high
-        patterns.append(text_between(bounds, places, low, high))
+        if _takes_zero(core):
+            patterns.append(text_between(bounds, places, low, high))
+        else:
+            least = Fraction(1, 10**places)
+            patterns += [text_between(bounds, places, least, high), text_between(bounds, places, low, -least)]
     pattern = either(*patterns)
     if pattern == NOTHING:
         return []
     found: dict[str, Any] = {"type": "string", "pattern": f"^{pattern}$"}
-    return [found if multiples is None else {**found, "allOf": [{"pattern": f"^{multiples}$"}]}]
+    return [found if by_fraction is None else {**found, "allOf": [{"pattern": f"^{by_fraction}$"}]}]
 
 
-def _multiples(step: Decimal) -> str | None:
+def multiples(step: Decimal) -> str | None:
     """Decimals that are multiples of a part of 1, by their fractions; None for other steps."""
     if 1 % step or 1 / step > _MAX_PARTS:
         return None

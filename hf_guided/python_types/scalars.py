@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import json
+import math
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -99,7 +102,8 @@ class Scalars(GenerateJsonSchema):
     def enum_schema(self, schema: Any) -> Found:
         """See GenerateJsonSchema."""
         found = super().enum_schema(schema)
-        return _listed(schema, found, [value for member in schema["members"] for value in _spellings(member.value)])
+        listed = _listed(schema, found, [value for member in schema["members"] for value in _spellings(member.value)])
+        return narrower(listed, "Flag") if issubclass(schema["cls"], enum.Flag) else listed
 
 
 def _schemes(schema: Core) -> str:
@@ -144,27 +148,66 @@ def takes(schema: Core, text: str) -> bool:
     bare: Any = {name: value for name, value in schema.items() if name not in ("ref", "metadata", "serialization")}
     try:
         SchemaValidator(bare).validate_json(text)
-    except (ValidationError, SchemaError):
+    except (ValidationError, SchemaError, TypeError):  # the last: a check that the value has no operator for
         return False
     return True
 
 
-def key_pattern(found: Found) -> str | None:
-    """How a number or a boolean is written as a key; None for what has its own form as a string, or none."""
+def key_names(found: Found) -> Found | None:
+    """Numbers or booleans written as keys, as a schema of strings; None for what is neither."""
     kind = found.get("type")
     if kind == "boolean":
-        return "(?:true|false)"
-    if kind == "integer":
-        low, high = found.get("minimum"), found.get("maximum")
-        if "exclusiveMinimum" in found:
-            low = max(found["exclusiveMinimum"] + 1, *([low] if low is not None else [found["exclusiveMinimum"] + 1]))
-        if "exclusiveMaximum" in found:
-            high = min(
-                found["exclusiveMaximum"] - 1, *([high] if high is not None else [found["exclusiveMaximum"] - 1])
-            )
-        return whole(low, high)
-    if kind == "number":
-        names = {"minimum": "ge", "maximum": "le"}
-        bounds = {names[name]: Fraction(found[name]) for name in names if name in found and abs(found[name]) < _HUGE}
-        return numeric.text_between(bounds, 6)
-    return None
+        return {"type": "string", "pattern": "^(?:true|false)$"}
+    if kind not in ("integer", "number"):
+        return None
+    step = Fraction(repr(found.get("multipleOf", 0)))
+    if kind == "integer" or (step and step.denominator == 1):
+        return _whole_keys(found, step)
+    names = {"minimum": "ge", "maximum": "le"}
+    bounds = {names[name]: Fraction(found[name]) for name in names if name in found and abs(found[name]) < _HUGE}
+    pattern = numeric.text_between(bounds, 6)
+    if not pattern:
+        raise PydanticInvalidForJsonSchema("no key is inside the bounds; widen them")
+    names_found: Found = {"type": "string", "pattern": f"^{pattern}$"}
+    if not step:
+        return names_found
+    multiples = numeric.multiples(Decimal(step.numerator) / step.denominator)
+    if multiples is None:
+        raise PydanticInvalidForJsonSchema(_NO_MULTIPLES.format(found["multipleOf"]))
+    return {**names_found, "allOf": [{"pattern": f"^{multiples}$"}]}
+
+
+_MOST_KEYS = 1000  # that are listed where no pattern tells multiples
+_NO_MULTIPLES = (
+    "keys that are multiples of {} are not told by their digits; bound them (up to 1000 are listed), use a step that "
+    "divides 1000, or a list of pairs"
+)
+
+
+def _whole_keys(found: Found, step: Fraction) -> Found:
+    """Whole numbers as keys; multiples by their last digits, or listed."""
+    low, high = found.get("minimum"), found.get("maximum")
+    if "exclusiveMinimum" in found:
+        low = max(math.floor(found["exclusiveMinimum"]) + 1, -math.inf if low is None else low)
+    if "exclusiveMaximum" in found:
+        high = min(math.ceil(found["exclusiveMaximum"]) - 1, math.inf if high is None else high)
+    low = None if low is None or abs(low) > _HUGE else math.ceil(low)
+    high = None if high is None or abs(high) > _HUGE else math.floor(high)
+    pattern = whole(low, high)
+    if not pattern:
+        raise PydanticInvalidForJsonSchema("no key is inside the bounds; widen them")
+    names: Found = {"type": "string", "pattern": f"^{pattern}$"}
+    if step in (0, 1):
+        return names
+    size = next((size for size in (1, 2, 3) if 10**size % step == 0), None)
+    if size is not None:
+        ends = [str(end).zfill(size) for end in range(0, 10**size, int(step))]
+        short = [str(end) for end in range(0, 10**size, int(step))]
+        return {**names, "allOf": [{"pattern": f"^-?(?:[0-9]*(?:{'|'.join(ends)})|{'|'.join(short)})$"}]}
+    if low is None or high is None or (high - low) // step > _MOST_KEYS:
+        raise PydanticInvalidForJsonSchema(_NO_MULTIPLES.format(step))
+    first = math.ceil(low / step) * int(step)
+    listed = [str(number) for number in range(first, high + 1, int(step))]
+    if not listed:
+        raise PydanticInvalidForJsonSchema("no key is inside the bounds; widen them")
+    return {"type": "string", "enum": listed}

@@ -7,7 +7,9 @@ import dataclasses
 import datetime as dt
 import enum
 import ipaddress
+import itertools
 import json
+import pathlib
 import random
 import re
 from collections.abc import Callable, Iterable
@@ -159,6 +161,28 @@ def test_bounds_and_digits_of_decimals(compiler: Compiler) -> None:
     assert_sound(compiler, pydantic.condecimal(max_digits=4, decimal_places=2), texts, lost=40)
 
 
+DIGITS = [(3, 3), (1, 1), (2, 3), (1, 3), (2, 5), (3, 2), (1, 0), (0, 0), (0, None), (2, None)]
+
+
+@pytest.mark.parametrize("total, places", DIGITS)
+def test_zero_where_no_digit_stands_before_the_point(compiler: Compiler, total: int, places: int | None) -> None:
+    fractions = ("".join(chosen) for size in range(5) for chosen in itertools.product("01", repeat=size))
+    parts = ["", *(f".{part}" for part in fractions if part)]
+    numbers = [f"{sign}{whole}{part}" for sign in ("", "-") for whole in ("0", "1", "10") for part in parts]
+    numbers += ["0e0", "0.0e-3", "1e-1", "0.5", "-0.5", "0.25"]
+    texts = [*numbers, *map(json.dumps, numbers)]
+    for step in (None, Decimal("0.5"), Decimal("0.001"), Decimal(2)):
+        python_type = Annotated[Decimal, Field(max_digits=total, decimal_places=places, multiple_of=step)]
+        try:
+            # Zeros with a sign or at the end, exponents, and strings of some multiples are left out.
+            assert_sound(compiler, python_type, texts, lost=len(texts) // 2)
+        except hg.InvalidConstraint as error:
+            assert "no decimal is inside the bounds" in str(error)
+            assert total == 0 or step == 2
+        else:
+            assert any(map(takes(compiler, python_type), texts))
+
+
 def test_multiples_of_floats_stay_where_division_is_exact(compiler: Compiler) -> None:
     texts = [str(Decimal(RNG.randrange(10**size)) * Decimal("0.1")) for size in range(1, 13) for _ in range(20)]
     assert_sound(compiler, Annotated[float, at.MultipleOf(0.1)], texts, lost=len(texts))
@@ -265,6 +289,39 @@ def test_patterns_mean_what_they_mean_to_pydantic(compiler: Compiler) -> None:
     assert_sound(compiler, ignoring_case, ['"a"', '"A"', '"b"'])
 
 
+def test_prefixes_of_networks_of_every_length(compiler: Compiler) -> None:
+    ones = 2**128 - 1
+    texts = []
+    for bits in range(129):
+        mask = ones ^ (ones >> bits)
+        for address in (
+            ones,
+            0x20010DB8 << 96,
+            RNG.getrandbits(128),
+            RNG.getrandbits(128),
+            1 << 127 >> max(0, bits - 1),
+        ):
+            texts.append(f"{ipaddress.IPv6Address(address & mask)}/{bits}")
+            texts.append(f"{ipaddress.IPv6Address(address & mask | 1 << 127 >> min(bits, 127))}/{bits}")
+    texts += ["::/129", "::/-1", "::", "1::/7", "FE80::/10", "fe8::/10", "8::/13", "4::/13"]
+    # Of those with more zeros at another place than at the end; the more usual ones are all there.
+    assert_sound(compiler, ipaddress.IPv6Network, map(json.dumps, texts), lost=130)
+    can_write = takes(compiler, ipaddress.IPv6Network)
+    usual = [(0x20010DB8 << 96, (32, 33, 40, 48, 56, 64, 127)), (0xFE80 << 112, (9, 10, 64)), (0x2 << 124, (3, 4, 16))]
+    for address, lengths in usual:
+        for bits in lengths:
+            network = ipaddress.IPv6Network((address, bits))
+            assert can_write(json.dumps(str(network) if bits < 113 else f"{network[0].exploded}/{bits}")), network
+
+
+@pytest.mark.parametrize("options", [{"default_host": "h"}, {"default_port": 5}, {"default_path": "/q"}])
+def test_defaults_of_urls_need_what_they_are_set_on(compiler: Compiler, options: dict[str, Any]) -> None:
+    texts = ["mailto:a", "x:a", "http://a", "x://a", "x:/a", "x:///a", "file:///a", "file://a/b", "x://a:1/b", "s3://"]
+    for more in ({}, {"host_required": True}, {"max_length": 60}, {"allowed_schemes": ["x", "file"]}):
+        constraints = pydantic.UrlConstraints(**options, **more)
+        assert_sound(compiler, Annotated[pydantic.AnyUrl, constraints], map(json.dumps, texts), lost=9)
+
+
 # -- containers ------------------------------------------------------------------------------------------------------
 
 
@@ -281,6 +338,34 @@ def test_keys_become_keys_of_their_type(compiler: Compiler) -> None:
     texts = [json.dumps({key: 1}) for key in keys]
     for key in (int, float, bool, dt.date, pydantic.UUID4, Annotated[str, Field(pattern="^a+$")], pydantic.PositiveInt):
         assert_sound(compiler, dict[key, int], texts, lost=4)  # type: ignore[valid-type]
+
+
+def test_keys_keep_bounds_multiples_and_digits(compiler: Compiler) -> None:
+    keys = ["0", "-5", "5", "6", "10", "25", "30", "75", "100", "125", "1000", "0.5", "1.5", "0.25", "7.357957", "99.9"]
+    keys += ["100.0", "99.95", "14", "21", "-7", "-0.5", "2.0", "1234.5", "0.3", "0.1", "0.05"]
+    texts = [json.dumps({key: 1}) for key in keys]
+    for key in (
+        *(Annotated[int, Field(multiple_of=step)] for step in (1, 2, 5, 8, 25, 100)),
+        Annotated[int, Field(multiple_of=7, ge=-20, lt=1000)],
+        Annotated[int, Field(multiple_of=5, gt=5, le=100)],
+        *(Annotated[float, Field(multiple_of=step)] for step in (0.5, 0.1, 0.25, 5)),
+        Annotated[float, Field(multiple_of=0.5, gt=0, lt=75)],
+        Annotated[Decimal, Field(max_digits=3, decimal_places=1)],
+        Annotated[Decimal, Field(max_digits=2)],
+        Annotated[Decimal, Field(multiple_of=Decimal("0.25"), ge=0)],
+        Annotated[int, Field(gt=5)] | Annotated[Decimal, Field(max_digits=2)],
+        Annotated[Decimal, Field(max_digits=2, decimal_places=2)] | None,
+    ):
+        assert_sound(compiler, dict[key, int], texts, lost=6)  # type: ignore[valid-type]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [Annotated[int, at.MultipleOf(7)], Annotated[float, at.MultipleOf(0.3)], Annotated[Decimal, at.MultipleOf(7)]],
+)
+def test_multiples_that_no_pattern_of_keys_tells_are_refused(key: Any) -> None:
+    with pytest.raises(hg.InvalidConstraint, match="not told by their digits"):
+        hg.JsonSchema(dict[key, int])
 
 
 # -- models ----------------------------------------------------------------------------------------------------------
@@ -361,6 +446,28 @@ def test_what_is_left_out_is_in_the_audit(compiler: Compiler) -> None:
     assert "narrower" in str(audit)
 
 
+class Bits(enum.IntFlag):
+    A = 1
+    B = 2
+
+
+@pytest.mark.parametrize(
+    "python_type, text, said",
+    [
+        (Bits, "3", "combinations"),
+        (complex, '"(1+2j)"', "parentheses"),
+        (ipaddress.IPv6Address, '"fe80::1%eth0"', "scope ids"),
+        (ipaddress.IPv6Interface, '"fe80::1%eth0/64"', "scope ids"),
+        (ipaddress.IPv4Interface, '"1.2.3.4/255.255.255.0"', "netmasks"),
+        (Decimal, f'"{"1" * 20}"', "more than 18 digits"),
+        (pydantic.HttpUrl, '"http://a/b c"', "spaces"),
+    ],
+)
+def test_each_text_that_is_left_out_is_spoken_of(compiler: Compiler, python_type: Any, text: str, said: str) -> None:
+    assert validates(python_type)(text) and not takes(compiler, python_type)(text)
+    assert any(note.outcome == "narrower" and said in note.detail for note in hg.JsonSchema(python_type).type_notes)
+
+
 def test_notes_do_not_make_two_constraints_of_one() -> None:
     assert hg.JsonSchema(list[int]).type_notes == ()
     assert hg.JsonSchema({"type": "string"}).type_notes == ()
@@ -429,3 +536,84 @@ def test_a_union_keeps_the_members_that_have_json() -> None:
     constraint = hg.JsonSchema(Arbitrary)
     assert constraint.described["properties"]["a"]["type"] == "null"
     assert [(note.name, note.outcome) for note in constraint.type_notes] == [("union", "narrower")]
+
+
+# -- options on types that do not have them ----------------------------------------------------------------------------
+
+
+def sized(**lengths: int) -> Any:
+    return Field(**lengths)  # type: ignore[call-overload]
+
+
+URLS = ['"http://a"', '"http://a/"', '"http://a/bc"', '"http://abc.de"', '"redis://a"', '"redis://a/bcd"', '"x://a"']
+URLS += [f'"http://a.de/{"b" * size}"' for size in (4, 5, 86, 87, 88, 89, 310, 317, 320)]
+
+
+@pytest.mark.parametrize("low, high", [(0, 9), (0, 10), (10, 12), (12, 13), (0, 18), (16, 22), (0, 100), (0, 330)])
+@pytest.mark.parametrize("url", [pydantic.HttpUrl, pydantic.AnyUrl, pydantic.RedisDsn])
+def test_lengths_of_urls_are_those_after_normalisation(compiler: Compiler, url: Any, low: int, high: int) -> None:
+    try:
+        assert_sound(compiler, Annotated[url, sized(min_length=low, max_length=high)], URLS, lost=8)
+    except hg.InvalidConstraint as error:
+        assert high < 18 and "no room for a URL" in str(error)
+
+
+def test_lengths_of_secrets_and_addresses(compiler: Compiler) -> None:
+    texts = ['""', '"a"', '"ab"', '"abc"', '"\u00e9\u00e9"', '"a@bc.de"', '"a@bcd.com"', '"abcd@efgh.com"']
+    for secret in (pydantic.SecretStr, pydantic.SecretBytes):
+        assert_sound(compiler, Annotated[secret, sized(max_length=2)], texts)
+        assert_sound(compiler, Annotated[secret, sized(min_length=2)], texts)
+    pytest.importorskip("email_validator")
+    assert_sound(compiler, Annotated[pydantic.EmailStr, sized(max_length=9)], texts)
+    assert_sound(compiler, Annotated[pydantic.EmailStr, sized(min_length=9)], texts)
+    assert_sound(compiler, Annotated[pydantic.EmailStr, Field(pattern="^a@")], texts)
+
+
+def test_checks_of_unions_lists_and_what_is_listed(compiler: Compiler) -> None:
+    numbers = ["0", "1", "3", "4", "6", "4.5", "7.5", "-3", "-3.0", "9007199254740993", '"3"']
+    assert_sound(compiler, Annotated[int | float, Field(multiple_of=3)], numbers, lost=2)
+    assert_sound(compiler, Annotated[int | float, Field(multiple_of=1.5, gt=3)], numbers, lost=2)
+    assert_sound(compiler, Annotated[int | float, Field(allow_inf_nan=False)], [*numbers, "1e999", "1" * 400], lost=1)
+    assert_sound(compiler, Annotated[str | list[int], sized(max_length=2)], ['"ab"', '"abc"', "[1,2]", "[1,2,3]"])
+    assert_sound(compiler, Annotated[Literal["a", "abc"], sized(max_length=2)], ['"a"', '"abc"'])
+    assert_sound(compiler, Annotated[bool, Field(gt=0)], ["true", "false"])
+    assert_sound(compiler, Annotated[pydantic.ByteSize, Field(multiple_of=8)], ["0", "8", "9", "16", "-8"])
+    assert_sound(compiler, Annotated[pydantic.Json[int | float], Field(gt=3)], ['"3"', '"4"', '"3.5"'], lost=1)
+
+
+@pytest.mark.parametrize(
+    "python_type",
+    [
+        Annotated[pathlib.Path, sized(max_length=4)],
+        Annotated[pydantic.Secret[list[int]], sized(max_length=4)],
+        Annotated[pydantic.UUID4, sized(min_length=4)],
+        Annotated[int, Field(max_digits=3)],
+        Annotated[float, Field(max_digits=3, decimal_places=1)],
+        Annotated[int | Decimal, Field(max_digits=3)],
+        Annotated[int | float, Field(multiple_of=0.1)],
+        Annotated[str, Field(gt="b")],
+        Annotated[ipaddress.IPv4Address, Field(gt=ipaddress.IPv4Address("1.2.3.4"))],
+        Annotated[Any, sized(max_length=4)],
+        Annotated[pydantic.HttpUrl, Field(pattern="a")],
+    ],
+)
+def test_checks_that_the_text_does_not_tell_are_refused(python_type: Any) -> None:
+    with pytest.raises(hg.InvalidConstraint, match="cannot be enforced here"):
+        hg.JsonSchema(python_type)
+
+
+class Raising:
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        raise KeyError("no schema")
+
+
+@pytest.mark.parametrize("python_type", [Annotated[int | float, pydantic.Strict()], Raising, list[Raising]])
+def test_what_pydantic_raises_while_it_reads_a_type_is_an_invalid_constraint(python_type: Any) -> None:
+    with pytest.raises(hg.InvalidConstraint, match="expected a type that Pydantic can validate"):
+        hg.JsonSchema(python_type)
+
+
+def test_a_check_behind_code_of_the_user_is_in_the_audit() -> None:
+    (_, note) = hg.JsonSchema(Annotated[int, AfterValidator(even), Field(gt=3)]).type_notes
+    assert (note.name, note.outcome) == ("gt", "validator") and "gt=3" in note.detail
