@@ -409,14 +409,14 @@ def test_a_stream_that_is_dropped_leaves_nothing(pair: tuple[Any, Any], monkeypa
     list(hg.generate(*pair, "x", ["yes", "no"], stream=True))  # workers that stay have been started
     before = set(threading.enumerate())
     never_begun = hg.generate(*pair, "x", ["yes", "no"], stream=True)
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # threads of earlier tests may end meanwhile
     del never_begun
     begun = hg.generate(*pair, "x", hg.Regex("[a-z]{200}"), stream=True, max_new_tokens=300)
     next(begun)
     assert ours()
     del begun
     gc.collect()
-    assert set(threading.enumerate()) == before
+    assert not ours()
 
 
 @pytest.mark.parametrize("route", ROUTES[:2], ids=["fast", "transformers"])
