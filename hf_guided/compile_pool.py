@@ -1,11 +1,22 @@
-"""The threads that compile; they wait for work without holding whoever gives it."""
+"""The threads that compile; they wait for work without holding whoever gives it.
+
+They are daemons. One that the end of the interpreter meets inside of numpy's C++ would take the process down with an
+abort; so the native engine gives up then, and the end waits for that, for a moment at most.
+"""
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeAlias
+
+from .shutdown import interpreter_ends
+
+_PATIENCE_S = 1.0  # at the end of the interpreter
+_busy: set[threading.Thread] = set()
 
 Jobs: TypeAlias = "queue.SimpleQueue[Callable[[], None] | None]"
 
@@ -52,6 +63,19 @@ def _work(jobs: Jobs, idle: threading.Semaphore) -> None:
         job = jobs.get()
         if job is None:
             return
-        job()
+        thread = threading.current_thread()
+        _busy.add(thread)
+        try:
+            job()
+        finally:
+            _busy.discard(thread)
         del job  # it holds the compiler, which could not be freed while this thread waits for the next one
         idle.release()
+
+
+@atexit.register
+def _end() -> None:
+    interpreter_ends.set()
+    deadline = time.monotonic() + _PATIENCE_S
+    for thread in list(_busy):
+        thread.join(max(0.0, deadline - time.monotonic()))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CompileLimitExceeded
+from ..shutdown import interpreter_ends
 
 # A state of the DFA stands for a set of states of the NFA: many of those sets share, few are small.
 NFA_STATES = 4  # times max_states
@@ -75,7 +76,8 @@ class WorkMeter:
             steps: how many.
 
         Raises:
-            CompileLimitExceeded: there were more than ``max_work``, or the safety net of seconds caught the compile.
+            CompileLimitExceeded: there were more than ``max_work``, the safety net of seconds caught the compile, or the
+                interpreter ends.
         """
         self.work += steps
         if self.work < self._next_look:
@@ -86,6 +88,8 @@ class WorkMeter:
                 "repetitions more tightly, or use llguidance"
             )
         self._next_look = min(self.work + _STEPS_A_LOOK, self.limits.max_work - self._already + 1)
+        if interpreter_ends.is_set():
+            raise CompileLimitExceeded("the interpreter ends; compile in a thread that it waits for")
         if time.thread_time() > self._end:
             raise CompileLimitExceeded(
                 f"the automaton was not ready in {self.limits.seconds:g} s of its thread's time; make the constraint "
