@@ -110,7 +110,7 @@ def test_real_schemas() -> None:
 @pytest.mark.parametrize("text", ["12", "12.0", "12.000", "-12.00", "0.00", "13", "12.01", "12."])
 def test_multiples_end_in_the_same_zeros(whole: str, text: str) -> None:
     """What one engine wrote, the other reads back: as `json` judges for numbers, without a bound on the zeros."""
-    constraint = JsonSchema({"type": whole, "multipleOf": 3})
+    constraint = JsonSchema({"type": whole, "multipleOf": 3}, spelling="any")
     read = []
     for backend in BACKENDS:
         matcher = backend.compile(constraint).matcher()
