@@ -74,7 +74,8 @@ def _sized(core: Core) -> dict[str, Any]:
     if schemes is None or hosted:
         written = "|".join(map(literal, hosted)) or _SCHEME
         start, least = f"(?:{written})://{_PLAIN_HOST}", len("://b") + min(map(len, hosted), default=1)
-        ways.append(_of_length(f"{start}(?:/{_PLAIN}*)+", least + 1, low, high, added, limit))
+        instead = max(0, defaults["path"] - 1)  # the default path stands for a lone slash, too
+        ways.append(_of_length(f"{start}(?:/{_PLAIN}*)+", least + 1, low, high, added + instead, limit))
         ways.append(_of_length(start, least, low, high, added + max(1, defaults["path"]), limit))
     if schemes is not None and _takes_hostless_files(core) and "file" in schemes:
         ways.append(_of_length(f"file://(?:/{_PLAIN}*)+", len("file:///"), low, high, defaults["host"], limit))

@@ -144,6 +144,7 @@ def test_hot_samples_validate_through_every_loop(seed: int) -> None:
 WRITTEN_OTHERWISE = {
     "constr lower",
     "Secret[int]",
+    "short SecretBytes",
     "bytes as hex",
     "Fraction bounds",  # as 17/50; the form numerator/denominator is left out where there are bounds
     "mixed Enum",
