@@ -76,8 +76,8 @@ class WorkMeter:
             steps: how many.
 
         Raises:
-            CompileLimitExceeded: there were more than ``max_work``, the safety net of seconds caught the compile, or the
-                interpreter ends.
+            CompileLimitExceeded: there were more than ``max_work``, the safety net of seconds caught the compile, or
+                the interpreter ends.
         """
         self.work += steps
         if self.work < self._next_look:
