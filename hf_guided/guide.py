@@ -478,7 +478,7 @@ class Guide:
     def read(
         self,
         constraint: Any,
-        token_ids: Sequence[int],
+        token_ids: Sequence[int] | Tensor,
         *,
         backend: str = "auto",
         prefix: str | None = None,
@@ -496,7 +496,7 @@ class Guide:
 
         Args:
             constraint: what the row was generated with; None for a free row.
-            token_ids: the row behind the prompt, with or without padding at the end.
+            token_ids: the row after the prompt, (length,), with or without padding at the end.
             backend: as when it was generated.
             prefix: as when it was generated.
             stop_token_ids: as when it was generated.
@@ -505,7 +505,16 @@ class Guide:
             stats: put into the result as they are.
             reasoning: as when it was generated.
             prompt: with that, the token ids in front of the row; only their end is looked at.
+
+        Raises:
+            ValueError: ``token_ids`` is a tensor of several rows.
         """
+        if isinstance(token_ids, Tensor):
+            if token_ids.ndim != 1:
+                raise ValueError(
+                    f"token_ids: expected one row, got a tensor of shape {tuple(token_ids.shape)}; read it row by row"
+                )
+            token_ids = token_ids.tolist()
         return self.reader(
             constraint,
             backend=backend,

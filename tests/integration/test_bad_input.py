@@ -578,3 +578,11 @@ def test_one_tree() -> None:
     exceptions = [error for error in errors if issubclass(error, Exception)]
     assert len(exceptions) > 15
     assert all(issubclass(error, HFGuidedError) for error in exceptions)
+
+
+def test_a_row_is_read_from_a_tensor_as_from_a_list() -> None:
+    ids = vocabularies.demo()("yes", add_special_tokens=False)["input_ids"] + [vocabularies.demo().eos_token_id]
+    read = guide().read(CHOICE, torch.tensor(ids))
+    assert read == guide().read(CHOICE, ids) and read.value == "yes"
+    with pytest.raises(ValueError, match=r"expected one row, got a tensor of shape \(1, \d+\)"):
+        guide().read(CHOICE, torch.tensor([ids]))
