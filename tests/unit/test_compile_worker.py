@@ -122,6 +122,9 @@ def test_memory_that_ends_in_an_abort_is_called_by_its_name(worker: CompileWorke
         with pytest.raises(CompileLimitExceeded, match="needed more than 768 MiB"):
             worker.run("me", AMPLE, exec, f"import os; os.write(2, {words.encode()!r}); os.abort()")
     assert worker.run("me", AMPLE, os.write, 2, b"I had a MemoryError, and went on") > 0
+    deadline = time.monotonic() + PATIENCE
+    while not worker._said and time.monotonic() < deadline:  # words come on a pipe of their own
+        time.sleep(0.01)
     with pytest.raises(CompileLimitExceeded, match="died of SIGABRT;"):
         worker.run("me", AMPLE, os.abort)  # what an earlier job said does not count
 
@@ -148,11 +151,12 @@ def test_a_process_that_ends_by_itself_is_a_bug(worker: CompileWorker) -> None:
 
 
 def test_a_process_that_somebody_killed_while_idle_is_replaced(worker: CompileWorker) -> None:
+    others = set(threading.enumerate())  # keepers of other tests' processes among them
     first = pid(worker)
     (process,) = [one for one in psutil.Process().children() if one.pid == first]
     process.kill()
     psutil.wait_procs([process])
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - others:
         if thread.name == "hf_guided-compile-worker":
             thread.join(PATIENCE)  # its keeper has noticed
     assert pid(worker) != first
