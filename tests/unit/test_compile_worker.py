@@ -123,7 +123,7 @@ def test_memory_that_ends_in_an_abort_is_called_by_its_name(worker: CompileWorke
             worker.run("me", AMPLE, exec, f"import os; os.write(2, {words.encode()!r}); os.abort()")
     assert worker.run("me", AMPLE, os.write, 2, b"I had a MemoryError, and went on") > 0
     deadline = time.monotonic() + PATIENCE
-    while not worker._said and time.monotonic() < deadline:  # words come on a pipe of their own
+    while not worker._child._said and time.monotonic() < deadline:  # words come on a pipe of their own
         time.sleep(0.01)
     with pytest.raises(CompileLimitExceeded, match="died of SIGABRT;"):
         worker.run("me", AMPLE, os.abort)  # what an earlier job said does not count
