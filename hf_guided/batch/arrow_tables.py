@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
@@ -27,9 +28,9 @@ class ArrowTable(Table):
     def __init__(self, columns: Sequence[str]):
         self._read = [name for name in columns if name in self.schema.names]
 
+    @abstractmethod
     def take(self, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """These columns of these rows, in order."""
-        raise NotImplementedError
 
     def fields(self, row: int) -> dict[str, Any]:
         """See ``Table``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,41 +18,41 @@ class BadRow(Exception):
     """A row that cannot be answered; its text says why."""
 
 
-class Table:
+class Table(ABC):
     """The rows of a data set."""
 
+    @abstractmethod
     def __len__(self) -> int:
         """How many rows there are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of the file."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fields(self, row: int) -> dict[str, Any]:
         """A row's values, as JSON has them.
 
         Raises:
             BadRow: it cannot be read.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def missing(self, columns: Sequence[str]) -> list[str]:
         """Those of the columns that no row has; none where there are no rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def names(self) -> list[str]:
         """The columns, for messages."""
-        raise NotImplementedError
 
-    def check_prompts(self, prompt_column: str, constraint_column: str) -> None:
+    def check_prompts(self, prompt_column: str, constraint_column: str) -> None:  # noqa: B027 - text has no types
         """See that these columns hold what they have to, as far as the format knows.
 
         Raises:
             Mistake: they are of another type.
         """
 
-    def check_json(self, columns: Sequence[str]) -> None:
+    def check_json(self, columns: Sequence[str]) -> None:  # noqa: B027 - text has no types
         """See that JSON can hold the values of these columns.
 
         Raises:
@@ -92,9 +93,9 @@ class _Lines(Table):
         """See ``Table``."""
         self._stream.close()
 
+    @abstractmethod
     def _find_rows(self) -> Iterator[int]:
         """Where each row begins, from the top of the file."""
-        raise NotImplementedError
 
 
 class JsonLinesTable(_Lines):

@@ -416,7 +416,7 @@ def test_a_stream_that_is_dropped_leaves_nothing(pair: tuple[Any, Any], monkeypa
     assert ours()
     del begun
     gc.collect()
-    assert not ours()
+    assert not ours() and set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("route", ROUTES[:2], ids=["fast", "transformers"])
