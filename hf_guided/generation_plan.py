@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationMode
 
+from .argument_advice import GENERATE
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
 from .cancellation import Cancellation, take
@@ -147,7 +148,7 @@ def plan(
 ) -> Plan:
     """Look at everything that is asked; arguments and errors are those of ``hg.generate``."""
     check_pair(model, tokenizer)
-    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], "prompts")
+    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], GENERATE)
     if guide.vocabulary.padded_size != logits_width(model):
         raise VocabularySizeError(
             f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from .argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
 from .backends.base import CompiledConstraint
 from .chat_prompts import tokenizer_of
 from .coerce import coerce, coerce_batch
@@ -153,6 +154,7 @@ class Guide:
         for one in asked:
             self._compiler.settle(one, backend)
 
+    @takes_only_its_arguments(PROCESSOR)
     def logits_processor(
         self,
         constraint: Any,
@@ -211,6 +213,7 @@ class Guide:
             )
         )
 
+    @takes_only_its_arguments(DECODER)
     def decoder(
         self,
         constraint: Any,

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .argument_advice import SCORE, takes_only_its_arguments
 from .choice_scores import ChoiceScores, OptionScore
 from .coerce import coerce
 from .constraints import Choice
@@ -25,6 +26,7 @@ from .options import DEFAULT_MAX_NEW_TOKENS
 _SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1, "num_return_sequences": 1}
 
 
+@takes_only_its_arguments(SCORE)
 def score(
     model: Any,
     tokenizer: Any,

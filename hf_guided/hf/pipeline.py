@@ -16,6 +16,7 @@ from transformers import GenerationConfig, TextGenerationPipeline
 from transformers.pipelines.text_generation import Chat, ReturnType
 from transformers.utils.chat_template_utils import is_valid_message
 
+from ..argument_advice import PIPELINE
 from ..chat_prompts import Prompt, is_processor, prepared
 from ..coerce import coerce, coerce_batch
 from ..constraints import Constraint
@@ -131,7 +132,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     def _check_arguments(self, arguments: dict[str, Any]) -> None:
         known = {*_OWN, *_PARENTS, *inspect.signature(super()._sanitize_parameters).parameters}
         others = {name: value for name, value in arguments.items() if name not in known}
-        check_arguments(self.model, others, known, "the pipeline's prompts")
+        check_arguments(self.model, others, known, PIPELINE)
 
     def _sanitize_parameters(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         self._check_arguments(kwargs)
