@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     one.set_defaults(command=_generate)
 
     audit = commands.add_parser(
-        "audit", help="which keyword of a schema is enforced, by which backend, and what is lost"
+        "audit", help="which keyword of a schema is enforced, by which backend, and which is not"
     )
     audit.add_argument("file", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON")
     audit.add_argument("--tokenizer", default=BUILT_IN, help=f"for that of {WHERE} (%(default)s)")

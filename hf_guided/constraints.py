@@ -494,7 +494,8 @@ def laid_out(constraint: Constraint | None, whitespace: Whitespace | None, inden
     if isinstance(constraint, JsonObject):
         if indent is not None:
             raise InvalidConstraint(
-                "an indentation depends on the depth, and any JSON object may have any; ask for a JSON Schema"
+                "an indentation depends on the depth, and any JSON object may have any; pass "
+                f'hg.JsonSchema({{"type": "object"}}, indent={indent}, max_depth=...)'
             )
         return JsonObject(style.whitespace, spelling=constraint.spelling)
     return constraint
