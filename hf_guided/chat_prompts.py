@@ -9,7 +9,7 @@ from typing import Any
 from .chat_content import Chat, in_system_message, in_user_message, media_of, without
 from .constraints import Constraint
 from .description import describe, describe_choice
-from .errors import PromptError
+from .errors import InvalidArgument, PromptError
 from .tool_calls import ToolCalls
 
 # What hg.generate decides itself; a caller's value would contradict it.
@@ -17,6 +17,7 @@ RESERVED = frozenset(
     "conversation add_generation_prompt continue_final_message tokenize padding truncation max_length return_tensors "
     "return_dict return_assistant_tokens_mask".split()
 )
+_RENDERS_BY_TEMPLATE = ("transformers.tokenization_utils_base", "transformers.processing_utils")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class TemplateOptions:
         describe: whether the format of the answer is described, see ``hg.describe``.
 
     Raises:
-        ValueError: an argument that hg.generate sets itself, or documents given twice.
+        InvalidArgument: an argument that hg.generate sets itself, or documents given twice.
     """
 
     kwargs: Mapping[str, Any]
@@ -40,11 +41,13 @@ class TemplateOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kwargs, Mapping):
-            raise ValueError(f"chat_template_kwargs: expected a dict, or one for each prompt, got {self.kwargs!r}")
+            raise InvalidArgument(f"chat_template_kwargs: expected a dict, or one for each prompt, got {self.kwargs!r}")
         if reserved := sorted(RESERVED & self.kwargs.keys()):
-            raise ValueError(f"chat_template_kwargs: {', '.join(reserved)} cannot be changed here; leave it out")
+            raise InvalidArgument(f"chat_template_kwargs: {', '.join(reserved)} cannot be changed here; leave it out")
         if self.documents is not None and "documents" in self.kwargs:
-            raise ValueError("documents, chat_template_kwargs['documents']: expected one of the two; leave one out")
+            raise InvalidArgument(
+                "documents, chat_template_kwargs['documents']: expected one of the two; leave one out"
+            )
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ def prepared(
         text = describe(constraint, templates) if options.describe else ""
         return Prompt(f"{text}\n\n{prompt}" if text else prompt, group="text" if is_processor(templates) else None)
     chat: Chat = list(prompt)
+    _check_template(templates, options.kwargs)
     arguments: dict[str, Any] = dict(options.kwargs)
     if continues:
         arguments["continue_final_message"] = True
@@ -118,6 +122,17 @@ def prepared(
     ignored = bool(tools) and options.show_tools and not shown and not options.describe
     media = _media(templates, chat, arguments)
     return Prompt(None, chat, arguments, media, ignored, _group(templates, chat, arguments, media))
+
+
+def _check_template(templates: Any, arguments: Mapping[str, Any]) -> None:
+    """Raise PromptError where transformers would look for a chat template in vain."""
+    render = getattr(type(templates), "apply_chat_template", None)
+    by_template = getattr(render, "__module__", "") in _RENDERS_BY_TEMPLATE  # others may write chats in code
+    if by_template and not getattr(templates, "chat_template", None) and not arguments.get("chat_template"):
+        raise PromptError(
+            f"{type(templates).__name__} has no chat template, so it cannot write chats; set tokenizer.chat_template "
+            "to that of the model, or pass a plain text as the prompt"
+        )
 
 
 def rendered(templates: Any, chat: Chat, arguments: Mapping[str, Any] | None) -> str:

@@ -10,28 +10,41 @@ from typing import Any
 from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationMode
 
 from .argument_advice import GENERATE
+from .argument_checks import DEVICE_LANE, FLAG, Rule, check, check_each
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
 from .cancellation import Cancellation, take
 from .chat_prompts import Prompt, TemplateOptions, prepared, tokenizer_of
 from .coerce import coerce_batch
 from .constraints import Constraint
-from .errors import InvalidConstraint, PromptError, UnsupportedModel, VocabularySizeError
+from .errors import (
+    BudgetTooSmall,
+    InvalidArgument,
+    InvalidConstraint,
+    PromptError,
+    UnsupportedModel,
+    VocabularySizeError,
+)
 from .generate_arguments import GenerateArguments
 from .guide import Guide
-from .hf.compat import check_pair, logits_width
+from .hf.compat import check_generates, check_pair, logits_width
 from .hf.generation_settings import GenerationSettings
 from .logprobs import num_top
 from .options import DEFAULT_MAX_NEW_TOKENS, DeviceLane, LoopOptions
 from .processed import check_takes_media
 from .prompt_inputs import PromptInputs, row_arguments
-from .prompts import as_prompts, one_each
+from .prompts import as_prompts, check_order, one_each
 from .reasoning import Opening, Reasoning
 from .requests import check_budget, prefix_bytes, row_after_prefix
 from .seeds import prompt_seeds
 from .session import OnViolation
 from .together import Together
 from .unknown_arguments import check_arguments
+
+_CONTINUOUS = Rule(
+    "True, False or a ContinuousBatchingConfig",
+    lambda value: FLAG.holds(value) or isinstance(value, ContinuousBatchingConfig),
+)
 
 
 @dataclass(frozen=True)
@@ -148,6 +161,8 @@ def plan(
 ) -> Plan:
     """Look at everything that is asked; arguments and errors are those of ``hg.generate``."""
     check_pair(model, tokenizer)
+    check_generates(model)
+    check_order(prompts, constraint)
     check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], GENERATE)
     if guide.vocabulary.padded_size != logits_width(model):
         raise VocabularySizeError(
@@ -160,6 +175,9 @@ def plan(
     prefixes = one_each("prefix", prefix, len(batch), several=isinstance(prefix, (list, tuple)))
     _check_prefixes(prefixes, model, reasoning)
     settings = GenerationSettings(model, generate_kwargs)
+    settings.check_values()
+    check_each({"device_lane": device_lane}, {"device_lane": DEVICE_LANE})
+    check("continuous_batching", continuous_batching, _CONTINUOUS)
     stops = settings.stop_token_ids()
     # A bad constraint raises here, before any prompt is run.
     compiled = [None if one is None else guide.compile(one, backend, budget=True) for one in constraints]
@@ -177,9 +195,11 @@ def plan(
     together = None
     top_logprobs = num_top(logprobs)
     if continuous_batching and trace:
-        raise ValueError("trace: nothing is written down in continuous_batching; leave one of them out")
+        raise InvalidArgument("trace: nothing is written down in continuous_batching; leave one of them out")
     if continuous_batching and any(prompt.media for prompt in ready):
-        raise ValueError("continuous_batching: its manager takes text alone, not images, video or audio; leave it out")
+        raise InvalidArgument(
+            "continuous_batching: its manager takes text alone, not images, video or audio; leave it out"
+        )
     if continuous_batching:
         together = _together(
             model, guide, given, continuous_batching, batch_size, on_violation, reasoning, top_logprobs is not None
@@ -216,7 +236,7 @@ def plan(
         take(),
     )
     if found.seeds is not None and settings.get("do_sample") and not found.route.fast:
-        raise ValueError(
+        raise InvalidArgument(
             "seed: rows draw by seeds of their own in the fast loop only, which jump_forward=False, "
             "continuous_batching, beams and the like go without; leave it out, and call torch.manual_seed"
         )
@@ -233,6 +253,7 @@ def template_options(
     describe: bool,
 ) -> list[TemplateOptions]:
     """What the template of each prompt is given; arguments and errors are those of ``hg.generate``."""
+    _check_documents(documents)
     several = isinstance(chat_template_kwargs, (list, tuple))
     kwargs = one_each("chat_template_kwargs", chat_template_kwargs, len(prompts), several=several)
     # One document is a dict, so a list of dicts is for all prompts.
@@ -253,6 +274,31 @@ def template_options(
         TemplateOptions(own or {}, found, show_tools=show_tools, describe=describe)
         for own, found in zip(kwargs, lists, strict=True)
     ]
+
+
+def _check_documents(documents: Any) -> None:
+    """Raise InvalidArgument unless these are documents for all prompts, or a list of documents for each."""
+    if documents is None:
+        return
+    expected = (
+        'documents: expected a list of dicts, such as [{"title": ..., "text": ...}], for all prompts, or one such list '
+        "for each prompt"
+    )
+    if isinstance(documents, Mapping):
+        raise InvalidArgument(f"{expected}, got one dict; pass [document]", name="documents")
+    if not isinstance(documents, (list, tuple)):
+        raise InvalidArgument(
+            f"{expected}, got {documents!r:.80} of type {type(documents).__name__}; put the documents into a list",
+            name="documents",
+        )
+    shared = all(isinstance(one, Mapping) for one in documents)
+    for index, one in enumerate(() if shared else documents):
+        if one is not None and not (isinstance(one, (list, tuple)) and all(isinstance(two, Mapping) for two in one)):
+            raise InvalidArgument(
+                f"{expected}, got {one!r:.80} at index {index}; write a text as "
+                '{"text": ...}, and None for a prompt without documents',
+                name="documents",
+            )
 
 
 def warn_of_ignored_tools(prompts: Sequence[Prompt]) -> None:
@@ -281,6 +327,7 @@ def _check_budgets(plan: Plan, compiled: Sequence[CompiledConstraint | None]) ->
     """Raise BudgetTooSmall where a text cannot be finished within ``max_new_tokens``."""
     most, gate = plan.settings.given_max_new_tokens, plan.guide.gate(plan.reasoning)
     if most is None:
+        _check_max_length(plan)
         return
     places = range(len(plan.prompts))
     openings = [Opening.ALL if gate is None else gate.opening(plan.in_front(plan.encoded(i))) for i in places]
@@ -290,17 +337,49 @@ def _check_budgets(plan: Plan, compiled: Sequence[CompiledConstraint | None]) ->
         check_budget(row_after_prefix(thinking, begun, plan.stop_token_ids), most)
 
 
+def _check_max_length(plan: Plan) -> None:
+    """Raise InvalidArgument where ``max_length`` leaves no token for the answers of a batch."""
+    longest = plan.settings.get("max_length")
+    if longest is None:
+        return
+    for places in plan.batches():
+        start = 1 if plan.model.config.is_encoder_decoder else max(len(plan.encoded(place)) for place in places)
+        if longest <= start:
+            raise InvalidArgument(
+                f"max_length: expected more than the {start} tokens of the longest prompt, which it counts too, got "
+                f"{longest}; pass max_new_tokens, the tokens of the answer alone (max_length={start} + N is "
+                "max_new_tokens=N)",
+                name="max_length",
+            )
+        try:
+            for place in places:
+                one = plan.constraints[place]
+                if one is not None:
+                    compiled = plan.guide.compile(one, plan.backend, budget=True)
+                    row = row_after_prefix(compiled, prefix_bytes(plan.prefixes[place]), plan.stop_token_ids)
+                    check_budget(row, longest - start)
+        except BudgetTooSmall as error:
+            left = "1 token" if longest == start + 1 else f"{longest - start} tokens"
+            raise BudgetTooSmall(
+                f"max_length={longest} leaves {left} for the answer after a prompt of {start} tokens: {error}; or pass "
+                "max_new_tokens, the tokens of the answer alone",
+                minimum=error.minimum,
+            ) from None
+
+
 def _check_logprobs(settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
     """Raise where log probabilities are not known."""
     if guide.ranks is not None:
         raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
     if settings.get("token_healing"):
-        raise ValueError("logprobs, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out")
+        raise InvalidArgument(
+            "logprobs, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out"
+        )
     if generate_kwargs.get("custom_generate") is not None:
-        raise ValueError("logprobs: a loop of your own keeps its logits for itself; leave custom_generate out")
+        raise InvalidArgument("logprobs: a loop of your own keeps its logits for itself; leave custom_generate out")
     mode = settings.generation_mode
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.ASSISTED_GENERATION):
-        raise ValueError(
+        raise InvalidArgument(
             f"logprobs: expected greedy decoding, sampling or assisted generation, got {mode.value}, where tokens are "
             "not chosen by their own probability; leave logprobs out, or num_beams and the like"
         )
@@ -317,9 +396,9 @@ def _together(
     logprobs: bool,
 ) -> Together:
     if reasoning is not None:
-        raise ValueError("reasoning: continuous_batching guides answers without thinking; leave one of them out")
+        raise InvalidArgument("reasoning: continuous_batching guides answers without thinking; leave one of them out")
     if on_violation != "close":
-        raise ValueError("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
+        raise InvalidArgument("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
     given = config if isinstance(config, ContinuousBatchingConfig) else None
     return Together(model, guide, generate_kwargs, given, batch_size, logprobs)
 
@@ -342,7 +421,7 @@ def _route(
     if draft == "auto":
         draft = "prompt_lookup" if jump_forward and fast and not settings.get("do_sample") else None
     if draft is not None and not (jump_forward and fast):
-        raise ValueError(
+        raise InvalidArgument(
             "draft: drafts are for greedy decoding and sampling with jump_forward=True, without continuous_batching or "
             "generate()'s own streamer, stop_strings or assistant_model; leave it out, or use guide.decoder(draft=...)"
         )

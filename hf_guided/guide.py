@@ -19,7 +19,7 @@ from .continuation import Continuation
 from .display.reading import trace_of
 from .display.trace import Trace
 from .drafts import draft_source
-from .errors import BatchSizeError, InvalidConstraint, StopTokenError, UnsupportedModel
+from .errors import BatchSizeError, InvalidArgument, InvalidConstraint, StopTokenError, UnsupportedModel
 from .hf.compat import check_pair, generation_eos_token_ids, logits_width
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
@@ -282,7 +282,7 @@ class Guide:
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
-            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``;
+            InvalidArgument: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``;
                 ``seeds`` that are no such ints.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly; ``logprobs`` of a model
                 in several processes.
@@ -291,7 +291,9 @@ class Guide:
         if top_logprobs is not None and self.ranks is not None:
             raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
         if retokenize and draft is not None:
-            raise ValueError("retokenize, draft: expected one of the two; a token that was confirmed cannot give way")
+            raise InvalidArgument(
+                "retokenize, draft: expected one of the two; a token that was confirmed cannot give way"
+            )
         return GuidedDecoder(
             self.session(
                 constraint,
@@ -338,7 +340,7 @@ class Guide:
         asked = coerce_batch(constraint)
         per_prompt = isinstance(asked, list)
         constraints: list[Constraint | None] = list(asked) if isinstance(asked, list) else [asked]
-        prefixes = [prefix] if prefix is None or isinstance(prefix, str) else list(prefix)
+        prefixes: list[Any] = list(prefix) if isinstance(prefix, (list, tuple)) else [prefix]
         if len(prefixes) > 1 and not per_prompt:
             constraints, per_prompt = constraints * len(prefixes), True
         if len(prefixes) == 1:
@@ -398,12 +400,12 @@ class Guide:
             length: how many tokens of output the row has; None: up to its first stop token.
 
         Raises:
-            ValueError: the seam was made without ``trace=True``; there is no such row.
+            InvalidArgument: the seam was made without ``trace=True``; there is no such row.
         """
         if seam.recorder is None:
-            raise ValueError("trace: nothing was written down; make the decoder or the processor with trace=True")
+            raise InvalidArgument("trace: nothing was written down; make the decoder or the processor with trace=True")
         if sequences.ndim != 2 or not 0 <= row < len(sequences):
-            raise ValueError(
+            raise InvalidArgument(
                 f"trace: expected sequences (rows, length) as generate() returns them, and one of their rows, got "
                 f"{tuple(sequences.shape)} and row {row}"
             )
@@ -442,7 +444,7 @@ class Guide:
             RuntimeError: it has started or warmed up.
             UnsupportedModel: several processes hold the model; its masks would be each process's own.
             VocabularySizeError: its model's logits have another width.
-            ValueError: another guide has attached it.
+            InvalidArgument: another guide has attached it.
         """
         if self.ranks is not None:
             raise UnsupportedModel(
@@ -510,11 +512,11 @@ class Guide:
             prompt: with that, the token ids in front of the row; only their end is looked at.
 
         Raises:
-            ValueError: ``token_ids`` is a tensor of several rows.
+            InvalidArgument: ``token_ids`` is a tensor of several rows.
         """
         if isinstance(token_ids, Tensor):
             if token_ids.ndim != 1:
-                raise ValueError(
+                raise InvalidArgument(
                     f"token_ids: expected one row, got a tensor of shape {tuple(token_ids.shape)}; read it row by row"
                 )
             token_ids = token_ids.tolist()

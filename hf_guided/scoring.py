@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import torch
 
 from .argument_advice import SCORE, takes_only_its_arguments
+from .argument_checks import BATCH_SIZE, FLAG, check, whole
 from .choice_scores import ChoiceScores, OptionScore
 from .coerce import coerce
 from .constraints import Choice, JsonSchema
@@ -79,14 +80,12 @@ def score(
         StopTokenError: nothing would end an answer.
         EmptyIntersection: the model's logits are NaN where a token has to be chosen.
         UnsupportedModel: several processes hold the model.
-        ValueError: ``batch_size`` or ``max_prefixes`` is less than 1.
+        InvalidArgument: ``batch_size`` or ``max_prefixes`` is less than 1.
     """
-    if batch_size < 1 or max_prefixes < 1:
-        raise ValueError(
-            f"expected batch_size and max_prefixes of 1 or more, got batch_size={batch_size} and "
-            f"max_prefixes={max_prefixes}"
-        )
-    guide = guide_for(tokenizer, model) if guide is None else guide
+    check("batch_size", batch_size, BATCH_SIZE)
+    check("max_prefixes", max_prefixes, whole(1))
+    check("describe", describe, FLAG)
+    guide = guide_for(tokenizer, model, guide)
     if guide.ranks is not None or in_step_with_others(model):
         raise UnsupportedModel("score: expected a model in one process, got one that several processes hold")
     planned = plan(

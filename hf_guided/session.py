@@ -19,8 +19,9 @@ import numpy as np
 from torch import Tensor
 
 from .ahead import Ahead, Foreseen
+from .argument_checks import OVERLAP, TOKEN_IDS, check_each
 from .bitmask import allocate_bitmask
-from .errors import BatchSizeError, EmptyIntersection, GenerationError, StopTokenError, TokenRejected
+from .errors import BatchSizeError, EmptyIntersection, GenerationError, InvalidArgument, StopTokenError, TokenRejected
 from .logprob_recorder import LogprobRecorder
 from .logprobs import TokenLogprob
 from .masks import MaskFiller, Masks, Stretches
@@ -70,7 +71,10 @@ class Session:
         ranks: Ranks | None = None,
     ):
         if on_violation not in ("close", "raise"):
-            raise ValueError(f"expected on_violation='close' or 'raise', got {on_violation!r}")
+            raise InvalidArgument(f"expected on_violation='close' or 'raise', got {on_violation!r}")
+        check_each(
+            {"stop_token_ids": stop_token_ids, "overlap": overlap}, {"stop_token_ids": TOKEN_IDS, "overlap": OVERLAP}
+        )
         self.vocabulary = vocabulary
         self.stats = SessionStats()
         self.recorder = recorder
@@ -82,7 +86,7 @@ class Session:
                 f"at least one, got {list(self.stop_token_ids)}; pass what generate() is given as eos_token_id"
             )
         if max_new_tokens is not None and (type(max_new_tokens) is not int or max_new_tokens < 1):
-            raise ValueError(f"max_new_tokens: expected an int of 1 or more, or None, got {max_new_tokens!r}")
+            raise InvalidArgument(f"max_new_tokens: expected an int of 1 or more, or None, got {max_new_tokens!r}")
         self._max_new_tokens = max_new_tokens
         self._raise_on_violation = on_violation == "raise"
         self._requests = Requests(

@@ -57,7 +57,8 @@ def check_arguments(model: Any, generate_kwargs: Mapping[str, Any], own: Iterabl
 def _taken(model: Any, generate_kwargs: Mapping[str, Any]) -> set[str]:
     """What generate() takes, by the rules of its own check (``_validate_model_kwargs``)."""
     configs = GenerationConfig(), model.generation_config, generate_kwargs.get("generation_config")
-    known = {name for config in configs if config is not None for name in vars(config) if not name.startswith("_")}
+    settings = [vars(config) for config in configs if isinstance(config, GenerationConfig)]
+    known = {name for each in settings for name in each if not name.startswith("_")}
     known |= {*_BESIDE, *TransformersKwargs.__optional_keys__}
     sources: list[Callable[..., Any] | None] = [generate_kwargs.get("custom_generate")]
     for part in layers(model):

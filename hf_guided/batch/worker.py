@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..arguments import Mistake
 from ..chat_prompts import TemplateOptions, prepared
-from ..errors import HFGuidedError
+from ..errors import HFGuidedError, UsageError
 from ..generation import generate
 from ..guide import Guide
 from ..prompts import encoded
@@ -52,7 +51,7 @@ class Worker:
         tokenizer: its tokenizer.
 
     Raises:
-        Mistake, HFGuidedError: what no row can be answered with.
+        HFGuidedError: what no row can be answered with.
     """
 
     def __init__(self, job: Job, rows: Rows, model: Any, tokenizer: Any):
@@ -61,7 +60,7 @@ class Worker:
         self.spent: list[SessionStats] = []  # one for each call of generate()
         self._positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if job.chat and not tokenizer.chat_template:
-            raise Mistake("--chat: this tokenizer has no chat template; leave --chat out, and write prompts in full")
+            raise UsageError("--chat: this tokenizer has no chat template; leave --chat out, and write prompts in full")
         if rows.default is not None:
             compiled = self._guide.compile(rows.default, job.backend, budget=True)
             check_budget(row_after_prefix(compiled, b"", None), job.max_new_tokens)

@@ -20,7 +20,7 @@ from ..argument_advice import PIPELINE
 from ..chat_prompts import Prompt, is_processor, prepared
 from ..coerce import coerce, coerce_batch
 from ..constraints import Constraint
-from ..errors import BatchSizeError, PromptError
+from ..errors import BatchSizeError, InvalidArgument, PromptError
 from ..generation_plan import template_options, warn_of_ignored_tools
 from ..kept_guides import guide_for
 from ..options import DEFAULT_MAX_NEW_TOKENS
@@ -92,7 +92,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         if tokenizer is None and processor is not None:
             tokenizer = processor.tokenizer
         if tokenizer is None:
-            raise ValueError("expected a tokenizer or a processor, got neither; pass tokenizer= or processor=")
+            raise InvalidArgument("expected a tokenizer or a processor, got neither; pass tokenizer= or processor=")
         super().__init__(*args, tokenizer=tokenizer, processor=processor, **kwargs)
 
     def check_model_type(self, supported_models: Any) -> None:
@@ -119,7 +119,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         elif "response_format" in self._preprocess_params:
             asked = coerce_batch(self._preprocess_params["response_format"])
         else:
-            raise TypeError("expected response_format: a constraint, one per prompt, or None to generate freely")
+            raise InvalidArgument("expected response_format: a constraint, one per prompt, or None to generate freely")
         backend = kwargs.get("backend", self._forward_params.get("backend", "auto"))
         guide = guide_for(self.tokenizer, self.model)
         for constraint in asked if isinstance(asked, list) else [asked]:
@@ -133,6 +133,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         known = {*_OWN, *_PARENTS, *inspect.signature(super()._sanitize_parameters).parameters}
         others = {name: value for name, value in arguments.items() if name not in known}
         check_arguments(self.model, others, known, PIPELINE)
+        GenerationSettings(self.model, others).check_values()
 
     def _sanitize_parameters(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         self._check_arguments(kwargs)
@@ -308,11 +309,11 @@ def _joined(parts: list[dict[str, Any]], pad_token_id: int) -> dict[str, Any]:
     """The outputs of several calls as those of one call: answers are padded at their end, prompts at their beginning.
 
     Raises:
-        ValueError: there is more than tokens.
+        InvalidArgument: there is more than tokens.
     """
     names = {"generated_sequence", "input_ids", "prompt_text", "results"}
     if more := sorted({name for part in parts for name in part} - names):
-        raise ValueError(
+        raise InvalidArgument(
             f"{', '.join(more)}: prompts of several kinds (texts, chats, chats with images) run in calls of their own, "
             "and these outputs cannot be joined; pass batch_size=1"
         )

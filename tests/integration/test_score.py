@@ -291,8 +291,8 @@ def test_one_option_is_certain_and_an_empty_one_may_be() -> None:
         (None, {}, hg.InvalidConstraint, "expected the options as a list of strings"),
         (["a", 1], {}, hg.InvalidConstraint, r"pass \['a', '1'\]"),
         ([hg.Choice(["a", "b"])] * 3, {}, hg.BatchSizeError, "one for each of 1"),
-        (["a", "b"], {"max_prefixes": 0}, ValueError, "max_prefixes=0"),
-        (["a", "b"], {"batch_size": 0}, ValueError, "batch_size=0"),
+        (["a", "b"], {"max_prefixes": 0}, ValueError, "max_prefixes: expected an int of 1 or more, got 0"),
+        (["a", "b"], {"batch_size": 0}, ValueError, "batch_size: expected an int of 1 or more, got 0"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(
