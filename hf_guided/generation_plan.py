@@ -184,7 +184,7 @@ def plan(
     settings.check_against(compiled)
     options = template_options(chat_template_kwargs, documents, batch, show_tools=show_tools, describe=describe)
     ready = [prepared(tokenizer, *each) for each in zip(batch, constraints, options, strict=True)]
-    warn_of_ignored_tools(ready)
+    warn_of_unseen(ready)
     check_takes_media(tokenizer, ready, model)
     pad_token_id = settings.get("pad_token_id")
     pad_token_id = stops[0] if pad_token_id is None else pad_token_id
@@ -301,14 +301,10 @@ def _check_documents(documents: Any) -> None:
             )
 
 
-def warn_of_ignored_tools(prompts: Sequence[Prompt]) -> None:
-    """Say once that a template does not show the tools it is given."""
-    if any(prompt.tools_ignored for prompt in prompts):
-        warnings.warn(
-            "the chat template does not show the tools of ToolCalls, so the model does not know them; pass "
-            "describe=True to describe them in the chat, or show_tools=False if the chat names them already",
-            stacklevel=2,
-        )
+def warn_of_unseen(prompts: Sequence[Prompt]) -> None:
+    """Say once what of the prompts the model does not see: tools, and variables that no template reads."""
+    for text in dict.fromkeys(text for prompt in prompts for text in prompt.unseen):
+        warnings.warn(text, stacklevel=2)
 
 
 def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | None) -> None:

@@ -21,7 +21,7 @@ from ..chat_prompts import Prompt, is_processor, prepared
 from ..coerce import coerce, coerce_batch
 from ..constraints import Constraint
 from ..errors import BatchSizeError, InvalidArgument, PromptError
-from ..generation_plan import template_options, warn_of_ignored_tools
+from ..generation_plan import template_options, warn_of_unseen
 from ..kept_guides import guide_for
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..processed import check_takes_media
@@ -165,7 +165,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         chat = prompt_text.messages if isinstance(prompt_text, Chat) else prompt_text
         [options] = template_options(given, documents, [chat], show_tools=show_tools, describe=describe)
         prompt = prepared(self._templates, chat, constraint, options, continues=begun is not None)
-        warn_of_ignored_tools([prompt])
+        warn_of_unseen([prompt])
         if is_processor(self._templates):
             check_takes_media(self._templates, [prompt], self.model)
             if begun is not None:  # so that the answer can be joined to it
