@@ -10,19 +10,19 @@ from typing import Any, Literal, overload
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from typing_extensions import Unpack
 
-from .batches import run_batch
+from .batches import run_plan
 from .generate_arguments import GenerateArguments
+from .generate_options import GenerateOptions
 from .generation_plan import Plan, plan
 from .guide import Guide
 from .kept_guides import guide_for
 from .options import DeviceLane
 from .partial import Partial
-from .progress import Progress
 from .ranks import Ranks
 from .reasoning import Reasoning
 from .result import GuidedResult
 from .result_types import Pattern, Texts, Typed, ValueT
-from .session import OnViolation
+from .session_options import OnViolation
 from .stats import SessionStats
 from .streaming import check_can_stream, stream_plan
 
@@ -243,34 +243,29 @@ def generate(
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.
     """
-    if batch_size < 1 or retries < 0:
-        raise ValueError(f"expected batch_size of 1 or more and retries of 0 or more, got {batch_size} and {retries}")
-    guide = guide_for(tokenizer, model) if guide is None else guide
-    planned = partial(
-        plan,
-        model,
-        tokenizer,
-        prompts,
-        constraint,
-        generate_kwargs,
-        guide=guide,
-        backend=backend,
-        prefix=prefix,
-        on_violation=on_violation,
-        batch_size=batch_size,
-        jump_forward=jump_forward,
-        draft=draft,
-        device_lane=device_lane,
-        continuous_batching=continuous_batching,
-        reasoning=reasoning,
-        trace=trace,
-        logprobs=logprobs,
-        seed=seed,
-        chat_template_kwargs=chat_template_kwargs,
-        documents=documents,
-        show_tools=show_tools,
-        describe=describe,
+    options = GenerateOptions(
+        backend,
+        prefix,
+        on_violation,
+        batch_size,
+        retries,
+        jump_forward,
+        draft,
+        device_lane,
+        continuous_batching,
+        stats,
+        progress,
+        reasoning,
+        trace,
+        logprobs,
+        seed,
+        chat_template_kwargs,
+        documents,
+        show_tools,
+        describe,
     )
+    guide = guide_for(tokenizer, model) if guide is None else guide
+    planned = partial(plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs)
     # Each of the processes that hold a model compiles by itself, to read the answers with.
     ranks = Ranks.of(model)
     if ranks is not None and guide.ranks is None:
@@ -278,26 +273,8 @@ def generate(
             "guide: several processes hold this model, and would mask each by itself with a guide that was made "
             "without it; make it with this model, or leave it out"
         )
-    asked = planned() if ranks is None else ranks.agreed(planned, Plan.fingerprint)
+    ready = planned() if ranks is None else ranks.agreed(planned, Plan.fingerprint)
     if stream:
-        check_can_stream(asked, retries)
-        return stream_plan(asked, stats, progress)
-    results: list[list[GuidedResult]] = []
-    with Progress(len(asked.prompts), asked.route.step, stats, progress) as told:
-        for places in asked.batches():
-            ran = run_batch(asked, places)
-            told.spent(ran.stats, ran.seconds)
-            results += ran.results
-            told.done(len(places))
-        for attempt in range(1, retries + 1):
-            failed = [i for i, some in enumerate(results) if any(map(_was_refused, some))]
-            for places in asked.batches(failed):
-                ran = run_batch(asked, places, attempt)
-                told.spent(ran.stats, ran.seconds)
-                for i, anew in zip(places, ran.results, strict=True):
-                    results[i] = [new if _was_refused(old) else old for old, new in zip(results[i], anew, strict=True)]
-    return [result for some in results for result in some]
-
-
-def _was_refused(result: GuidedResult) -> bool:
-    return result.finish_reason == "stop" and result.error is not None
+        check_can_stream(ready)
+        return stream_plan(ready)
+    return run_plan(ready)

@@ -20,18 +20,19 @@ from .display.trace import Trace
 from .drafts import draft_source
 from .errors import BatchSizeError, InvalidConstraint, StopTokenError, UnsupportedModel
 from .hf.compat import check_pair, generation_eos_token_ids, logits_width
+from .hf.decode_options import DecodeOptions
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
 from .logprobs import num_top
-from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
+from .options import CompilerOptions, DeviceLane, Overlap
 from .ranks import Ranks
 from .reasoning import Gate, Opening, Reasoning
-from .recorder import Recorder
 from .requests import Request, prefix_bytes
 from .result import GuidedResult, RowReader
 from .row import Row
 from .schema.audit import Audit
-from .session import OnViolation, Session
+from .session import Session
+from .session_options import OnViolation, SessionOptions
 from .stats import SessionStats
 from .vocabulary import Vocabulary
 
@@ -197,19 +198,8 @@ class Guide:
             UnwritableConstraint: the vocabulary cannot write the markers of ``reasoning``.
             StopTokenError: a stop token is outside the logits.
         """
-        return GuidedLogitsProcessor(
-            self.session(
-                constraint,
-                backend=backend,
-                prefix=prefix,
-                stop_token_ids=stop_token_ids,
-                on_violation=on_violation,
-                max_new_tokens=max_new_tokens,
-                overlap=overlap,
-                reasoning=reasoning,
-                trace=trace,
-            )
-        )
+        options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
+        return GuidedLogitsProcessor(self._session(constraint, prefix, options))
 
     def decoder(
         self,
@@ -284,39 +274,32 @@ class Guide:
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly; ``logprobs`` of a model
                 in several processes.
         """
-        top_logprobs = num_top(logprobs)
-        if top_logprobs is not None and self.ranks is not None:
-            raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
-        if retokenize and draft is not None:
-            raise ValueError("retokenize, draft: expected one of the two; a token that was confirmed cannot give way")
-        return GuidedDecoder(
-            self.session(
-                constraint,
-                backend=backend,
-                prefix=prefix,
-                stop_token_ids=stop_token_ids,
-                on_violation=on_violation,
-                max_new_tokens=max_new_tokens,
-                overlap=overlap,
-                reasoning=reasoning,
-                trace=trace,
-            ),
-            self._continuation,
-            jump_forward=jump_forward,
-            retokenize=retokenize,
-            drafts=draft_source(
-                draft,
-                self._continuation,
-                vocab_size=self.vocabulary.padded_size,
-                compile=lambda constraint: self.compile(constraint, backend),
-            ),
-            streamer=streamer,
-            stop_strings=stop_strings,
-            device_lane=LoopOptions.from_env().device_lane if device_lane is None else device_lane,
-            store=lambda: self._device_store,
-            seeds=seeds,
-            top_logprobs=top_logprobs,
+        loop = DecodeOptions(
+            jump_forward, retokenize, draft, streamer, stop_strings, device_lane, seeds, num_top(logprobs)
         )
+        options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
+        return self.decoder_of(self._session(constraint, prefix, options), loop, backend)
+
+    def decoder_of(self, session: Session, options: DecodeOptions, backend: str = "auto") -> GuidedDecoder:
+        """The fast loop over a session; see ``decoder``.
+
+        Args:
+            session: of this guide.
+            options: of the loop.
+            backend: for what a draft compiles.
+
+        Raises:
+            ValueError, UnsupportedModel: as ``decoder``.
+        """
+        if options.top_logprobs is not None and self.ranks is not None:
+            raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
+        drafts = draft_source(
+            options.draft,
+            self._continuation,
+            vocab_size=self.vocabulary.padded_size,
+            compile=lambda constraint: self.compile(constraint, backend),
+        )
+        return GuidedDecoder(session, self._continuation, options, drafts=drafts, store=lambda: self._device_store)
 
     def session(
         self,
@@ -332,6 +315,11 @@ class Guide:
         trace: bool = False,
     ) -> Session:
         """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
+        options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
+        return self._session(constraint, prefix, options)
+
+    def _session(self, constraint: Any, prefix: str | Sequence[str | None] | None, options: SessionOptions) -> Session:
+        """A session for constraints in any form."""
         asked = coerce_batch(constraint)
         per_prompt = isinstance(asked, list)
         constraints: list[Constraint | None] = list(asked) if isinstance(asked, list) else [asked]
@@ -344,32 +332,34 @@ class Guide:
             raise BatchSizeError(
                 f"expected one prefix for all rows or {len(constraints)} (one per constraint), got {len(prefixes)}"
             )
-        if trace and self.ranks is not None:
-            raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
-        gate = self.gate(reasoning)
+        gate = self.gate(options.reasoning)
         if gate is not None and any(prefixes):
             raise InvalidConstraint(
                 "prefix, reasoning: expected one of the two, for a prefix begins the answer, and thinking comes before "
                 "it; leave one out"
             )
-        return Session(
-            self.vocabulary,
-            [
-                Request(
-                    None if one is None else self.submit(one, backend, budget=max_new_tokens is not None),
-                    prefix_bytes(text),
-                    gate,
-                )
-                for one, text in zip(constraints, prefixes, strict=True)
-            ],
-            per_prompt=per_prompt,
-            stop_token_ids=stop_token_ids,
-            on_violation=on_violation,
-            max_new_tokens=max_new_tokens,
-            overlap=LoopOptions.from_env().overlap if overlap is None else overlap,
-            ranks=self.ranks,
-            recorder=Recorder() if trace else None,
-        )
+        budget = options.max_new_tokens is not None
+        requests = [
+            Request(None if one is None else self.submit(one, options.backend, budget=budget), prefix_bytes(text), gate)
+            for one, text in zip(constraints, prefixes, strict=True)
+        ]
+        return self.session_of(requests, options, per_prompt=per_prompt)
+
+    def session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
+        """A session for constraints that this guide has compiled, or is compiling.
+
+        Args:
+            requests: one for all rows, or one per prompt.
+            options: what is wanted of the masks; ``backend`` and ``reasoning`` are in the requests already.
+            per_prompt: which of the two ``requests`` are.
+
+        Raises:
+            StopTokenError: a stop token is outside the logits.
+            UnsupportedModel: ``trace`` of a model in several processes.
+        """
+        if options.trace and self.ranks is not None:
+            raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
+        return Session(self.vocabulary, requests, options, per_prompt=per_prompt, ranks=self.ranks)
 
     def trace(
         self,
@@ -453,15 +443,8 @@ class Guide:
 
     def _begin(self, asked: Asked) -> Row:
         """The row of a request in continuous batching, at the start of its output."""
-        session = self.session(
-            asked.constraint,
-            backend=asked.backend,
-            prefix=asked.prefix,
-            stop_token_ids=asked.stop_token_ids,
-            max_new_tokens=asked.max_new_tokens,
-            overlap=False,
-        )
-        return session.begin(1)[0]
+        options = SessionOptions(asked.backend, asked.stop_token_ids, "close", asked.max_new_tokens, overlap=False)
+        return self._session(asked.constraint, asked.prefix, options).begin(1)[0]
 
     def gate(self, reasoning: Reasoning | None) -> Gate | None:
         """What thinking in front of an answer takes in this vocabulary; None for None.
@@ -541,15 +524,40 @@ class Guide:
         prompt: Sequence[int] = (),
     ) -> RowReader:
         """What reads one output row back while it is being written; arguments as for ``read``."""
-        asked = coerce(constraint)
-        if asked is not None:
-            asked = asked.for_tokenizer(self._templates)
-        gate = None if asked is None else self.gate(reasoning)
+        asked = self.bound(constraint)
+        budget = max_new_tokens is not None
+        compiled = None if asked is None else self._compiler.submit(asked, backend, budget=budget)
+        request = Request(compiled, prefix_bytes(prefix), None if asked is None else self.gate(reasoning))
+        return self.reader_of(
+            asked, request, stop_token_ids=stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt
+        )
+
+    def reader_of(
+        self,
+        constraint: Constraint | None,
+        request: Request,
+        *,
+        stop_token_ids: Sequence[int] | None = None,
+        pad_token_id: int | None = None,
+        stats: SessionStats | None = None,
+        prompt: Sequence[int] = (),
+    ) -> RowReader:
+        """As ``reader``, for a constraint that this guide has compiled.
+
+        Args:
+            constraint: bound to this guide's tokenizer; see ``bound``.
+            request: what its row was generated with.
+            stop_token_ids: as for ``read``.
+            pad_token_id: as for ``read``.
+            stats: as for ``read``.
+            prompt: as for ``read``.
+        """
+        gate = None if constraint is None else request.gate
         return RowReader(
             self.vocabulary,
-            constraint=asked,
-            compiled=None if asked is None else self.compile(asked, backend, budget=max_new_tokens is not None),
-            prefix=prefix_bytes(prefix),
+            constraint=constraint,
+            compiled=None if request.compiled is None else request.compiled.result(),
+            prefix=request.prefix,
             stop_token_ids=stop_token_ids,
             pad_token_id=self.tokenizer.pad_token_id if pad_token_id is None else pad_token_id,
             stats=stats,
@@ -557,11 +565,20 @@ class Guide:
             opening=Opening.ALL if gate is None else gate.opening(prompt),
         )
 
-    def _required(self, constraint: Any) -> Constraint:
+    def bound(self, constraint: Any) -> Constraint | None:
+        """A constraint, or a plain form of one, with what it takes from this guide's tokenizer; None for None.
+
+        Raises:
+            InvalidConstraint: it is malformed.
+        """
         asked = coerce(constraint)
+        return None if asked is None else asked.for_tokenizer(self._templates)
+
+    def _required(self, constraint: Any) -> Constraint:
+        asked = self.bound(constraint)
         if asked is None:
             raise InvalidConstraint("expected a constraint, got None: a free row has nothing to compile")
-        return asked.for_tokenizer(self._templates)
+        return asked
 
     def close(self, timeout_s: float) -> bool:
         """End the threads that compile; see ``Compiler.close``."""

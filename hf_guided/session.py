@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 from torch import Tensor
@@ -24,17 +23,16 @@ from .errors import BatchSizeError, EmptyIntersection, GenerationError, StopToke
 from .logprob_recorder import LogprobRecorder
 from .logprobs import TokenLogprob
 from .masks import MaskFiller, Masks, Stretches
-from .options import Overlap
 from .prefetch import Pending
 from .ranks import Ranks
 from .recorder import Recorder
 from .requests import Request, Requests
 from .row import Row
+from .session_options import SessionOptions
 from .stats import SessionStats
 from .tracker import RowTracker, TokenIds
 from .vocabulary import Vocabulary
 
-OnViolation = Literal["close", "raise"]
 # Below this, filling masks elsewhere saves nothing: two threads wait for each other, and for the interpreter.
 _HAND_OVER_NS = 500_000
 
@@ -45,14 +43,8 @@ class Session:
     Args:
         vocabulary: whose tokens the constraints were compiled for.
         requests: one for all rows, or one per prompt.
+        options: what is wanted of the masks.
         per_prompt: whether ``requests`` are per prompt; rows of one prompt (beams, return sequences) are neighbours.
-        stop_token_ids: tokens that end a row; None means the vocabulary's.
-        on_violation: "close" ends a row that left its grammar, "raise" raises TokenRejected.
-        max_new_tokens: every row closes its text within so many tokens, the stop token counted, if its engine keeps
-            budgets; None sets no such limit.
-        overlap: whether masks are filled on another thread, ahead of being asked for; "auto": only while they take
-            longer than handing them over does. The result is the same.
-        recorder: told what is masked, and what takes how long; None, as a rule.
         ranks: the processes that hold the model, if there are several; the first one masks for all.
     """
 
@@ -60,38 +52,31 @@ class Session:
         self,
         vocabulary: Vocabulary,
         requests: Sequence[Request],
+        options: SessionOptions,
         *,
         per_prompt: bool,
-        stop_token_ids: Sequence[int] | None = None,
-        on_violation: OnViolation = "close",
-        max_new_tokens: int | None = None,
-        overlap: Overlap = True,
-        recorder: Recorder | None = None,
         ranks: Ranks | None = None,
     ):
-        if on_violation not in ("close", "raise"):
-            raise ValueError(f"expected on_violation='close' or 'raise', got {on_violation!r}")
         self.vocabulary = vocabulary
         self.stats = SessionStats()
-        self.recorder = recorder
-        self.stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
+        self.recorder = Recorder() if options.trace else None
+        given = options.stop_token_ids
+        self.stop_token_ids = vocabulary.stop_token_ids if given is None else tuple(given)
         outside = [token_id for token_id in self.stop_token_ids if not 0 <= token_id < vocabulary.padded_size]
         if outside or not self.stop_token_ids:
             raise StopTokenError(
                 f"expected stop_token_ids inside the model's logits, which have {vocabulary.padded_size} columns, and "
                 f"at least one, got {list(self.stop_token_ids)}; pass what generate() is given as eos_token_id"
             )
-        if max_new_tokens is not None and (type(max_new_tokens) is not int or max_new_tokens < 1):
-            raise ValueError(f"max_new_tokens: expected an int of 1 or more, or None, got {max_new_tokens!r}")
-        self._max_new_tokens = max_new_tokens
-        self._raise_on_violation = on_violation == "raise"
+        self._max_new_tokens = options.max_new_tokens
+        self._raise_on_violation = options.on_violation == "raise"
         self._requests = Requests(
-            requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids, max_new_tokens=max_new_tokens
+            requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids, max_new_tokens=options.max_new_tokens
         )
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(vocabulary, self.stop_token_ids)
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
-        self._overlap = overlap
+        self._overlap = options.overlap_or_default
         self._ranks = ranks
         self._last_fill_ns = 0
         self._ahead = Ahead(self._waited)

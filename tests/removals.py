@@ -310,7 +310,7 @@ REMOVALS = [
     Removal(
         "eos_token_id per call",
         "session.py",
-        "self.stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)",
+        "self.stop_token_ids = vocabulary.stop_token_ids if given is None else tuple(given)",
         "self.stop_token_ids = vocabulary.stop_token_ids",
         mode("stops_given_per_call"),
     ),
@@ -373,8 +373,8 @@ REMOVALS = [
     Removal(
         "hg.generate takes one prompt at a time where transformers wants that",
         "generation_plan.py",
-        "step = 1 if settings.one_at_a_time else batch_size",
-        "step = batch_size",
+        "step = 1 if settings.one_at_a_time else options.batch_size",
+        "step = options.batch_size",
         f"{SEAM}::test_modes_for_one_prompt_take_lists",
     ),
     Removal(
