@@ -186,9 +186,7 @@ class Batch:
         if isinstance(self._seam, GuidedDecoder):
             return self._seam.logprobs
         # Another session: the processor's own has rows that stand at their end.
-        recorder = self._session().logprob_recorder(
-            sequences[:, : self._start].tolist(), self._plan.options.top_logprobs
-        )
+        recorder = self._session().logprob_recorder(sequences[:, : self._start].tolist(), top)
         record_output(recorder, output, self._start, self._plan.stop_token_ids)
         return recorder.entries
 

@@ -54,11 +54,7 @@ class Requests:
         self._stop_token_ids = stop_token_ids
         self._max_new_tokens = max_new_tokens
         self._prototypes: dict[tuple[int, Opening], Row] | None = None
-
-    @property
-    def ready(self) -> bool:
-        """Whether rows can be made: ``prepare`` has been called."""
-        return self._prototypes is not None
+        self.ready = False  # whether rows can be made: ``prepare`` has been called
 
     @property
     def compiled(self) -> bool:
@@ -85,7 +81,7 @@ class Requests:
                     f"its texts may be cut by max_new_tokens={self._max_new_tokens}; allow more tokens, or a "
                     "constraint that ends"
                 )
-        self._prototypes = prototypes
+        self._prototypes, self.ready = prototypes, True
 
     def new_rows(
         self, num_rows: int, prompts: Sequence[Sequence[int]] | NDArray[np.int64] | None = None

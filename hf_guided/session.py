@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -122,12 +123,13 @@ class Session:
                 "expected input_ids (rows, length) and scores (rows, vocab) with as many rows, "
                 f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
             )
-        self._prepare()
+        if not self._requests.ready:
+            self._prepare()
         try:
-            masks = self._foreseen_for(input_ids)
+            masks = None if self._ahead.pending is None else self._foreseen_for(input_ids)
             if masks is None:
                 ids = input_ids.cpu().numpy()
-                masks = self._masks_behind(ids, lambda: self._tracker.update(ids), self._filler)
+                masks = self._masks_behind(ids, partial(self._tracker.update, ids), self._filler)
         except GenerationError:
             raise  # found behind a whole step
         except BaseException:
@@ -153,7 +155,8 @@ class Session:
         """
         if not self._pays or (self._ranks is not None and not self._ranks.first):
             return
-        self._settle()
+        if self._ahead.pending is not None:
+            self._settle()
         if input_ids.ndim != 2 or not self._tracker.expects(*input_ids.shape):
             return
         foreseen = Foreseen(input_ids, None if input_ids.is_inference() else input_ids._version)
@@ -167,7 +170,7 @@ class Session:
                 return None
             return self._masks_behind(foreseen.ids, foreseen.step.take, filler)
 
-        self._ahead.begin(job, elsewhere=self._pays, foreseen=foreseen)
+        self._ahead.begin(job, foreseen)
 
     # -- for loops that keep their rows themselves ---------------------------------------------------------------
 
@@ -187,7 +190,8 @@ class Session:
             BatchSizeError, BudgetTooSmall: as ``mask``.
         """
         self._settle()
-        self._prepare()
+        if not self._requests.ready:
+            self._prepare()
         return self._requests.new_rows(num_rows, prompts)[0]
 
     def logprob_recorder(
@@ -224,9 +228,14 @@ class Session:
 
         Without overlap they are filled before this returns.
         """
-        self._settle()
-        filler = self._filler
-        return self._ahead.begin(lambda: self._fill(filler, rows, tokens_left, stretches), elsewhere=self._pays)
+        if self._ahead.pending is not None:
+            self._settle()
+        job = partial(self._fill, self._filler, rows, tokens_left, stretches)
+        if self._pays:
+            return self._ahead.begin(job)
+        pending = Pending(job)
+        pending.run()
+        return pending
 
     def apply(self, scores: Tensor, masks: Masks) -> Tensor:
         """Masked scores, one line for each of ``masks``; see ``MaskFiller.apply``."""
@@ -321,7 +330,8 @@ class Session:
         self._ids = ids
         rows = find_rows()
         self.stats.track_ns += time.perf_counter_ns() - start
-        left = self.tokens_left(ids.shape[1] - self._tracker.prompt_length)
+        most = self._max_new_tokens
+        left = None if most is None else most - (ids.shape[1] - self._tracker.prompt_length)
         return self._fill(filler, rows, [left] * len(rows), None)
 
     def _fill(
@@ -348,13 +358,12 @@ class Session:
         return self._requests.new_rows(num_rows, self._ids)
 
     def _prepare(self) -> None:
-        """Wait for compilation, once."""
-        if not self._requests.ready:
-            start = time.perf_counter_ns()
-            self._requests.prepare(self._filler.warn_once)
-            self.stats.wait_ns += time.perf_counter_ns() - start
-            if self.recorder is not None:
-                self.recorder.spent("compile", start)
+        """Wait for compilation."""
+        start = time.perf_counter_ns()
+        self._requests.prepare(self._filler.warn_once)
+        self.stats.wait_ns += time.perf_counter_ns() - start
+        if self.recorder is not None:
+            self.recorder.spent("compile", start)
 
     def _violated(self, index: int, row: Row, token_id: int) -> None:
         self.violated(index, row, token_id, self._ids[index, self._tracker.prompt_length : -1].tolist())
