@@ -47,7 +47,7 @@ def accept_greedy(scores: Tensor, drafts: Sequence[Sequence[int]]) -> list[Accep
     Streams: runs on the current stream, and waits for it once.
     """
     best = scores.argmax(-1).tolist()
-    if len(best) == len(drafts):  # nothing is drafted
+    if not any(drafts) and len(best) == len(drafts):
         return [Accepted(0, token_id) for token_id in best]
     starts = _starts(scores, drafts)
     accepted = []

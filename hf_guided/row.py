@@ -122,7 +122,7 @@ class Row:
         if self.matcher is None or not self.is_open:
             return False
         try:
-            self.is_open = bool(self.matcher.filled(bitmask, index, tokens_left).any())
+            self.is_open = bool(self.matcher.fill_row(bitmask, index, tokens_left).any())
         except CompileLimitExceeded as error:
             self.limit, self.is_open = error, False
         self._dead_end = not self.is_open

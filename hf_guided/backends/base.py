@@ -301,10 +301,10 @@ class Matcher:
         Returns:
             True: the row forbids something and has to be applied. (A row that forbids nothing has no matcher.)
         """
-        self.filled(bitmask, row, tokens_left)
+        self.fill_row(bitmask, row, tokens_left)
         return True
 
-    def filled(self, bitmask: Tensor, row: int, tokens_left: int | None) -> NDArray[np.int32]:
+    def fill_row(self, bitmask: Tensor, row: int, tokens_left: int | None) -> NDArray[np.int32]:
         """As ``fill_next_token_bitmask``; returns the row of the bitmask, (words,) int32, not a copy."""
         if bitmask is not self._bitmask:  # a microsecond or two, in calls that may take no more
             check_width(bitmask, self.compiled.vocabulary.padded_size)
