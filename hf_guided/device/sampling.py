@@ -35,9 +35,10 @@ def masked_sample(
     """
     scores = logits.float()
     may = allowed_tokens(masks, row_slots, *logits.shape) & (scores > float("-inf"))
-    heat = temperature.unsqueeze(1)
-    noisy = scores / heat + gumbel(seed, position, torch.arange(logits.shape[1], device=logits.device))
-    # A score that overflows to -inf still stands above what may not be picked.
-    scores = torch.where(heat > 0, noisy, scores).clamp(min=torch.finfo(torch.float32).min)
+    if temperature.any():  # noise for a whole vocabulary costs fifty times what a greedy choice does
+        heat = temperature.unsqueeze(1)
+        noisy = scores / heat + gumbel(seed, position, torch.arange(logits.shape[1], device=logits.device))
+        # A score that overflows to -inf still stands above what may not be picked.
+        scores = torch.where(heat > 0, noisy, scores).clamp(min=torch.finfo(torch.float32).min)
     found = torch.where(may, scores, float("-inf")).argmax(1)
     return torch.where(may.any(1), found, -1)
