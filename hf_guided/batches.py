@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from .cancellation import CancelledListener, CancelledProcessor
 from .generation_plan import Plan
+from .guided_call import GuidedCall
 from .hf.decoder import GuidedDecoder
 from .hf.generation_settings import GenerationSettings
-from .hf.guided_call import guided_call
 from .hf.listening import RowListener, RowStreamer
-from .hf.logits_processor import GuidedLogitsProcessor
 from .hf.step_logprobs import record_output
 from .logprobs import TokenLogprob
 from .options import DEFAULT_MAX_NEW_TOKENS
@@ -103,11 +101,10 @@ class Batch:
         self._logprobs: list[list[TokenLogprob]] | None = None  # of each row, likewise
         self._budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
         options = plan.options.session(plan.stop_token_ids, self._budget)
-        self._session = partial(plan.guide.session_of, [plan.requests[i] for i in places], options)
         self._generate_kwargs = dict(plan.generate_kwargs)
         if expand > 1:
             self._generate_kwargs = plan.settings.over(plan.generate_kwargs, num_return_sequences=1)
-        self._seam: GuidedDecoder | GuidedLogitsProcessor
+        loop = None
         if plan.route.fast:
             seeds = plan.seeds and [
                 row_seed(plan.seeds[i], copy, attempt) for i in places for copy in range(self.copies)
@@ -115,19 +112,17 @@ class Batch:
             if listener is None and plan.cancellation is not None:
                 listener = CancelledListener(plan.cancellation)
             loop = plan.options.decode(streamer=listener, seeds=seeds)
-            self._seam = plan.guide.decoder_of(self._session(), loop, plan.options.backend)
-        else:
-            self._seam = GuidedLogitsProcessor(self._session())
-            if listener is not None:
-                self._generate_kwargs["streamer"] = RowStreamer(listener, plan.stop_token_ids)
-            elif plan.cancellation is not None:
-                given = self._generate_kwargs.get("logits_processor") or []
-                self._generate_kwargs["logits_processor"] = [CancelledProcessor(plan.cancellation), *given]
+        elif listener is not None:
+            self._generate_kwargs["streamer"] = RowStreamer(listener, plan.stop_token_ids)
+        elif plan.cancellation is not None:
+            given = self._generate_kwargs.get("logits_processor") or []
+            self._generate_kwargs["logits_processor"] = [CancelledProcessor(plan.cancellation), *given]
+        self._call = GuidedCall(plan.guide, [plan.requests[i] for i in places], options, loop)
 
     @property
     def stats(self) -> SessionStats:
         """What has been spent so far."""
-        return self._seam.stats
+        return self._call.stats
 
     @property
     def records(self) -> bool:
@@ -144,7 +139,7 @@ class Batch:
         if self._plan.cancellation is not None:
             self._plan.cancellation.check()
         began = time.perf_counter()
-        output = guided_call(self._plan.model, self._seam, **self._inputs, **self._generate_kwargs)
+        output = self._call.run(self._plan.model, **self._inputs, **self._generate_kwargs)
         sequences: Tensor = output if isinstance(output, Tensor) else output.sequences
         self._sequences = sequences
         self._logprobs = self._recorded(output, sequences)
@@ -153,7 +148,8 @@ class Batch:
     def reader(self, row: int) -> RowReader:
         """Reads a row."""
         prompt = row // self.copies
-        return _reader(self._plan, self.places[prompt], self.stats, self._prompts[prompt])
+        begun = self._plan.in_front(self._prompts[prompt])
+        return self._call.reader(prompt, begun, self._plan.pad_token_id)
 
     def logprobs(self, row: int) -> list[TokenLogprob] | None:
         """Entries for every token of a row, or more of one that has left its constraint; None if not requested."""
@@ -168,7 +164,7 @@ class Batch:
         assert self._sequences is not None
         place = self.places[row // self.copies]
         trace = self._plan.guide.trace(
-            self._seam,
+            self._call.seam,
             self._sequences,
             row,
             constraint=self._plan.constraints[place],
@@ -183,10 +179,10 @@ class Batch:
         top = self._plan.options.top_logprobs
         if top is None:
             return None
-        if isinstance(self._seam, GuidedDecoder):
-            return self._seam.logprobs
+        if isinstance(self._call.seam, GuidedDecoder):
+            return self._call.seam.logprobs
         # Another session: the processor's own has rows that stand at their end.
-        recorder = self._session().logprob_recorder(sequences[:, : self._start].tolist(), top)
+        recorder = self._call.new_session().logprob_recorder(sequences[:, : self._start].tolist(), top)
         record_output(recorder, output, self._start, self._plan.stop_token_ids)
         return recorder.entries
 
@@ -237,7 +233,6 @@ def _with_logprobs(
 
 def _reader(plan: Plan, place: int, stats: SessionStats, prompt: list[int]) -> RowReader:
     return plan.guide.reader_of(
-        plan.constraints[place],
         plan.requests[place],
         stop_token_ids=plan.stop_token_ids,
         pad_token_id=plan.pad_token_id,

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationMode
 
-from .backends.base import CompiledConstraint
-from .backends.gated import gated
 from .cancellation import Cancellation, take
 from .chat_prompts import Prompt, TemplateOptions, prepared, tokenizer_of
 from .coerce import coerce_batch
@@ -20,14 +17,15 @@ from .errors import InvalidConstraint, PromptError, UnsupportedModel, Vocabulary
 from .generate_arguments import GenerateArguments
 from .generate_options import GenerateOptions
 from .guide import Guide
+from .guided_call import check_budgets, check_settings
 from .hf.compat import check_pair, logits_width
 from .hf.generation_settings import GenerationSettings
 from .options import DEFAULT_MAX_NEW_TOKENS, LoopOptions
 from .processed import check_takes_media
 from .prompt_inputs import PromptInputs, row_arguments
 from .prompts import as_prompts, one_each
-from .reasoning import Opening, Reasoning
-from .requests import Request, check_budget, prefix_bytes, row_after_prefix
+from .reasoning import Reasoning
+from .requests import Request, prefix_bytes
 from .seeds import prompt_seeds
 from .together import Together
 from .unknown_arguments import check_arguments
@@ -56,8 +54,7 @@ class Plan:
         model: a transformers model.
         guide: for it.
         inputs: the prompts.
-        constraints: one for each, bound to the guide's tokenizer; None is free.
-        requests: one for each: the constraint compiled, its prefix, its thinking.
+        requests: one for each: its constraint, compiled; its prefix; its thinking.
         prefixes: one for each; what of its answer stands after the prompt.
         options: the call's, with ``draft`` and ``device_lane`` decided.
         settings: what ``model.generate`` will use.
@@ -72,7 +69,6 @@ class Plan:
     model: Any
     guide: Guide
     inputs: PromptInputs
-    constraints: Sequence[Constraint | None]
     requests: Sequence[Request]
     prefixes: Sequence[str | None]
     options: GenerateOptions
@@ -83,6 +79,11 @@ class Plan:
     seeds: Sequence[int] | None
     route: Route
     cancellation: Cancellation | None
+
+    @property
+    def constraints(self) -> list[Constraint | None]:
+        """One for each prompt, bound to the guide's tokenizer; None is free."""
+        return [request.constraint for request in self.requests]
 
     @property
     def prompts(self) -> Sequence[Prompt]:
@@ -100,7 +101,7 @@ class Plan:
     def fingerprint(self) -> str:
         """What processes that hold the model together have to agree in, as text."""
         prompts = [*map(self.inputs.fingerprint, range(len(self.prompts)))]
-        keys = [one and one.key for one in self.constraints]
+        keys = [constraint and constraint.key for constraint in self.constraints]
         return repr((prompts, keys, self.prefixes, self.seeds, self.route.fast, self.route.step))
 
     def in_front(self, prompt: list[int]) -> list[int]:
@@ -133,9 +134,10 @@ def plan(
     settings = GenerationSettings(model, generate_kwargs)
     stops = settings.stop_token_ids()
     # A bad constraint raises here, before any prompt is run.
-    constraints, requests = _requests(guide, constraints, prefixes, options)
-    compiled = [None if request.compiled is None else request.compiled.result() for request in requests]
-    settings.check_against(compiled)
+    gate = guide.gate(options.reasoning)
+    requests = guide.requests(constraints, prefixes, options.backend, gate)
+    constraints = [request.constraint for request in requests]
+    check_settings(requests, settings)
     templates = template_options(
         options.chat_template_kwargs,
         options.documents,
@@ -173,7 +175,6 @@ def plan(
         model,
         guide,
         PromptInputs(model, guide.vocabulary, tokenizer, ready, prefixes, pad_token_id, rows),
-        constraints,
         requests,
         prefixes,
         options,
@@ -190,7 +191,9 @@ def plan(
             "seed: rows draw by seeds of their own in the fast loop only, which jump_forward=False, "
             "continuous_batching, beams and the like go without; leave it out, and call torch.manual_seed"
         )
-    _check_budgets(found, compiled)
+    if settings.given_max_new_tokens is not None:
+        prompts = [found.in_front(found.encoded(i)) if gate is not None else () for i in range(len(batch))]
+        check_budgets(requests, settings, prompts)
     return found
 
 
@@ -247,20 +250,6 @@ def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | 
         raise InvalidConstraint("prefix, reasoning: expected one of the two, for a prefix begins the answer")
 
 
-def _check_budgets(plan: Plan, compiled: Sequence[CompiledConstraint | None]) -> None:
-    """Raise BudgetTooSmall where a text cannot be finished within ``max_new_tokens``."""
-    most, gate = plan.settings.given_max_new_tokens, plan.guide.gate(plan.options.reasoning)
-    if most is None:
-        return
-    places = range(len(plan.prompts))
-    openings = [Opening.ALL if gate is None else gate.opening(plan.in_front(plan.encoded(i))) for i in places]
-    # Many prompts are alike in what matters here.
-    prefixes = [request.prefix for request in plan.requests]
-    for one, begun, opening in dict.fromkeys(zip(compiled, prefixes, openings, strict=True)):
-        thinking = one if one is None or gate is None else gated(one, gate, opening)
-        check_budget(row_after_prefix(thinking, begun, plan.stop_token_ids), most)
-
-
 def _check_logprobs(settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
     """Raise where log probabilities are not known."""
     if guide.ranks is not None:
@@ -314,30 +303,3 @@ def _route(
         )
     step = 1 if settings.one_at_a_time else options.batch_size if together is None else max(num_prompts, 1)
     return Route(fast, together, step), replace(options, draft=draft, device_lane=device_lane)
-
-
-def _requests(
-    guide: Guide,
-    constraints: Sequence[Constraint | None],
-    prefixes: Sequence[str | None],
-    options: GenerateOptions,
-) -> tuple[list[Constraint | None], list[Request]]:
-    """Each prompt's constraint, bound to the tokenizer, and its request; equal constraints are compiled once.
-
-    Raises:
-        ConstraintError, BackendError: for the first one that cannot be compiled.
-    """
-    gate = guide.gate(options.reasoning)
-    bound: dict[int, Constraint | None] = {}
-    compiled: dict[int, Future[CompiledConstraint] | None] = {}
-    for constraint in constraints:
-        if id(constraint) not in bound:
-            bound[id(constraint)] = guide.bound(constraint)
-            compiled[id(constraint)] = (
-                None if constraint is None else guide.submit(constraint, options.backend, budget=True)
-            )
-    requests = [
-        Request(compiled[id(constraint)], prefix_bytes(prefix), gate)
-        for constraint, prefix in zip(constraints, prefixes, strict=True)
-    ]
-    return [bound[id(constraint)] for constraint in constraints], requests

@@ -339,11 +339,39 @@ class Guide:
                 "it; leave one out"
             )
         budget = options.max_new_tokens is not None
-        requests = [
-            Request(None if one is None else self.submit(one, options.backend, budget=budget), prefix_bytes(text), gate)
-            for one, text in zip(constraints, prefixes, strict=True)
-        ]
+        requests = self.requests(constraints, prefixes, options.backend, gate, budget=budget)
         return self.session_of(requests, options, per_prompt=per_prompt)
+
+    def requests(
+        self,
+        constraints: Sequence[Any],
+        prefixes: Sequence[str | None],
+        backend: str = "auto",
+        gate: Gate | None = None,
+        *,
+        budget: bool = True,
+    ) -> list[Request]:
+        """What each prompt's rows are governed by, compiling in the background; the same object is compiled once.
+
+        Args:
+            constraints: one for each prompt, in any form; None is free.
+            prefixes: for each, what of its answer the prompt already holds.
+            backend: "auto", or the name of a backend.
+            gate: what comes before the answers.
+            budget: as for ``compile``.
+
+        Raises:
+            InvalidConstraint: a constraint is malformed, or a prefix is no text.
+        """
+        compiled: dict[int, tuple[Constraint | None, Future[CompiledConstraint] | None]] = {id(None): (None, None)}
+        requests = []
+        for constraint, prefix in zip(constraints, prefixes, strict=True):
+            if id(constraint) not in compiled:
+                bound = self._required(constraint)
+                compiled[id(constraint)] = bound, self._compiler.submit(bound, backend, budget=budget)
+            bound_constraint, future = compiled[id(constraint)]
+            requests.append(Request(future, prefix_bytes(prefix), gate, bound_constraint))
+        return requests
 
     def session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
         """A session for constraints that this guide has compiled, or is compiling.
@@ -524,17 +552,14 @@ class Guide:
         prompt: Sequence[int] = (),
     ) -> RowReader:
         """What reads one output row back while it is being written; arguments as for ``read``."""
-        asked = self.bound(constraint)
         budget = max_new_tokens is not None
-        compiled = None if asked is None else self._compiler.submit(asked, backend, budget=budget)
-        request = Request(compiled, prefix_bytes(prefix), None if asked is None else self.gate(reasoning))
+        [request] = self.requests([coerce(constraint)], [prefix], backend, self.gate(reasoning), budget=budget)
         return self.reader_of(
-            asked, request, stop_token_ids=stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt
+            request, stop_token_ids=stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt
         )
 
     def reader_of(
         self,
-        constraint: Constraint | None,
         request: Request,
         *,
         stop_token_ids: Sequence[int] | None = None,
@@ -545,17 +570,16 @@ class Guide:
         """As ``reader``, for a constraint that this guide has compiled.
 
         Args:
-            constraint: bound to this guide's tokenizer; see ``bound``.
-            request: what its row was generated with.
+            request: what the row was generated with.
             stop_token_ids: as for ``read``.
             pad_token_id: as for ``read``.
             stats: as for ``read``.
             prompt: as for ``read``.
         """
-        gate = None if constraint is None else request.gate
+        gate = None if request.compiled is None else request.gate
         return RowReader(
             self.vocabulary,
-            constraint=constraint,
+            constraint=request.constraint,
             compiled=None if request.compiled is None else request.compiled.result(),
             prefix=request.prefix,
             stop_token_ids=stop_token_ids,
@@ -565,20 +589,11 @@ class Guide:
             opening=Opening.ALL if gate is None else gate.opening(prompt),
         )
 
-    def bound(self, constraint: Any) -> Constraint | None:
-        """A constraint, or a plain form of one, with what it takes from this guide's tokenizer; None for None.
-
-        Raises:
-            InvalidConstraint: it is malformed.
-        """
-        asked = coerce(constraint)
-        return None if asked is None else asked.for_tokenizer(self._templates)
-
     def _required(self, constraint: Any) -> Constraint:
-        asked = self.bound(constraint)
+        asked = coerce(constraint)
         if asked is None:
             raise InvalidConstraint("expected a constraint, got None: a free row has nothing to compile")
-        return asked
+        return asked.for_tokenizer(self._templates)
 
     def close(self, timeout_s: float) -> bool:
         """End the threads that compile; see ``Compiler.close``."""

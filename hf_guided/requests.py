@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
+from .constraints import Constraint
 from .errors import BatchSizeError, BudgetTooSmall, InvalidConstraint
 from .reasoning import Gate, Opening
 from .row import Row, RowState
@@ -23,12 +24,14 @@ class Request:
     Args:
         compiled: the constraint, perhaps still compiling; None is a free row.
         prefix: bytes of the answer that the prompt already holds.
-        gate: what stands in front of the answer, if rows think first; None if they do not.
+        gate: what comes before the answer, if rows think first; None if they do not.
+        constraint: what was compiled, bound to the tokenizer, whose ``parse`` makes values; None for a free row.
     """
 
     compiled: Future[CompiledConstraint] | None = None
     prefix: bytes = b""
     gate: Gate | None = None
+    constraint: Constraint | None = None
 
 
 class Requests:
