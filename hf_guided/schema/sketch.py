@@ -284,7 +284,9 @@ class _Sketch:
         if "contains" in schema:
             low, high = schema.get("minContains", 1), schema.get("maxContains")
             count = f"at least {json_of(low)}" if high is None else f"{json_of(low)}..{json_of(high)}"
-            notes.append(f"contains {count} of {_grouped(self._type(self._child(sub, schema['contains'], 'contains')))}")
+            notes.append(
+                f"contains {count} of {_grouped(self._type(self._child(sub, schema['contains'], 'contains')))}"
+            )
         if not isinstance(first, list):
             one = "any" if first is None else self._type(self._child(sub, first, "items"))
             return f"{_grouped(one)}[]", notes
