@@ -65,6 +65,11 @@ def results(model: Any, tokenizer: Any, anything: Any, kind: type[Person]) -> No
     assert_type(hg.generate(model, tokenizer, "x", Annotated[int, pydantic.Field(ge=1)]), list[hg.GuidedResult[Any]])
 
 
+def adapted(model: Any, tokenizer: Any) -> None:
+    kind: pydantic.TypeAdapter[Literal["a", "b"]] = pydantic.TypeAdapter(Literal["a", "b"])
+    assert_type(hg.generate(model, tokenizer, "x", kind), list[hg.GuidedResult[Literal["a", "b"]]])
+
+
 def one_result(model: Any, tokenizer: Any) -> str:
     [result] = hg.generate(model, tokenizer, "x", Person)
     assert_type(result.value, Person | None)
