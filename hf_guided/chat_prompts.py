@@ -58,6 +58,7 @@ class Prompt:
         media: the kinds of content besides text: "image", "video", "audio".
         tools_ignored: whether there are tools that the template does not show.
         group: prompts of one batch have it in common: what a processor reads in one call.
+        tokens: the token ids of a prompt for a tokenizer, where they are known already.
     """
 
     text: str | None
@@ -66,6 +67,7 @@ class Prompt:
     media: frozenset[str] = frozenset()
     tools_ignored: bool = False
     group: Hashable = None
+    tokens: Sequence[int] | None = None
 
 
 def is_processor(templates: Any) -> bool:
@@ -88,7 +90,7 @@ def prepared(
 
     Args:
         templates: the tokenizer, or a processor.
-        prompt: a text, or a chat.
+        prompt: a text, or a chat; or what this has returned before, which is returned again.
         constraint: of its answer.
         options: what its template is given.
         continues: whether the answer continues the last message of the chat.
@@ -97,6 +99,8 @@ def prepared(
         PromptError: the template refuses the chat; or the model would not see something of it.
         InvalidConstraint: the format cannot be described.
     """
+    if isinstance(prompt, Prompt):
+        return prompt
     if isinstance(prompt, str):
         text = describe(constraint, templates) if options.describe else ""
         return Prompt(f"{text}\n\n{prompt}" if text else prompt, group="text" if is_processor(templates) else None)

@@ -27,6 +27,7 @@ from .arguments import (
 )
 from .batch.arguments import DESCRIPTION as BATCH
 from .batch.arguments import add_arguments as add_batch
+from .constraints import laid_out
 from .errors import HFGuidedError
 from .model_location import BUILT_IN, WHERE
 from .model_source import ModelSource, add_model, add_revision, quiet
@@ -95,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--tokenizer", default=BUILT_IN, help=f"for that of {WHERE} (%(default)s)")
     add_revision(audit)
     audit.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
+    add_layout(audit, "answers that are JSON")
     audit.set_defaults(command=_audit)
 
     batch = commands.add_parser(
@@ -250,6 +252,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         reasoning=arguments.reasoning,
         whitespace=arguments.whitespace,
         indent=arguments.indent,
+        spelling=arguments.spelling,
         continuous_batching=arguments.continuous_batching,
         enable_cors=arguments.enable_cors,
         **{name: value for name, value in given.items() if value is not None},
@@ -271,7 +274,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    constraint = schema_in(arguments.file)
+    constraint = laid_out(schema_in(arguments.file), arguments.whitespace, arguments.indent, arguments.spelling)
     source = ModelSource(
         arguments.tokenizer, revision=arguments.revision, trust_remote_code=arguments.trust_remote_code
     )

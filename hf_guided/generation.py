@@ -21,7 +21,7 @@ from .partial import Partial
 from .ranks import Ranks
 from .reasoning import Reasoning
 from .result import GuidedResult
-from .result_types import Pattern, Texts, Typed, ValueT
+from .result_types import ModelT, Parses, Pattern, PythonType, Texts, Typed, ValueT
 from .session_options import OnViolation
 from .stats import SessionStats
 from .streaming import check_can_stream, stream_plan
@@ -84,7 +84,7 @@ def generate(
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[str], None, None]: ...
+) -> Generator[Partial[str, str], None, None]: ...
 
 
 @overload
@@ -92,7 +92,19 @@ def generate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
-    constraint: Typed[ValueT],
+    constraint: type[ModelT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[ModelT, ModelT], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: PythonType[ValueT],
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
@@ -104,11 +116,23 @@ def generate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
+    constraint: Parses[ValueT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[ValueT, ValueT], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
     constraint: Pattern,
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[re.Match[str]], None, None]: ...
+) -> Generator[Partial[re.Match[str], re.Match[str]], None, None]: ...
 
 
 @overload

@@ -15,7 +15,7 @@ from .vocabulary import Vocabulary
 
 
 def as_prompts(prompts: Any) -> list[Any]:
-    """A text, a chat, or a list of those, as a list.
+    """A text, a chat, or a list of those, as a list; in a list they may be prepared already.
 
     Raises:
         TypeError: it is none of these.
@@ -23,7 +23,8 @@ def as_prompts(prompts: Any) -> list[Any]:
     if isinstance(prompts, str) or (isinstance(prompts, (list, tuple)) and prompts and _is_message(prompts[0])):
         return [prompts]
     if isinstance(prompts, (list, tuple)) and all(
-        isinstance(prompt, str) or (isinstance(prompt, (list, tuple)) and prompt and all(map(_is_message, prompt)))
+        isinstance(prompt, (str, Prompt))
+        or (isinstance(prompt, (list, tuple)) and prompt and all(map(_is_message, prompt)))
         for prompt in prompts
     ):
         return list(prompts)
@@ -82,15 +83,18 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
         ValueError: there are none, and the tokenizer has no BOS.
     """
     tokenizer: Any = vocabulary.tokenizer
-    if prompt.text is not None:
+    if prompt.tokens is None and prompt.text is not None:
         ids = list(tokenizer(prompt.text + prefix)["input_ids"])
         if not ids and tokenizer.bos_token_id is None:
             raise ValueError(
                 "expected a prompt with text: this one is empty, and the tokenizer has no BOS to begin with"
             )
         return ids or [tokenizer.bos_token_id]
-    arguments = prompt.arguments or {}
-    ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
+    if prompt.tokens is None:
+        arguments = prompt.arguments or {}
+        ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
+    else:
+        ids = list(prompt.tokens)
     if not prefix:
         return ids
     own = list(tokenizer.encode(prefix, add_special_tokens=False))

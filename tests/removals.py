@@ -37,6 +37,7 @@ THINKING = "tests/integration/test_reasoning.py"
 AROUND_MARKERS = "tests/property/test_reasoning.py"
 TRACE = "tests/integration/test_trace.py"
 TRACE_PAGE = "tests/integration/test_trace_page.py"
+SHUTDOWN = "tests/unit/test_shutdown.py"
 STREAMING = "tests/integration/test_streaming.py"
 ASYNC = "tests/integration/test_agenerate.py"
 UNKNOWN = "tests/unit/test_generate_arguments.py"
@@ -76,6 +77,20 @@ def mode(name: str, kind: str = "schema", vocabulary: str = "demo") -> str:
 
 
 REMOVALS = [
+    Removal(
+        "compiles: what the end of the interpreter is told to them",
+        "compile_pool.py",
+        "    interpreter_ends.set()\n",
+        "",
+        SHUTDOWN,
+    ),
+    Removal(
+        "compiles: the end of the interpreter waits for them",
+        "compile_pool.py",
+        "        jobs[0].wait(left)\n",
+        "        break\n",
+        SHUTDOWN,
+    ),
     Removal(
         "reasoning: what a prompt holds already",
         "session.py",
@@ -1096,15 +1111,22 @@ REMOVALS = [
     Removal(
         "batch: prompts end in front of the last position",
         "batch/worker.py",
-        "        return min(self._job.max_new_tokens, int(self._positions) - length)\n",
-        "        return self._job.max_new_tokens\n",
+        "            room = min(room, int(self._positions) - length)\n",
+        "",
         f"{BATCH}::test_hostile_rows_end_no_job",
+    ),
+    Removal(
+        "batch: a chat is rendered once",
+        "batch/worker.py",
+        "replace(prompt, tokens=tokens)",
+        "prompt",
+        f"{BATCH}::test_the_chat_of_a_row_is_rendered_once",
     ),
     Removal(
         "batch: each row draws with a seed of its own",
         "batch/worker.py",
-        "row_seed(self._job.seed, row) for row in asked",
-        "self._job.seed for row in asked",
+        "row_seed(self._job.seed, row) for row in ready",
+        "self._job.seed for row in ready",
         f"{BATCH}::test_rows_are_answered_in_order_and_with_their_own_seeds",
     ),
     Removal(
