@@ -51,6 +51,8 @@ def run_plan(plan: Plan) -> list[GuidedResult[Any]]:
             progress.done(len(places))
         for attempt in range(1, plan.options.retries + 1):
             failed = [i for i, copies in enumerate(results) if any(map(_was_refused, copies))]
+            if not failed:
+                break
             for places in plan.batches(failed):
                 ran = run_batch(plan, places, attempt)
                 progress.spent(ran.stats, ran.seconds)

@@ -503,7 +503,8 @@ def laid_out(
     if isinstance(constraint, JsonObject):
         if indent is not None:
             raise InvalidConstraint(
-                "an indentation depends on the depth, and any JSON object may have any; ask for a JSON Schema"
+                "an indentation depends on the depth, and any JSON object may have any; pass "
+                f'hg.JsonSchema({{"type": "object"}}, indent={indent}, max_depth=...)'
             )
         return JsonObject(style.whitespace, spelling=style.spelling)
     return constraint

@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
+from .argument_checks import CALL, DEVICE_LANE, FLAG, Rule, check, check_each
 from .hf.decode_options import DecodeOptions
 from .logprobs import num_top
 from .options import DeviceLane
@@ -15,13 +16,18 @@ from .reasoning import Reasoning
 from .session_options import OnViolation, SessionOptions
 from .stats import SessionStats
 
+_CONTINUOUS = Rule(
+    "True, False or a ContinuousBatchingConfig",
+    lambda value: FLAG.holds(value) or isinstance(value, ContinuousBatchingConfig),
+)
+
 
 @dataclass(frozen=True)
 class GenerateOptions:
     """The arguments of ``hg.generate`` under their own names, where they are described.
 
     Raises:
-        ValueError: ``batch_size`` or ``retries`` is too small.
+        InvalidArgument: a value that its rule does not allow.
     """
 
     backend: str = "auto"
@@ -45,10 +51,12 @@ class GenerateOptions:
     describe: bool = False
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.retries < 0:
-            raise ValueError(
-                f"expected batch_size of 1 or more and retries of 0 or more, got {self.batch_size} and {self.retries}"
-            )
+        for name, rule in CALL.items():
+            value = getattr(self, name, False)  # "stream" is not among these
+            if value is not None or name != "progress":
+                check(name, value, rule)
+        check_each({"device_lane": self.device_lane}, {"device_lane": DEVICE_LANE})
+        check("continuous_batching", self.continuous_batching, _CONTINUOUS)
 
     @property
     def top_logprobs(self) -> int | None:

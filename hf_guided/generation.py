@@ -10,7 +10,9 @@ from typing import Any, Literal, overload
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from typing_extensions import Unpack
 
+from .argument_checks import FLAG, check
 from .batches import run_plan
+from .errors import InvalidArgument
 from .generate_arguments import GenerateArguments
 from .generate_options import GenerateOptions
 from .generation_plan import Plan, plan
@@ -201,8 +203,8 @@ def generate(
             prompt.
         on_violation: "close" or "raise", see ``Guide.logits_processor``.
         batch_size: prompts per ``model.generate`` call; 1 where assisted generation or prompt lookup is asked for.
-        retries: how often to generate a finished text anew that could not be turned into a value: what no engine
-            enforces (``on_unsupported="validate"``), or a validator of one's own, refused it. Needs sampling to help.
+        retries: how often, up to 1,000, to generate a finished text anew that could not be turned into a value: what no
+            engine enforces (``on_unsupported="validate"``), or a validator of the caller, refused it. Needs sampling.
         jump_forward: append text that the grammar leaves no choice about without running the model, as the tokenizer
             itself would write it (``Guide.decoder``). Greedy decoding and sampling only; other modes, and what only
             generate() itself can do (a streamer, stop strings ...), run through transformers' own loop, as everything
@@ -261,12 +263,14 @@ def generate(
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
         BudgetTooSmall: no text of a constraint closes within ``max_new_tokens``; also before anything is generated.
         PromptError: a chat template refuses a chat, or the model would not see an image, video or audio of it.
-        ValueError: ``max_new_tokens`` is no number of tokens; or something that cannot be streamed beside ``stream``.
+        InvalidArgument: a value that an argument cannot have (a ``batch_size`` of 0, a negative ``temperature``), or
+            arguments that exclude each other, such as ``stream`` and ``retries``; before anything is run.
         GenerationError: processes that hold the model together were asked for different things.
         BatchSizeError: the number of constraints or prefixes is not the number of prompts.
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.
     """
+    check("stream", stream, FLAG)
     options = GenerateOptions(
         backend,
         prefix,
@@ -288,12 +292,12 @@ def generate(
         show_tools,
         describe,
     )
-    guide = guide_for(tokenizer, model) if guide is None else guide
+    guide = guide_for(tokenizer, model, guide)
     planned = partial(plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs)
     # Each of the processes that hold a model compiles by itself, to read the answers with.
     ranks = Ranks.of(model)
     if ranks is not None and guide.ranks is None:
-        raise ValueError(
+        raise InvalidArgument(
             "guide: several processes hold this model, and would mask each by itself with a guide that was made "
             "without it; make it with this model, or leave it out"
         )

@@ -9,23 +9,31 @@ from typing import Any
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationMode
 
+from .argument_advice import GENERATE
 from .cancellation import Cancellation, take
 from .chat_prompts import Prompt, TemplateOptions, prepared, tokenizer_of
 from .coerce import coerce_batch
 from .constraints import Constraint
-from .errors import InvalidConstraint, PromptError, UnsupportedModel, VocabularySizeError
+from .errors import (
+    BudgetTooSmall,
+    InvalidArgument,
+    InvalidConstraint,
+    PromptError,
+    UnsupportedModel,
+    VocabularySizeError,
+)
 from .generate_arguments import GenerateArguments
 from .generate_options import GenerateOptions
 from .guide import Guide
 from .guided_call import check_budgets, check_settings
-from .hf.compat import check_pair, logits_width
+from .hf.compat import check_generates, check_pair, logits_width
 from .hf.generation_settings import GenerationSettings
 from .options import DEFAULT_MAX_NEW_TOKENS, LoopOptions
 from .processed import check_takes_media
 from .prompt_inputs import PromptInputs, row_arguments
-from .prompts import as_prompts, one_each
+from .prompts import as_prompts, check_order, one_each
 from .reasoning import Reasoning
-from .requests import Request, prefix_bytes
+from .requests import Request, check_budget, prefix_bytes, row_after_prefix
 from .seeds import prompt_seeds
 from .together import Together
 from .unknown_arguments import check_arguments
@@ -120,7 +128,9 @@ def plan(
 ) -> Plan:
     """Check a whole call; arguments and errors are those of ``hg.generate``."""
     check_pair(model, tokenizer)
-    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], "prompts")
+    check_generates(model)
+    check_order(prompts, constraint)
+    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], GENERATE)
     if guide.vocabulary.padded_size != logits_width(model):
         raise VocabularySizeError(
             f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "
@@ -132,6 +142,7 @@ def plan(
     prefixes = one_each("prefix", options.prefix, len(batch), several=isinstance(options.prefix, (list, tuple)))
     _check_prefixes(prefixes, model, options.reasoning)
     settings = GenerationSettings(model, generate_kwargs)
+    settings.check_values()
     stops = settings.stop_token_ids()
     # A bad constraint raises here, before any prompt is run.
     gate = guide.gate(options.reasoning)
@@ -146,7 +157,7 @@ def plan(
         describe=options.describe,
     )
     ready = [prepared(tokenizer, *each) for each in zip(batch, constraints, templates, strict=True)]
-    warn_of_ignored_tools(ready)
+    warn_of_unseen(ready)
     check_takes_media(tokenizer, ready, model)
     pad_token_id = settings.get("pad_token_id")
     pad_token_id = stops[0] if pad_token_id is None else pad_token_id
@@ -157,7 +168,7 @@ def plan(
     together = None
     if options.continuous_batching:
         if any(prompt.media for prompt in ready):
-            raise ValueError(
+            raise InvalidArgument(
                 "continuous_batching: its manager takes text alone, not images, video or audio; leave it out"
             )
         together = _together(model, guide, given, options)
@@ -187,11 +198,13 @@ def plan(
         take(),
     )
     if found.seeds is not None and settings.get("do_sample") and not found.route.fast:
-        raise ValueError(
+        raise InvalidArgument(
             "seed: rows draw by seeds of their own in the fast loop only, which jump_forward=False, "
             "continuous_batching, beams and the like go without; leave it out, and call torch.manual_seed"
         )
-    if settings.given_max_new_tokens is not None:
+    if settings.given_max_new_tokens is None:
+        _check_max_length(found)
+    else:
         prompts = [found.in_front(found.encoded(i)) if gate is not None else () for i in range(len(batch))]
         check_budgets(requests, settings, prompts)
     return found
@@ -206,6 +219,7 @@ def template_options(
     describe: bool,
 ) -> list[TemplateOptions]:
     """What the template of each prompt is given; arguments and errors are those of ``hg.generate``."""
+    _check_documents(documents)
     several = isinstance(chat_template_kwargs, (list, tuple))
     kwargs = one_each("chat_template_kwargs", chat_template_kwargs, len(prompts), several=several)
     # One document is a dict, so a list of dicts is for all prompts.
@@ -228,14 +242,35 @@ def template_options(
     ]
 
 
-def warn_of_ignored_tools(prompts: Sequence[Prompt]) -> None:
-    """Say once that a template does not show the tools it is given."""
-    if any(prompt.tools_ignored for prompt in prompts):
-        warnings.warn(
-            "the chat template does not show the tools of ToolCalls, so the model does not know them; pass "
-            "describe=True to describe them in the chat, or show_tools=False if the chat names them already",
-            stacklevel=2,
+def _check_documents(documents: Any) -> None:
+    """Raise InvalidArgument unless these are documents for all prompts, or a list of documents for each."""
+    if documents is None:
+        return
+    expected = (
+        'documents: expected a list of dicts, such as [{"title": ..., "text": ...}], for all prompts, or one such list '
+        "for each prompt"
+    )
+    if isinstance(documents, Mapping):
+        raise InvalidArgument(f"{expected}, got one dict; pass [document]", name="documents")
+    if not isinstance(documents, (list, tuple)):
+        raise InvalidArgument(
+            f"{expected}, got {documents!r:.80} of type {type(documents).__name__}; put the documents into a list",
+            name="documents",
         )
+    shared = all(isinstance(one, Mapping) for one in documents)
+    for index, one in enumerate(() if shared else documents):
+        if one is not None and not (isinstance(one, (list, tuple)) and all(isinstance(two, Mapping) for two in one)):
+            raise InvalidArgument(
+                f"{expected}, got {one!r:.80} at index {index}; write a text as "
+                '{"text": ...}, and None for a prompt without documents',
+                name="documents",
+            )
+
+
+def warn_of_unseen(prompts: Sequence[Prompt]) -> None:
+    """Say once what of the prompts the model does not see: tools, and variables that no template reads."""
+    for text in dict.fromkeys(text for prompt in prompts for text in prompt.unseen):
+        warnings.warn(text, stacklevel=2)
 
 
 def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | None) -> None:
@@ -250,17 +285,48 @@ def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | 
         raise InvalidConstraint("prefix, reasoning: expected one of the two, for a prefix begins the answer")
 
 
+def _check_max_length(plan: Plan) -> None:
+    """Raise InvalidArgument where ``max_length`` leaves no token for the answers of a batch."""
+    longest = plan.settings.get("max_length")
+    if longest is None:
+        return
+    for places in plan.batches():
+        start = 1 if plan.model.config.is_encoder_decoder else max(len(plan.encoded(place)) for place in places)
+        if longest <= start:
+            raise InvalidArgument(
+                f"max_length: expected more than the {start} tokens of the longest prompt, which it counts too, got "
+                f"{longest}; pass max_new_tokens, the tokens of the answer alone (max_length={start} + N is "
+                "max_new_tokens=N)",
+                name="max_length",
+            )
+        try:
+            for place in places:
+                request = plan.requests[place]
+                if request.compiled is not None:
+                    row = row_after_prefix(request.compiled.result(), request.prefix, plan.stop_token_ids)
+                    check_budget(row, longest - start)
+        except BudgetTooSmall as error:
+            left = "1 token" if longest == start + 1 else f"{longest - start} tokens"
+            raise BudgetTooSmall(
+                f"max_length={longest} leaves {left} for the answer after a prompt of {start} tokens: {error}; or pass "
+                "max_new_tokens, the tokens of the answer alone",
+                minimum=error.minimum,
+            ) from None
+
+
 def _check_logprobs(settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
     """Raise where log probabilities are not known."""
     if guide.ranks is not None:
         raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
     if settings.get("token_healing"):
-        raise ValueError("logprobs, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out")
+        raise InvalidArgument(
+            "logprobs, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out"
+        )
     if generate_kwargs.get("custom_generate") is not None:
-        raise ValueError("logprobs: a loop of your own keeps its logits for itself; leave custom_generate out")
+        raise InvalidArgument("logprobs: a loop of your own keeps its logits for itself; leave custom_generate out")
     mode = settings.generation_mode
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.ASSISTED_GENERATION):
-        raise ValueError(
+        raise InvalidArgument(
             f"logprobs: expected greedy decoding, sampling or assisted generation, got {mode.value}, where tokens are "
             "not chosen by their own probability; leave logprobs out, or num_beams and the like"
         )
@@ -273,11 +339,11 @@ def _together(
     options: GenerateOptions,
 ) -> Together:
     if options.trace:
-        raise ValueError("trace: nothing is written down in continuous_batching; leave one of them out")
+        raise InvalidArgument("trace: nothing is written down in continuous_batching; leave one of them out")
     if options.reasoning is not None:
-        raise ValueError("reasoning: continuous_batching guides answers without thinking; leave one of them out")
+        raise InvalidArgument("reasoning: continuous_batching guides answers without thinking; leave one of them out")
     if options.on_violation != "close":
-        raise ValueError("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
+        raise InvalidArgument("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
     config = options.continuous_batching
     given = config if isinstance(config, ContinuousBatchingConfig) else None
     return Together(model, guide, generate_kwargs, given, options.batch_size, options.top_logprobs is not None)
@@ -297,7 +363,7 @@ def _route(
     if draft == "auto":
         draft = "prompt_lookup" if drafts and not settings.get("do_sample") else None
     if draft is not None and not drafts:
-        raise ValueError(
+        raise InvalidArgument(
             "draft: drafts are for greedy decoding and sampling with jump_forward=True, without continuous_batching or "
             "generate()'s own streamer, stop_strings or assistant_model; leave it out, or use guide.decoder(draft=...)"
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from .argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
 from .backends.base import CompiledConstraint
 from .chat_prompts import tokenizer_of
 from .coerce import coerce, coerce_batch
@@ -18,7 +19,7 @@ from .continuation import Continuation
 from .display.reading import trace_of
 from .display.trace import Trace
 from .drafts import draft_source
-from .errors import BatchSizeError, InvalidConstraint, StopTokenError, UnsupportedModel
+from .errors import BatchSizeError, InvalidArgument, InvalidConstraint, StopTokenError, UnsupportedModel
 from .hf.compat import check_pair, generation_eos_token_ids, logits_width
 from .hf.decode_options import DecodeOptions
 from .hf.decoder import GuidedDecoder
@@ -154,6 +155,7 @@ class Guide:
         for one in asked:
             self._compiler.settle(one, backend)
 
+    @takes_only_its_arguments(PROCESSOR)
     def logits_processor(
         self,
         constraint: Any,
@@ -201,6 +203,7 @@ class Guide:
         options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
         return GuidedLogitsProcessor(self._session(constraint, prefix, options))
 
+    @takes_only_its_arguments(DECODER)
     def decoder(
         self,
         constraint: Any,
@@ -269,7 +272,7 @@ class Guide:
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
-            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``;
+            InvalidArgument: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``;
                 ``seeds`` that are no such ints.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly; ``logprobs`` of a model
                 in several processes.
@@ -323,7 +326,7 @@ class Guide:
         asked = coerce_batch(constraint)
         per_prompt = isinstance(asked, list)
         constraints: list[Constraint | None] = list(asked) if isinstance(asked, list) else [asked]
-        prefixes = [prefix] if prefix is None or isinstance(prefix, str) else list(prefix)
+        prefixes: list[Any] = list(prefix) if isinstance(prefix, (list, tuple)) else [prefix]
         if len(prefixes) > 1 and not per_prompt:
             constraints, per_prompt = constraints * len(prefixes), True
         if len(prefixes) == 1:
@@ -413,12 +416,12 @@ class Guide:
             length: how many tokens of output the row has; None: up to its first stop token.
 
         Raises:
-            ValueError: the seam was made without ``trace=True``; there is no such row.
+            InvalidArgument: the seam was made without ``trace=True``; there is no such row.
         """
         if seam.recorder is None:
-            raise ValueError("trace: nothing was written down; make the decoder or the processor with trace=True")
+            raise InvalidArgument("trace: nothing was written down; make the decoder or the processor with trace=True")
         if sequences.ndim != 2 or not 0 <= row < len(sequences):
-            raise ValueError(
+            raise InvalidArgument(
                 f"trace: expected sequences (rows, length) as generate() returns them, and one of their rows, got "
                 f"{tuple(sequences.shape)} and row {row}"
             )
@@ -457,7 +460,7 @@ class Guide:
             RuntimeError: it has started or warmed up.
             UnsupportedModel: several processes hold the model; its masks would be each process's own.
             VocabularySizeError: its model's logits have another width.
-            ValueError: another guide has attached it.
+            InvalidArgument: another guide has attached it.
         """
         if self.ranks is not None:
             raise UnsupportedModel(
@@ -518,11 +521,11 @@ class Guide:
             prompt: with that, the token ids in front of the row; only their end is looked at.
 
         Raises:
-            ValueError: ``token_ids`` is a tensor of several rows.
+            InvalidArgument: ``token_ids`` is a tensor of several rows.
         """
         if isinstance(token_ids, Tensor):
             if token_ids.ndim != 1:
-                raise ValueError(
+                raise InvalidArgument(
                     f"token_ids: expected one row, got a tensor of shape {tuple(token_ids.shape)}; read it row by row"
                 )
             token_ids = token_ids.tolist()

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from .argument_checks import OVERLAP, TOKEN_IDS, check_each
+from .errors import InvalidArgument
 from .options import LoopOptions, Overlap
 from .reasoning import Reasoning
 
@@ -28,7 +30,7 @@ class SessionOptions:
         trace: whether to record what could be chosen at every position.
 
     Raises:
-        ValueError: another ``on_violation``, or a ``max_new_tokens`` that is no int of 1 or more.
+        InvalidArgument: another ``on_violation``, or a ``max_new_tokens`` that is no int of 1 or more.
     """
 
     backend: str = "auto"
@@ -41,10 +43,14 @@ class SessionOptions:
 
     def __post_init__(self) -> None:
         if self.on_violation not in ("close", "raise"):
-            raise ValueError(f"expected on_violation='close' or 'raise', got {self.on_violation!r}")
+            raise InvalidArgument(f"expected on_violation='close' or 'raise', got {self.on_violation!r}")
+        check_each(
+            {"stop_token_ids": self.stop_token_ids, "overlap": self.overlap},
+            {"stop_token_ids": TOKEN_IDS, "overlap": OVERLAP},
+        )
         most: Any = self.max_new_tokens
         if most is not None and (type(most) is not int or most < 1):
-            raise ValueError(f"max_new_tokens: expected an int of 1 or more, or None, got {most!r}")
+            raise InvalidArgument(f"max_new_tokens: expected an int of 1 or more, or None, got {most!r}")
 
     @property
     def overlap_or_default(self) -> Overlap:

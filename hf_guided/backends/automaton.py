@@ -81,7 +81,8 @@ class AutomatonBackend(Adapter):
             closed, spelling = constraint.extra == "forbid", constraint.style.spelling
             schema = regular(n, closed=closed, spelling=spelling, max_depth=constraint.max_depth)
         except NotRegular as error:
-            losses = [*n.losses, Loss(error.pointer, error.keyword or constraint.kind, error.reason)]
+            reason = error.reason if error.keyword else f"{error.reason}; hg.JsonSchema(..., max_depth=...) bounds it"
+            losses = [*n.losses, Loss(error.pointer, error.keyword or constraint.kind, reason)]
             raise UnsupportedConstraint("the automaton does not take this JSON Schema", losses) from None
 
         def make(meter: WorkMeter) -> ByteDfa:

@@ -49,14 +49,14 @@ class Table(ABC):
         """See that these columns hold what they have to, as far as the format knows.
 
         Raises:
-            Mistake: they are of another type.
+            UsageError: they are of another type.
         """
 
     def check_json(self, columns: Sequence[str]) -> None:  # noqa: B027 - text has no types
         """See that JSON can hold the values of these columns.
 
         Raises:
-            Mistake: a column is of a type that it cannot hold.
+            UsageError: a column is of a type that it cannot hold.
         """
 
     def carried(self, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..arguments import Mistake
 from ..chat_prompts import Prompt, TemplateOptions, prepared
 from ..constraints import Constraint
-from ..errors import HFGuidedError
+from ..errors import HFGuidedError, UsageError
 from ..generation import generate
 from ..guide import Guide
 from ..prompts import as_prompts, encoded
@@ -68,7 +67,7 @@ class Worker:
         tokenizer: its tokenizer.
 
     Raises:
-        Mistake, HFGuidedError: what no row can be answered with.
+        HFGuidedError: what no row can be answered with.
     """
 
     def __init__(self, job: Job, rows: Rows, model: Any, tokenizer: Any):
@@ -77,7 +76,7 @@ class Worker:
         self.spent: list[SessionStats] = []  # one for each call of generate()
         self._positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if job.chat and not tokenizer.chat_template:
-            raise Mistake("--chat: this tokenizer has no chat template; leave --chat out, and write prompts in full")
+            raise UsageError("--chat: this tokenizer has no chat template; leave --chat out, and write prompts in full")
         if rows.default is not None:
             compiled = self._guide.compile(rows.default, job.backend, budget=True)
             check_budget(row_after_prefix(compiled, b"", None), job.max_new_tokens)

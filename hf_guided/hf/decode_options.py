@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..argument_checks import DEVICE_LANE, FLAG, STREAMER, TEXTS, Rule, check, check_each
+from ..errors import InvalidArgument
 from ..options import DeviceLane, LoopOptions
 from ..seeds import as_int64
+from .listening import RowListener
+
+_SEEDS = Rule(
+    "a list of ints, one for each row",
+    lambda value: isinstance(value, Sequence) and not isinstance(value, str),
+    "pass [seed]; hg.generate(..., seed=...) takes one int",
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,8 @@ class DecodeOptions:
         top_logprobs: record log probabilities, with this many alternatives; None records nothing.
 
     Raises:
-        ValueError: another ``device_lane``; ``draft`` beside ``retokenize``; ``seeds`` that are no ints of 64 bits.
+        InvalidArgument: another ``device_lane``; ``draft`` beside ``retokenize``; or
+            ``seeds`` that are no ints of 64 bits.
     """
 
     jump_forward: bool = True
@@ -39,9 +49,17 @@ class DecodeOptions:
 
     def __post_init__(self) -> None:
         if self.retokenize and self.draft is not None:
-            raise ValueError("retokenize, draft: expected one of the two; a token that was confirmed cannot give way")
-        if self.device_lane not in (True, False, "auto", "captured", None):
-            raise ValueError(f'device_lane: expected True, False, "auto" or "captured", got {self.device_lane!r}')
+            raise InvalidArgument(
+                "retokenize, draft: expected one of the two; a token that was confirmed cannot give way"
+            )
+        check("stop_strings", self.stop_strings, TEXTS)
+        check("jump_forward", self.jump_forward, FLAG)
+        check("retokenize", self.retokenize, FLAG)
+        if not isinstance(self.streamer, RowListener):
+            check_each({"streamer": self.streamer}, {"streamer": STREAMER})
+        check_each(
+            {"device_lane": self.device_lane, "seeds": self.seeds}, {"device_lane": DEVICE_LANE, "seeds": _SEEDS}
+        )
         for seed in self.seeds or ():
             as_int64(seed)
 

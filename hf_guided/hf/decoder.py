@@ -22,9 +22,10 @@ from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.utils import ModelOutput
 
+from ..argument_checks import Rule
 from ..continuation import Continuation
 from ..drafts import DraftSource
-from ..errors import GenerationError, UnsupportedConstraint
+from ..errors import GenerationError, InvalidArgument, UnsupportedConstraint
 from ..forced import ForcedText
 from ..logprob_recorder import LogprobRecorder
 from ..logprobs import TokenLogprob
@@ -50,6 +51,12 @@ from .stopping import RowStops
 
 if TYPE_CHECKING:
     from ..device.store import DeviceStore
+
+_SEEDS = Rule(
+    "a list of ints, one for each row",
+    lambda value: isinstance(value, Sequence) and not isinstance(value, str),
+    "pass [seed]; hg.generate(..., seed=...) takes one int",
+)
 
 
 class GuidedDecoder:
@@ -149,7 +156,8 @@ class GuidedDecoder:
         Raises:
             GenerationError: it serves another call, whose masks and rows this one would take.
             UnsupportedConstraint: a generation mode, or a model spread over processes, that takes another seam.
-            ValueError: a streamer for several rows; another number of seeds than of rows; log probabilities of beams.
+            InvalidArgument: a streamer for several rows; another number of seeds than of rows; log probabilities of
+                beams.
         """
         if not self._serving.acquire(blocking=False):
             raise GenerationError(
@@ -187,15 +195,17 @@ class GuidedDecoder:
         try:
             if self._streamer is not None:
                 if len(input_ids) > 1:
-                    raise ValueError(f"streamer: expected one row, got {len(input_ids)}; leave it out for batches")
+                    raise InvalidArgument(f"streamer: expected one row, got {len(input_ids)}; leave it out for batches")
                 self._streamer.put(input_ids.cpu())
             theirs = _transformers_own(model, generation_config)
             if theirs is not None:
                 if self._seeds is not None and generation_config.do_sample:
-                    raise ValueError("seeds: transformers' own loop, for beams and scores, draws from one generator")
+                    raise InvalidArgument(
+                        "seeds: transformers' own loop, for beams and scores, draws from one generator"
+                    )
                 if self._options.top_logprobs is not None:
                     if generation_config.num_beams != 1:
-                        raise ValueError(
+                        raise InvalidArgument(
                             f"logprobs, num_beams={generation_config.num_beams}: a beam is chosen by the sum of many "
                             "tokens, none of which was chosen by itself; leave one of the two out"
                         )
@@ -212,7 +222,7 @@ class GuidedDecoder:
                     record_output(recorder, output, input_ids.shape[1], self._session.stop_token_ids)
                 return output
             if self._seeds is not None and len(self._seeds) != len(input_ids):
-                raise ValueError(f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}")
+                raise InvalidArgument(f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}")
             with model._optimize_model_for_decode():
                 stops, scoring = RowStops(criteria, input_ids.device), Scoring(logits_processor)
                 call = (model, input_ids, generation_config, model_kwargs)

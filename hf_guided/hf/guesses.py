@@ -10,6 +10,7 @@ from itertools import accumulate, chain
 from torch import Tensor
 
 from ..drafts import Asked, Draft, DraftLength, DraftSource, Warp
+from ..errors import InvalidArgument
 from ..forced import ForcedText
 from ..session import Session
 from .line import Line
@@ -111,7 +112,9 @@ class Guesser:
         tokens = draft.tokens or line.likely
         width = self._session.vocabulary.padded_size
         if any(not 0 <= token_id < width for token_id in tokens):
-            raise ValueError(f"draft: expected token ids from 0 to {width - 1}, got {list(tokens)} of a DraftSource")
+            raise InvalidArgument(
+                f"draft: expected token ids from 0 to {width - 1}, got {list(tokens)} of a DraftSource"
+            )
         stretches: list[list[int]] = [[token_id] for token_id in tokens]
         if self._forced is not None:
             left = self._session.tokens_left(line.num_generated)

@@ -16,11 +16,12 @@ from transformers import GenerationConfig, TextGenerationPipeline
 from transformers.pipelines.text_generation import Chat, ReturnType
 from transformers.utils.chat_template_utils import is_valid_message
 
+from ..argument_advice import PIPELINE
 from ..chat_prompts import Prompt, is_processor, prepared
 from ..coerce import coerce, coerce_batch
 from ..constraints import Constraint
-from ..errors import BatchSizeError, PromptError
-from ..generation_plan import template_options, warn_of_ignored_tools
+from ..errors import BatchSizeError, InvalidArgument, PromptError
+from ..generation_plan import template_options, warn_of_unseen
 from ..kept_guides import guide_for
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..processed import check_takes_media
@@ -95,7 +96,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         if tokenizer is None and processor is not None:
             tokenizer = processor.tokenizer
         if tokenizer is None:
-            raise ValueError("expected a tokenizer or a processor, got neither; pass tokenizer= or processor=")
+            raise InvalidArgument("expected a tokenizer or a processor, got neither; pass tokenizer= or processor=")
         super().__init__(*args, tokenizer=tokenizer, processor=processor, **kwargs)
 
     def check_model_type(self, supported_models: Any) -> None:
@@ -122,7 +123,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         elif "response_format" in self._preprocess_params:
             asked = coerce_batch(self._preprocess_params["response_format"])
         else:
-            raise TypeError("expected response_format: a constraint, one per prompt, or None to generate freely")
+            raise InvalidArgument("expected response_format: a constraint, one per prompt, or None to generate freely")
         backend = kwargs.get("backend", self._forward_params.get("backend", "auto"))
         guide = guide_for(self.tokenizer, self.model)
         for constraint in asked if isinstance(asked, list) else [asked]:
@@ -135,7 +136,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     def _check_arguments(self, arguments: dict[str, Any]) -> None:
         known = {*_OWN, *_PARENTS, *inspect.signature(super()._sanitize_parameters).parameters}
         others = {name: value for name, value in arguments.items() if name not in known}
-        check_arguments(self.model, others, known, "the pipeline's prompts")
+        check_arguments(self.model, others, known, PIPELINE)
+        GenerationSettings(self.model, others).check_values()
 
     def _sanitize_parameters(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         self._check_arguments(kwargs)
@@ -167,7 +169,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         chat = prompt_text.messages if isinstance(prompt_text, Chat) else prompt_text
         [options] = template_options(given, documents, [chat], show_tools=show_tools, describe=describe)
         prompt = prepared(self._templates, chat, constraint, options, continues=begun is not None)
-        warn_of_ignored_tools([prompt])
+        warn_of_unseen([prompt])
         if is_processor(self._templates):
             check_takes_media(self._templates, [prompt], self.model)
             if begun is not None:  # so that the answer can be joined to it
@@ -340,11 +342,11 @@ def _joined(parts: list[dict[str, Any]], pad_token_id: int) -> dict[str, Any]:
     """The outputs of several calls as those of one call: answers are padded at their end, prompts at their beginning.
 
     Raises:
-        ValueError: there is more than tokens.
+        InvalidArgument: there is more than tokens.
     """
     names = {"generated_sequence", "input_ids", "prompt_text", "results"}
     if more := sorted({name for part in parts for name in part} - names):
-        raise ValueError(
+        raise InvalidArgument(
             f"{', '.join(more)}: prompts of several kinds (texts, chats, chats with images) run in calls of their own, "
             "and these outputs cannot be joined; pass batch_size=1"
         )

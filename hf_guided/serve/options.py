@@ -65,7 +65,7 @@ def source_of(options: ServeOptions) -> ModelSource:
     """Where the model comes from.
 
     Raises:
-        Mistake: see ``ModelSource.check``.
+        UsageError: see ``ModelSource.check``.
     """
     source = ModelSource(
         options.model,

@@ -142,8 +142,14 @@ def test_flexible_takes_the_indentations_in_use(engine: str, indent: Any) -> Non
 @pytest.mark.parametrize("schema", [TREE, {}, {"type": "object"}, {"type": "array", "items": {}}])
 def test_an_indentation_needs_a_bound_on_the_depth(schema: Any) -> None:
     compiler = Compiler(VOCABULARY)
-    with pytest.raises(hg.UnsupportedConstraint, match="max_depth"):
+    for backend in ("auto", "automaton", "llguidance", "xgrammar"):
+        with pytest.raises(hg.UnsupportedConstraint, match=r"max_depth=\.\.\."):
+            compiler.compile(hg.JsonSchema(schema, indent=2), backend)
+    with pytest.raises(
+        hg.UnsupportedConstraint, match=r"pass hg.JsonSchema\(..., max_depth=...\), or change"
+    ) as caught:
         compiler.compile(hg.JsonSchema(schema, indent=2))
+    assert "on_unsupported" not in str(caught.value)  # it would be refused again
     compiled = compiler.compile(hg.JsonSchema(schema, indent=2, max_depth=3))
     assert compiled.backend == "automaton"
     values = (

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_guided as hg
-from hf_guided.arguments import Mistake
 from hf_guided.batch.job import Job, digest
 from hf_guided.batch.lines import Answer
 from hf_guided.batch.outputs import Output
@@ -22,7 +21,7 @@ from hf_guided.batch.run import identity
 from hf_guided.batch.tables import BadRow, JsonLinesTable, is_json
 from hf_guided.batch.worker import Share
 from hf_guided.constraints import JsonSchema
-from hf_guided.errors import InternalError
+from hf_guided.errors import InternalError, UsageError
 
 
 def answer(row: int) -> Answer:
@@ -123,12 +122,12 @@ def test_nothing_is_written_while_a_row_is_missing(tmp_path: Path) -> None:
 def test_two_runs_and_what_is_there_already(tmp_path: Path) -> None:
     parts = begun(tmp_path)
     other = Parts(parts.output)
-    with pytest.raises(Mistake, match="another run is at work"):
+    with pytest.raises(UsageError, match="another run is at work"):
         other.begin(overwrite=False)
     other.end()
     write(parts, 0)
     finish(parts, 1)
-    with pytest.raises(Mistake, match="is there already"):
+    with pytest.raises(UsageError, match="is there already"):
         Parts(parts.output).begin(overwrite=False)
     anew = Parts(parts.output)
     anew.begin(overwrite=True)
@@ -225,7 +224,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, overwrite: bool
         folder = tmp_path / name
         folder.mkdir()
         (folder / "thesis.txt").write_text("years of work")
-        with pytest.raises(Mistake, match="expected a name for the answers, got the folder"):
+        with pytest.raises(UsageError, match="expected a name for the answers, got the folder"):
             Parts(tmp_path / "out").begin(overwrite)
         assert (folder / "thesis.txt").read_text() == "years of work"
         (folder / "thesis.txt").unlink()
@@ -246,5 +245,5 @@ def test_another_job_is_not_gone_on_with(tmp_path: Path) -> None:
     job.agree(tmp_path / "job.json")
     (tmp_path / "rows").write_text("y")
     other = replace(a_job(tmp_path / "rows"), temperature=0.7)
-    with pytest.raises(Mistake, match=r"input_digest was .*; temperature was None, is 0\.7"):
+    with pytest.raises(UsageError, match=r"input_digest was .*; temperature was None, is 0\.7"):
         other.agree(tmp_path / "job.json")
