@@ -55,7 +55,15 @@ class GuidedResult(Generic[T]):
     logprobs: list[TokenLogprob] | None = field(default=None, repr=False, compare=False)
 
     def _repr_html_(self) -> str:
-        return result_html(self)
+        return result_html(
+            text=self.text,
+            thinking=self.thinking,
+            value=self.value,
+            error=self.error,
+            finish_reason=self.finish_reason,
+            tokens=len(self.token_ids),
+            forwards=self.stats.forwards if self.stats is not None else 0,
+        )
 
 
 class RowReader:

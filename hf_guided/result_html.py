@@ -11,10 +11,7 @@ import html
 import re
 from collections.abc import Iterator, Mapping, Set
 from itertools import islice
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .result import GuidedResult
+from typing import Any
 
 _MOST_TEXT = 2_000  # characters of the text
 _MOST_CELL = 300  # of one cell
@@ -30,19 +27,31 @@ _REASONS = {
 }
 
 
-def result_html(result: GuidedResult[Any]) -> str:
-    """The result as HTML without scripts and style sheets."""
-    rows = [("text", _text(result.text, _MOST_TEXT))]
-    if result.thinking is not None:
-        rows.append(("thinking", f"<details><summary>show</summary>{_text(result.thinking, _MOST_TEXT)}</details>"))
-    if result.value is not None and not (isinstance(result.value, str) and result.value == result.text):
-        rows.append(("value", _Cells().cell(result.value, 0)))
-    if result.error is not None:
-        rows.append(("error", _text(result.error, _MOST_TEXT)))
-    rows.append(("finish reason", _REASONS[result.finish_reason]))
-    rows.append(("tokens", f"{len(result.token_ids):,}"))
-    if result.stats is not None and result.stats.forwards:
-        rows.append(("forward passes", f"{result.stats.forwards:,} (of the whole batch)"))
+def result_html(
+    *, text: str, thinking: str | None, value: Any, error: str | None, finish_reason: str, tokens: int, forwards: int
+) -> str:
+    """A result as HTML without scripts and style sheets.
+
+    Args:
+        text: of the answer.
+        thinking: what was written before it.
+        value: the answer's.
+        error: why there is no value.
+        finish_reason: of ``GuidedResult``.
+        tokens: how many were generated.
+        forwards: forward passes of the whole batch; 0 if they were not counted.
+    """
+    rows = [("text", _text(text, _MOST_TEXT))]
+    if thinking is not None:
+        rows.append(("thinking", f"<details><summary>show</summary>{_text(thinking, _MOST_TEXT)}</details>"))
+    if value is not None and not (isinstance(value, str) and value == text):
+        rows.append(("value", _Cells().cell(value, 0)))
+    if error is not None:
+        rows.append(("error", _text(error, _MOST_TEXT)))
+    rows.append(("finish reason", _REASONS[finish_reason]))
+    rows.append(("tokens", f"{tokens:,}"))
+    if forwards:
+        rows.append(("forward passes", f"{forwards:,} (of the whole batch)"))
     # Both names, since notebooks differ in which version of MathJax looks for formulas.
     return f'<div class="tex2jax_ignore mathjax_ignore" style="max-width: 60em">{_table(rows)}</div>'
 

@@ -5,61 +5,73 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .arrow_tables import ArrowTable, DatasetsTable
 from .job import digest
-from .lines import Answer
-from .outputs import as_cells
+from .lines import Answer, as_cells
 from .tables import BadRow, Table
-
-if TYPE_CHECKING:
-    from .outputs import Output
 
 _TYPES = {"tokens": pa.int64()}  # of an answer's columns; the others are texts
 _LARGEST = 2**63
 
 
-def write_arrow(output: Output, path: Path, chunks: Iterable[list[Answer]], own: Sequence[str]) -> int:
+def write_arrow(
+    table: Table,
+    columns: Sequence[str],
+    path: Path,
+    chunks: Iterable[list[Answer]],
+    own: Sequence[str],
+    format_name: str,
+) -> int:
     """Write answers; see ``Output.write``.
 
     Args:
-        output: format, rows and columns.
+        table: the rows that were answered.
+        columns: of theirs, carried along.
         path: where to.
         chunks: the answers.
         own: the columns of an answer.
+        format_name: "parquet" or "datasets".
 
     Returns:
         How many there were.
     """
-    carried = _schema(output.table, output.columns)
+    carried = _schema(table, columns)
     schema = pa.schema([("row", pa.int64()), *carried, *((name, _TYPES.get(name, pa.string())) for name in own)])
     # What a folder of datasets is made of is written as an Arrow file first.
-    file = path if output.format_name == "parquet" else path.with_name(f"{path.name}.arrow")
+    file = path if format_name == "parquet" else path.with_name(f"{path.name}.arrow")
     count = 0
     with pq.ParquetWriter(file, schema) if file == path else pa.ipc.new_stream(file, schema) as writer:
         for chunk in chunks:
-            writer.write_table(_table(output, chunk, carried, own, schema))
+            writer.write_table(_table(table, columns, chunk, carried, own, schema))
             count += len(chunk)
     if file == path:
         _sync(path)
     else:
-        _save_dataset(file, path, output.table)
+        _save_dataset(file, path, table)
     return count
 
 
-def _table(output: Output, chunk: list[Answer], carried: pa.Schema, own: Sequence[str], schema: pa.Schema) -> pa.Table:
+def _table(
+    table: Table,
+    carried_columns: Sequence[str],
+    chunk: list[Answer],
+    carried: pa.Schema,
+    own: Sequence[str],
+    schema: pa.Schema,
+) -> pa.Table:
     rows = [answer.row for answer in chunk]
     cells = [as_cells(answer.line) for answer in chunk]
     columns: dict[str, Any] = {"row": rows}
-    if isinstance(output.table, ArrowTable):
-        taken = output.table.take(rows, output.columns)
-        columns |= {name: taken[name] for name in output.columns}
+    if isinstance(table, ArrowTable):
+        taken = table.take(rows, carried_columns)
+        columns |= {name: taken[name] for name in carried_columns}
     else:
-        columns |= _converted(output.table.carried(rows, output.columns), carried)
+        columns |= _converted(table.carried(rows, carried_columns), carried)
     for name in own:
         values = [cell.get(name) for cell in cells]
         columns[name] = (

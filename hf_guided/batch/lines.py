@@ -1,4 +1,4 @@
-"""One row's answer, as a line of JSON."""
+"""One row's answer, as a line of JSON or of a table."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ def as_line(value: Any) -> bytes:
     except UnicodeEncodeError:  # half of a pair of surrogates, which JSON may hold and UTF-8 may not
         text = json.dumps(value, allow_nan=False).encode()
     return text + b"\n"
+
+
+def as_cells(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of a table: a value is JSON as text, and other things than text are what JSON calls them."""
+    return {
+        name: value if isinstance(value, str) and name != "value" else json.dumps(value, ensure_ascii=False)
+        for name, value in line.items()
+        if value is not None or name == "value"
+    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import Mistake
-from .lines import Answer, as_line
+from .lines import Answer, as_cells, as_line
 from .rows import check_columns
 from .tables import Table
 
@@ -77,7 +76,8 @@ class Output:
         if self.is_arrow:
             from .arrow_outputs import write_arrow
 
-            return write_arrow(self, path, _chunks(answers), FAILED if failed else DONE)
+            own = FAILED if failed else DONE
+            return write_arrow(self.table, self.columns, path, _chunks(answers), own, self.format_name)
         lines = self._lines(answers)
         with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
             if self.format_name == "csv":
@@ -118,12 +118,3 @@ def _write_csv(file: Any, lines: Iterator[dict[str, Any]], header: tuple[str, ..
         writer.writerow([cells.get(name, "") for name in header])
         count += 1
     return count
-
-
-def as_cells(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of a table: a value is JSON as text, and other things than text are what JSON calls them."""
-    return {
-        name: value if isinstance(value, str) and name != "value" else json.dumps(value, ensure_ascii=False)
-        for name, value in line.items()
-        if value is not None or name == "value"
-    }

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from ..regex import parse_search
 from . import readers
 from .combine import certainly, intersection, union, untold
+from .context import SchemaContext
 from .documents import Subschema, UnknownReference
 from .formats import FORMATS, USUAL
 from .shapes import EMPTY, UNIVERSE, ObjectClause, Shape, StringClause, Term
 from .values import constant, enumeration
 
-if TYPE_CHECKING:
-    from .normalize import Normalizer
-
 MAX_EXACT_BRANCHES = 5  # of an anyOf whose matching branches all count, as beside unevaluatedProperties
 
 
-def _children(n: Normalizer, sub: Subschema, keyword: str) -> list[Subschema]:
+def _children(n: SchemaContext, sub: Subschema, keyword: str) -> list[Subschema]:
     return [n.documents.child(sub, one, keyword, index) for index, one in enumerate(readers.schemas(sub, keyword))]
 
 
-def _all(n: Normalizer, children: list[Subschema], holds: bool, sub: Subschema, keyword: str) -> Shape:
+def _all(n: SchemaContext, children: list[Subschema], holds: bool, sub: Subschema, keyword: str) -> Shape:
     found = UNIVERSE
     for child in children:
         found = n.meet(found, n.term(Term(child, holds)), sub, keyword)
     return found
 
 
-def referred(n: Normalizer, sub: Subschema, keyword: str, holds: bool) -> Shape:
+def referred(n: SchemaContext, sub: Subschema, keyword: str, holds: bool) -> Shape:
     """What the schema that a reference names says; anything where no document has it, which is a loss."""
     ref = readers.string(sub, keyword)
     assert ref is not None
@@ -48,19 +45,19 @@ def referred(n: Normalizer, sub: Subschema, keyword: str, holds: bool) -> Shape:
     return n.term(Term(target, holds))
 
 
-def _reference(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+def _reference(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     return referred(n, sub, "$ref", holds)
 
 
-def _dynamic_reference(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+def _dynamic_reference(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     return referred(n, sub, "$dynamicRef", holds) if sub.dialect >= 2020 else certainly(holds)
 
 
-def _recursive_reference(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+def _recursive_reference(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     return referred(n, sub, "$recursiveRef", holds) if sub.dialect == 2019 else certainly(holds)
 
 
-def _format(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+def _format(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     name = readers.string(sub, "format")
     if name is None or name not in FORMATS:
         return certainly(holds)  # no specification defines it: an annotation
@@ -73,14 +70,14 @@ def _format(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     return intersection(shape, UNIVERSE | {"string": (StringClause(usual=(usual,)),)})
 
 
-def _all_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+def _all_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "allOf")
     if holds:
         return _all(n, children, True, sub, "allOf")
     return n.bounded(union(*(n.term(Term(child, False)) for child in children)), sub, "allOf")
 
 
-def _any_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+def _any_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "anyOf")
     if not holds:
         return _all(n, children, False, sub, "anyOf")
@@ -94,7 +91,7 @@ def _any_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     return n.bounded(union(*shapes), sub, "anyOf")
 
 
-def _exactly(n: Normalizer, children: list[Subschema], chosen: frozenset[int], sub: Subschema) -> Shape:
+def _exactly(n: SchemaContext, children: list[Subschema], chosen: frozenset[int], sub: Subschema) -> Shape:
     """Values that satisfy the chosen branches and no other."""
     found = UNIVERSE
     for index, child in sorted(enumerate(children), key=lambda one: one[0] not in chosen):
@@ -102,7 +99,7 @@ def _exactly(n: Normalizer, children: list[Subschema], chosen: frozenset[int], s
     return found
 
 
-def _one_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+def _one_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "oneOf")
     shapes = [n.term(Term(child)) for child in children]
     meetings = {(i, j): n.common(shapes[i], shapes[j]) for i, j in combinations(range(len(children)), 2)}
@@ -123,13 +120,13 @@ def _one_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     return n.bounded(union(*found), sub, "oneOf")
 
 
-def _not(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+def _not(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     assert isinstance(sub.schema, dict)
     shape = n.term(Term(n.documents.child(sub, sub.schema["not"], "not"), not holds))
     return untold(shape) if n.documents.counts_branches else shape
 
 
-def _if(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+def _if(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     schema = sub.schema
     assert isinstance(schema, dict)
     if sub.dialect < 7:
@@ -147,7 +144,7 @@ def _if(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     return n.bounded(union(*ways), sub, "if")
 
 
-def _dependent(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+def _dependent(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     """``dependentRequired``, ``dependentSchemas`` and, before them, ``dependencies`` for both."""
     conditions = []
     keywords = ["dependentRequired", "dependentSchemas"] * (sub.dialect >= 2019)
@@ -180,7 +177,7 @@ def _subsets(length: int) -> Iterator[frozenset[int]]:
 
 
 # By keyword: the values for which it holds, or those for which it does not.
-APPLY: dict[str, Callable[[Normalizer, Subschema, bool], Shape]] = {
+APPLY: dict[str, Callable[[SchemaContext, Subschema, bool], Shape]] = {
     "const": constant,
     "enum": enumeration,
     "format": _format,

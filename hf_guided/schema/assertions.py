@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..regex import ANYTHING, Node, UnsupportedRegex, alt, complement, parse_search, text
 from . import readers
 from .combine import meet
+from .context import SchemaContext
 from .documents import Subschema
 from .shapes import (
     ANY,
@@ -29,9 +30,6 @@ from .shapes import (
     StringClause,
 )
 
-if TYPE_CHECKING:
-    from .normalize import Normalizer
-
 _NAMED: dict[str, Kind] = {
     "array": "array",
     "boolean": "boolean",
@@ -50,7 +48,7 @@ _OBJECTS = frozenset(
 )
 
 
-def holding(n: Normalizer, sub: Subschema) -> Shape:
+def holding(n: SchemaContext, sub: Subschema) -> Shape:
     """What the keywords of all types say together."""
     schema = sub.schema
     assert isinstance(schema, dict)
@@ -79,7 +77,7 @@ def holding(n: Normalizer, sub: Subschema) -> Shape:
     return shape
 
 
-def failing(n: Normalizer, sub: Subschema) -> Iterator[tuple[str, Shape]]:
+def failing(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Shape]]:
     """For each of these keywords the values that do not satisfy it. Values of other types always do."""
     schema = sub.schema
     assert isinstance(schema, dict)
@@ -98,7 +96,7 @@ def failing(n: Normalizer, sub: Subschema) -> Iterator[tuple[str, Shape]]:
 # -- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def _numbers(n: Normalizer, sub: Subschema, integral: bool | None) -> Clause | None:
+def _numbers(n: SchemaContext, sub: Subschema, integral: bool | None) -> Clause | None:
     clause: Clause | None = NumberClause(integral, point_zero=n.point_zero and sub.dialect > 4)
     for bound in _bounds(sub):
         clause = None if clause is None else meet(clause, bound)
@@ -137,14 +135,14 @@ def _failing_numbers(sub: Subschema) -> Iterator[tuple[str, Shape]]:
 # -- strings ---------------------------------------------------------------------------------------------------------
 
 
-def _strings(n: Normalizer, sub: Subschema) -> Clause:
+def _strings(n: SchemaContext, sub: Subschema) -> Clause:
     language = pattern(n, sub, "pattern", readers.string(sub, "pattern"))
     return StringClause(
         readers.count(sub, "minLength", 0), readers.optional_count(sub, "maxLength"), language or ANYTHING
     )
 
 
-def _failing_strings(n: Normalizer, sub: Subschema) -> Iterator[tuple[str, Shape]]:
+def _failing_strings(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Shape]]:
     low, high = readers.count(sub, "minLength", 0), readers.optional_count(sub, "maxLength")
     if low:
         yield "minLength", {"string": (StringClause(high=low - 1),)}
@@ -156,7 +154,7 @@ def _failing_strings(n: Normalizer, sub: Subschema) -> Iterator[tuple[str, Shape
         yield "pattern", UNIVERSE if language is None else {"string": (StringClause(language=complement(language)),)}
 
 
-def pattern(n: Normalizer, sub: Subschema, keyword: str, source: str | None) -> Node | None:
+def pattern(n: SchemaContext, sub: Subschema, keyword: str, source: str | None) -> Node | None:
     """The language of a pattern; None if it has none that we can say, which is a loss."""
     if source is None:
         return None
@@ -172,7 +170,7 @@ def pattern(n: Normalizer, sub: Subschema, keyword: str, source: str | None) -> 
 # -- arrays ----------------------------------------------------------------------------------------------------------
 
 
-def _arrays(n: Normalizer, sub: Subschema) -> Clause | None:
+def _arrays(n: SchemaContext, sub: Subschema) -> Clause | None:
     items = _items(n, sub)
     clause = ArrayClause(
         () if items is None else (items,),
@@ -184,7 +182,7 @@ def _arrays(n: Normalizer, sub: Subschema) -> Clause | None:
     return meet(clause, UNIVERSE["array"][0])
 
 
-def _items(n: Normalizer, sub: Subschema) -> Items | None:
+def _items(n: SchemaContext, sub: Subschema) -> Items | None:
     schema = sub.schema
     assert isinstance(schema, dict)
     before_2020 = sub.dialect < 2020 or isinstance(schema.get("items"), list)
@@ -200,7 +198,7 @@ def _items(n: Normalizer, sub: Subschema) -> Items | None:
     return Items(positions, n.position(sub, schema[rest], rest) if rest in schema else None)
 
 
-def _contains(n: Normalizer, sub: Subschema) -> tuple[Contains, ...]:
+def _contains(n: SchemaContext, sub: Subschema) -> tuple[Contains, ...]:
     schema = sub.schema
     assert isinstance(schema, dict)
     if "contains" not in schema or sub.dialect < 6:
@@ -212,7 +210,7 @@ def _contains(n: Normalizer, sub: Subschema) -> tuple[Contains, ...]:
     return (Contains(item, low, high, 0, (sub.pointer, "contains")),)
 
 
-def _failing_arrays(n: Normalizer, sub: Subschema) -> Iterator[tuple[str, Shape]]:
+def _failing_arrays(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Shape]]:
     schema = sub.schema
     assert isinstance(schema, dict)
     low, high = readers.count(sub, "minItems", 0), readers.optional_count(sub, "maxItems")
@@ -244,7 +242,7 @@ def _failing_arrays(n: Normalizer, sub: Subschema) -> Iterator[tuple[str, Shape]
 # -- objects ---------------------------------------------------------------------------------------------------------
 
 
-def _objects(n: Normalizer, sub: Subschema) -> Clause | None:
+def _objects(n: SchemaContext, sub: Subschema) -> Clause | None:
     members, _ = _members(n, sub)
     clause = ObjectClause(
         () if members is None else (members,),
@@ -265,13 +263,13 @@ def _required(sub: Subschema) -> tuple[str, ...]:
     return readers.names(sub, "required")
 
 
-def _names(n: Normalizer, sub: Subschema) -> Position:
+def _names(n: SchemaContext, sub: Subschema) -> Position:
     assert isinstance(sub.schema, dict)
     known = sub.dialect >= 6 and "propertyNames" in sub.schema
     return n.position(sub, sub.schema["propertyNames"], "propertyNames") if known else ANY
 
 
-def _members(n: Normalizer, sub: Subschema) -> tuple[Members | None, bool]:
+def _members(n: SchemaContext, sub: Subschema) -> tuple[Members | None, bool]:
     """What the schema says of members, and whether that is all it says."""
     schema = sub.schema
     assert isinstance(schema, dict)
@@ -290,7 +288,7 @@ def _members(n: Normalizer, sub: Subschema) -> tuple[Members | None, bool]:
     return Members(named, tuple(patterns), additional), True
 
 
-def _failing_objects(n: Normalizer, sub: Subschema) -> Iterator[tuple[str, Shape]]:
+def _failing_objects(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Shape]]:
     low, high = readers.count(sub, "minProperties", 0), readers.optional_count(sub, "maxProperties")
     if low:
         yield "minProperties", {"object": (ObjectClause(high=low - 1),)}
@@ -308,7 +306,7 @@ def _failing_objects(n: Normalizer, sub: Subschema) -> Iterator[tuple[str, Shape
         yield "propertyNames", {"object": (ObjectClause(some=(Some(language, ANY, (sub.pointer, "propertyNames")),)),)}
 
 
-def _outside(n: Normalizer, sub: Subschema, members: Members) -> Iterator[ObjectClause]:
+def _outside(n: SchemaContext, sub: Subschema, members: Members) -> Iterator[ObjectClause]:
     """Objects with a member that is not as it should be."""
     for name, position in members.named.items():
         if position:

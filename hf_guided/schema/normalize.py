@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import override
+
 from ..constraints import JsonSchema
 from ..errors import InvalidConstraint, Loss
 from ..json_style import Spelling
@@ -20,6 +22,7 @@ from ..regex import Emptiness, Node, alt
 from . import assertions
 from .applicators import APPLY, referred
 from .combine import intersection, is_plainly_empty, size, union
+from .context import SchemaContext
 from .documents import Documents, Subschema
 from .shapes import (
     ANY,
@@ -42,7 +45,7 @@ MAX_WORK = 2_500  # pairs of alternatives to look at: some tens of milliseconds
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 
 
-class Normalizer:
+class Normalizer(SchemaContext):
     """Shapes of one schema's positions, each worked out once.
 
     Args:
@@ -76,31 +79,31 @@ class Normalizer:
         return self.position_of(self.documents.root)
 
     @property
+    @override
     def losses(self) -> list[Loss]:
-        """What could not be said so far."""
         return list(self._losses.values())
 
+    @override
     def lose(self, sub: Subschema, keyword: str, reason: str) -> None:
-        """Note that a keyword will not be enforced."""
         self.lose_at(sub.pointer, keyword, reason)
 
+    @override
     def lose_at(self, pointer: str, keyword: str, reason: str) -> None:
-        """Note that the keyword at this place will not be enforced."""
         self._losses.setdefault((pointer, keyword), Loss(pointer, keyword, reason))
 
+    @override
     def position(self, parent: Subschema, schema: Any, *steps: str | int) -> Position:
-        """The position that one schema inside another governs."""
         return self.position_of(self.documents.child(parent, schema, *steps))
 
+    @override
     def opposite(self, position: Position) -> Position:
-        """The position whose value fails what one schema says."""
         if position in (ANY, NEVER):
             return ANY if position else NEVER
         (term,) = position
         return frozenset({Term(term.schema, not term.holds)})
 
+    @override
     def shape(self, position: Position) -> Shape:
-        """The values that all terms of a position agree on."""
         found = self._shapes.get(position)
         if found is None:
             found = UNIVERSE
@@ -109,16 +112,16 @@ class Normalizer:
             self._shapes[position] = found
         return found
 
+    @override
     def value(self, value: Any, near: Subschema | None = None) -> Position:
-        """The position that only this JSON value satisfies."""
         return self.position_of(self.documents.invent(near or self.documents.root, {"const": value}))
 
     def has_name(self, position: Position, name: str) -> bool:
         """Whether a property name satisfies a position of strings."""
         return any(isinstance(one, StringClause) and one.has(name) for one in self.shape(position).get("string", ()))
 
+    @override
     def names(self, position: Position) -> Node:
-        """The strings at a position, as one language."""
         return alt(
             *(string_language(one) for one in self.shape(position).get("string", ()) if isinstance(one, StringClause))
         )
@@ -134,22 +137,22 @@ class Normalizer:
         """Whether a language is known to have no string."""
         return self._emptiness(language)
 
+    @override
     def is_plainly_empty(self, clause: Clause) -> bool:
-        """Whether no value satisfies a clause, as far as can be seen without looking into children."""
         if is_plainly_empty(clause):
             return True
         return isinstance(clause, StringClause) and clause.values is None and self.is_empty(string_language(clause))
 
     # -- terms -------------------------------------------------------------------------------------------------------
 
+    @override
     def position_of(self, sub: Subschema) -> Position:
-        """The position that one schema governs."""
         if sub.schema is False:
             return NEVER
         return ANY if sub.schema is True or not sub.schema else frozenset({Term(sub)})
 
+    @override
     def term(self, term: Term) -> Shape:
-        """The values for which one schema holds, or does not."""
         found = self._terms.get(term)
         if found is None:
             if term in self._under_way:
@@ -191,8 +194,8 @@ class Normalizer:
                 shapes.append(UNIVERSE)
         return self.bounded(union(*shapes), sub, "not")
 
+    @override
     def meet(self, one: Shape, other: Shape, sub: Subschema, keyword: str) -> Shape:
-        """What two shapes have in common; the first one where that has too many alternatives, which is a loss."""
         self._work += _work(one, other)
         if self._work > MAX_WORK:
             self.lose(sub, keyword, "has too many combinations of alternatives")
@@ -204,15 +207,15 @@ class Normalizer:
             return one
         return found
 
+    @override
     def common(self, one: Shape, other: Shape) -> Shape:
-        """What two branches may both hold of; all of the first where that takes too long to find out."""
         self._work += _work(one, other)
         if self._work > MAX_WORK:
             return one
         return self._without_hopeless(self._with_strings(intersection(one, other)))
 
+    @override
     def bounded(self, shape: Shape, sub: Subschema, keyword: str) -> Shape:
-        """The shape; anything where it has too many alternatives, which is a loss."""
         if size(shape) > MAX_BRANCHES:
             self.lose(sub, keyword, f"has more than {MAX_BRANCHES} alternatives when taken apart")
             return UNIVERSE

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from .context import SchemaContext
 from .documents import Subschema
 from .shapes import ANY, NEVER, UNIVERSE, ArrayClause, Items, Members, ObjectClause, Position, Shape
 
-if TYPE_CHECKING:
-    from .normalize import Normalizer
 
-
-def without_unevaluated(n: Normalizer, sub: Subschema, keyword: str, shape: Shape) -> Shape:
+def without_unevaluated(n: SchemaContext, sub: Subschema, keyword: str, shape: Shape) -> Shape:
     """The shape with what the keyword says of the children that nothing else in the shape speaks of."""
     assert isinstance(sub.schema, dict)
     position = n.position(sub, sub.schema[keyword], keyword)
@@ -35,7 +32,7 @@ def without_unevaluated(n: Normalizer, sub: Subschema, keyword: str, shape: Shap
     return {**shape, "array": tuple(arrays)} if arrays else shape
 
 
-def _any_position(n: Normalizer, sub: Subschema, positions: list[Position]) -> Position:
+def _any_position(n: SchemaContext, sub: Subschema, positions: list[Position]) -> Position:
     """The position that one of these is enough for; each is of one schema, not negated."""
     if ANY in positions:
         return ANY
@@ -43,7 +40,7 @@ def _any_position(n: Normalizer, sub: Subschema, positions: list[Position]) -> P
     return n.position_of(n.documents.invent(sub, {"anyOf": schemas})) if schemas else NEVER
 
 
-def _closed(n: Normalizer, clause: ObjectClause, position: Position) -> ObjectClause:
+def _closed(n: SchemaContext, clause: ObjectClause, position: Position) -> ObjectClause:
     told = [members for members in clause.members if members.tells]
     if any(members.additional is not None for members in told):
         return clause

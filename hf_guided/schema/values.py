@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..regex import alt, complement, text
 from . import readers
 from .combine import certainly
+from .context import SchemaContext
 from .documents import Subschema
 from .shapes import (
     NEVER,
@@ -25,17 +26,14 @@ from .shapes import (
     Term,
 )
 
-if TYPE_CHECKING:
-    from .normalize import Normalizer
 
-
-def constant(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+def constant(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     """See ``APPLY``."""
     assert isinstance(sub.schema, dict)
     return _listed(n, sub, [sub.schema["const"]], holds) if sub.dialect >= 6 else certainly(holds)
 
 
-def enumeration(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
+def enumeration(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     """See ``APPLY``."""
     assert isinstance(sub.schema, dict)
     values = sub.schema["enum"]
@@ -44,7 +42,7 @@ def enumeration(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     return _listed(n, sub, values, holds)
 
 
-def _listed(n: Normalizer, sub: Subschema, values: list[Any], holds: bool) -> Shape:
+def _listed(n: SchemaContext, sub: Subschema, values: list[Any], holds: bool) -> Shape:
     """The values, or all others."""
     numbers = tuple(dict.fromkeys(Decimal(one) for one in values if _is_number(one)))
     floats = {one for one in values if isinstance(one, Decimal)} - {one for one in values if isinstance(one, int)}
@@ -84,12 +82,12 @@ def _listed(n: Normalizer, sub: Subschema, values: list[Any], holds: bool) -> Sh
     return {kind: clauses for kind, clauses in others.items() if clauses}
 
 
-def _array_value(n: Normalizer, sub: Subschema, value: list[Any]) -> ArrayClause:
+def _array_value(n: SchemaContext, sub: Subschema, value: list[Any]) -> ArrayClause:
     prefix = tuple(n.value(item, sub) for item in value)
     return ArrayClause((Items(prefix, NEVER, tells=False),), len(value), len(value))
 
 
-def _object_value(n: Normalizer, sub: Subschema, value: dict[str, Any]) -> ObjectClause:
+def _object_value(n: SchemaContext, sub: Subschema, value: dict[str, Any]) -> ObjectClause:
     named = {name: n.value(inner, sub) for name, inner in value.items()}
     return ObjectClause((Members(named, (), NEVER, tells=False),), tuple(value))
 

@@ -1,0 +1,68 @@
+"""What the meaning of one keyword may use of the schema around it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ..errors import Loss
+from ..regex import Node
+from .documents import Documents, Subschema
+from .shapes import Clause, Position, Shape, Term
+
+
+class SchemaContext(Protocol):
+    """Shapes of one schema's positions, and what is lost on the way to them. ``normalize.Normalizer`` is the one.
+
+    Attributes:
+        point_zero: whether an integer may be written 1.0.
+        documents: the schema, and what it may refer to.
+        formats: schemas that say the same, made once each.
+    """
+
+    point_zero: bool
+    documents: Documents
+    formats: dict[str, Subschema]
+
+    @property
+    def losses(self) -> list[Loss]:
+        """What could not be said so far."""
+        ...
+
+    def lose(self, sub: Subschema, keyword: str, reason: str) -> None:
+        """Note that a keyword will not be enforced."""
+
+    def lose_at(self, pointer: str, keyword: str, reason: str) -> None:
+        """Note that the keyword at this place will not be enforced."""
+
+    def position(self, parent: Subschema, schema: Any, *steps: str | int) -> Position:
+        """The position that one schema inside another governs."""
+
+    def position_of(self, sub: Subschema) -> Position:
+        """The position that one schema governs."""
+
+    def opposite(self, position: Position) -> Position:
+        """The position whose value fails what one schema says."""
+
+    def value(self, value: Any, near: Subschema | None = None) -> Position:
+        """The position that only this JSON value satisfies."""
+
+    def shape(self, position: Position) -> Shape:
+        """The values that all terms of a position agree on."""
+
+    def term(self, term: Term) -> Shape:
+        """The values for which one schema holds, or does not."""
+
+    def names(self, position: Position) -> Node:
+        """The strings at a position, as one language."""
+
+    def is_plainly_empty(self, clause: Clause) -> bool:
+        """Whether no value satisfies a clause, as far as can be seen without looking into children."""
+
+    def meet(self, one: Shape, other: Shape, sub: Subschema, keyword: str) -> Shape:
+        """What two shapes have in common; the first one where that has too many alternatives, which is a loss."""
+
+    def common(self, one: Shape, other: Shape) -> Shape:
+        """What two branches may both hold of; all of the first where that takes too long to find out."""
+
+    def bounded(self, shape: Shape, sub: Subschema, keyword: str) -> Shape:
+        """The shape; anything where it has too many alternatives, which is a loss."""
