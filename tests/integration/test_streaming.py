@@ -272,6 +272,7 @@ def test_hot_models_call(guide: hg.Guide, name: str) -> None:
         "top_k": 0,
         "sequence_bias": {(tokenizer.eos_token_id,): 20.0},
         "num_return_sequences": 2,
+        "show_tools": False,  # as a prompt that names them
     }
     torch.manual_seed(7)
     with warnings.catch_warnings():
