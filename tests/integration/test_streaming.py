@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pydantic
@@ -527,7 +528,7 @@ def test_the_model_runs_as_it_would_here(pair: tuple[Any, Any], inside: Any, is_
         ({"retries": 1}, "retries"),
         ({"continuous_batching": True}, "request_id_iter"),
         ({"num_beams": 2}, "num_beams"),
-        ({"streamer": object()}, "streamer"),
+        ({"streamer": SimpleNamespace(put=print, end=print)}, "streamer"),
         ({"custom_generate": print}, "custom_generate"),
         ({"token_healing": True}, "token_healing"),
     ],
