@@ -9,8 +9,9 @@ from typing import Any, get_args
 
 from . import json_text
 from .coerce import coerce
-from .constraints import Choice, Constraint, Grammar, Regex, Whitespace, laid_out
+from .constraints import Choice, Constraint, Grammar, Regex, laid_out
 from .errors import InvalidConstraint, UsageError
+from .json_style import Spelling, Whitespace
 
 
 def add_constraint(parser: argparse.ArgumentParser) -> None:
@@ -24,11 +25,16 @@ def add_constraint(parser: argparse.ArgumentParser) -> None:
 
 
 def add_layout(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the arguments for the white space of JSON: ``whitespace`` and ``indent``, of which one may be given."""
+    """Add the arguments that say how JSON is written: ``whitespace`` or ``indent``, and ``spelling``."""
     layout = parser.add_mutually_exclusive_group()
     layout.add_argument("--whitespace", choices=get_args(Whitespace), help=f"white space in {what}")
     layout.add_argument(
         "--indent", type=int, metavar="N", help=f"{what} are laid out as by json.dumps(indent=N); needs a known depth"
+    )
+    parser.add_argument(
+        "--spelling",
+        choices=get_args(Spelling),
+        help=f"how values in {what} are spelled: as json.dumps writes them, or in any way that JSON allows (canonical)",
     )
 
 
@@ -79,9 +85,9 @@ def constraint_of(arguments: argparse.Namespace) -> Constraint | None:
         InvalidConstraint: what is asked for is no constraint.
     """
     if arguments.schema is not None:
-        return laid_out(schema_in(arguments.schema), arguments.whitespace, arguments.indent)
-    if arguments.whitespace is not None or arguments.indent is not None:
-        raise UsageError("--whitespace and --indent lay out JSON; give them beside --schema")
+        return laid_out(schema_in(arguments.schema), arguments.whitespace, arguments.indent, arguments.spelling)
+    if not (arguments.whitespace is arguments.indent is arguments.spelling is None):
+        raise UsageError("--whitespace, --indent and --spelling say how JSON is written; give them beside --schema")
     if arguments.regex is not None:
         return Regex(arguments.regex)
     if arguments.choice is not None:

@@ -81,6 +81,7 @@ class Prompt:
         media: the kinds of content besides text: "image", "video", "audio".
         unseen: what of the request the model does not see, each with what to do; to be warned of.
         group: prompts of one batch have it in common: what a processor reads in one call.
+        tokens: the token ids of a prompt for a tokenizer, where they are known already.
     """
 
     text: str | None
@@ -89,6 +90,7 @@ class Prompt:
     media: frozenset[str] = frozenset()
     unseen: tuple[str, ...] = ()
     group: Hashable = None
+    tokens: Sequence[int] | None = None
 
 
 def is_processor(templates: Any) -> bool:
@@ -111,7 +113,7 @@ def prepared(
 
     Args:
         templates: the tokenizer, or a processor.
-        prompt: a text, or a chat.
+        prompt: a text, or a chat; or what this has returned before, which is returned again.
         constraint: of its answer.
         options: what its template is given.
         continues: whether the answer continues the last message of the chat.
@@ -120,6 +122,8 @@ def prepared(
         PromptError: the template refuses the chat; or the model would not see something of it.
         InvalidConstraint: the format cannot be described.
     """
+    if isinstance(prompt, Prompt):
+        return prompt
     tools = constraint.tools if isinstance(constraint, ToolCalls) and constraint.choice != "none" else []
     if isinstance(prompt, str):
         text = describe(constraint, templates) if options.describe else ""

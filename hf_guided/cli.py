@@ -18,6 +18,7 @@ from . import __version__
 from .arguments import add_chat_options, add_constraint, add_layout, constraint_of, documents_in, positive, schema_in
 from .batch.arguments import DESCRIPTION as BATCH
 from .batch.arguments import add_arguments as add_batch
+from .constraints import laid_out
 from .errors import HFGuidedError, UsageError
 from .model_location import BUILT_IN, WHERE
 from .model_source import ModelSource, add_model, add_revision, quiet
@@ -86,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--tokenizer", default=BUILT_IN, help=f"for that of {WHERE} (%(default)s)")
     add_revision(audit)
     audit.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
+    add_layout(audit, "answers that are JSON")
     audit.set_defaults(command=_audit)
 
     batch = commands.add_parser(
@@ -243,6 +245,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         reasoning=arguments.reasoning,
         whitespace=arguments.whitespace,
         indent=arguments.indent,
+        spelling=arguments.spelling,
         continuous_batching=arguments.continuous_batching,
         enable_cors=arguments.enable_cors,
         **{name: value for name, value in given.items() if value is not None},
@@ -264,7 +267,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    constraint = schema_in(arguments.file)
+    constraint = laid_out(schema_in(arguments.file), arguments.whitespace, arguments.indent, arguments.spelling)
     source = ModelSource(
         arguments.tokenizer, revision=arguments.revision, trust_remote_code=arguments.trust_remote_code
     )

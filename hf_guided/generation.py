@@ -10,21 +10,21 @@ from typing import Any, Literal, overload
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from typing_extensions import Unpack
 
-from .argument_checks import CALL, check, check_each
-from .batches import run_batch
+from .argument_checks import FLAG, check
+from .batches import run_plan
 from .errors import InvalidArgument
 from .generate_arguments import GenerateArguments
+from .generate_options import GenerateOptions
 from .generation_plan import Plan, plan
 from .guide import Guide
 from .kept_guides import guide_for
 from .options import DeviceLane
 from .partial import Partial
-from .progress import Progress
 from .ranks import Ranks
 from .reasoning import Reasoning
 from .result import GuidedResult
-from .result_types import Pattern, Texts, Typed, ValueT
-from .session import OnViolation
+from .result_types import ModelT, Parses, Pattern, PythonType, Texts, Typed, ValueT
+from .session_options import OnViolation
 from .stats import SessionStats
 from .streaming import check_can_stream, stream_plan
 
@@ -86,7 +86,7 @@ def generate(
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[str], None, None]: ...
+) -> Generator[Partial[str, str], None, None]: ...
 
 
 @overload
@@ -94,7 +94,19 @@ def generate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
-    constraint: Typed[ValueT],
+    constraint: type[ModelT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[ModelT, ModelT], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: PythonType[ValueT],
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
@@ -106,11 +118,23 @@ def generate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
+    constraint: Parses[ValueT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[ValueT, ValueT], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
     constraint: Pattern,
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[re.Match[str]], None, None]: ...
+) -> Generator[Partial[re.Match[str], re.Match[str]], None, None]: ...
 
 
 @overload
@@ -246,44 +270,30 @@ def generate(
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.
     """
-    for name, value in (
-        ("batch_size", batch_size),
-        ("retries", retries),
-        ("stream", stream),
-        ("jump_forward", jump_forward),
-        ("stats", stats),
-        ("trace", trace),
-        ("show_tools", show_tools),
-        ("describe", describe),
-    ):
-        check(name, value, CALL[name])
-    check_each({"progress": progress}, CALL)
-    guide = guide_for(tokenizer, model, guide)
-    planned = partial(
-        plan,
-        model,
-        tokenizer,
-        prompts,
-        constraint,
-        generate_kwargs,
-        guide=guide,
-        backend=backend,
-        prefix=prefix,
-        on_violation=on_violation,
-        batch_size=batch_size,
-        jump_forward=jump_forward,
-        draft=draft,
-        device_lane=device_lane,
-        continuous_batching=continuous_batching,
-        reasoning=reasoning,
-        trace=trace,
-        logprobs=logprobs,
-        seed=seed,
-        chat_template_kwargs=chat_template_kwargs,
-        documents=documents,
-        show_tools=show_tools,
-        describe=describe,
+    check("stream", stream, FLAG)
+    options = GenerateOptions(
+        backend,
+        prefix,
+        on_violation,
+        batch_size,
+        retries,
+        jump_forward,
+        draft,
+        device_lane,
+        continuous_batching,
+        stats,
+        progress,
+        reasoning,
+        trace,
+        logprobs,
+        seed,
+        chat_template_kwargs,
+        documents,
+        show_tools,
+        describe,
     )
+    guide = guide_for(tokenizer, model, guide)
+    planned = partial(plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs)
     # Each of the processes that hold a model compiles by itself, to read the answers with.
     ranks = Ranks.of(model)
     if ranks is not None and guide.ranks is None:
@@ -291,28 +301,8 @@ def generate(
             "guide: several processes hold this model, and would mask each by itself with a guide that was made "
             "without it; make it with this model, or leave it out"
         )
-    asked = planned() if ranks is None else ranks.agreed(planned, Plan.fingerprint)
+    ready = planned() if ranks is None else ranks.agreed(planned, Plan.fingerprint)
     if stream:
-        check_can_stream(asked, retries)
-        return stream_plan(asked, stats, progress)
-    results: list[list[GuidedResult]] = []
-    with Progress(len(asked.prompts), asked.route.step, stats, progress) as told:
-        for places in asked.batches():
-            ran = run_batch(asked, places)
-            told.spent(ran.stats, ran.seconds)
-            results += ran.results
-            told.done(len(places))
-        for attempt in range(1, retries + 1):
-            failed = [i for i, some in enumerate(results) if any(map(_was_refused, some))]
-            if not failed:
-                break
-            for places in asked.batches(failed):
-                ran = run_batch(asked, places, attempt)
-                told.spent(ran.stats, ran.seconds)
-                for i, anew in zip(places, ran.results, strict=True):
-                    results[i] = [new if _was_refused(old) else old for old, new in zip(results[i], anew, strict=True)]
-    return [result for some in results for result in some]
-
-
-def _was_refused(result: GuidedResult) -> bool:
-    return result.finish_reason == "stop" and result.error is not None
+        check_can_stream(ready)
+        return stream_plan(ready)
+    return run_plan(ready)

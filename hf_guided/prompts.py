@@ -17,14 +17,16 @@ from .vocabulary import Vocabulary
 
 
 def as_prompts(prompts: Any) -> list[Any]:
-    """A text, a chat, or a list of those, as a list.
+    """A text, a chat, or a list of those, as a list; in a list they may be prepared already.
 
     Raises:
         InvalidArgument: it is none of these.
     """
     if isinstance(prompts, str) or (isinstance(prompts, (list, tuple)) and prompts and _is_message(prompts[0])):
         return [prompts]
-    if isinstance(prompts, (list, tuple)) and all(isinstance(prompt, str) or _is_chat(prompt) for prompt in prompts):
+    if isinstance(prompts, (list, tuple)) and all(
+        isinstance(prompt, (str, Prompt)) or _is_chat(prompt) for prompt in prompts
+    ):
         return list(prompts)
     advice = ""
     if _is_tokenized(prompts):
@@ -110,15 +112,18 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
         InvalidArgument: there are none, and the tokenizer has no BOS.
     """
     tokenizer: Any = vocabulary.tokenizer
-    if prompt.text is not None:
+    if prompt.tokens is None and prompt.text is not None:
         ids = list(tokenizer(prompt.text + prefix)["input_ids"])
         if not ids and tokenizer.bos_token_id is None:
             raise InvalidArgument(
                 "expected a prompt with text: this one is empty, and the tokenizer has no BOS to begin with"
             )
         return ids or [tokenizer.bos_token_id]
-    arguments = prompt.arguments or {}
-    ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
+    if prompt.tokens is None:
+        arguments = prompt.arguments or {}
+        ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
+    else:
+        ids = list(prompt.tokens)
     if not prefix:
         return ids
     own = list(tokenizer.encode(prefix, add_special_tokens=False))

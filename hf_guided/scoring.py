@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
 
 import torch
@@ -16,6 +17,7 @@ from .coerce import coerce
 from .constraints import Choice, JsonSchema
 from .errors import InvalidConstraint, UnsupportedModel
 from .forced import ForcedText
+from .generate_options import GenerateOptions
 from .generation_plan import Plan, plan
 from .guide import Guide
 from .hf.compat import in_step_with_others
@@ -93,24 +95,17 @@ def score(
         tokenizer,
         prompts,
         _choices(choices),
+        guide,
+        GenerateOptions(
+            backend=backend,
+            batch_size=batch_size,
+            draft=None,
+            device_lane=False,
+            chat_template_kwargs=chat_template_kwargs,
+            documents=documents,
+            describe=describe,
+        ),
         _SAMPLING,
-        guide=guide,
-        backend=backend,
-        prefix=None,
-        on_violation="close",
-        batch_size=batch_size,
-        jump_forward=True,
-        draft=None,
-        device_lane=False,
-        continuous_batching=False,
-        reasoning=None,
-        trace=False,
-        logprobs=False,
-        seed=None,
-        chat_template_kwargs=chat_template_kwargs,
-        documents=documents,
-        show_tools=True,
-        describe=describe,
     )
     return [scores for places in planned.batches() for scores in _Scorer(planned, places, max_prefixes).scores()]
 
@@ -165,13 +160,9 @@ class _Scorer:
         inputs = plan.inputs.batch(places, 1)[1]
         self._logits = PrefixLogits(plan.model, inputs, plan.pad_token_id, plan.generate_kwargs)
         start = len(self._logits.before[0])
-        self._session = plan.guide.session(
-            [plan.constraints[place] for place in places],
-            backend=plan.backend,
-            stop_token_ids=plan.stop_token_ids,
-            max_new_tokens=plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS,
-            overlap=False,
-        )
+        budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
+        options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
+        self._session = plan.guide.session_of([plan.requests[place] for place in places], options)
         forced = ForcedText(vocabulary, plan.guide.continuation, plan.stop_token_ids, retokenize=False, may_stop=True)
         self._searches = [
             OptionSearch(

@@ -25,21 +25,20 @@ from .hf.listening import RowListener
 from .logprobs import TokenLogprob
 from .partial import Partial, PartialRow
 from .progress import Progress
-from .stats import SessionStats
 
 
-def check_can_stream(plan: Plan, retries: int) -> None:
+def check_can_stream(plan: Plan) -> None:
     """Refuse what would take back what was shown, or has nothing to show before its end.
 
     Raises:
         InvalidArgument: says what to leave out.
     """
     settings = plan.settings
-    if plan.trace:
+    if plan.options.trace:
         raise InvalidArgument(
             "stream, trace: what happened is known when the last row has ended; leave one of them out"
         )
-    if retries:
+    if plan.options.retries:
         raise InvalidArgument("stream, retries: a retry would take back what was shown; leave retries out")
     if plan.route.together is not None:
         raise InvalidArgument(
@@ -118,15 +117,11 @@ class _Ear(RowListener):
         self._queue.put(_Recorded(row, entries))
 
 
-def stream_plan(
-    plan: Plan, stats: bool | Callable[[SessionStats], None], shown: bool | None
-) -> Generator[Partial, None, None]:
+def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
     """Run the batches one after another, and yield what is new, row by row, as it comes.
 
     Args:
-        plan: what is asked; one that can be streamed.
-        stats: as for ``Progress``.
-        shown: likewise.
+        plan: one that can be streamed.
     """
     queue: _Queue = SimpleQueue()
     closing = plan.cancellation or Cancellation()
@@ -139,7 +134,7 @@ def stream_plan(
     )
     worker.start()
     try:
-        with Progress(len(plan.prompts), plan.route.step, stats, shown) as told:
+        with Progress(len(plan.prompts), plan.route.step, plan.options.stats, plan.options.progress) as told:
             yield from _partials(queue, told)
     finally:
         closing.set()

@@ -43,6 +43,7 @@ class Job:
         chat_template_kwargs: what the chat template is given.
         whitespace: of JSON, see ``JsonSchema``; None is as each constraint has it.
         indent: of JSON, in place of ``whitespace``.
+        spelling: of the values in JSON; None is as each constraint has it.
     """
 
     model: str
@@ -70,6 +71,7 @@ class Job:
     chat_template_kwargs: dict[str, Any]
     whitespace: str | None = None
     indent: int | None = None
+    spelling: str | None = None
 
     def agree(self, file: Path) -> None:
         """Write this job into a file, or see that it is the one there.

@@ -40,7 +40,7 @@ class Rows:
         documents_column: may hold a chat's documents.
         default: the constraint of rows without one of their own.
         chat: send a text as a user's message.
-        layout: ``whitespace`` and ``indent`` of JSON that a row asks for itself, see ``laid_out``.
+        layout: ``whitespace``, ``indent`` and ``spelling`` of JSON that a row asks for itself, see ``laid_out``.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Rows:
         documents_column: str,
         default: Constraint | None,
         chat: bool,
-        layout: tuple[Any, int | None] = (None, None),
+        layout: tuple[Any, int | None, Any] = (None, None, None),
     ):
         self._table = table
         self._prompt_column, self._constraint_column = prompt_column, constraint_column

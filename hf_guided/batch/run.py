@@ -121,7 +121,7 @@ def _asked(arguments: argparse.Namespace) -> tuple[Job, Parts, Rows, Output]:
         (job.prompt_column, job.constraint_column or CONSTRAINT_COLUMN, job.documents_column),
     )
     try:
-        layout = job.whitespace, job.indent
+        layout = job.whitespace, job.indent, job.spelling
         rows = Rows(table, job.prompt_column, job.constraint_column, job.documents_column, constraint, job.chat, layout)
         rows.check()
         return job, parts, rows, Output.of(job.output_format, table, job.columns)

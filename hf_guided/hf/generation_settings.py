@@ -61,7 +61,8 @@ class GenerationSettings:
         config = copy.deepcopy(generate_kwargs.get("generation_config"))
         if config is not None:
             config.update(**values)
-            return {**generate_kwargs, "generation_config": config}
+            others = {name: value for name, value in generate_kwargs.items() if name not in values}
+            return {**others, "generation_config": config}
         return {**generate_kwargs, **values}
 
     @property

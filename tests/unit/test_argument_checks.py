@@ -159,12 +159,12 @@ def test_the_other_calls_refuse_too(pair: Any) -> None:
 
 
 def test_retries_end_when_nothing_is_left_to_retry(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hf_guided import generation
+    from hf_guided import batches
 
     looked = []
     monkeypatch.setattr(pair[0], "forward", type(pair[0]).forward.__get__(pair[0]))
-    refused = generation._was_refused
-    monkeypatch.setattr(generation, "_was_refused", lambda result: looked.append(result) or refused(result))
+    refused = batches._was_refused
+    monkeypatch.setattr(batches, "_was_refused", lambda result: looked.append(result) or refused(result))
     [result] = hg.generate(*pair, "Hi", ["yes"], retries=1000)
     assert result.value == "yes" and len(looked) == 1
 
