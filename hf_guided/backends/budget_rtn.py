@@ -6,7 +6,7 @@ then, nothing is looked at and nothing masked. From there on the engine's mask l
 left would not do.
 
 The network may take more spellings than the engine does (white space, escapes), and need not take all of them. Where it
-loses the text, and for grammars, which have no network, a way is searched (searched.py).
+loses the text, and for grammars, which have no network, a way is searched (budget_search.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The fast loop: ``model.generate(custom_generate=guide.decoder(c))``.
 
 Rows keep their own token ids: text that the grammar leaves no choice about is appended without a forward pass, and
-enters the cache together with the next sampled token (decode_loop.py). Where nothing is to be appended or drafted and
-the device lane serves all rows, a loop that does not wait for the device takes its place (device_loop.py). What
+enters the cache together with the next sampled token (decode/loop.py). Where nothing is to be appended or drafted and
+the device lane serves all rows, a loop that does not wait for the device takes its place (device/loop.py). What
 generate() may ask for and neither loop does (beams, scores, logits, attentions, hidden states) runs through
 transformers' own loop with the same session.
 """

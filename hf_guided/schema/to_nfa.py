@@ -1,4 +1,4 @@
-"""A schema as a finite automaton: the same shapes and tracks that `lark.py` writes as a grammar, without recursion.
+"""A schema as a finite automaton: the same shapes and tracks that `to_lark.py` writes as a grammar, without recursion.
 
 What is not regular says so: a schema that refers to itself, or a place where any JSON value may stand. With a bound on
 the depth of nesting both are regular.

@@ -1,4 +1,4 @@
-"""A call's arguments as elements, in llguidance's Lark: see xml_styles.py for what they look like.
+"""A call's arguments as elements, in llguidance's Lark: see constraints/tool_xml.py for what they look like.
 
 An element whose value has no children is one terminal, marks included, so that the lexer never has to guess where a
 string without quotes ends.

@@ -3,9 +3,9 @@
 Stages of a call: find the rows (tracker), fill a bitmask row for each (matcher), write -inf (apply), and look at what
 is left. Compiling is waited for at the first call, so that it overlaps the prefill.
 
-The first two stages can run while the model computes the scores, on the worker of prefetch.py: begun by ``fill_ahead``
+The first two stages can run while the model computes the scores, on the worker of background_worker.py: begun by ``fill_ahead``
 in loops that keep their rows, by ``foresee`` where somebody is told the next ids before the forward pass. One such job
-is under way at most (ahead.py), and every other call waits for it first. What was foreseen for ids that are not asked
+is under way at most (lookahead.py), and every other call waits for it first. What was foreseen for ids that are not asked
 for is undone, and nobody hears of its errors and warnings.
 """
 

@@ -1,7 +1,7 @@
 """Who hears of tokens while they are generated.
 
 A listener hears of tokens that are final: of confirmed drafts, of no rejected ones, and of no step that is undone.
-Loops of ours tell it by themselves (line.py); transformers' own loops tell a streamer, which can be made of one.
+Loops of ours tell it by themselves (sequence_state.py); transformers' own loops tell a streamer, which can be made of one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The loop without waits: the device chooses the tokens, and the host hears of them a step later.
 
-1 forward    queued behind the choice of the tokens it runs: nobody has seen them yet (device_steps.py)
-2 choose     processors, automaton step, masks, greedy or sampling (device_choice.py); written in place (device_rows.py)
+1 forward    queued behind the choice of the tokens it runs: nobody has seen them yet (steps.py)
+2 choose     processors, automaton step, masks, greedy or sampling (token_choice.py); written in place (rows.py)
 3 send       the choice starts on its way to the host, on a side stream
 4 hear       the choice of the step before arrives, while the device works on this one: matchers, listeners, the end
 

@@ -1,6 +1,6 @@
 """Picking tokens among those allowed, in plain torch: greedy, or the greatest of logit / temperature + Gumbel noise.
 
-The noise is that of noise.py: a row draws the same in any batch.
+The noise is that of philox.py: a row draws the same in any batch.
 """
 
 from __future__ import annotations

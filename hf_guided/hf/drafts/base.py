@@ -1,6 +1,6 @@
 """What a source of drafts is asked, and what it answers.
 
-Drafted tokens are guesses that the model then judges all in one forward pass (acceptance.py), so a bad guess costs a
+Drafted tokens are guesses that the model then judges all in one forward pass (verify.py), so a bad guess costs a
 little time and changes nothing. What a source proposes is always legal: the row's grammar takes every one of the
 tokens, and nothing stands behind a stop token.
 """
