@@ -24,6 +24,7 @@ from .errors import (
     GenerationError,
     HFGuidedError,
     InternalError,
+    InvalidArgument,
     InvalidConstraint,
     Loss,
     NoValue,
@@ -36,6 +37,7 @@ from .errors import (
     UnsupportedModel,
     UnsupportedTokenizer,
     UnwritableConstraint,
+    UsageError,
     VocabularySizeError,
 )
 from .logprobs import TokenLogprob, TopLogprobs
@@ -77,6 +79,7 @@ __all__ = [
     "GuidedResult",
     "HFGuidedError",
     "InternalError",
+    "InvalidArgument",
     "InvalidConstraint",
     "JsonObject",
     "JsonSchema",
@@ -104,6 +107,7 @@ __all__ = [
     "UnsupportedModel",
     "UnsupportedTokenizer",
     "UnwritableConstraint",
+    "UsageError",
     "VocabularySizeError",
     "agenerate",
     "describe",

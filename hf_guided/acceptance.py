@@ -46,8 +46,10 @@ def accept_greedy(scores: Tensor, drafts: Sequence[Sequence[int]]) -> list[Accep
 
     Streams: runs on the current stream, and waits for it once.
     """
-    starts = _starts(scores, drafts)
     best = scores.argmax(-1).tolist()
+    if not any(drafts) and len(best) == len(drafts):
+        return [Accepted(0, token_id) for token_id in best]
+    starts = _starts(scores, drafts)
     accepted = []
     for start, draft in zip(starts, drafts, strict=True):
         agreed = next((j for j, token_id in enumerate(draft) if token_id != best[start + j]), len(draft))

@@ -55,21 +55,17 @@ class Ahead:
         self.pending: Pending[Any] | None = None  # the job that may be under way
         self._foreseen: Foreseen | None = None  # what it is for, if it is for ids that may be asked for
 
-    def begin(self, job: Callable[[], Any], *, elsewhere: bool, foreseen: Foreseen | None = None) -> Pending[Any]:
-        """Begin a job behind ``settle``: on the worker, or here and now.
+    def begin(self, job: Callable[[], Any], foreseen: Foreseen | None = None) -> Pending[Any]:
+        """Begin a job on the worker, after ``settle``.
 
         Args:
             job: called once.
-            elsewhere: whether it is the worker's.
             foreseen: what its masks are for; None where who begins it asks for its result.
         """
         # Kept before it is begun: an interruption in between must not leave rows to a job that nobody knows of.
         self._foreseen = foreseen
         self.pending = pending = Pending(job, self._on_waited)
-        if elsewhere:
-            submit(pending)
-        else:
-            pending.run()
+        submit(pending)
         return pending
 
     def masks_for(self, input_ids: Tensor) -> Pending[Masks | None] | None:

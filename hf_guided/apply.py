@@ -87,8 +87,11 @@ def _apply_on_cpu(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple
     for i in range(len(scores)):
         if i not in governed:
             target[i] = source[i]
-    kept = [_write_row(source[i], bitmask[i].numpy(), target[i], neg_inf) for i in rows]
-    return masked, [_is_alive(numbers, scores.dtype) for numbers in kept]
+    words, alive = bitmask.numpy(), []
+    for i in rows:
+        kept = _write_row(source[i], words[i], target[i], neg_inf)
+        alive.append(_is_alive(kept, scores.dtype))
+    return masked, alive
 
 
 @cache

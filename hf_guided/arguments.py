@@ -9,12 +9,9 @@ from typing import Any, get_args
 
 from . import json_text
 from .coerce import coerce
-from .constraints import Choice, Constraint, Grammar, Regex, Whitespace, laid_out
-from .errors import InvalidConstraint
-
-
-class Mistake(Exception):
-    """Something the user can correct; its text is all they see."""
+from .constraints import Choice, Constraint, Grammar, Regex, laid_out
+from .errors import InvalidConstraint, UsageError
+from .json_style import Spelling, Whitespace
 
 
 def add_constraint(parser: argparse.ArgumentParser) -> None:
@@ -28,11 +25,16 @@ def add_constraint(parser: argparse.ArgumentParser) -> None:
 
 
 def add_layout(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the arguments for the white space of JSON: ``whitespace`` and ``indent``, of which one may be given."""
+    """Add the arguments that say how JSON is written: ``whitespace`` or ``indent``, and ``spelling``."""
     layout = parser.add_mutually_exclusive_group()
     layout.add_argument("--whitespace", choices=get_args(Whitespace), help=f"white space in {what}")
     layout.add_argument(
         "--indent", type=int, metavar="N", help=f"{what} are laid out as by json.dumps(indent=N); needs a known depth"
+    )
+    parser.add_argument(
+        "--spelling",
+        choices=get_args(Spelling),
+        help=f"how values in {what} are spelled: as json.dumps writes them, or in any way that JSON allows (canonical)",
     )
 
 
@@ -54,14 +56,14 @@ def documents_in(file: str) -> list[dict[str, Any]]:
     """The documents in a file, for a chat template.
 
     Raises:
-        Mistake: it cannot be read, or holds no list of objects.
+        UsageError: it cannot be read, or holds no list of objects.
     """
     try:
         found = json_text.loads(read_text(file), "file")
     except InvalidConstraint as error:
-        raise Mistake(f"{file}: {error}") from error
+        raise UsageError(f"{file}: {error}") from error
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise Mistake(f"{file}: expected a list of objects, one for each document, got {type(found).__name__}")
+        raise UsageError(f"{file}: expected a list of objects, one for each document, got {type(found).__name__}")
     return found
 
 
@@ -79,13 +81,13 @@ def constraint_of(arguments: argparse.Namespace) -> Constraint | None:
     """The constraint that was asked for.
 
     Raises:
-        Mistake: a file that cannot be read, or holds no schema.
+        UsageError: a file that cannot be read, or holds no schema.
         InvalidConstraint: what is asked for is no constraint.
     """
     if arguments.schema is not None:
-        return laid_out(schema_in(arguments.schema), arguments.whitespace, arguments.indent)
-    if arguments.whitespace is not None or arguments.indent is not None:
-        raise Mistake("--whitespace and --indent lay out JSON; give them beside --schema")
+        return laid_out(schema_in(arguments.schema), arguments.whitespace, arguments.indent, arguments.spelling)
+    if not (arguments.whitespace is arguments.indent is arguments.spelling is None):
+        raise UsageError("--whitespace, --indent and --spelling say how JSON is written; give them beside --schema")
     if arguments.regex is not None:
         return Regex(arguments.regex)
     if arguments.choice is not None:
@@ -98,21 +100,21 @@ def schema_in(file: str) -> Constraint | None:
     try:
         return coerce(json_text.loads(read_text(file), "file"))
     except InvalidConstraint as error:
-        raise Mistake(f"{file}: {error}") from error
+        raise UsageError(f"{file}: {error}") from error
 
 
 def read_text(file: str) -> str:
     """A file's text.
 
     Raises:
-        Mistake: it cannot be read.
+        UsageError: it cannot be read.
     """
     try:
         return Path(file).read_text(encoding="utf-8")
     except OSError as error:
-        raise Mistake(f"cannot read {file}: {error.strerror or error}") from error
+        raise UsageError(f"cannot read {file}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise Mistake(f"cannot read {file}: expected UTF-8 text ({error})") from error
+        raise UsageError(f"cannot read {file}: expected UTF-8 text ({error})") from error
 
 
 def positive(kind: type[int] | type[float]) -> Any:

@@ -17,7 +17,7 @@ from .generate_arguments import GenerateArguments
 from .generation import generate
 from .partial import Partial
 from .result import GuidedResult
-from .result_types import Pattern, Texts, Typed, ValueT
+from .result_types import ModelT, Parses, Pattern, PythonType, Texts, Typed, ValueT
 from .streaming import surroundings
 from .turns import Running, call_soon, turns_of
 
@@ -79,7 +79,7 @@ def agenerate(
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
-) -> AsyncGenerator[Partial[str], None]: ...
+) -> AsyncGenerator[Partial[str, str], None]: ...
 
 
 @overload
@@ -87,7 +87,19 @@ def agenerate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
-    constraint: Typed[ValueT],
+    constraint: type[ModelT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> AsyncGenerator[Partial[ModelT, ModelT], None]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: PythonType[ValueT],
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
@@ -99,11 +111,23 @@ def agenerate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
+    constraint: Parses[ValueT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> AsyncGenerator[Partial[ValueT, ValueT], None]: ...
+
+
+@overload
+def agenerate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
     constraint: Pattern,
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
-) -> AsyncGenerator[Partial[re.Match[str]], None]: ...
+) -> AsyncGenerator[Partial[re.Match[str], re.Match[str]], None]: ...
 
 
 @overload

@@ -5,22 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from .cancellation import CancelledListener, CancelledProcessor
 from .generation_plan import Plan
+from .guided_call import GuidedCall
 from .hf.decoder import GuidedDecoder
 from .hf.generation_settings import GenerationSettings
-from .hf.guided_call import guided_call
 from .hf.listening import RowListener, RowStreamer
-from .hf.logits_processor import GuidedLogitsProcessor
 from .hf.step_logprobs import record_output
 from .logprobs import TokenLogprob
 from .options import DEFAULT_MAX_NEW_TOKENS
 from .pass_logprobs import logprobs_of
+from .progress import Progress
 from .result import GuidedResult, RowReader
 from .seeds import row_seed
 from .stats import SessionStats
@@ -39,6 +38,33 @@ class Ran(NamedTuple):
     results: list[list[GuidedResult]]
     stats: SessionStats
     seconds: float
+
+
+def run_plan(plan: Plan) -> list[GuidedResult[Any]]:
+    """Run all prompts, and those again whose values were refused; their results, in order."""
+    results: list[list[GuidedResult]] = []
+    with Progress(len(plan.prompts), plan.route.step, plan.options.stats, plan.options.progress) as progress:
+        for places in plan.batches():
+            ran = run_batch(plan, places)
+            progress.spent(ran.stats, ran.seconds)
+            results += ran.results
+            progress.done(len(places))
+        for attempt in range(1, plan.options.retries + 1):
+            failed = [i for i, copies in enumerate(results) if any(map(_was_refused, copies))]
+            if not failed:
+                break
+            for places in plan.batches(failed):
+                ran = run_batch(plan, places, attempt)
+                progress.spent(ran.stats, ran.seconds)
+                for i, retried in zip(places, ran.results, strict=True):
+                    results[i] = [
+                        new if _was_refused(old) else old for old, new in zip(results[i], retried, strict=True)
+                    ]
+    return [result for copies in results for result in copies]
+
+
+def _was_refused(result: GuidedResult) -> bool:
+    return result.finish_reason == "stop" and result.error is not None
 
 
 def run_batch(plan: Plan, places: Sequence[int], attempt: int = 0) -> Ran:
@@ -76,50 +102,34 @@ class Batch:
         self._sequences: Tensor | None = None  # (rows, length), once it has run
         self._logprobs: list[list[TokenLogprob]] | None = None  # of each row, likewise
         self._budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
-        governing = [plan.constraints[i] for i in places]
-        session: dict[str, Any] = {
-            "backend": plan.backend,
-            "prefix": [plan.prefixes[i] for i in places],
-            "stop_token_ids": plan.stop_token_ids,
-            "on_violation": plan.on_violation,
-            "max_new_tokens": self._budget,
-            "reasoning": plan.reasoning,
-            "trace": plan.trace,
-        }
-        route = plan.route
-        how = {"jump_forward": route.jump_forward, "draft": route.draft, "device_lane": route.device_lane}
+        options = plan.options.session(plan.stop_token_ids, self._budget)
         self._generate_kwargs = dict(plan.generate_kwargs)
         if expand > 1:
             self._generate_kwargs = plan.settings.over(plan.generate_kwargs, num_return_sequences=1)
-        self._session = partial(plan.guide.session, governing, **session)
-        self._seam: GuidedDecoder | GuidedLogitsProcessor
-        if route.fast:
+        loop = None
+        if plan.route.fast:
             seeds = plan.seeds and [
                 row_seed(plan.seeds[i], copy, attempt) for i in places for copy in range(self.copies)
             ]
             if listener is None and plan.cancellation is not None:
                 listener = CancelledListener(plan.cancellation)
-            logprobs = False if plan.top_logprobs is None else plan.top_logprobs or True
-            self._seam = plan.guide.decoder(
-                governing, streamer=listener, seeds=seeds, logprobs=logprobs, **how, **session
-            )
-        else:
-            self._seam = plan.guide.logits_processor(governing, **session)
-            if listener is not None:
-                self._generate_kwargs["streamer"] = RowStreamer(listener, plan.stop_token_ids)
-            elif plan.cancellation is not None:
-                given = self._generate_kwargs.get("logits_processor") or []
-                self._generate_kwargs["logits_processor"] = [CancelledProcessor(plan.cancellation), *given]
+            loop = plan.options.decode(streamer=listener, seeds=seeds)
+        elif listener is not None:
+            self._generate_kwargs["streamer"] = RowStreamer(listener, plan.stop_token_ids)
+        elif plan.cancellation is not None:
+            given = self._generate_kwargs.get("logits_processor") or []
+            self._generate_kwargs["logits_processor"] = [CancelledProcessor(plan.cancellation), *given]
+        self._call = GuidedCall(plan.guide, [plan.requests[i] for i in places], options, loop)
 
     @property
     def stats(self) -> SessionStats:
         """What has been spent so far."""
-        return self._seam.stats
+        return self._call.stats
 
     @property
     def records(self) -> bool:
         """Whether log probabilities are recorded."""
-        return self._plan.top_logprobs is not None
+        return self._plan.options.top_logprobs is not None
 
     @property
     def num_rows(self) -> int:
@@ -131,7 +141,7 @@ class Batch:
         if self._plan.cancellation is not None:
             self._plan.cancellation.check()
         began = time.perf_counter()
-        output = guided_call(self._plan.model, self._seam, **self._inputs, **self._generate_kwargs)
+        output = self._call.run(self._plan.model, **self._inputs, **self._generate_kwargs)
         sequences: Tensor = output if isinstance(output, Tensor) else output.sequences
         self._sequences = sequences
         self._logprobs = self._recorded(output, sequences)
@@ -140,7 +150,8 @@ class Batch:
     def reader(self, row: int) -> RowReader:
         """Reads a row."""
         prompt = row // self.copies
-        return _reader(self._plan, self.places[prompt], self._budget, self.stats, self._prompts[prompt])
+        begun = self._plan.in_front(self._prompts[prompt])
+        return self._call.reader(prompt, begun, self._plan.pad_token_id)
 
     def logprobs(self, row: int) -> list[TokenLogprob] | None:
         """Entries for every token of a row, or more of one that has left its constraint; None if not requested."""
@@ -150,29 +161,30 @@ class Batch:
         """A row's result with its log probabilities and its trace, if they are wanted; after ``run``."""
         if self._logprobs is not None:
             result = replace(result, logprobs=self._logprobs[row][: len(result.token_ids)])
-        if not self._plan.trace:
+        if not self._plan.options.trace:
             return result
         assert self._sequences is not None
         place = self.places[row // self.copies]
         trace = self._plan.guide.trace(
-            self._seam,
+            self._call.seam,
             self._sequences,
             row,
             constraint=self._plan.constraints[place],
             prefix=self._plan.prefixes[place],
-            reasoning=self._plan.reasoning,
+            reasoning=self._plan.options.reasoning,
             length=len(result.token_ids),
         )
         return replace(result, trace=trace)
 
     def _recorded(self, output: Any, sequences: Tensor) -> list[list[TokenLogprob]] | None:
         """The log probabilities of each row, from a loop of ours or from what transformers' own has kept."""
-        if self._plan.top_logprobs is None:
+        top = self._plan.options.top_logprobs
+        if top is None:
             return None
-        if isinstance(self._seam, GuidedDecoder):
-            return self._seam.logprobs
+        if isinstance(self._call.seam, GuidedDecoder):
+            return self._call.seam.logprobs
         # Another session: the processor's own has rows that stand at their end.
-        recorder = self._session().logprob_recorder(sequences[:, : self._start].tolist(), self._plan.top_logprobs)
+        recorder = self._call.new_session().logprob_recorder(sequences[:, : self._start].tolist(), top)
         record_output(recorder, output, self._start, self._plan.stop_token_ids)
         return recorder.entries
 
@@ -185,13 +197,13 @@ def _run_together(plan: Plan, places: Sequence[int], together: Together) -> Ran:
         budget = plan.settings.max_new_tokens(len(ids)) or DEFAULT_MAX_NEW_TOKENS
         asks.append(Ask(ids, plan.constraints[i], plan.prefixes[i], budget))
     began = time.perf_counter()
-    answers, stats = together.run(asks, plan.backend, plan.stop_token_ids, plan.cancellation)
+    answers, stats = together.run(asks, plan.options.backend, plan.stop_token_ids, plan.cancellation)
     seconds = time.perf_counter() - began
     results = [
-        [_reader(plan, i, ask.max_new_tokens, stats, ask.input_ids).read(answer.token_ids) for answer in rows]
+        [_reader(plan, i, stats, ask.input_ids).read(answer.token_ids) for answer in rows]
         for i, ask, rows in zip(places, asks, answers, strict=True)
     ]
-    if plan.top_logprobs is not None:
+    if plan.options.top_logprobs is not None:
         results = [
             _with_logprobs(plan, place, ask, rows, read)
             for place, ask, rows, read in zip(places, asks, answers, results, strict=True)
@@ -203,39 +215,29 @@ def _with_logprobs(
     plan: Plan, place: int, ask: Ask, answers: Sequence[Answer], results: Sequence[GuidedResult[Any]]
 ) -> list[GuidedResult[Any]]:
     """The results of one prompt with their log probabilities."""
-    assert plan.top_logprobs is not None
+    assert plan.options.top_logprobs is not None
     if plan.cancellation is not None:
         plan.cancellation.check()
-    session = plan.guide.session(
-        plan.constraints[place],
-        backend=plan.backend,
-        prefix=plan.prefixes[place],
-        stop_token_ids=plan.stop_token_ids,
-        max_new_tokens=ask.max_new_tokens,
-        overlap=False,
-    )
+    options = replace(plan.options.session(plan.stop_token_ids, ask.max_new_tokens), overlap=False)
+    session = plan.guide.session_of([plan.requests[place]], options, per_prompt=False)
     entries = logprobs_of(
         plan.model,
         session,
         ask.input_ids,
         [answer.token_ids for answer in answers],
         [answer.logprobs for answer in answers],
-        top=plan.top_logprobs,
+        top=plan.options.top_logprobs,
         pad_token_id=plan.pad_token_id,
         generate_kwargs=GenerationSettings(plan.model, plan.generate_kwargs).kwargs_with(num_return_sequences=1),
     )
     return [replace(one, logprobs=found[: len(one.token_ids)]) for one, found in zip(results, entries, strict=True)]
 
 
-def _reader(plan: Plan, place: int, budget: int, stats: SessionStats, prompt: list[int]) -> RowReader:
-    return plan.guide.reader(
-        plan.constraints[place],
-        backend=plan.backend,
-        prefix=plan.prefixes[place],
+def _reader(plan: Plan, place: int, stats: SessionStats, prompt: list[int]) -> RowReader:
+    return plan.guide.reader_of(
+        plan.requests[place],
         stop_token_ids=plan.stop_token_ids,
         pad_token_id=plan.pad_token_id,
-        max_new_tokens=budget,
         stats=stats,
-        reasoning=plan.reasoning,
         prompt=plan.in_front(prompt),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .suggestions import did_you_mean
+
 Chat = Sequence[Mapping[str, Any]]
 _KINDS = ("image", "video", "audio")
 # What transformers loads: the type of a part, and the keys that may hold its content.
@@ -14,10 +16,22 @@ _LOADED = {
     "video": ("video", "url", "path"),
     "audio": ("audio", "url", "path"),
 }
+PART_TYPES = ("text", *_LOADED)
+_MEANT = {
+    "img": "image",
+    "imgs": "image",
+    "photo": "image",
+    "picture": "image",
+    "pixel_values": "image",
+    "sound": "audio",
+    "speech": "audio",
+    "txt": "text",
+    "voice": "audio",
+}
 
 
 class MediaPart(NamedTuple):
-    """An image, video or audio in a chat.
+    """An image, video or audio in a chat; or another part of a message.
 
     Args:
         kind: "image", "video" or "audio".
@@ -43,6 +57,34 @@ def media_of(chat: Chat) -> Iterator[MediaPart]:
             if kind is not None:
                 keys = _LOADED.get(named, ()) if isinstance(named, str) else ()
                 yield MediaPart(kind, i, j, any(part.get(key) is not None for key in keys))
+
+
+def other_parts(chat: Chat) -> Iterator[MediaPart]:
+    """The parts that are no media, and whose text a template may leave out: ``kind`` is what they call themselves.
+
+    Templates leave thinking out of the assistant's earlier messages on purpose, so its parts are not among them.
+    """
+    media = {(one.message, one.part) for one in media_of(chat)}
+    for i, message in enumerate(chat):
+        content = message.get("content")
+        if message.get("role") != "assistant" and isinstance(content, (list, tuple)):
+            for j, part in enumerate(content):
+                if (i, j) not in media:
+                    named = part.get("type") if isinstance(part, Mapping) else None
+                    yield MediaPart(str(named or ""), i, j, named == "text" and isinstance(part.get("text"), str))
+
+
+def text_of(chat: Chat, part: MediaPart) -> str:
+    """The text of a part; empty if it has none."""
+    content = chat[part.message]["content"][part.part]
+    text = content.get("text") if isinstance(content, Mapping) else content
+    return text if isinstance(text, str) else ""
+
+
+def meant(kind: str) -> str:
+    """The end of a message about an unknown type of part: "; did you mean 'image'?", or nothing."""
+    known = _MEANT.get(kind.lower())
+    return f"; did you mean {known!r}?" if known else did_you_mean(kind, PART_TYPES)
 
 
 def without(chat: Chat, media: MediaPart) -> list[Mapping[str, Any]]:

@@ -6,10 +6,21 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .chat_content import Chat, in_system_message, in_user_message, media_of, without
+from .chat_content import (
+    PART_TYPES,
+    Chat,
+    in_system_message,
+    in_user_message,
+    meant,
+    media_of,
+    other_parts,
+    text_of,
+    without,
+)
 from .constraints import Constraint
 from .description import describe, describe_choice
-from .errors import PromptError
+from .errors import InvalidArgument, PromptError
+from .template_variables import unread_variables
 from .tool_calls import ToolCalls
 
 # What hg.generate decides itself; a caller's value would contradict it.
@@ -17,6 +28,16 @@ RESERVED = frozenset(
     "conversation add_generation_prompt continue_final_message tokenize padding truncation max_length return_tensors "
     "return_dict return_assistant_tokens_mask".split()
 )
+_TOOLS_OF_CHAT = (
+    "the chat template does not show the tools of ToolCalls, so the model does not know them; pass describe=True to "
+    "describe them in the chat, or show_tools=False if the chat names them already"
+)
+_TOOLS_OF_TEXT = (
+    "a plain prompt does not show the tools of ToolCalls, so the model does not know them; pass a chat, "
+    '[{"role": "user", "content": text}], whose template shows them, describe=True to describe them in the prompt, or '
+    "show_tools=False if the prompt names them already"
+)
+_RENDERS_BY_TEMPLATE = ("transformers.tokenization_utils_base", "transformers.processing_utils")
 
 
 @dataclass(frozen=True)
@@ -30,7 +51,7 @@ class TemplateOptions:
         describe: whether the format of the answer is described, see ``hg.describe``.
 
     Raises:
-        ValueError: an argument that hg.generate sets itself, or documents given twice.
+        InvalidArgument: an argument that hg.generate sets itself, or documents given twice.
     """
 
     kwargs: Mapping[str, Any]
@@ -40,11 +61,13 @@ class TemplateOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kwargs, Mapping):
-            raise ValueError(f"chat_template_kwargs: expected a dict, or one for each prompt, got {self.kwargs!r}")
+            raise InvalidArgument(f"chat_template_kwargs: expected a dict, or one for each prompt, got {self.kwargs!r}")
         if reserved := sorted(RESERVED & self.kwargs.keys()):
-            raise ValueError(f"chat_template_kwargs: {', '.join(reserved)} cannot be changed here; leave it out")
+            raise InvalidArgument(f"chat_template_kwargs: {', '.join(reserved)} cannot be changed here; leave it out")
         if self.documents is not None and "documents" in self.kwargs:
-            raise ValueError("documents, chat_template_kwargs['documents']: expected one of the two; leave one out")
+            raise InvalidArgument(
+                "documents, chat_template_kwargs['documents']: expected one of the two; leave one out"
+            )
 
 
 @dataclass(frozen=True)
@@ -56,16 +79,18 @@ class Prompt:
         chat: its messages; empty for a plain prompt.
         arguments: for ``apply_chat_template``.
         media: the kinds of content besides text: "image", "video", "audio".
-        tools_ignored: whether there are tools that the template does not show.
+        unseen: what of the request the model does not see, each with what to do; to be warned of.
         group: prompts of one batch have it in common: what a processor reads in one call.
+        tokens: the token ids of a prompt for a tokenizer, where they are known already.
     """
 
     text: str | None
     chat: Chat = ()
     arguments: Mapping[str, Any] | None = None
     media: frozenset[str] = frozenset()
-    tools_ignored: bool = False
+    unseen: tuple[str, ...] = ()
     group: Hashable = None
+    tokens: Sequence[int] | None = None
 
 
 def is_processor(templates: Any) -> bool:
@@ -88,7 +113,7 @@ def prepared(
 
     Args:
         templates: the tokenizer, or a processor.
-        prompt: a text, or a chat.
+        prompt: a text, or a chat; or what this has returned before, which is returned again.
         constraint: of its answer.
         options: what its template is given.
         continues: whether the answer continues the last message of the chat.
@@ -97,16 +122,24 @@ def prepared(
         PromptError: the template refuses the chat; or the model would not see something of it.
         InvalidConstraint: the format cannot be described.
     """
+    if isinstance(prompt, Prompt):
+        return prompt
+    tools = constraint.tools if isinstance(constraint, ToolCalls) and constraint.choice != "none" else []
     if isinstance(prompt, str):
         text = describe(constraint, templates) if options.describe else ""
-        return Prompt(f"{text}\n\n{prompt}" if text else prompt, group="text" if is_processor(templates) else None)
+        return Prompt(
+            f"{text}\n\n{prompt}" if text else prompt,
+            unseen=(_TOOLS_OF_TEXT,) if tools and options.show_tools and not text else (),
+            group="text" if is_processor(templates) else None,
+        )
     chat: Chat = list(prompt)
+    _check_template(templates, options.kwargs)
     arguments: dict[str, Any] = dict(options.kwargs)
     if continues:
         arguments["continue_final_message"] = True
     if options.documents is not None:
         arguments["documents"] = list(options.documents)
-    tools = constraint.tools if isinstance(constraint, ToolCalls) and constraint.choice != "none" else []
+    unread = unread_variables(templates, arguments)
     shown = "tools" in arguments
     if tools and options.show_tools and not shown:
         shown = _shows(templates, chat, arguments, tools)
@@ -116,8 +149,21 @@ def prepared(
         text = describe_choice(constraint) if known else describe(constraint, templates)  # type: ignore[arg-type]
         chat = _described(templates, chat, arguments, text) if text else chat
     ignored = bool(tools) and options.show_tools and not shown and not options.describe
+    unseen = [*([_TOOLS_OF_CHAT] if ignored else []), *([] if unread is None else [unread])]
     media = _media(templates, chat, arguments)
-    return Prompt(None, chat, arguments, media, ignored, _group(templates, chat, arguments, media))
+    _check_parts(templates, chat, arguments)
+    return Prompt(None, chat, arguments, media, tuple(unseen), _group(templates, chat, arguments, media))
+
+
+def _check_template(templates: Any, arguments: Mapping[str, Any]) -> None:
+    """Raise PromptError where transformers would look for a chat template in vain."""
+    render = getattr(type(templates), "apply_chat_template", None)
+    by_template = getattr(render, "__module__", "") in _RENDERS_BY_TEMPLATE  # others may write chats in code
+    if by_template and not getattr(templates, "chat_template", None) and not arguments.get("chat_template"):
+        raise PromptError(
+            f"{type(templates).__name__} has no chat template, so it cannot write chats; set tokenizer.chat_template "
+            "to that of the model, or pass a plain text as the prompt"
+        )
 
 
 def rendered(templates: Any, chat: Chat, arguments: Mapping[str, Any] | None) -> str:
@@ -202,6 +248,27 @@ def _media(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> frozense
                 "would not see it; use the processor that belongs to the model, or another chat_template"
             )
     return frozenset(one.kind for one in found)
+
+
+def _check_parts(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> None:
+    """Raise PromptError where the template leaves a part of a message out: most often its type is misspelt."""
+    parts = list(other_parts(chat))
+    whole = rendered(templates, chat, arguments) if parts else ""
+    for one in parts:
+        text = text_of(chat, one).strip()
+        # A text that is there is seen, unless it may be there for another reason.
+        if one.loaded and (not text or text in whole):
+            continue
+        try:
+            seen = rendered(templates, without(chat, one), arguments) != whole
+        except PromptError:  # the template refuses a chat without it
+            seen = True
+        if not seen:
+            raise PromptError(
+                f"message {one.message}, part {one.part}: the chat template leaves out the part of type "
+                f"{one.kind!r}, so the model would not see it; expected one of {', '.join(PART_TYPES)}"
+                f"{meant(one.kind)}"
+            )
 
 
 def _a(kind: str) -> str:

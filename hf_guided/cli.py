@@ -15,19 +15,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import __version__
-from .arguments import (
-    Mistake,
-    add_chat_options,
-    add_constraint,
-    add_layout,
-    constraint_of,
-    documents_in,
-    positive,
-    schema_in,
-)
+from .arguments import add_chat_options, add_constraint, add_layout, constraint_of, documents_in, positive, schema_in
 from .batch.arguments import DESCRIPTION as BATCH
 from .batch.arguments import add_arguments as add_batch
-from .errors import HFGuidedError
+from .constraints import laid_out
+from .errors import HFGuidedError, UsageError
 from .model_location import BUILT_IN, WHERE
 from .model_source import ModelSource, add_model, add_revision, quiet
 from .options import DEFAULT_MAX_NEW_TOKENS
@@ -50,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.command(arguments))
-    except (HFGuidedError, Mistake) as error:
+    except HFGuidedError as error:
         print(f"hf-guided: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -89,12 +81,13 @@ def _parser() -> argparse.ArgumentParser:
     one.set_defaults(command=_generate)
 
     audit = commands.add_parser(
-        "audit", help="which keyword of a schema is enforced, by which backend, and what is lost"
+        "audit", help="which keyword of a schema is enforced, by which backend, and which is not"
     )
     audit.add_argument("file", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON")
     audit.add_argument("--tokenizer", default=BUILT_IN, help=f"for that of {WHERE} (%(default)s)")
     add_revision(audit)
     audit.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
+    add_layout(audit, "answers that are JSON")
     audit.set_defaults(command=_audit)
 
     batch = commands.add_parser(
@@ -154,14 +147,16 @@ def _generate(arguments: argparse.Namespace) -> int:
     source = ModelSource.of(arguments)
     documents = None if arguments.documents is None else documents_in(arguments.documents)
     if not arguments.chat and (documents is not None or arguments.chat_template_kwargs):
-        raise Mistake("--documents, --chat-template-kwargs: these are for the chat template; add --chat")
+        raise UsageError("--documents, --chat-template-kwargs: these are for the chat template; add --chat")
     prompt: Any = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
     from .generation import generate
 
     model, tokenizer = source.load()
     if arguments.chat:
         if not tokenizer.chat_template:
-            raise Mistake("--chat: this tokenizer has no chat template; leave --chat out, and write the prompt in full")
+            raise UsageError(
+                "--chat: this tokenizer has no chat template; leave --chat out, and write the prompt in full"
+            )
         prompt = [{"role": "user", "content": prompt}]
     sampling: dict[str, Any] = {"do_sample": False}
     if arguments.temperature is not None:
@@ -209,7 +204,7 @@ def _write(trace: Trace, file: str) -> None:
     try:
         trace.save(file)
     except OSError as error:
-        raise Mistake(f"cannot write {file}: {error.strerror or error}") from error
+        raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
 
 
 def _batch(arguments: argparse.Namespace) -> int:
@@ -224,7 +219,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         from .serve.app import Server, build_app
         from .serve.options import ServeOptions
     except ImportError as error:
-        raise Mistake(f"serve needs more packages ({error}); pip install 'hf-guided[serve]'") from error
+        raise UsageError(f"serve needs more packages ({error}); pip install 'hf-guided[serve]'") from error
 
     if source.is_built_in:
         import torch
@@ -250,6 +245,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         reasoning=arguments.reasoning,
         whitespace=arguments.whitespace,
         indent=arguments.indent,
+        spelling=arguments.spelling,
         continuous_batching=arguments.continuous_batching,
         enable_cors=arguments.enable_cors,
         **{name: value for name, value in given.items() if value is not None},
@@ -271,7 +267,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    constraint = schema_in(arguments.file)
+    constraint = laid_out(schema_in(arguments.file), arguments.whitespace, arguments.indent, arguments.spelling)
     source = ModelSource(
         arguments.tokenizer, revision=arguments.revision, trust_remote_code=arguments.trust_remote_code
     )

@@ -116,7 +116,7 @@ def _from_text(text: str) -> Constraint | None:
             raise
         raise InvalidConstraint(
             f"expected JSON Schema text, got the string {shorten(text)}, which is not JSON; "
-            "say what it is: hg.Regex(...), hg.Choice([...]) or hg.Grammar(...)"
+            "say what it is: hg.Regex(...), hg.Choice([...]) or hg.Grammar(...); a prompt comes before the constraint"
         ) from error
     if not isinstance(value, dict):
         raise InvalidConstraint(

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from .shutdown import interpreter_ends
 
 _PATIENCE_S = 1.0  # at the end of the interpreter
-_busy: set[threading.Thread] = set()
+_busy: dict[threading.Thread, threading.Event] = {}  # set when the thread has nothing more to do
 
 Jobs: TypeAlias = "queue.SimpleQueue[Callable[[], None] | None]"
 
@@ -61,21 +61,26 @@ class Pool:
 def _work(jobs: Jobs, idle: threading.Semaphore) -> None:
     while True:
         job = jobs.get()
-        if job is None:
-            return
-        thread = threading.current_thread()
-        _busy.add(thread)
+        thread, over = threading.current_thread(), threading.Event()
+        _busy[thread] = over
         try:
-            job()
+            while job is not None:
+                job()
+                del job  # it holds the compiler, which could not be freed while this thread waits for the next one
+                idle.release()
+                job = jobs.get_nowait()  # a thread is busy as long as there are jobs: the end waits for all of them
+        except queue.Empty:
+            continue
         finally:
-            _busy.discard(thread)
-        del job  # it holds the compiler, which could not be freed while this thread waits for the next one
-        idle.release()
+            del _busy[thread]
+            over.set()
+        return
 
 
 @atexit.register
 def _end() -> None:
     interpreter_ends.set()
     deadline = time.monotonic() + _PATIENCE_S
-    for thread in list(_busy):
-        thread.join(max(0.0, deadline - time.monotonic()))
+    # The threads themselves do not end: they wait for more jobs.
+    while (jobs := list(_busy.values())) and (left := deadline - time.monotonic()) > 0:
+        jobs[0].wait(left)

@@ -475,28 +475,38 @@ class StructuralTag(Constraint):
         return f"StructuralTag({shorten(self.tag_json)[1:-1]})"
 
 
-def laid_out(constraint: Constraint | None, whitespace: Whitespace | None, indent: int | None) -> Constraint | None:
-    """A constraint on JSON with this layout; others, and those without one given here, as they are.
+def laid_out(
+    constraint: Constraint | None,
+    whitespace: Whitespace | None,
+    indent: int | None,
+    spelling: Spelling | None = None,
+) -> Constraint | None:
+    """A constraint on JSON that is written in this way; others, and those without an option given here, as they are.
 
     Args:
         constraint: of one row.
         whitespace: see ``JsonSchema``; None for the constraint's own.
         indent: see ``JsonSchema``; None for none, where there is a ``whitespace``, else for the constraint's own.
+        spelling: see ``JsonSchema``; None for the constraint's own.
 
     Raises:
         InvalidConstraint: unknown, two at once, or an indent for any object, whose depth has no bound.
     """
-    if whitespace is None and indent is None:
+    if whitespace is None and indent is None and spelling is None:
         return constraint
-    style = json_style(whitespace or "flexible", indent, "any")
+    own = constraint.style if isinstance(constraint, (JsonSchema, JsonObject)) else JsonStyle()
+    if whitespace is not None or indent is not None:
+        own = own._replace(whitespace=whitespace or "flexible", indent=indent)
+    style = json_style(own.whitespace, own.indent, spelling or own.spelling)
     if isinstance(constraint, JsonSchema):
-        return constraint.styled(style._replace(spelling=constraint.spelling))
+        return constraint.styled(style)
     if isinstance(constraint, JsonObject):
         if indent is not None:
             raise InvalidConstraint(
-                "an indentation depends on the depth, and any JSON object may have any; ask for a JSON Schema"
+                "an indentation depends on the depth, and any JSON object may have any; pass "
+                f'hg.JsonSchema({{"type": "object"}}, indent={indent}, max_depth=...)'
             )
-        return JsonObject(style.whitespace, spelling=constraint.spelling)
+        return JsonObject(style.whitespace, spelling=style.spelling)
     return constraint
 
 

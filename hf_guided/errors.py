@@ -21,7 +21,9 @@ HFGuidedError
 │   ├── NoValue                         hg.Model: the answer did not finish, or could not be read
 │   ├── TokenRejected                   a row left the grammar from outside (on_violation="raise")
 │   └── EmptyIntersection               grammar and other processors together allow no token
-├── UnknownArgument (TypeError)          a keyword argument that nothing takes
+├── UnknownArgument (TypeError)         a keyword argument that nothing takes
+├── InvalidArgument (ValueError, TypeError)  a value that an argument cannot have, or arguments that exclude each other
+├── UsageError                          a command line: an argument, a file or a model that the user can correct
 └── InternalError (RuntimeError)        our bug: please report it
 
 A message says what was expected, what came, and what to do next.
@@ -44,6 +46,7 @@ __all__ = [
     "GenerationError",
     "HFGuidedError",
     "InternalError",
+    "InvalidArgument",
     "InvalidConstraint",
     "Loss",
     "NoValue",
@@ -56,6 +59,7 @@ __all__ = [
     "UnsupportedModel",
     "UnsupportedTokenizer",
     "UnwritableConstraint",
+    "UsageError",
     "VocabularySizeError",
 ]
 
@@ -240,6 +244,28 @@ class UnknownArgument(HFGuidedError, TypeError):
     def __init__(self, message: str, *, name: str, suggestion: str | None = None) -> None:
         self.name, self.suggestion = name, suggestion
         super().__init__(message)
+
+
+class InvalidArgument(HFGuidedError, ValueError, TypeError):
+    """An argument has a value that it cannot have, or excludes another argument.
+
+    A ``ValueError`` and a ``TypeError``: a text in place of a number is both.
+
+    Args:
+        message: the name, what was expected, what came, and what to do next.
+        name: of the argument; None if there are several.
+    """
+
+    def __init__(self, message: str, *, name: str | None = None) -> None:
+        self.name = name
+        super().__init__(message)
+
+
+class UsageError(HFGuidedError):
+    """What the user of a command line can correct: an argument, a file, or a model's location.
+
+    Its text is all that a command line shows.
+    """
 
 
 class InternalError(HFGuidedError, RuntimeError):

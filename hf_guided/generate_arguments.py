@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .guide import Guide
     from .options import DeviceLane
     from .reasoning import Reasoning
-    from .session import OnViolation
+    from .session_options import OnViolation
     from .stats import SessionStats
 
 

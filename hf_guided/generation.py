@@ -10,19 +10,21 @@ from typing import Any, Literal, overload
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from typing_extensions import Unpack
 
-from .batches import run_batch
+from .argument_checks import FLAG, check
+from .batches import run_plan
+from .errors import InvalidArgument
 from .generate_arguments import GenerateArguments
+from .generate_options import GenerateOptions
 from .generation_plan import Plan, plan
 from .guide import Guide
 from .kept_guides import guide_for
 from .options import DeviceLane
 from .partial import Partial
-from .progress import Progress
 from .ranks import Ranks
 from .reasoning import Reasoning
 from .result import GuidedResult
-from .result_types import Pattern, Texts, Typed, ValueT
-from .session import OnViolation
+from .result_types import ModelT, Parses, Pattern, PythonType, Texts, Typed, ValueT
+from .session_options import OnViolation
 from .stats import SessionStats
 from .streaming import check_can_stream, stream_plan
 
@@ -84,7 +86,7 @@ def generate(
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[str], None, None]: ...
+) -> Generator[Partial[str, str], None, None]: ...
 
 
 @overload
@@ -92,7 +94,19 @@ def generate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
-    constraint: Typed[ValueT],
+    constraint: type[ModelT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[ModelT, ModelT], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    constraint: PythonType[ValueT],
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
@@ -104,11 +118,23 @@ def generate(
     model: Any,
     tokenizer: Any,
     prompts: Any,
+    constraint: Parses[ValueT],
+    *,
+    stream: Literal[True],
+    **arguments: Unpack[GenerateArguments],
+) -> Generator[Partial[ValueT, ValueT], None, None]: ...
+
+
+@overload
+def generate(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
     constraint: Pattern,
     *,
     stream: Literal[True],
     **arguments: Unpack[GenerateArguments],
-) -> Generator[Partial[re.Match[str]], None, None]: ...
+) -> Generator[Partial[re.Match[str], re.Match[str]], None, None]: ...
 
 
 @overload
@@ -177,8 +203,8 @@ def generate(
             prompt.
         on_violation: "close" or "raise", see ``Guide.logits_processor``.
         batch_size: prompts per ``model.generate`` call; 1 where assisted generation or prompt lookup is asked for.
-        retries: how often to generate a finished text anew that could not be turned into a value: what no engine
-            enforces (``on_unsupported="validate"``), or a validator of one's own, refused it. Needs sampling to help.
+        retries: how often, up to 1,000, to generate a finished text anew that could not be turned into a value: what no
+            engine enforces (``on_unsupported="validate"``), or a validator of the caller, refused it. Needs sampling.
         jump_forward: append text that the grammar leaves no choice about without running the model, as the tokenizer
             itself would write it (``Guide.decoder``). Greedy decoding and sampling only; other modes, and what only
             generate() itself can do (a streamer, stop strings ...), run through transformers' own loop, as everything
@@ -237,67 +263,46 @@ def generate(
         InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
         BudgetTooSmall: no text of a constraint closes within ``max_new_tokens``; also before anything is generated.
         PromptError: a chat template refuses a chat, or the model would not see an image, video or audio of it.
-        ValueError: ``max_new_tokens`` is no number of tokens; or something that cannot be streamed beside ``stream``.
+        InvalidArgument: a value that an argument cannot have (a ``batch_size`` of 0, a negative ``temperature``), or
+            arguments that exclude each other, such as ``stream`` and ``retries``; before anything is run.
         GenerationError: processes that hold the model together were asked for different things.
         BatchSizeError: the number of constraints or prefixes is not the number of prompts.
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.
     """
-    if batch_size < 1 or retries < 0:
-        raise ValueError(f"expected batch_size of 1 or more and retries of 0 or more, got {batch_size} and {retries}")
-    guide = guide_for(tokenizer, model) if guide is None else guide
-    planned = partial(
-        plan,
-        model,
-        tokenizer,
-        prompts,
-        constraint,
-        generate_kwargs,
-        guide=guide,
-        backend=backend,
-        prefix=prefix,
-        on_violation=on_violation,
-        batch_size=batch_size,
-        jump_forward=jump_forward,
-        draft=draft,
-        device_lane=device_lane,
-        continuous_batching=continuous_batching,
-        reasoning=reasoning,
-        trace=trace,
-        logprobs=logprobs,
-        seed=seed,
-        chat_template_kwargs=chat_template_kwargs,
-        documents=documents,
-        show_tools=show_tools,
-        describe=describe,
+    check("stream", stream, FLAG)
+    options = GenerateOptions(
+        backend,
+        prefix,
+        on_violation,
+        batch_size,
+        retries,
+        jump_forward,
+        draft,
+        device_lane,
+        continuous_batching,
+        stats,
+        progress,
+        reasoning,
+        trace,
+        logprobs,
+        seed,
+        chat_template_kwargs,
+        documents,
+        show_tools,
+        describe,
     )
+    guide = guide_for(tokenizer, model, guide)
+    planned = partial(plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs)
     # Each of the processes that hold a model compiles by itself, to read the answers with.
     ranks = Ranks.of(model)
     if ranks is not None and guide.ranks is None:
-        raise ValueError(
+        raise InvalidArgument(
             "guide: several processes hold this model, and would mask each by itself with a guide that was made "
             "without it; make it with this model, or leave it out"
         )
-    asked = planned() if ranks is None else ranks.agreed(planned, Plan.fingerprint)
+    ready = planned() if ranks is None else ranks.agreed(planned, Plan.fingerprint)
     if stream:
-        check_can_stream(asked, retries)
-        return stream_plan(asked, stats, progress)
-    results: list[list[GuidedResult]] = []
-    with Progress(len(asked.prompts), asked.route.step, stats, progress) as told:
-        for places in asked.batches():
-            ran = run_batch(asked, places)
-            told.spent(ran.stats, ran.seconds)
-            results += ran.results
-            told.done(len(places))
-        for attempt in range(1, retries + 1):
-            failed = [i for i, some in enumerate(results) if any(map(_was_refused, some))]
-            for places in asked.batches(failed):
-                ran = run_batch(asked, places, attempt)
-                told.spent(ran.stats, ran.seconds)
-                for i, anew in zip(places, ran.results, strict=True):
-                    results[i] = [new if _was_refused(old) else old for old, new in zip(results[i], anew, strict=True)]
-    return [result for some in results for result in some]
-
-
-def _was_refused(result: GuidedResult) -> bool:
-    return result.finish_reason == "stop" and result.error is not None
+        check_can_stream(ready)
+        return stream_plan(ready)
+    return run_plan(ready)

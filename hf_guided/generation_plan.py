@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationMode
 
-from .backends.base import CompiledConstraint
-from .backends.gated import gated
+from .argument_advice import GENERATE
 from .cancellation import Cancellation, take
 from .chat_prompts import Prompt, TemplateOptions, prepared, tokenizer_of
 from .coerce import coerce_batch
 from .constraints import Constraint
-from .errors import InvalidConstraint, PromptError, UnsupportedModel, VocabularySizeError
+from .errors import (
+    BudgetTooSmall,
+    InvalidArgument,
+    InvalidConstraint,
+    PromptError,
+    UnsupportedModel,
+    VocabularySizeError,
+)
 from .generate_arguments import GenerateArguments
+from .generate_options import GenerateOptions
 from .guide import Guide
-from .hf.compat import check_pair, logits_width
+from .guided_call import check_budgets, check_settings
+from .hf.compat import check_generates, check_pair, logits_width
 from .hf.generation_settings import GenerationSettings
-from .logprobs import num_top
-from .options import DEFAULT_MAX_NEW_TOKENS, DeviceLane, LoopOptions
+from .options import DEFAULT_MAX_NEW_TOKENS, LoopOptions
 from .processed import check_takes_media
 from .prompt_inputs import PromptInputs, row_arguments
-from .prompts import as_prompts, one_each
-from .reasoning import Opening, Reasoning
-from .requests import check_budget, prefix_bytes, row_after_prefix
+from .prompts import as_prompts, check_order, one_each
+from .reasoning import Reasoning
+from .requests import Request, check_budget, prefix_bytes, row_after_prefix
 from .seeds import prompt_seeds
-from .session import OnViolation
 from .together import Together
 from .unknown_arguments import check_arguments
 
@@ -39,17 +45,11 @@ class Route:
 
     Args:
         fast: whether it is a loop of ours, not transformers' own.
-        jump_forward: as for ``Guide.decoder``.
-        draft: likewise.
-        device_lane: likewise.
         together: runs all prompts in one manager; None runs them batch by batch.
         step: prompts per call.
     """
 
     fast: bool
-    jump_forward: bool
-    draft: Any
-    device_lane: DeviceLane
     together: Together | None
     step: int
 
@@ -62,13 +62,9 @@ class Plan:
         model: a transformers model.
         guide: for it.
         inputs: the prompts.
-        constraints: one for each; None is free.
-        prefixes: one for each; what of its answer stands behind the prompt.
-        backend: of all constraints.
-        on_violation: what becomes of rows that are forced out of their constraint.
-        reasoning: what comes in front of the answers.
-        trace: whether what happens is written down.
-        top_logprobs: how many alternatives to record beside the log probability of each token; None records nothing.
+        requests: one for each: its constraint, compiled; its prefix; its thinking.
+        prefixes: one for each; what of its answer stands after the prompt.
+        options: the call's, with ``draft`` and ``device_lane`` decided.
         settings: what ``model.generate`` will use.
         generate_kwargs: what it is given.
         stop_token_ids: what ends a row.
@@ -81,13 +77,9 @@ class Plan:
     model: Any
     guide: Guide
     inputs: PromptInputs
-    constraints: Sequence[Constraint | None]
+    requests: Sequence[Request]
     prefixes: Sequence[str | None]
-    backend: str
-    on_violation: OnViolation
-    reasoning: Reasoning | None
-    trace: bool
-    top_logprobs: int | None
+    options: GenerateOptions
     settings: GenerationSettings
     generate_kwargs: Mapping[str, Any]
     stop_token_ids: tuple[int, ...]
@@ -95,6 +87,11 @@ class Plan:
     seeds: Sequence[int] | None
     route: Route
     cancellation: Cancellation | None
+
+    @property
+    def constraints(self) -> list[Constraint | None]:
+        """One for each prompt, bound to the guide's tokenizer; None is free."""
+        return [request.constraint for request in self.requests]
 
     @property
     def prompts(self) -> Sequence[Prompt]:
@@ -112,7 +109,7 @@ class Plan:
     def fingerprint(self) -> str:
         """What processes that hold the model together have to agree in, as text."""
         prompts = [*map(self.inputs.fingerprint, range(len(self.prompts)))]
-        keys = [one and one.key for one in self.constraints]
+        keys = [constraint and constraint.key for constraint in self.constraints]
         return repr((prompts, keys, self.prefixes, self.seeds, self.route.fast, self.route.step))
 
     def in_front(self, prompt: list[int]) -> list[int]:
@@ -125,29 +122,15 @@ def plan(
     tokenizer: Any,
     prompts: Any,
     constraint: Any,
-    generate_kwargs: Mapping[str, Any],
-    *,
     guide: Guide,
-    backend: str,
-    prefix: str | Sequence[str | None] | None,
-    on_violation: OnViolation,
-    batch_size: int,
-    jump_forward: bool,
-    draft: Any,
-    device_lane: DeviceLane | None,
-    continuous_batching: bool | ContinuousBatchingConfig,
-    reasoning: Reasoning | None,
-    trace: bool,
-    logprobs: bool | int,
-    seed: int | Sequence[int] | None,
-    chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
-    documents: Sequence[Any] | None,
-    show_tools: bool,
-    describe: bool,
+    options: GenerateOptions,
+    generate_kwargs: Mapping[str, Any],
 ) -> Plan:
-    """Look at everything that is asked; arguments and errors are those of ``hg.generate``."""
+    """Check a whole call; arguments and errors are those of ``hg.generate``."""
     check_pair(model, tokenizer)
-    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], "prompts")
+    check_generates(model)
+    check_order(prompts, constraint)
+    check_arguments(model, generate_kwargs, [*GenerateArguments.__annotations__, "constraint", "stream"], GENERATE)
     if guide.vocabulary.padded_size != logits_width(model):
         raise VocabularySizeError(
             f"expected a guide for logits with {logits_width(model)} columns, as this model has, got one for "
@@ -156,16 +139,25 @@ def plan(
     batch = as_prompts(prompts)
     asked = coerce_batch(constraint)
     constraints = one_each("constraint", asked, len(batch), several=isinstance(asked, list))
-    prefixes = one_each("prefix", prefix, len(batch), several=isinstance(prefix, (list, tuple)))
-    _check_prefixes(prefixes, model, reasoning)
+    prefixes = one_each("prefix", options.prefix, len(batch), several=isinstance(options.prefix, (list, tuple)))
+    _check_prefixes(prefixes, model, options.reasoning)
     settings = GenerationSettings(model, generate_kwargs)
+    settings.check_values()
     stops = settings.stop_token_ids()
     # A bad constraint raises here, before any prompt is run.
-    compiled = [None if one is None else guide.compile(one, backend, budget=True) for one in constraints]
-    settings.check_against(compiled)
-    options = template_options(chat_template_kwargs, documents, batch, show_tools=show_tools, describe=describe)
-    ready = [prepared(tokenizer, *each) for each in zip(batch, constraints, options, strict=True)]
-    warn_of_ignored_tools(ready)
+    gate = guide.gate(options.reasoning)
+    requests = guide.requests(constraints, prefixes, options.backend, gate)
+    constraints = [request.constraint for request in requests]
+    check_settings(requests, settings)
+    templates = template_options(
+        options.chat_template_kwargs,
+        options.documents,
+        batch,
+        show_tools=options.show_tools,
+        describe=options.describe,
+    )
+    ready = [prepared(tokenizer, *each) for each in zip(batch, constraints, templates, strict=True)]
+    warn_of_unseen(ready)
     check_takes_media(tokenizer, ready, model)
     pad_token_id = settings.get("pad_token_id")
     pad_token_id = stops[0] if pad_token_id is None else pad_token_id
@@ -174,21 +166,16 @@ def plan(
     if settings.needs_tokenizer:
         given["tokenizer"] = tokenizer_of(tokenizer)
     together = None
-    top_logprobs = num_top(logprobs)
-    if continuous_batching and trace:
-        raise ValueError("trace: nothing is written down in continuous_batching; leave one of them out")
-    if continuous_batching and any(prompt.media for prompt in ready):
-        raise ValueError("continuous_batching: its manager takes text alone, not images, video or audio; leave it out")
-    if continuous_batching:
-        together = _together(
-            model, guide, given, continuous_batching, batch_size, on_violation, reasoning, top_logprobs is not None
-        )
-    if top_logprobs is not None:
+    if options.continuous_batching:
+        if any(prompt.media for prompt in ready):
+            raise InvalidArgument(
+                "continuous_batching: its manager takes text alone, not images, video or audio; leave it out"
+            )
+        together = _together(model, guide, given, options)
+    if options.top_logprobs is not None:
         _check_logprobs(settings, guide, generate_kwargs)
-    route = _route(
-        settings, model, len(batch), batch_size, jump_forward, draft, device_lane, together, top_logprobs is not None
-    )
-    if top_logprobs is not None and not route.fast and together is None:
+    route, options = _route(settings, model, len(batch), options, together)
+    if options.top_logprobs is not None and not route.fast and together is None:
         outputs = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
         given = GenerationSettings(model, given).kwargs_with(**outputs)
     rows = row_arguments(
@@ -199,27 +186,27 @@ def plan(
         model,
         guide,
         PromptInputs(model, guide.vocabulary, tokenizer, ready, prefixes, pad_token_id, rows),
-        constraints,
+        requests,
         prefixes,
-        backend,
-        on_violation,
-        reasoning,
-        trace,
-        top_logprobs,
+        options,
         settings,
         given,
         stops,
         pad_token_id,
-        prompt_seeds(seed, len(batch)),
+        prompt_seeds(options.seed, len(batch)),
         route,
         take(),
     )
     if found.seeds is not None and settings.get("do_sample") and not found.route.fast:
-        raise ValueError(
+        raise InvalidArgument(
             "seed: rows draw by seeds of their own in the fast loop only, which jump_forward=False, "
             "continuous_batching, beams and the like go without; leave it out, and call torch.manual_seed"
         )
-    _check_budgets(found, compiled)
+    if settings.given_max_new_tokens is None:
+        _check_max_length(found)
+    else:
+        prompts = [found.in_front(found.encoded(i)) if gate is not None else () for i in range(len(batch))]
+        check_budgets(requests, settings, prompts)
     return found
 
 
@@ -232,6 +219,7 @@ def template_options(
     describe: bool,
 ) -> list[TemplateOptions]:
     """What the template of each prompt is given; arguments and errors are those of ``hg.generate``."""
+    _check_documents(documents)
     several = isinstance(chat_template_kwargs, (list, tuple))
     kwargs = one_each("chat_template_kwargs", chat_template_kwargs, len(prompts), several=several)
     # One document is a dict, so a list of dicts is for all prompts.
@@ -254,14 +242,35 @@ def template_options(
     ]
 
 
-def warn_of_ignored_tools(prompts: Sequence[Prompt]) -> None:
-    """Say once that a template does not show the tools it is given."""
-    if any(prompt.tools_ignored for prompt in prompts):
-        warnings.warn(
-            "the chat template does not show the tools of ToolCalls, so the model does not know them; pass "
-            "describe=True to describe them in the chat, or show_tools=False if the chat names them already",
-            stacklevel=2,
+def _check_documents(documents: Any) -> None:
+    """Raise InvalidArgument unless these are documents for all prompts, or a list of documents for each."""
+    if documents is None:
+        return
+    expected = (
+        'documents: expected a list of dicts, such as [{"title": ..., "text": ...}], for all prompts, or one such list '
+        "for each prompt"
+    )
+    if isinstance(documents, Mapping):
+        raise InvalidArgument(f"{expected}, got one dict; pass [document]", name="documents")
+    if not isinstance(documents, (list, tuple)):
+        raise InvalidArgument(
+            f"{expected}, got {documents!r:.80} of type {type(documents).__name__}; put the documents into a list",
+            name="documents",
         )
+    shared = all(isinstance(one, Mapping) for one in documents)
+    for index, one in enumerate(() if shared else documents):
+        if one is not None and not (isinstance(one, (list, tuple)) and all(isinstance(two, Mapping) for two in one)):
+            raise InvalidArgument(
+                f"{expected}, got {one!r:.80} at index {index}; write a text as "
+                '{"text": ...}, and None for a prompt without documents',
+                name="documents",
+            )
+
+
+def warn_of_unseen(prompts: Sequence[Prompt]) -> None:
+    """Say once what of the prompts the model does not see: tools, and variables that no template reads."""
+    for text in dict.fromkeys(text for prompt in prompts for text in prompt.unseen):
+        warnings.warn(text, stacklevel=2)
 
 
 def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | None) -> None:
@@ -276,17 +285,33 @@ def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | 
         raise InvalidConstraint("prefix, reasoning: expected one of the two, for a prefix begins the answer")
 
 
-def _check_budgets(plan: Plan, compiled: Sequence[CompiledConstraint | None]) -> None:
-    """Raise BudgetTooSmall where a text cannot be finished within ``max_new_tokens``."""
-    most, gate = plan.settings.given_max_new_tokens, plan.guide.gate(plan.reasoning)
-    if most is None:
+def _check_max_length(plan: Plan) -> None:
+    """Raise InvalidArgument where ``max_length`` leaves no token for the answers of a batch."""
+    longest = plan.settings.get("max_length")
+    if longest is None:
         return
-    places = range(len(plan.prompts))
-    openings = [Opening.ALL if gate is None else gate.opening(plan.in_front(plan.encoded(i))) for i in places]
-    # Many prompts are alike in what matters here.
-    for one, begun, opening in dict.fromkeys(zip(compiled, map(prefix_bytes, plan.prefixes), openings, strict=True)):
-        thinking = one if one is None or gate is None else gated(one, gate, opening)
-        check_budget(row_after_prefix(thinking, begun, plan.stop_token_ids), most)
+    for places in plan.batches():
+        start = 1 if plan.model.config.is_encoder_decoder else max(len(plan.encoded(place)) for place in places)
+        if longest <= start:
+            raise InvalidArgument(
+                f"max_length: expected more than the {start} tokens of the longest prompt, which it counts too, got "
+                f"{longest}; pass max_new_tokens, the tokens of the answer alone (max_length={start} + N is "
+                "max_new_tokens=N)",
+                name="max_length",
+            )
+        try:
+            for place in places:
+                request = plan.requests[place]
+                if request.compiled is not None:
+                    row = row_after_prefix(request.compiled.result(), request.prefix, plan.stop_token_ids)
+                    check_budget(row, longest - start)
+        except BudgetTooSmall as error:
+            left = "1 token" if longest == start + 1 else f"{longest - start} tokens"
+            raise BudgetTooSmall(
+                f"max_length={longest} leaves {left} for the answer after a prompt of {start} tokens: {error}; or pass "
+                "max_new_tokens, the tokens of the answer alone",
+                minimum=error.minimum,
+            ) from None
 
 
 def _check_logprobs(settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
@@ -294,12 +319,14 @@ def _check_logprobs(settings: GenerationSettings, guide: Guide, generate_kwargs:
     if guide.ranks is not None:
         raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
     if settings.get("token_healing"):
-        raise ValueError("logprobs, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out")
+        raise InvalidArgument(
+            "logprobs, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out"
+        )
     if generate_kwargs.get("custom_generate") is not None:
-        raise ValueError("logprobs: a loop of your own keeps its logits for itself; leave custom_generate out")
+        raise InvalidArgument("logprobs: a loop of your own keeps its logits for itself; leave custom_generate out")
     mode = settings.generation_mode
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.ASSISTED_GENERATION):
-        raise ValueError(
+        raise InvalidArgument(
             f"logprobs: expected greedy decoding, sampling or assisted generation, got {mode.value}, where tokens are "
             "not chosen by their own probability; leave logprobs out, or num_beams and the like"
         )
@@ -309,41 +336,36 @@ def _together(
     model: Any,
     guide: Guide,
     generate_kwargs: Mapping[str, Any],
-    config: bool | ContinuousBatchingConfig,
-    batch_size: int,
-    on_violation: OnViolation,
-    reasoning: Reasoning | None,
-    logprobs: bool,
+    options: GenerateOptions,
 ) -> Together:
-    if reasoning is not None:
-        raise ValueError("reasoning: continuous_batching guides answers without thinking; leave one of them out")
-    if on_violation != "close":
-        raise ValueError("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
+    if options.trace:
+        raise InvalidArgument("trace: nothing is written down in continuous_batching; leave one of them out")
+    if options.reasoning is not None:
+        raise InvalidArgument("reasoning: continuous_batching guides answers without thinking; leave one of them out")
+    if options.on_violation != "close":
+        raise InvalidArgument("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
+    config = options.continuous_batching
     given = config if isinstance(config, ContinuousBatchingConfig) else None
-    return Together(model, guide, generate_kwargs, given, batch_size, logprobs)
+    return Together(model, guide, generate_kwargs, given, options.batch_size, options.top_logprobs is not None)
 
 
 def _route(
-    settings: GenerationSettings,
-    model: Any,
-    prompts: int,
-    batch_size: int,
-    jump_forward: bool,
-    draft: Any,
-    device_lane: DeviceLane | None,
-    together: Together | None,
-    logprobs: bool,
-) -> Route:
-    device_lane = LoopOptions.from_env().device_lane if device_lane is None else device_lane
+    settings: GenerationSettings, model: Any, num_prompts: int, options: GenerateOptions, together: Together | None
+) -> tuple[Route, GenerateOptions]:
+    """Which loop runs, and the options with ``draft`` and ``device_lane`` decided."""
+    device_lane = LoopOptions.from_env().device_lane if options.device_lane is None else options.device_lane
     on_device = model.device.type == "cuda" if device_lane == "auto" else bool(device_lane)
     # Transformers' own loops would keep the logits of all tokens until their end.
-    fast = (jump_forward or on_device or logprobs) and settings.takes_decoder and together is None
+    wants_fast = options.jump_forward or on_device or options.top_logprobs is not None
+    fast = wants_fast and settings.takes_decoder and together is None
+    drafts = options.jump_forward and fast
+    draft = options.draft
     if draft == "auto":
-        draft = "prompt_lookup" if jump_forward and fast and not settings.get("do_sample") else None
-    if draft is not None and not (jump_forward and fast):
-        raise ValueError(
+        draft = "prompt_lookup" if drafts and not settings.get("do_sample") else None
+    if draft is not None and not drafts:
+        raise InvalidArgument(
             "draft: drafts are for greedy decoding and sampling with jump_forward=True, without continuous_batching or "
             "generate()'s own streamer, stop_strings or assistant_model; leave it out, or use guide.decoder(draft=...)"
         )
-    step = 1 if settings.one_at_a_time else batch_size if together is None else max(prompts, 1)
-    return Route(fast, jump_forward, draft, device_lane, together, step)
+    step = 1 if settings.one_at_a_time else options.batch_size if together is None else max(num_prompts, 1)
+    return Route(fast, together, step), replace(options, draft=draft, device_lane=device_lane)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from .argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
 from .backends.base import CompiledConstraint
 from .chat_prompts import tokenizer_of
 from .coerce import coerce, coerce_batch
@@ -18,20 +19,21 @@ from .continuation import Continuation
 from .display.reading import trace_of
 from .display.trace import Trace
 from .drafts import draft_source
-from .errors import BatchSizeError, InvalidConstraint, StopTokenError, UnsupportedModel
+from .errors import BatchSizeError, InvalidArgument, InvalidConstraint, StopTokenError, UnsupportedModel
 from .hf.compat import check_pair, generation_eos_token_ids, logits_width
+from .hf.decode_options import DecodeOptions
 from .hf.decoder import GuidedDecoder
 from .hf.logits_processor import GuidedLogitsProcessor
 from .logprobs import num_top
-from .options import CompilerOptions, DeviceLane, LoopOptions, Overlap
+from .options import CompilerOptions, DeviceLane, Overlap
 from .ranks import Ranks
 from .reasoning import Gate, Opening, Reasoning
-from .recorder import Recorder
 from .requests import Request, prefix_bytes
 from .result import GuidedResult, RowReader
 from .row import Row
 from .schema.audit import Audit
-from .session import OnViolation, Session
+from .session import Session
+from .session_options import OnViolation, SessionOptions
 from .stats import SessionStats
 from .vocabulary import Vocabulary
 
@@ -153,6 +155,7 @@ class Guide:
         for one in asked:
             self._compiler.settle(one, backend)
 
+    @takes_only_its_arguments(PROCESSOR)
     def logits_processor(
         self,
         constraint: Any,
@@ -197,20 +200,10 @@ class Guide:
             UnwritableConstraint: the vocabulary cannot write the markers of ``reasoning``.
             StopTokenError: a stop token is outside the logits.
         """
-        return GuidedLogitsProcessor(
-            self.session(
-                constraint,
-                backend=backend,
-                prefix=prefix,
-                stop_token_ids=stop_token_ids,
-                on_violation=on_violation,
-                max_new_tokens=max_new_tokens,
-                overlap=overlap,
-                reasoning=reasoning,
-                trace=trace,
-            )
-        )
+        options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
+        return GuidedLogitsProcessor(self._session(constraint, prefix, options))
 
+    @takes_only_its_arguments(DECODER)
     def decoder(
         self,
         constraint: Any,
@@ -279,44 +272,37 @@ class Guide:
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
-            ValueError: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``;
+            InvalidArgument: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``;
                 ``seeds`` that are no such ints.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly; ``logprobs`` of a model
                 in several processes.
         """
-        top_logprobs = num_top(logprobs)
-        if top_logprobs is not None and self.ranks is not None:
-            raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
-        if retokenize and draft is not None:
-            raise ValueError("retokenize, draft: expected one of the two; a token that was confirmed cannot give way")
-        return GuidedDecoder(
-            self.session(
-                constraint,
-                backend=backend,
-                prefix=prefix,
-                stop_token_ids=stop_token_ids,
-                on_violation=on_violation,
-                max_new_tokens=max_new_tokens,
-                overlap=overlap,
-                reasoning=reasoning,
-                trace=trace,
-            ),
-            self._continuation,
-            jump_forward=jump_forward,
-            retokenize=retokenize,
-            drafts=draft_source(
-                draft,
-                self._continuation,
-                vocab_size=self.vocabulary.padded_size,
-                compile=lambda constraint: self.compile(constraint, backend),
-            ),
-            streamer=streamer,
-            stop_strings=stop_strings,
-            device_lane=LoopOptions.from_env().device_lane if device_lane is None else device_lane,
-            store=lambda: self._device_store,
-            seeds=seeds,
-            top_logprobs=top_logprobs,
+        loop = DecodeOptions(
+            jump_forward, retokenize, draft, streamer, stop_strings, device_lane, seeds, num_top(logprobs)
         )
+        options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
+        return self.decoder_of(self._session(constraint, prefix, options), loop, backend)
+
+    def decoder_of(self, session: Session, options: DecodeOptions, backend: str = "auto") -> GuidedDecoder:
+        """The fast loop over a session; see ``decoder``.
+
+        Args:
+            session: of this guide.
+            options: of the loop.
+            backend: for what a draft compiles.
+
+        Raises:
+            ValueError, UnsupportedModel: as ``decoder``.
+        """
+        if options.top_logprobs is not None and self.ranks is not None:
+            raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
+        drafts = draft_source(
+            options.draft,
+            self._continuation,
+            vocab_size=self.vocabulary.padded_size,
+            compile=lambda constraint: self.compile(constraint, backend),
+        )
+        return GuidedDecoder(session, self._continuation, options, drafts=drafts, store=lambda: self._device_store)
 
     def session(
         self,
@@ -332,10 +318,15 @@ class Guide:
         trace: bool = False,
     ) -> Session:
         """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
+        options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
+        return self._session(constraint, prefix, options)
+
+    def _session(self, constraint: Any, prefix: str | Sequence[str | None] | None, options: SessionOptions) -> Session:
+        """A session for constraints in any form."""
         asked = coerce_batch(constraint)
         per_prompt = isinstance(asked, list)
         constraints: list[Constraint | None] = list(asked) if isinstance(asked, list) else [asked]
-        prefixes = [prefix] if prefix is None or isinstance(prefix, str) else list(prefix)
+        prefixes: list[Any] = list(prefix) if isinstance(prefix, (list, tuple)) else [prefix]
         if len(prefixes) > 1 and not per_prompt:
             constraints, per_prompt = constraints * len(prefixes), True
         if len(prefixes) == 1:
@@ -344,32 +335,62 @@ class Guide:
             raise BatchSizeError(
                 f"expected one prefix for all rows or {len(constraints)} (one per constraint), got {len(prefixes)}"
             )
-        if trace and self.ranks is not None:
-            raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
-        gate = self.gate(reasoning)
+        gate = self.gate(options.reasoning)
         if gate is not None and any(prefixes):
             raise InvalidConstraint(
                 "prefix, reasoning: expected one of the two, for a prefix begins the answer, and thinking comes before "
                 "it; leave one out"
             )
-        return Session(
-            self.vocabulary,
-            [
-                Request(
-                    None if one is None else self.submit(one, backend, budget=max_new_tokens is not None),
-                    prefix_bytes(text),
-                    gate,
-                )
-                for one, text in zip(constraints, prefixes, strict=True)
-            ],
-            per_prompt=per_prompt,
-            stop_token_ids=stop_token_ids,
-            on_violation=on_violation,
-            max_new_tokens=max_new_tokens,
-            overlap=LoopOptions.from_env().overlap if overlap is None else overlap,
-            ranks=self.ranks,
-            recorder=Recorder() if trace else None,
-        )
+        budget = options.max_new_tokens is not None
+        requests = self.requests(constraints, prefixes, options.backend, gate, budget=budget)
+        return self.session_of(requests, options, per_prompt=per_prompt)
+
+    def requests(
+        self,
+        constraints: Sequence[Any],
+        prefixes: Sequence[str | None],
+        backend: str = "auto",
+        gate: Gate | None = None,
+        *,
+        budget: bool = True,
+    ) -> list[Request]:
+        """What each prompt's rows are governed by, compiling in the background; the same object is compiled once.
+
+        Args:
+            constraints: one for each prompt, in any form; None is free.
+            prefixes: for each, what of its answer the prompt already holds.
+            backend: "auto", or the name of a backend.
+            gate: what comes before the answers.
+            budget: as for ``compile``.
+
+        Raises:
+            InvalidConstraint: a constraint is malformed, or a prefix is no text.
+        """
+        compiled: dict[int, tuple[Constraint | None, Future[CompiledConstraint] | None]] = {id(None): (None, None)}
+        requests = []
+        for constraint, prefix in zip(constraints, prefixes, strict=True):
+            if id(constraint) not in compiled:
+                bound = self._required(constraint)
+                compiled[id(constraint)] = bound, self._compiler.submit(bound, backend, budget=budget)
+            bound_constraint, future = compiled[id(constraint)]
+            requests.append(Request(future, prefix_bytes(prefix), gate, bound_constraint))
+        return requests
+
+    def session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
+        """A session for constraints that this guide has compiled, or is compiling.
+
+        Args:
+            requests: one for all rows, or one per prompt.
+            options: what is wanted of the masks; ``backend`` and ``reasoning`` are in the requests already.
+            per_prompt: which of the two ``requests`` are.
+
+        Raises:
+            StopTokenError: a stop token is outside the logits.
+            UnsupportedModel: ``trace`` of a model in several processes.
+        """
+        if options.trace and self.ranks is not None:
+            raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
+        return Session(self.vocabulary, requests, options, per_prompt=per_prompt, ranks=self.ranks)
 
     def trace(
         self,
@@ -395,12 +416,12 @@ class Guide:
             length: how many tokens of output the row has; None: up to its first stop token.
 
         Raises:
-            ValueError: the seam was made without ``trace=True``; there is no such row.
+            InvalidArgument: the seam was made without ``trace=True``; there is no such row.
         """
         if seam.recorder is None:
-            raise ValueError("trace: nothing was written down; make the decoder or the processor with trace=True")
+            raise InvalidArgument("trace: nothing was written down; make the decoder or the processor with trace=True")
         if sequences.ndim != 2 or not 0 <= row < len(sequences):
-            raise ValueError(
+            raise InvalidArgument(
                 f"trace: expected sequences (rows, length) as generate() returns them, and one of their rows, got "
                 f"{tuple(sequences.shape)} and row {row}"
             )
@@ -439,7 +460,7 @@ class Guide:
             RuntimeError: it has started or warmed up.
             UnsupportedModel: several processes hold the model; its masks would be each process's own.
             VocabularySizeError: its model's logits have another width.
-            ValueError: another guide has attached it.
+            InvalidArgument: another guide has attached it.
         """
         if self.ranks is not None:
             raise UnsupportedModel(
@@ -453,15 +474,8 @@ class Guide:
 
     def _begin(self, asked: Asked) -> Row:
         """The row of a request in continuous batching, at the start of its output."""
-        session = self.session(
-            asked.constraint,
-            backend=asked.backend,
-            prefix=asked.prefix,
-            stop_token_ids=asked.stop_token_ids,
-            max_new_tokens=asked.max_new_tokens,
-            overlap=False,
-        )
-        return session.begin(1)[0]
+        options = SessionOptions(asked.backend, asked.stop_token_ids, "close", asked.max_new_tokens, overlap=False)
+        return self._session(asked.constraint, asked.prefix, options).begin(1)[0]
 
     def gate(self, reasoning: Reasoning | None) -> Gate | None:
         """What thinking in front of an answer takes in this vocabulary; None for None.
@@ -507,11 +521,11 @@ class Guide:
             prompt: with that, the token ids in front of the row; only their end is looked at.
 
         Raises:
-            ValueError: ``token_ids`` is a tensor of several rows.
+            InvalidArgument: ``token_ids`` is a tensor of several rows.
         """
         if isinstance(token_ids, Tensor):
             if token_ids.ndim != 1:
-                raise ValueError(
+                raise InvalidArgument(
                     f"token_ids: expected one row, got a tensor of shape {tuple(token_ids.shape)}; read it row by row"
                 )
             token_ids = token_ids.tolist()
@@ -541,15 +555,36 @@ class Guide:
         prompt: Sequence[int] = (),
     ) -> RowReader:
         """What reads one output row back while it is being written; arguments as for ``read``."""
-        asked = coerce(constraint)
-        if asked is not None:
-            asked = asked.for_tokenizer(self._templates)
-        gate = None if asked is None else self.gate(reasoning)
+        budget = max_new_tokens is not None
+        [request] = self.requests([coerce(constraint)], [prefix], backend, self.gate(reasoning), budget=budget)
+        return self.reader_of(
+            request, stop_token_ids=stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt
+        )
+
+    def reader_of(
+        self,
+        request: Request,
+        *,
+        stop_token_ids: Sequence[int] | None = None,
+        pad_token_id: int | None = None,
+        stats: SessionStats | None = None,
+        prompt: Sequence[int] = (),
+    ) -> RowReader:
+        """As ``reader``, for a constraint that this guide has compiled.
+
+        Args:
+            request: what the row was generated with.
+            stop_token_ids: as for ``read``.
+            pad_token_id: as for ``read``.
+            stats: as for ``read``.
+            prompt: as for ``read``.
+        """
+        gate = None if request.compiled is None else request.gate
         return RowReader(
             self.vocabulary,
-            constraint=asked,
-            compiled=None if asked is None else self.compile(asked, backend, budget=max_new_tokens is not None),
-            prefix=prefix_bytes(prefix),
+            constraint=request.constraint,
+            compiled=None if request.compiled is None else request.compiled.result(),
+            prefix=request.prefix,
             stop_token_ids=stop_token_ids,
             pad_token_id=self.tokenizer.pad_token_id if pad_token_id is None else pad_token_id,
             stats=stats,

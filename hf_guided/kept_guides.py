@@ -6,6 +6,7 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Any
 
+from .argument_checks import Rule, check
 from .chat_prompts import tokenizer_of
 from .guide import Guide
 from .hf.compat import check_pair, generation_eos_token_ids, logits_width
@@ -16,9 +17,22 @@ _kept: OrderedDict[tuple[Any, ...], Guide] = OrderedDict()
 _kept_lock = Lock()
 
 
-def guide_for(tokenizer: Any, model: Any) -> Guide:
-    """A Guide that is made once for a tokenizer and a model's width, stop tokens and processes."""
+def guide_for(tokenizer: Any, model: Any, given: Guide | None = None) -> Guide:
+    """A Guide that is made once for a tokenizer and a model's width, stop tokens and processes.
+
+    Args:
+        tokenizer: of the model; or a processor.
+        model: the model.
+        given: the caller's own guide, which is taken as it is; None for none.
+
+    Raises:
+        TokenizerError: no model, or no tokenizer.
+        InvalidArgument: ``given`` is no Guide.
+    """
     check_pair(model, tokenizer)
+    if given is not None:
+        check("guide", given, Rule("an hg.Guide or None", lambda value: isinstance(value, Guide)))
+        return given
     # A guide holds its tokenizer, so no other object can have that id while it is kept.
     ranks = Ranks.of(model)
     spread = None if ranks is None else (id(ranks.group), ranks.device)  # the guide holds the group, too

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import NamedTuple, TypeAlias
 
+from .errors import InvalidArgument
+
 Alternatives: TypeAlias = "tuple[tuple[int, float], ...]"
 
 
@@ -53,14 +55,14 @@ def num_top(logprobs: bool | int | None) -> int | None:
     """How many alternatives ``logprobs`` requests: 0 for True, k for k; None for False and None, which record nothing.
 
     Raises:
-        ValueError: it is none of these.
+        InvalidArgument: it is none of these.
     """
     if logprobs is None or logprobs is False:
         return None
     if logprobs is True:
         return 0
     if not isinstance(logprobs, Integral) or logprobs < 1:
-        raise ValueError(
+        raise InvalidArgument(
             f"logprobs: expected True, False or a number of alternatives from 1 on, got {logprobs!r}; True gives the "
             "log probabilities of the generated tokens alone"
         )

@@ -34,8 +34,8 @@ class MaskSlots:
         self._sent: list[Transfer | None] = [None, None]
 
     def serve(self, device: torch.device) -> None:
-        """Send masks to this device from the next ones on, if it is a GPU."""
-        if device.type == "cuda" and (self.transfers is None or self.transfers.device != device):
+        """Send masks to this GPU from the next ones on."""
+        if self.transfers is None or self.transfers.device != device:
             self.transfers = CudaTransfers(device)
 
     def take(self, lines: int) -> tuple[Tensor, int]:

@@ -125,7 +125,8 @@ class MaskFiller:
                     if not row.fill(bitmask, first + line, None if left is None else left - taken):
                         over.append(line)
                         self._close(i, rows, bitmask[first + line], warned)
-                row.rewind(taken)
+                if taken:
+                    row.rewind(taken)
         except Exception as error:
             name_row(error, i)
             raise
@@ -148,7 +149,8 @@ class MaskFiller:
         """
         for message, cause in masks.warnings:
             self.warn_once(message, cause)
-        self._slots.serve(scores.device)
+        if scores.device.type == "cuda":
+            self._slots.serve(scores.device)
         masked, alive = apply_bitmask(scores, masks.bitmask, masks.governed, masks.sent)
         for line, ok in zip(masks.governed, alive, strict=True):
             if ok:

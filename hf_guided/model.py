@@ -7,10 +7,10 @@ from typing import Any, overload
 
 from typing_extensions import Unpack
 
-from .errors import NoValue
+from .errors import InvalidArgument, NoValue
 from .generate_arguments import GenerateArguments
 from .generation import generate
-from .prompts import as_prompts
+from .prompts import as_prompts, check_order
 from .result_types import Pattern, Texts, Typed, ValueT
 
 
@@ -54,19 +54,20 @@ class Model:
 
         Raises:
             NoValue: the answer did not finish, or a validator refused it; the error has the ``GuidedResult``.
-            ValueError: more than one prompt, or arguments that ask for more than one answer.
+            InvalidArgument: more than one prompt, or arguments that ask for more than one answer.
             HFGuidedError: as ``hg.generate``.
         """
+        check_order(prompt, constraint)
         if len(as_prompts(prompt)) != 1:
-            raise ValueError(
+            raise InvalidArgument(
                 "expected one prompt, got a list of several; use hg.generate, which gives a list of results"
             )
         given = {**self._arguments, **arguments}
         if given.pop("stream", False):
-            raise ValueError("stream: a call gives one finished value; use hg.generate(..., stream=True)")
+            raise InvalidArgument("stream: a call gives one finished value; use hg.generate(..., stream=True)")
         results = generate(self._model, self._tokenizer, prompt, constraint, stream=False, **given)
         if len(results) != 1:
-            raise ValueError(
+            raise InvalidArgument(
                 f"expected one answer, got {len(results)}; leave num_return_sequences out, or use hg.generate"
             )
         [result] = results

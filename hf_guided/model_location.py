@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .arguments import Mistake
+from .errors import UsageError
 
 BUILT_IN = "demo"  # the name of the model that comes with the package
 WHERE = f"a folder with a saved model, an id on the Hugging Face Hub, or '{BUILT_IN}'"
@@ -44,7 +44,7 @@ class Location:
 
     @contextmanager
     def loading(self, what: str) -> Iterator[None]:
-        """Around ``from_pretrained``: what goes wrong there becomes a Mistake that names the model.
+        """Around ``from_pretrained``: what goes wrong there becomes a UsageError that names the model.
 
         Args:
             what: "model", "tokenizer" or "processor".
@@ -57,7 +57,7 @@ class Location:
                 hint = f" (from the local Hub cache, {self.path}, which may be incomplete; {_offline()})"
             elif "trust_remote_code" in str(error):
                 hint = " (on the command line: --trust-remote-code)"
-            raise Mistake(f"cannot load a {what} from {self.name!r}: {error}{hint}") from error
+            raise UsageError(f"cannot load a {what} from {self.name!r}: {error}{hint}") from error
 
 
 def is_built_in(name: str) -> bool:
@@ -69,13 +69,13 @@ def is_on_hub(name: str) -> bool:
     """Whether it is an id on the Hub, and no folder.
 
     Raises:
-        Mistake: it is nothing at all.
+        UsageError: it is nothing at all.
     """
     if os.path.isdir(name) or name == BUILT_IN:
         return False
     if _HUB_ID.fullmatch(name):
         return True
-    raise Mistake(f"the folder {name!r} does not exist, and an id on the Hub looks otherwise; give {WHERE}")
+    raise UsageError(f"the folder {name!r} does not exist, and an id on the Hub looks otherwise; give {WHERE}")
 
 
 def locate(name: str, revision: str | None, *, of_tokenizer: bool = False) -> Location:
@@ -87,12 +87,12 @@ def locate(name: str, revision: str | None, *, of_tokenizer: bool = False) -> Lo
         of_tokenizer: which of the files that come with this package.
 
     Raises:
-        Mistake: there is no such model, or the Hub cannot be reached and it is not in the local cache.
+        UsageError: there is no such model, or the Hub cannot be reached and it is not in the local cache.
     """
     if is_on_hub(name):
         return _locate_on_hub(name, revision)
     if revision is not None:
-        raise Mistake(f"revision {revision!r}: only a Hub repository has revisions, and {name!r} is none")
+        raise UsageError(f"revision {revision!r}: only a Hub repository has revisions, and {name!r} is none")
     if not is_built_in(name):
         return Location(name, name)
     from . import demo
@@ -116,7 +116,7 @@ def _locate_on_hub(name: str, revision: str | None) -> Location:
             return Location(name, name, commit or revision, commit)
         except HfHubHTTPError as error:
             if error.response.status_code < 500:
-                raise Mistake(_not_on_hub(name, revision, error)) from error
+                raise UsageError(_not_on_hub(name, revision, error)) from error
             unreachable = error
         except Exception as error:  # of the network, and of one HTTP library or another
             unreachable = error
@@ -124,7 +124,7 @@ def _locate_on_hub(name: str, revision: str | None) -> Location:
     if snapshot is None:
         why = "" if unreachable is None else f", and the Hub ({constants.ENDPOINT}) cannot be reached ({unreachable})"
         at = "" if revision is None else f" --revision {revision}"
-        raise Mistake(
+        raise UsageError(
             f"{name!r}{at} is not a folder here, and not in the local Hub cache {constants.HF_HUB_CACHE}{why}; "
             f"{_offline()}; `hf download {name}{at}` puts it into the cache"
         )

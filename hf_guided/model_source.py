@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from .arguments import Mistake
+from .errors import UsageError
 from .model_location import WHERE, Location, is_built_in, is_on_hub, locate
 from .quantization import METHODS, check_quantization, quantization_config
 
@@ -76,7 +76,7 @@ class ModelSource:
         """The source that a command line names.
 
         Raises:
-            Mistake: see ``check``.
+            UsageError: see ``check``.
         """
         names = {field.name for field in fields(cls)}
         source = cls(**{name: value for name, value in vars(arguments).items() if name in names})
@@ -87,14 +87,14 @@ class ModelSource:
         """See what can be seen without loading anything.
 
         Raises:
-            Mistake: a name that is none, a revision of what has none, a quantization that cannot be used here.
+            UsageError: a name that is none, a revision of what has none, a quantization that cannot be used here.
         """
         for name, revision, flag in (
             (self.model, self.revision, "--revision"),
             (self.tokenizer, self.tokenizer_revision, "--tokenizer-revision"),
         ):
             if (name is None or not is_on_hub(name)) and revision is not None:
-                raise Mistake(f"{flag} {revision}: only a Hub repository has revisions, and {name!r} is none")
+                raise UsageError(f"{flag} {revision}: only a Hub repository has revisions, and {name!r} is none")
         if self.quantization is not None:
             check_quantization(self.quantization)
 
@@ -116,7 +116,7 @@ class ModelSource:
         """The model, in eval mode and on its device, and its tokenizer.
 
         Raises:
-            Mistake: something of this is not there, or not known.
+            UsageError: something of this is not there, or not known.
         """
         from transformers import AutoModelForCausalLM
 
@@ -149,7 +149,7 @@ class ModelSource:
         """The dtype as ``from_pretrained`` takes it.
 
         Raises:
-            Mistake: torch has none of this name.
+            UsageError: torch has none of this name.
         """
         import torch
 
@@ -157,14 +157,14 @@ class ModelSource:
             return torch.float32 if self.is_built_in else "auto"  # stored in half precision to be small
         dtype = getattr(torch, self.dtype, None)
         if not isinstance(dtype, torch.dtype):
-            raise Mistake(f"--dtype {self.dtype}: expected auto, or the name of a dtype of torch, such as bfloat16")
+            raise UsageError(f"--dtype {self.dtype}: expected auto, or the name of a dtype of torch, such as bfloat16")
         return dtype
 
     def placement(self) -> str | int:
         """The device as ``device_map`` takes it.
 
         Raises:
-            Mistake: there is no such device here.
+            UsageError: there is no such device here.
         """
         import torch
 
@@ -177,9 +177,9 @@ class ModelSource:
         try:
             kind = torch.empty(0, device=device).device.type
         except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch built without CUDA asserts
-            raise Mistake(f"--device {self.device}: {error}") from error
+            raise UsageError(f"--device {self.device}: {error}") from error
         if kind == "meta":
-            raise Mistake(
+            raise UsageError(
                 "--device meta: a model that has no weights writes nothing; give a device such as cpu or cuda"
             )
         return device

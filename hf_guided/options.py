@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from .errors import InvalidArgument
+
 # transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
 DEFAULT_MAX_NEW_TOKENS = 512
 
@@ -41,7 +43,7 @@ def _read(environ: Mapping[str, str] | None, cls: Callable[..., Any], readers: M
         readers: for each option, which variable names it and what reads the text.
 
     Raises:
-        ValueError: a value that cannot be read or is refused, naming the variable.
+        InvalidArgument: a value that cannot be read or is refused, naming the variable.
     """
     environ = os.environ if environ is None else environ
     values = {}
@@ -52,7 +54,7 @@ def _read(environ: Mapping[str, str] | None, cls: Callable[..., Any], readers: M
                 values[name] = read(text)
                 cls(**{name: values[name]})
             except ValueError as error:
-                raise ValueError(f"{variable}={text!r}: {error}") from None
+                raise InvalidArgument(f"{variable}={text!r}: {error}") from None
     return values
 
 
@@ -84,7 +86,7 @@ class LoopOptions:
                 HF_GUIDED_DEVICE_LANE ("captured" too) are read; an empty value counts as not set.
 
         Raises:
-            ValueError: another value, naming the variable and what it takes.
+            InvalidArgument: another value, naming the variable and what it takes.
         """
         return cls(
             **_read(
@@ -122,9 +124,11 @@ class CompilerOptions:
         for name, least in ("workers", 1), ("cache_bytes", 0), ("max_failures", 0):
             value = getattr(self, name)
             if type(value) is not int or value < least:
-                raise ValueError(f"{name}: expected an int of {least} or more, got {value!r}")
+                raise InvalidArgument(f"{name}: expected an int of {least} or more, got {value!r}")
         if self.timeout_s is not None and not self.timeout_s > 0:
-            raise ValueError(f"timeout_s: expected seconds above 0, or None to wait for ever, got {self.timeout_s!r}")
+            raise InvalidArgument(
+                f"timeout_s: expected seconds above 0, or None to wait for ever, got {self.timeout_s!r}"
+            )
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> CompilerOptions:
@@ -137,7 +141,7 @@ class CompilerOptions:
                 not set.
 
         Raises:
-            ValueError: a value that is not a number, naming the variable.
+            InvalidArgument: a value that is not a number, naming the variable.
         """
         readers: dict[str, Reader] = {
             "workers": ("HF_GUIDED_COMPILE_WORKERS", int),
@@ -173,7 +177,7 @@ class KernelOptions:
                 ("0" or "1") are read; an empty value counts as not set.
 
         Raises:
-            ValueError: another value of a switch, naming the variable.
+            InvalidArgument: another value of a switch, naming the variable.
         """
         environ = os.environ if environ is None else environ
         named = environ.get("HF_GUIDED_KERNEL_CACHE", "")

@@ -10,18 +10,22 @@ from typing import Any, Generic, Protocol
 
 from .constraints import Constraint, JsonObject, JsonSchema
 from .logprobs import TokenLogprob
-from .partial_json import PartialJson, open_path, value_of
+from .partial_json import Move, PartialJson, open_path, value_of
 from .partial_models import model_in, not_begun, typed
 from .pieces import utf8_decoder
 from .reasoning import Opening
 from .result import GuidedResult, RowReader
-from .result_types import T
+from .result_types import PartialT, T
 from .tool_calls import ToolAnswer, ToolCall, ToolCalls
 
 
 @dataclass(frozen=True)
-class Partial(Generic[T]):
+class Partial(Generic[T, PartialT]):
     """What is certain of one answer at one moment; nothing of it is taken back later.
+
+    For type checkers the first type argument is the type of ``result.value``, the second that of ``value``: the model
+    for a Pydantic class, what ``parse`` returns for a constraint, and Any for every other Python type, whose value is
+    plain JSON data until the answer ends.
 
     Args:
         index: which result of ``hg.generate`` this becomes.
@@ -43,23 +47,24 @@ class Partial(Generic[T]):
     _make: Callable[[], Any] = field(repr=False, compare=False)
 
     @cached_property
-    def value(self) -> T | None:
+    def value(self) -> PartialT | None:
         """What has closed so far; made when it is first read, and shared with no other Partial.
 
-        A Pydantic model: an instance in which the fields that have closed are set, as their types read them, and all
-        others are None; ``model_fields_set`` tells a null that was written from what is still missing. So it is for
-        models inside of it, and for those in lists, dicts and unions (once it is clear which member of the union it
+        Pydantic model: an instance in which the fields that have closed are set, as their types read them, and all
+        others are None; ``model_fields_set`` tells a null that was written from what is still missing. The same holds
+        for models inside of it, and for those in lists, dicts and unions (once it is clear which member of the union it
         is). A model whose object is open belongs to a class derived from the model and has not been validated: its
-        validators run when the object closes. At the end it is the result's value, if there is one.
-        Other JSON: dicts and lists with the members and items that have closed, and inside of those that are open what
-        has closed there. Strings close at their quote, numbers at what stands behind them. In the end this is what
-        `json` reads; the instance of a dataclass or another type is the result's value. (A name that an object has
-        twice, where its schema lets it, is the one thing that changes: the last value counts, and its pointer closes
-        again.)
-        Tool calls: a ``ToolAnswer`` with the calls that are complete. Everything else: None, and in the end the
-        result's value.
+        validators run when the object closes.
+        Every other JSON schema and Python type, such as a dataclass, an Enum, a set or a date: plain JSON data, that is
+        dicts, lists, strings, numbers, bools and None, with the members and items that have closed. Strings close at
+        their quote, numbers at the character after them. (A name that an object has twice, where its schema allows it,
+        is the one thing that changes: the last value counts, and its pointer closes again.)
+        Tool calls: a ``ToolAnswer`` with the calls that are complete.
+        Every other constraint: None.
+        In the last Partial it is ``result.value``, an instance of the type. If the answer did not finish, or its text
+        could not be read as that type, ``result.value`` is None, and this is still what had closed.
         """
-        value: T | None = self._make()
+        value: PartialT | None = self._make()
         return value
 
 
@@ -80,18 +85,28 @@ class _Values(Protocol):
 
 
 class _JsonValues:
+    """Plain JSON data until the answer ends; then the value of the result."""
+
     def __init__(self) -> None:
         self._json = PartialJson()
+        self._final: Callable[[], Any] | None = None
 
     def feed(self, text: str, so_far: str) -> list[str]:
         return self._json.feed(text)
 
     def end(self, result: GuidedResult) -> list[str]:
-        return self._json.end() if result.finish_reason == "stop" else []
+        if result.finish_reason != "stop":
+            return []
+        if result.error is None:
+            self._final = lambda: result.value
+        return self._json.end()
 
     def snapshot(self) -> Callable[[], Any]:
         moves, number = self._json.moves, len(self._json.moves)
-        return lambda: value_of(moves, number)
+        return self._final or (lambda: self._written(moves, number))
+
+    def _written(self, moves: Sequence[Move], number: int) -> Any:
+        return value_of(moves, number)
 
 
 class _ModelValues(_JsonValues):
@@ -104,19 +119,11 @@ class _ModelValues(_JsonValues):
     def __init__(self, python_type: Any):
         super().__init__()
         self._type = python_type
-        self._final: Any = None
 
-    def end(self, result: GuidedResult) -> list[str]:
-        self._final = result.value
-        return super().end(result)
-
-    def snapshot(self) -> Callable[[], Any]:
-        moves, number, final = self._json.moves, len(self._json.moves), self._final
-        if final is not None:
-            return lambda: final
+    def _written(self, moves: Sequence[Move], number: int) -> Any:
         if not number:
-            return lambda: not_begun(self._type)
-        return lambda: typed(self._type, value_of(moves, number), open_path(moves, number))
+            return not_begun(self._type)
+        return typed(self._type, value_of(moves, number), open_path(moves, number))
 
 
 class _CallValues:

@@ -18,6 +18,8 @@ from .logprobs import TokenLogprob
 from .prompts import padded
 from .session import Session
 
+_CHUNK = 64  # positions whose logits exist at a time: 128,000 logits in float32 are half a megabyte each
+
 
 def logprobs_of(
     model: Any,
@@ -53,8 +55,9 @@ def logprobs_of(
         def scores(lines: Sequence[int], masked: Tensor, tokens: Sequence[int] = tokens) -> Tensor:
             return warp([[*prompt, *tokens[:line]] for line in lines], masked, lambda unchanged: unchanged)
 
-        raw = logits([0], [tokens[:-1]], keep=len(tokens))[0]  # (tokens, vocab)
-        recorder.record(raw, [Position(row, token_id, line) for line, token_id in enumerate(tokens)], scores)
+        positions = [Position(row, token_id, line) for line, token_id in enumerate(tokens)]
+        for number, raw in enumerate(logits.chunks(tokens, _CHUNK)):  # (up to _CHUNK, vocab)
+            recorder.record(raw, positions[number * _CHUNK : (number + 1) * _CHUNK], scores)
     # What the manager has recorded is exact; a second pass rounds otherwise, and top-k may cut elsewhere.
     return [
         [replace(entry, sampled_logprob=value) for entry, value in zip(entries, values, strict=True)]

@@ -114,7 +114,8 @@ class Pending(Generic[T]):
             InternalError: the thread that did it is no more, or was told to end.
             Exception: what the job raised.
         """
-        self.wait()
+        if not self._done.is_set():
+            self.wait()
         error = self._error
         if error is None:
             return cast(T, self._value)

@@ -14,7 +14,7 @@ from transformers import Cache, GenerationConfig
 from transformers.utils import ModelOutput
 
 from .chat_prompts import Prompt, is_processor
-from .errors import UnsupportedModel
+from .errors import InvalidArgument, UnsupportedModel
 from .processed import OF_TOKENS, processed, tokens_of
 from .prompts import encoded, padded
 from .vocabulary import Vocabulary
@@ -81,7 +81,7 @@ class PromptInputs:
 
         Raises:
             PromptError: see ``processed``.
-            ValueError: the caller has given a tensor that the processor makes too.
+            InvalidArgument: the caller has given a tensor that the processor makes too.
         """
         own = {name: _take(value, indices, len(self.prompts), name) for name, value in self.rows.items()}
         if not self._by_processor(self.prompts[indices[0]]):
@@ -92,7 +92,7 @@ class PromptInputs:
             self.templates, [self.prompts[i] for i in repeated], [self.prefixes[i] for i in repeated], self.model
         )
         if twice := sorted(inputs.keys() & own.keys()):
-            raise ValueError(f"{', '.join(twice)}: the processor makes this from the chats; leave it out")
+            raise InvalidArgument(f"{', '.join(twice)}: the processor makes this from the chats; leave it out")
         own = {name: _repeated(value, copies) for name, value in own.items()}
         return tokens_of(inputs)[::copies], {**inputs, **own}
 
@@ -129,7 +129,7 @@ def row_arguments(generate_kwargs: Mapping[str, Any], prompts: int, *, several_c
         several_calls: whether they run in more than one call.
 
     Raises:
-        ValueError: there are several calls, and it is not known which part of an argument belongs to which of them.
+        InvalidArgument: there are several calls, and it is not known which part of an argument belongs to which.
     """
     settings = vars(GenerationConfig())
     found = {
@@ -172,7 +172,7 @@ def _take(value: Any, indices: Sequence[int], prompts: int, name: str) -> Any:
         return value
     if not isinstance(value, (Tensor, list, tuple)) or len(value) != prompts:
         shape = f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        raise ValueError(
+        raise InvalidArgument(
             f"{name}: expected one row for each of {prompts} prompts, which run in several calls, got {shape}; pass "
             f"batch_size={prompts} to run them in one call, or chats with the model's processor"
         )

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_origin
 
 import torch
 from torch import Tensor
 
 from .chat_prompts import Prompt, applied
-from .errors import BatchSizeError
+from .constraints import Constraint
+from .errors import BatchSizeError, InvalidArgument
 from .json_text import shorten
 from .vocabulary import Vocabulary
 
 
 def as_prompts(prompts: Any) -> list[Any]:
-    """A text, a chat, or a list of those, as a list.
+    """A text, a chat, or a list of those, as a list; in a list they may be prepared already.
 
     Raises:
-        TypeError: it is none of these.
+        InvalidArgument: it is none of these.
     """
     if isinstance(prompts, str) or (isinstance(prompts, (list, tuple)) and prompts and _is_message(prompts[0])):
         return [prompts]
     if isinstance(prompts, (list, tuple)) and all(
-        isinstance(prompt, str) or (isinstance(prompt, (list, tuple)) and prompt and all(map(_is_message, prompt)))
-        for prompt in prompts
+        isinstance(prompt, (str, Prompt)) or _is_chat(prompt) for prompt in prompts
     ):
         return list(prompts)
     advice = ""
@@ -37,16 +38,45 @@ def as_prompts(prompts: Any) -> list[Any]:
         advice = "; pass its 'messages'"
     elif isinstance(prompts, Mapping) and _is_message(prompts):
         advice = "; a chat is a list of messages: [message]"
-    raise TypeError(
+    raise InvalidArgument(
         "expected a text, a chat (list of messages with 'role' and 'content'), or a list of those, "
         f"got {type(prompts).__name__}: {shorten(str(prompts))}{advice}"
     )
+
+
+def check_order(prompts: Any, constraint: Any) -> None:
+    """Raise InvalidArgument where prompts and constraint stand in each other's position."""
+    chat = isinstance(constraint, (list, tuple)) and any(_is_message(one) or _is_chat(one) for one in constraint)
+    text = isinstance(constraint, str) and constraint.lstrip()[:1] != "{"
+    texts = isinstance(constraint, (list, tuple)) and all(isinstance(one, str) for one in constraint)
+    if _is_constraint(prompts) and (chat or text or texts or constraint is None):
+        raise InvalidArgument(
+            f"prompts, constraint: expected the prompts before the constraint, got {prompts!r:.80} as the prompts and "
+            f"{constraint!r:.80} as the constraint; swap the two"
+        )
+    if chat:
+        raise InvalidArgument(
+            f"constraint: expected a constraint, got the chat {constraint!r:.80}; a chat is a prompt, which comes "
+            "before the constraint",
+            name="constraint",
+        )
+
+
+def _is_constraint(value: Any) -> bool:
+    """Whether it can only be a constraint: no text, no chat, no tokens."""
+    if isinstance(value, Mapping):
+        return not _is_message(value) and "messages" not in value and not _is_tokenized(value)
+    return isinstance(value, (Constraint, re.Pattern, type)) or get_origin(value) is not None
 
 
 def _is_tokenized(value: Any) -> bool:
     if isinstance(value, Mapping):
         return "input_ids" in value
     return isinstance(value, Tensor) or (isinstance(value, (list, tuple)) and bool(value) and type(value[0]) is int)
+
+
+def _is_chat(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(map(_is_message, value))
 
 
 def _is_message(value: Any) -> bool:
@@ -79,18 +109,21 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
 
     Raises:
         PromptError: the chat template refuses the chat.
-        ValueError: there are none, and the tokenizer has no BOS.
+        InvalidArgument: there are none, and the tokenizer has no BOS.
     """
     tokenizer: Any = vocabulary.tokenizer
-    if prompt.text is not None:
+    if prompt.tokens is None and prompt.text is not None:
         ids = list(tokenizer(prompt.text + prefix)["input_ids"])
         if not ids and tokenizer.bos_token_id is None:
-            raise ValueError(
+            raise InvalidArgument(
                 "expected a prompt with text: this one is empty, and the tokenizer has no BOS to begin with"
             )
         return ids or [tokenizer.bos_token_id]
-    arguments = prompt.arguments or {}
-    ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
+    if prompt.tokens is None:
+        arguments = prompt.arguments or {}
+        ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
+    else:
+        ids = list(prompt.tokens)
     if not prefix:
         return ids
     own = list(tokenizer.encode(prefix, add_special_tokens=False))

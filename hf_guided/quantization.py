@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from .arguments import Mistake
+from .errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,17 @@ def check_quantization(name: str) -> None:
     """See that a method can be used here, without importing it.
 
     Raises:
-        Mistake: there is no such method, or its package is not installed.
+        UsageError: there is no such method, or its package is not installed.
     """
     method = METHODS.get(name)
     if method is None:
-        raise Mistake(f"--quantization {name}: expected one of {', '.join(METHODS)}")
+        raise UsageError(f"--quantization {name}: expected one of {', '.join(METHODS)}")
     try:
         found = find_spec(method.module)
     except ModuleNotFoundError:  # of the package around it
         found = None
     if found is None:
-        raise Mistake(
+        raise UsageError(
             f"--quantization {name} needs the package {method.package}, which is not installed; "
             f"pip install {method.package}"
         )
@@ -76,4 +76,4 @@ def quantization_config(name: str) -> Any:
     try:
         return getattr(transformers, method.config)(**settings)
     except (ImportError, ValueError) as error:  # installed, and not as transformers needs it
-        raise Mistake(f"--quantization {name}: {error}") from error
+        raise UsageError(f"--quantization {name}: {error}") from error

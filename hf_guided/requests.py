@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .backends.base import CompiledConstraint
 from .backends.gated import gated
+from .constraints import Constraint
 from .errors import BatchSizeError, BudgetTooSmall, InvalidConstraint
 from .reasoning import Gate, Opening
 from .row import Row, RowState
@@ -23,12 +24,14 @@ class Request:
     Args:
         compiled: the constraint, perhaps still compiling; None is a free row.
         prefix: bytes of the answer that the prompt already holds.
-        gate: what stands in front of the answer, if rows think first; None if they do not.
+        gate: what comes before the answer, if rows think first; None if they do not.
+        constraint: what was compiled, bound to the tokenizer, whose ``parse`` makes values; None for a free row.
     """
 
     compiled: Future[CompiledConstraint] | None = None
     prefix: bytes = b""
     gate: Gate | None = None
+    constraint: Constraint | None = None
 
 
 class Requests:
@@ -54,11 +57,7 @@ class Requests:
         self._stop_token_ids = stop_token_ids
         self._max_new_tokens = max_new_tokens
         self._prototypes: dict[tuple[int, Opening], Row] | None = None
-
-    @property
-    def ready(self) -> bool:
-        """Whether rows can be made: ``prepare`` has been called."""
-        return self._prototypes is not None
+        self.ready = False  # whether rows can be made: ``prepare`` has been called
 
     @property
     def compiled(self) -> bool:
@@ -85,7 +84,7 @@ class Requests:
                     f"its texts may be cut by max_new_tokens={self._max_new_tokens}; allow more tokens, or a "
                     "constraint that ends"
                 )
-        self._prototypes = prototypes
+        self._prototypes, self.ready = prototypes, True
 
     def new_rows(
         self, num_rows: int, prompts: Sequence[Sequence[int]] | NDArray[np.int64] | None = None

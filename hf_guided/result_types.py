@@ -10,9 +10,11 @@ from typing_extensions import TypeVar
 from .constraints import Grammar, StructuralTag
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic import BaseModel, TypeAdapter
 
 T = TypeVar("T", default=Any)
+PartialT = TypeVar("PartialT", default=Any)  # of an answer that is being written
+ModelT = TypeVar("ModelT", bound="BaseModel")
 ValueT = TypeVar("ValueT")
 _Parsed = TypeVar("_Parsed", covariant=True)
 
@@ -26,6 +28,7 @@ class Parses(Protocol[_Parsed]):
 
 
 # Types stand for themselves, constraints for what they parse.
+PythonType: TypeAlias = Union["type[ValueT]", "TypeAdapter[ValueT]"]
 Typed: TypeAlias = Union["type[ValueT]", "TypeAdapter[ValueT]", Parses[ValueT]]
 Pattern: TypeAlias = re.Pattern[str]
 # What gives back text: a choice, free text, a grammar.

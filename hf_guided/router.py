@@ -19,6 +19,8 @@ from .json_style import Spelling
 AUTO = "auto"
 NATIVE = "automaton"
 
+_NAMED = 5  # keywords in the first line of a message; all of them are listed below it
+
 
 @dataclass(frozen=True)
 class Route:
@@ -118,11 +120,11 @@ def _misspells(backend: Backend, constraint: Constraint) -> bool:
 
 
 def _reason(name: str, losses: tuple[Loss, ...], asked: str, considered: list[tuple[str, tuple[Loss, ...]]]) -> str:
-    what = f"loses least ({len(losses)})" if losses else "enforces all of it"
+    what = f"would not enforce {_counted(losses)}" if losses else "enforces all of it"
     if asked != AUTO:
-        return f"asked for by name; {what if not losses else f'loses {len(losses)}'}"
-    others = [f"{other} would lose {lost[0]}" for other, lost in considered if other != name and lost]
-    return "; ".join([what, *others])
+        return f"chosen by name; {what}"
+    others = [f"{other} would not enforce {lost[0]}" for other, lost in considered if other != name and lost]
+    return "; ".join([f"{what}, fewer than any other" if losses else what, *others])
 
 
 def _unsupported(
@@ -131,17 +133,36 @@ def _unsupported(
     usable: list[tuple[str, tuple[Loss, ...]]],
     considered: list[tuple[str, tuple[Loss, ...]]],
 ) -> UnsupportedConstraint:
-    """What the one that comes closest would lose: what the others would lose besides helps nobody."""
+    """Lists what the closest backend would not enforce; the lists of the others would not help."""
     closest, losses = min(usable, key=lambda one: len(one[1]))
-    others = "".join(f"; {name} would lose {len(lost)}" for name, lost in considered if name != closest)
-    step = "change what is lost"
-    if constraint.kind == "json_schema":
-        step = (
-            'change the schema, or wrap it: hg.JsonSchema(..., on_unsupported="validate") checks the finished text, '
-            'on_unsupported="warn" leaves out what is lost'
+    who = f"no backend enforces all of this {constraint.kind}; {closest} is closest"
+    if backend != AUTO:
+        who = f"{closest} does not enforce all of this {constraint.kind}"
+    others = ", ".join(f"{name}: {len(lost)}" for name, lost in considered if name != closest)
+    steps = [f"change or remove {'it' if len(losses) == 1 else 'them'}"]
+    if _lacks_depth(constraint, backend, losses):
+        steps.insert(0, "pass hg.JsonSchema(..., max_depth=...)")  # without a depth no engine writes any layout
+    elif isinstance(constraint, JsonSchema) and constraint.on_unsupported == "error":
+        steps.append(
+            'wrap it: hg.JsonSchema(..., on_unsupported="validate") checks the finished text, on_unsupported="warn" '
+            "only warns"
         )
     if backend != AUTO:
-        step += '; other engines may take it: backend="auto" tries them'
+        steps.append('choose another backend: backend="auto" tries them')
+    pointers = [f"{loss.pointer or '/'} ({loss.keyword})" for loss in losses[:_NAMED]]
+    more = [f"{len(losses) - _NAMED} more"] if len(losses) > _NAMED else []
     return UnsupportedConstraint(
-        f"no backend enforces all of this {constraint.kind}: {closest} would lose {len(losses)}{others}; {step}", losses
+        f"{who}: {_counted(losses)} would not be enforced: {', '.join([*pointers, *more])}"
+        f"{f' (of other backends, {others})' if others else ''}; {', or '.join(steps)}",
+        losses,
     )
+
+
+def _lacks_depth(constraint: Constraint, backend: str, losses: tuple[Loss, ...]) -> bool:
+    """Whether an indentation is all that stands in the way, and a bound on the depth would do."""
+    bounded = not isinstance(constraint, JsonSchema) or constraint.max_depth is not None
+    return not bounded and backend == AUTO and [loss.keyword for loss in losses] == ["indent"]
+
+
+def _counted(losses: tuple[Loss, ...]) -> str:
+    return "1 keyword" if len(losses) == 1 else f"{len(losses)} keywords"

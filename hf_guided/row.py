@@ -46,10 +46,12 @@ class Row:
         matcher: at the start of the output (``prefix`` already accepted), or None for a free row. Owned by the row.
     """
 
-    __slots__ = ("_dead_end", "limit", "matcher", "tail")
+    __slots__ = ("_dead_end", "is_open", "limit", "matcher", "tail")
 
     def __init__(self, matcher: Matcher | None):
         self.matcher = matcher
+        # Kept, and not computed from the rest: it is looked at several times a token.
+        self.is_open = matcher is not None and not matcher.is_terminated()
         self.tail: list[int] = []
         self.limit: CompileLimitExceeded | None = None  # what the engine gave up with, which ends this row alone
         self._dead_end = False
@@ -57,11 +59,11 @@ class Row:
     @property
     def state(self) -> RowState:
         """Free, open, stopped or closed."""
+        if self.is_open:
+            return RowState.OPEN
         if self.matcher is None:
             return RowState.FREE
-        if self.matcher.is_terminated():
-            return RowState.STOPPED
-        return RowState.CLOSED if self.tail or self._dead_end else RowState.OPEN
+        return RowState.STOPPED if self.matcher.is_terminated() else RowState.CLOSED
 
     @property
     def ends_dead(self) -> bool:
@@ -74,28 +76,32 @@ class Row:
         Returns:
             False when this token took an open row out of its grammar, which closes the row.
         """
-        if self.matcher is None:
+        matcher = self.matcher
+        if matcher is None:
             return True
-        if self.state is RowState.OPEN:
-            try:
-                if self.matcher.accept_token(token_id):
-                    return True
-            except CompileLimitExceeded as error:
-                self.limit = error
+        if not self.is_open:
             self.tail.append(token_id)
-            return self.limit is not None
+            return True
+        try:
+            if matcher.accept_token(token_id):
+                if token_id in matcher.stop_token_ids:
+                    self.is_open = False
+                return True
+        except CompileLimitExceeded as error:
+            self.limit = error
         self.tail.append(token_id)
-        return True
+        self.is_open = False
+        return self.limit is not None
 
     def takes(self, token_ids: Sequence[int]) -> bool:
         """Whether an open or free row could take all of these tokens; a row that has ended takes none."""
-        return self.state in (RowState.FREE, RowState.OPEN) and self.num_taken(token_ids) == len(token_ids)
+        return (self.is_open or self.matcher is None) and self.num_taken(token_ids) == len(token_ids)
 
     def num_taken(self, token_ids: Sequence[int]) -> int:
         """How many of these tokens, from the first on, the row could take; none if it has ended."""
         if self.matcher is None:
             return len(token_ids)
-        if self.state is not RowState.OPEN:
+        if not self.is_open:
             return 0
         try:
             return self.matcher.validate_tokens(token_ids)
@@ -113,18 +119,18 @@ class Row:
         Returns:
             Whether the row is open, and its line of the bitmask was written.
         """
-        if self.matcher is None or self.state is not RowState.OPEN:
+        if self.matcher is None or not self.is_open:
             return False
         try:
-            self.matcher.fill_next_token_bitmask(bitmask, index, tokens_left=tokens_left)
-            self._dead_end = not bitmask[index].numpy().any()
+            self.is_open = bool(self.matcher.fill_row(bitmask, index, tokens_left).any())
         except CompileLimitExceeded as error:
-            self.limit, self._dead_end = error, True
-        return not self._dead_end
+            self.limit, self.is_open = error, False
+        self._dead_end = not self.is_open
+        return self.is_open
 
     def jump_forward_bytes(self) -> bytes:
         """What the grammar leaves no choice about; nothing for a row that is not open, or whose engine gives up."""
-        if self.matcher is None or self.state is not RowState.OPEN:
+        if self.matcher is None or not self.is_open:
             return b""
         try:
             return self.matcher.jump_forward_bytes()
@@ -139,6 +145,7 @@ class Row:
         from_tail = min(num_tokens, len(self.tail))
         del self.tail[len(self.tail) - from_tail :]
         self.matcher.rollback(num_tokens - from_tail)
+        self.is_open = not self.tail and not self.matcher.is_terminated()
 
     def mark(self) -> Mark:
         """Where it stands, for ``return_to``."""
@@ -149,9 +156,11 @@ class Row:
         """Undo all that was taken and filled since; unlike with ``rewind``, what had come to a dead end stays there."""
         self.rewind(self.mark().taken - mark.taken)
         self.limit, self._dead_end = mark.limit, mark.dead_end
+        self.is_open = self.matcher is not None and not (self.tail or self._dead_end or self.matcher.is_terminated())
 
     def fork(self) -> Row:
         """An independent copy."""
         twin = Row(None if self.matcher is None else self.matcher.fork())
         twin.tail, twin.limit, twin._dead_end = list(self.tail), self.limit, self._dead_end
+        twin.is_open = self.is_open
         return twin

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import enum
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal, get_args, get_origin
 
 import torch
 
+from .argument_advice import SCORE, takes_only_its_arguments
+from .argument_checks import BATCH_SIZE, FLAG, check, whole
 from .choice_scores import ChoiceScores, OptionScore
 from .coerce import coerce
-from .constraints import Choice
+from .constraints import Choice, JsonSchema
 from .errors import InvalidConstraint, UnsupportedModel
 from .forced import ForcedText
+from .generate_options import GenerateOptions
 from .generation_plan import Plan, plan
 from .guide import Guide
 from .hf.compat import in_step_with_others
@@ -24,7 +30,11 @@ from .options import DEFAULT_MAX_NEW_TOKENS
 # Sampling of one row, without warpers: whatever the model's own generation config says.
 _SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1, "num_return_sequences": 1}
 
+_SCALARS = (str, int, float, type(None))  # a list of these is the options of all prompts
+_NAMED = 8  # options in a message
 
+
+@takes_only_its_arguments(SCORE)
 def score(
     model: Any,
     tokenizer: Any,
@@ -72,14 +82,12 @@ def score(
         StopTokenError: nothing would end an answer.
         EmptyIntersection: the model's logits are NaN where a token has to be chosen.
         UnsupportedModel: several processes hold the model.
-        ValueError: ``batch_size`` or ``max_prefixes`` is less than 1.
+        InvalidArgument: ``batch_size`` or ``max_prefixes`` is less than 1.
     """
-    if batch_size < 1 or max_prefixes < 1:
-        raise ValueError(
-            f"expected batch_size and max_prefixes of 1 or more, got batch_size={batch_size} and "
-            f"max_prefixes={max_prefixes}"
-        )
-    guide = guide_for(tokenizer, model) if guide is None else guide
+    check("batch_size", batch_size, BATCH_SIZE)
+    check("max_prefixes", max_prefixes, whole(1))
+    check("describe", describe, FLAG)
+    guide = guide_for(tokenizer, model, guide)
     if guide.ranks is not None or in_step_with_others(model):
         raise UnsupportedModel("score: expected a model in one process, got one that several processes hold")
     planned = plan(
@@ -87,43 +95,53 @@ def score(
         tokenizer,
         prompts,
         _choices(choices),
+        guide,
+        GenerateOptions(
+            backend=backend,
+            batch_size=batch_size,
+            draft=None,
+            device_lane=False,
+            chat_template_kwargs=chat_template_kwargs,
+            documents=documents,
+            describe=describe,
+        ),
         _SAMPLING,
-        guide=guide,
-        backend=backend,
-        prefix=None,
-        on_violation="close",
-        batch_size=batch_size,
-        jump_forward=True,
-        draft=None,
-        device_lane=False,
-        continuous_batching=False,
-        reasoning=None,
-        trace=False,
-        logprobs=False,
-        seed=None,
-        chat_template_kwargs=chat_template_kwargs,
-        documents=documents,
-        show_tools=True,
-        describe=describe,
     )
     return [scores for places in planned.batches() for scores in _Scorer(planned, places, max_prefixes).scores()]
 
 
 def _choices(choices: Any) -> Choice | list[Choice]:
     """One Choice for all prompts, or one per prompt."""
-    several = isinstance(choices, (list, tuple)) and not all(isinstance(item, str) for item in choices)
+    several = isinstance(choices, (list, tuple)) and any(not isinstance(item, _SCALARS) for item in choices)
     return [_choice(item) for item in choices] if several else _choice(choices)
 
 
 def _choice(value: Any) -> Choice:
+    """The options; what are none is answered with the texts that were probably meant, or with ``hg.generate``."""
     if isinstance(value, Choice):
         return value
-    if isinstance(value, dict):  # {"choice": [...]} and the like
-        value = coerce(value)
-        if isinstance(value, Choice):
-            return value
-        raise InvalidConstraint(f"choices: expected the options of a Choice, got {value!r}")
-    return Choice(value)
+    constraint = coerce(value) if isinstance(value, dict) else None  # {"choice": [...]} and the like
+    if isinstance(constraint, Choice):
+        return constraint
+    values: Any = value
+    if isinstance(constraint, JsonSchema) and isinstance(constraint.schema, dict):
+        values = constraint.schema.get("enum")
+    elif isinstance(value, enum.EnumMeta):
+        values = [member.value for member in value]  # type: ignore[var-annotated]
+    elif get_origin(value) is Literal:
+        values = list(get_args(value))
+    if not isinstance(values, (list, tuple)):
+        raise InvalidConstraint(
+            f"choices: expected the options as a list of strings, such as ['yes', 'no'], got {value!r:.80} of "
+            f"type {type(value).__name__}; values that are no options come from hg.generate"
+        )
+    if isinstance(constraint, JsonSchema) or not all(isinstance(item, str) for item in values):
+        texts = [item if isinstance(item, str) else json.dumps(item, default=str) for item in values]
+        raise InvalidConstraint(
+            f"choices: expected the options as strings, got {value!r:.80}; hg.score compares texts: pass "
+            f"{texts if len(texts) <= _NAMED else [*texts[:_NAMED], '...']}, or use hg.generate for JSON values"
+        )
+    return Choice(values)
 
 
 class _Scorer:
@@ -142,13 +160,9 @@ class _Scorer:
         inputs = plan.inputs.batch(places, 1)[1]
         self._logits = PrefixLogits(plan.model, inputs, plan.pad_token_id, plan.generate_kwargs)
         start = len(self._logits.before[0])
-        self._session = plan.guide.session(
-            [plan.constraints[place] for place in places],
-            backend=plan.backend,
-            stop_token_ids=plan.stop_token_ids,
-            max_new_tokens=plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS,
-            overlap=False,
-        )
+        budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
+        options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
+        self._session = plan.guide.session_of([plan.requests[place] for place in places], options)
         forced = ForcedText(vocabulary, plan.guide.continuation, plan.stop_token_ids, retokenize=False, may_stop=True)
         self._searches = [
             OptionSearch(

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from .errors import InvalidArgument
+
 BITS = 64
 
 
@@ -28,7 +30,7 @@ def prompt_seeds(seed: Any, prompts: int) -> list[int] | None:
         prompts: how many.
 
     Raises:
-        ValueError: it is none of these.
+        InvalidArgument: it is none of these.
     """
     if seed is None:
         return None
@@ -36,18 +38,18 @@ def prompt_seeds(seed: Any, prompts: int) -> list[int] | None:
         return [row_seed(seed, i) for i in range(prompts)]
     if isinstance(seed, Sequence) and not isinstance(seed, str) and len(seed) == prompts and all(map(_is_int, seed)):
         return list(seed)
-    raise ValueError(f"seed: expected one int, or a list with one for each of {prompts} prompts, got {seed!r}")
+    raise InvalidArgument(f"seed: expected one int, or a list with one for each of {prompts} prompts, got {seed!r}")
 
 
 def as_int64(seed: Any) -> int:
     """A seed as tensors hold it.
 
     Raises:
-        ValueError: it is no int of 64 bits, signed or not.
+        InvalidArgument: it is no int of 64 bits, signed or not.
     """
     half = 1 << BITS - 1
     if not _is_int(seed) or not -half <= seed < 2 * half:
-        raise ValueError(f"seeds: expected ints of 64 bits, got {seed!r}")
+        raise InvalidArgument(f"seeds: expected ints of 64 bits, got {seed!r}")
     return int(seed - 2 * half if seed >= half else seed)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -24,17 +24,16 @@ from .errors import BatchSizeError, EmptyIntersection, GenerationError, StopToke
 from .logprob_recorder import LogprobRecorder
 from .logprobs import TokenLogprob
 from .masks import MaskFiller, Masks, Stretches
-from .options import Overlap
 from .prefetch import Pending
 from .ranks import Ranks
 from .recorder import Recorder
 from .requests import Request, Requests
 from .row import Row
+from .session_options import SessionOptions
 from .stats import SessionStats
 from .tracker import RowTracker, TokenIds
 from .vocabulary import Vocabulary
 
-OnViolation = Literal["close", "raise"]
 # Below this, filling masks elsewhere saves nothing: two threads wait for each other, and for the interpreter.
 _HAND_OVER_NS = 500_000
 
@@ -45,14 +44,8 @@ class Session:
     Args:
         vocabulary: whose tokens the constraints were compiled for.
         requests: one for all rows, or one per prompt.
+        options: what is wanted of the masks.
         per_prompt: whether ``requests`` are per prompt; rows of one prompt (beams, return sequences) are neighbours.
-        stop_token_ids: tokens that end a row; None means the vocabulary's.
-        on_violation: "close" ends a row that left its grammar, "raise" raises TokenRejected.
-        max_new_tokens: every row closes its text within so many tokens, the stop token counted, if its engine keeps
-            budgets; None sets no such limit.
-        overlap: whether masks are filled on another thread, ahead of being asked for; "auto": only while they take
-            longer than handing them over does. The result is the same.
-        recorder: told what is masked, and what takes how long; None, as a rule.
         ranks: the processes that hold the model, if there are several; the first one masks for all.
     """
 
@@ -60,38 +53,31 @@ class Session:
         self,
         vocabulary: Vocabulary,
         requests: Sequence[Request],
+        options: SessionOptions,
         *,
         per_prompt: bool,
-        stop_token_ids: Sequence[int] | None = None,
-        on_violation: OnViolation = "close",
-        max_new_tokens: int | None = None,
-        overlap: Overlap = True,
-        recorder: Recorder | None = None,
         ranks: Ranks | None = None,
     ):
-        if on_violation not in ("close", "raise"):
-            raise ValueError(f"expected on_violation='close' or 'raise', got {on_violation!r}")
         self.vocabulary = vocabulary
         self.stats = SessionStats()
-        self.recorder = recorder
-        self.stop_token_ids = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
+        self.recorder = Recorder() if options.trace else None
+        given = options.stop_token_ids
+        self.stop_token_ids = vocabulary.stop_token_ids if given is None else tuple(given)
         outside = [token_id for token_id in self.stop_token_ids if not 0 <= token_id < vocabulary.padded_size]
         if outside or not self.stop_token_ids:
             raise StopTokenError(
                 f"expected stop_token_ids inside the model's logits, which have {vocabulary.padded_size} columns, and "
                 f"at least one, got {list(self.stop_token_ids)}; pass what generate() is given as eos_token_id"
             )
-        if max_new_tokens is not None and (type(max_new_tokens) is not int or max_new_tokens < 1):
-            raise ValueError(f"max_new_tokens: expected an int of 1 or more, or None, got {max_new_tokens!r}")
-        self._max_new_tokens = max_new_tokens
-        self._raise_on_violation = on_violation == "raise"
+        self._max_new_tokens = options.max_new_tokens
+        self._raise_on_violation = options.on_violation == "raise"
         self._requests = Requests(
-            requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids, max_new_tokens=max_new_tokens
+            requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids, max_new_tokens=options.max_new_tokens
         )
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(vocabulary, self.stop_token_ids)
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
-        self._overlap = overlap
+        self._overlap = options.overlap_or_default
         self._ranks = ranks
         self._last_fill_ns = 0
         self._ahead = Ahead(self._waited)
@@ -137,12 +123,13 @@ class Session:
                 "expected input_ids (rows, length) and scores (rows, vocab) with as many rows, "
                 f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
             )
-        self._prepare()
+        if not self._requests.ready:
+            self._prepare()
         try:
-            masks = self._foreseen_for(input_ids)
+            masks = None if self._ahead.pending is None else self._foreseen_for(input_ids)
             if masks is None:
                 ids = input_ids.cpu().numpy()
-                masks = self._masks_behind(ids, lambda: self._tracker.update(ids), self._filler)
+                masks = self._masks_behind(ids, partial(self._tracker.update, ids), self._filler)
         except GenerationError:
             raise  # found behind a whole step
         except BaseException:
@@ -168,7 +155,8 @@ class Session:
         """
         if not self._pays or (self._ranks is not None and not self._ranks.first):
             return
-        self._settle()
+        if self._ahead.pending is not None:
+            self._settle()
         if input_ids.ndim != 2 or not self._tracker.expects(*input_ids.shape):
             return
         foreseen = Foreseen(input_ids, None if input_ids.is_inference() else input_ids._version)
@@ -182,7 +170,7 @@ class Session:
                 return None
             return self._masks_behind(foreseen.ids, foreseen.step.take, filler)
 
-        self._ahead.begin(job, elsewhere=self._pays, foreseen=foreseen)
+        self._ahead.begin(job, foreseen)
 
     # -- for loops that keep their rows themselves ---------------------------------------------------------------
 
@@ -202,7 +190,8 @@ class Session:
             BatchSizeError, BudgetTooSmall: as ``mask``.
         """
         self._settle()
-        self._prepare()
+        if not self._requests.ready:
+            self._prepare()
         return self._requests.new_rows(num_rows, prompts)[0]
 
     def logprob_recorder(
@@ -239,9 +228,14 @@ class Session:
 
         Without overlap they are filled before this returns.
         """
-        self._settle()
-        filler = self._filler
-        return self._ahead.begin(lambda: self._fill(filler, rows, tokens_left, stretches), elsewhere=self._pays)
+        if self._ahead.pending is not None:
+            self._settle()
+        job = partial(self._fill, self._filler, rows, tokens_left, stretches)
+        if self._pays:
+            return self._ahead.begin(job)
+        pending = Pending(job)
+        pending.run()
+        return pending
 
     def apply(self, scores: Tensor, masks: Masks) -> Tensor:
         """Masked scores, one line for each of ``masks``; see ``MaskFiller.apply``."""
@@ -336,7 +330,8 @@ class Session:
         self._ids = ids
         rows = find_rows()
         self.stats.track_ns += time.perf_counter_ns() - start
-        left = self.tokens_left(ids.shape[1] - self._tracker.prompt_length)
+        most = self._max_new_tokens
+        left = None if most is None else most - (ids.shape[1] - self._tracker.prompt_length)
         return self._fill(filler, rows, [left] * len(rows), None)
 
     def _fill(
@@ -363,13 +358,12 @@ class Session:
         return self._requests.new_rows(num_rows, self._ids)
 
     def _prepare(self) -> None:
-        """Wait for compilation, once."""
-        if not self._requests.ready:
-            start = time.perf_counter_ns()
-            self._requests.prepare(self._filler.warn_once)
-            self.stats.wait_ns += time.perf_counter_ns() - start
-            if self.recorder is not None:
-                self.recorder.spent("compile", start)
+        """Wait for compilation."""
+        start = time.perf_counter_ns()
+        self._requests.prepare(self._filler.warn_once)
+        self.stats.wait_ns += time.perf_counter_ns() - start
+        if self.recorder is not None:
+            self.recorder.spent("compile", start)
 
     def _violated(self, index: int, row: Row, token_id: int) -> None:
         self.violated(index, row, token_id, self._ids[index, self._tracker.prompt_length : -1].tolist())

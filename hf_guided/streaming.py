@@ -19,32 +19,34 @@ from transformers.generation.configuration_utils import GenerationMode
 
 from .batches import Batch
 from .cancellation import Cancellation, Cancelled
+from .errors import InvalidArgument
 from .generation_plan import Plan
 from .hf.listening import RowListener
 from .logprobs import TokenLogprob
 from .partial import Partial, PartialRow
 from .progress import Progress
-from .stats import SessionStats
 
 
-def check_can_stream(plan: Plan, retries: int) -> None:
+def check_can_stream(plan: Plan) -> None:
     """Refuse what would take back what was shown, or has nothing to show before its end.
 
     Raises:
-        ValueError: says what to leave out.
+        InvalidArgument: says what to leave out.
     """
     settings = plan.settings
-    if plan.trace:
-        raise ValueError("stream, trace: what happened is known when the last row has ended; leave one of them out")
-    if retries:
-        raise ValueError("stream, retries: a retry would take back what was shown; leave retries out")
+    if plan.options.trace:
+        raise InvalidArgument(
+            "stream, trace: what happened is known when the last row has ended; leave one of them out"
+        )
+    if plan.options.retries:
+        raise InvalidArgument("stream, retries: a retry would take back what was shown; leave retries out")
     if plan.route.together is not None:
-        raise ValueError(
+        raise InvalidArgument(
             "stream, continuous_batching: leave continuous_batching out; or use guide.attach(manager), and "
             "manager.add_request(..., streaming=True) with manager.request_id_iter(...)"
         )
     if settings.get("num_beams") not in (None, 1):
-        raise ValueError(
+        raise InvalidArgument(
             f"stream, num_beams={settings.get('num_beams')}: beams change their minds about all of their text until "
             "they end; leave num_beams out, or stream"
         )
@@ -53,18 +55,20 @@ def check_can_stream(plan: Plan, retries: int) -> None:
         GenerationMode.SAMPLE,
         GenerationMode.ASSISTED_GENERATION,
     ):
-        raise ValueError(
+        raise InvalidArgument(
             f"stream: expected greedy decoding, sampling or assisted generation, got {settings.generation_mode.value}; "
             "leave stream out"
         )
     given = plan.generate_kwargs
     for name in ("streamer", "custom_generate"):
         if given.get(name) is not None:
-            raise ValueError(
+            raise InvalidArgument(
                 f"stream, {name}: expected one of the two, for each of them takes the tokens; leave one out"
             )
     if settings.get("token_healing"):
-        raise ValueError("stream, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out")
+        raise InvalidArgument(
+            "stream, token_healing: it rewrites the prompt, so answers begin elsewhere; leave one out"
+        )
 
 
 @dataclass(frozen=True)
@@ -113,15 +117,11 @@ class _Ear(RowListener):
         self._queue.put(_Recorded(row, entries))
 
 
-def stream_plan(
-    plan: Plan, stats: bool | Callable[[SessionStats], None], shown: bool | None
-) -> Generator[Partial, None, None]:
+def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
     """Run the batches one after another, and yield what is new, row by row, as it comes.
 
     Args:
-        plan: what is asked; one that can be streamed.
-        stats: as for ``Progress``.
-        shown: likewise.
+        plan: one that can be streamed.
     """
     queue: _Queue = SimpleQueue()
     closing = plan.cancellation or Cancellation()
@@ -134,7 +134,7 @@ def stream_plan(
     )
     worker.start()
     try:
-        with Progress(len(plan.prompts), plan.route.step, stats, shown) as told:
+        with Progress(len(plan.prompts), plan.route.step, plan.options.stats, plan.options.progress) as told:
             yield from _partials(queue, told)
     finally:
         closing.set()

@@ -11,7 +11,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from .cancellation import Cancellation
 from .constraints import Constraint
-from .errors import GenerationError, UnsupportedModel
+from .errors import GenerationError, InvalidArgument, UnsupportedModel
 from .guide import Guide
 from .hf.generation_settings import GenerationSettings
 from .stats import SessionStats
@@ -60,8 +60,8 @@ class Together:
         logprobs: whether the manager records log probabilities.
 
     Raises:
-        ValueError: arguments that the manager would drop, or a manager that the model keeps.
-        TypeError: arguments that belong in no generation config.
+        InvalidArgument: arguments that the manager would drop, or a manager that the model keeps.
+        InvalidArgument: arguments that belong in no generation config.
         UnsupportedModel: an encoder-decoder.
     """
 
@@ -79,13 +79,13 @@ class Together:
             raise UnsupportedModel("continuous_batching: expected a decoder, got an encoder-decoder; leave it out")
         settings = GenerationSettings(self.model, self.generate_kwargs)
         if not settings.takes_decoder or self.generate_kwargs.get("logits_processor"):
-            raise ValueError(
+            raise InvalidArgument(
                 "continuous_batching: expected greedy decoding or sampling without beams, stop_strings, a streamer, an "
                 "assistant, or processors and criteria of one's own, none of which a manager knows; leave one out"
             )
         effective_config(self.model, dict(self.generate_kwargs))
         if kept_manager(self.model) is not None:
-            raise ValueError(
+            raise InvalidArgument(
                 "continuous_batching: the model keeps a manager with settings of its own, which would be used; call "
                 "model.destroy_cached_continuous_batching_manager() first, or add_request() of that manager"
             )

@@ -56,15 +56,11 @@ class RowTracker:
         self._new_rows = new_rows
         self._on_violation = on_violation
         self._streams: deque[_Stream] = deque(maxlen=2)
+        self.prompt_length = 0  # tokens before the output in the last call
 
     def reset(self) -> None:
         """Forget everything: the next call begins a new prompt."""
         self._streams.clear()
-
-    @property
-    def prompt_length(self) -> int:
-        """Tokens in front of the output in the last call."""
-        return int(self._streams[0].prompt_length)
 
     def update(self, input_ids: TokenIds) -> list[Row]:
         """The rows behind the lines of ``input_ids``.
@@ -80,10 +76,13 @@ class RowTracker:
             if refused is not None:
                 if stream is not self._streams[0]:
                     self._streams.reverse()  # two at most: the one in use stands first
-                self._report(stream, refused)
+                    self.prompt_length = stream.prompt_length
+                if refused:
+                    self._report(stream, refused)
                 return stream.rows
         rows, group_size = self._new_rows(len(input_ids))
         self._streams.appendleft(_Stream(input_ids, rows, group_size))
+        self.prompt_length = input_ids.shape[1]
         return rows
 
     def expects(self, rows: int, length: int) -> bool:
@@ -138,7 +137,8 @@ class _Stream:
 
     def is_step_to(self, ids: TokenIds) -> bool:
         """Whether ids are the last ones, each row in its place and one token longer: the common case, plain loops."""
-        return self.shape == (ids.shape[0], ids.shape[1] - 1) and np.array_equal(ids[:, :-1], self._ids)
+        rows, length = self._ids.shape
+        return ids.shape == (rows, length + 1) and bool((ids[:, :-1] == self._ids).all())
 
     def mark(self) -> tuple[TokenIds, list[Mark]]:
         """Where all rows stand."""

@@ -9,29 +9,22 @@ from typing import Any
 from transformers import GenerationConfig, GenerationMixin
 from transformers.utils import TransformersKwargs
 
+from .argument_advice import Call, advice
 from .errors import UnknownArgument
 from .hf.compat import layers
-from .suggestions import closest
 
-# What other libraries call it.
-_ELSEWHERE = {
-    "max_completion_tokens": "max_new_tokens",
-    "max_tokens": "max_new_tokens",
-    "n": "num_return_sequences",
-    "stop": "stop_strings",
-}
 # Taken by generate() without being in its signature.
 _BESIDE = ("assistant_tokenizer", "debug_io", "mm_encoder_outputs", "tokenizer", "trust_remote_code")
 
 
-def check_arguments(model: Any, generate_kwargs: Mapping[str, Any], own: Iterable[str], prompts: str) -> None:
+def check_arguments(model: Any, generate_kwargs: Mapping[str, Any], own: Iterable[str], call: Call) -> None:
     """Refuse what nothing would take.
 
     Args:
         model: the model that will generate.
         generate_kwargs: what was given beside ``own``.
         own: names of the caller's other arguments, for the suggestion.
-        prompts: the name of the caller's argument that the model's input comes from.
+        call: which call this is, for the message.
 
     Raises:
         UnknownArgument: a name that neither the caller, nor ``GenerationConfig``, nor the model knows; or one that
@@ -40,24 +33,22 @@ def check_arguments(model: Any, generate_kwargs: Mapping[str, Any], own: Iterabl
     for name in ("inputs", "input_ids", "attention_mask"):
         if generate_kwargs.get(name) is not None:
             raise UnknownArgument(
-                f"{name}: the model's input is made from {prompts}; leave it out, or call model.generate with "
+                f"{name}: the model's input is made from {call.prompts}; leave it out, or call model.generate with "
                 "guide.logits_processor(...) or guide.decoder(...)",
                 name=name,
-                suggestion=prompts,
+                suggestion=call.prompts,
             )
     known = _taken(model, generate_kwargs)
     unknown = [name for name in generate_kwargs if name not in known]
     if not unknown:
         return
-    candidates = sorted({*own, *known})
     for name in unknown:
-        suggestion = _ELSEWHERE.get(name) or closest(name, candidates)
+        text, suggestion = advice(name, call, {*own, *known}) or ("leave it out", None)
         if suggestion is None and (generate_kwargs[name] is None or not _refuses_unknown(model, generate_kwargs)):
             continue  # generate() ignores None; a generate() of another library may take names of its own
-        meant = f"did you mean {suggestion}?" if suggestion else "leave it out"
         raise UnknownArgument(
             f"unknown argument {name}: neither an argument of this call, nor a generation setting, nor an input of "
-            f"{type(model).__name__}; {meant}",
+            f"{type(model).__name__}; {text}",
             name=name,
             suggestion=suggestion,
         )
@@ -66,7 +57,8 @@ def check_arguments(model: Any, generate_kwargs: Mapping[str, Any], own: Iterabl
 def _taken(model: Any, generate_kwargs: Mapping[str, Any]) -> set[str]:
     """What generate() takes, by the rules of its own check (``_validate_model_kwargs``)."""
     configs = GenerationConfig(), model.generation_config, generate_kwargs.get("generation_config")
-    known = {name for config in configs if config is not None for name in vars(config) if not name.startswith("_")}
+    settings = [vars(config) for config in configs if isinstance(config, GenerationConfig)]
+    known = {name for each in settings for name in each if not name.startswith("_")}
     known |= {*_BESIDE, *TransformersKwargs.__optional_keys__}
     sources: list[Callable[..., Any] | None] = [generate_kwargs.get("custom_generate")]
     for part in layers(model):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from .bitmask import WORD_BITS, words
-from .errors import StopTokenError, UnwritableConstraint, VocabularySizeError
+from .errors import InvalidArgument, StopTokenError, UnwritableConstraint, VocabularySizeError
 from .token_bytes import read_token_bytes
 
 _LONG = 32  # bytes; longer tokens are rulers and indentation
@@ -114,12 +114,14 @@ class Vocabulary:
             (words,) int32, read-only.
 
         Raises:
-            ValueError: an id is outside.
+            InvalidArgument: an id is outside.
         """
         ids = np.fromiter(token_ids, np.int64)
         outside = ids[(ids < 0) | (ids >= self.padded_size)]
         if len(outside):
-            raise ValueError(f"token {outside[0]} is outside the model's logits, which have {self.padded_size} columns")
+            raise InvalidArgument(
+                f"token {outside[0]} is outside the model's logits, which have {self.padded_size} columns"
+            )
         bits = np.zeros(words(self.padded_size) * WORD_BITS, np.bool_)
         bits[ids] = True
         row = np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)

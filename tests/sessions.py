@@ -9,6 +9,7 @@ from typing import Any
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.requests import Request
 from hf_guided.session import Session
+from hf_guided.session_options import SessionOptions
 from hf_guided.vocabulary import Vocabulary
 
 
@@ -21,4 +22,4 @@ def session_of(vocabulary: Vocabulary, languages: Sequence[CompiledConstraint | 
             future = Future()
             future.set_result(language)
         requests.append(Request(future))
-    return Session(vocabulary, requests, per_prompt=True, **kwargs)
+    return Session(vocabulary, requests, SessionOptions(**{"overlap": True, **kwargs}), per_prompt=True)

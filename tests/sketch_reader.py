@@ -163,11 +163,11 @@ class _Reader:
         while True:
             if bound := self.maybe(_BOUND.pattern):
                 self.bound(schema, bound)
-            elif self.maybe("unique"):
+            elif self.maybe("without duplicates"):
                 schema["uniqueItems"] = True
             elif self.maybe("keys: "):
                 schema["propertyNames"] = self.union()
-            elif count := self.maybe(r"(?:at least (\d+)|(\d+)\.\.(\d+)) of "):
+            elif count := self.maybe(r"contains (?:at least (\d+)|(\d+)\.\.(\d+)) of "):
                 low, high = count[1] or count[2], count[3]
                 schema |= {"contains": self.one(), "minContains": int(low)}
                 if high:

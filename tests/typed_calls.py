@@ -65,6 +65,11 @@ def results(model: Any, tokenizer: Any, anything: Any, kind: type[Person]) -> No
     assert_type(hg.generate(model, tokenizer, "x", Annotated[int, pydantic.Field(ge=1)]), list[hg.GuidedResult[Any]])
 
 
+def adapted(model: Any, tokenizer: Any) -> None:
+    kind: pydantic.TypeAdapter[Literal["a", "b"]] = pydantic.TypeAdapter(Literal["a", "b"])
+    assert_type(hg.generate(model, tokenizer, "x", kind), list[hg.GuidedResult[Literal["a", "b"]]])
+
+
 def one_result(model: Any, tokenizer: Any) -> str:
     [result] = hg.generate(model, tokenizer, "x", Person)
     assert_type(result.value, Person | None)
@@ -74,8 +79,23 @@ def one_result(model: Any, tokenizer: Any) -> str:
 
 
 def streams(model: Any, tokenizer: Any, flag: bool) -> None:
-    assert_type(hg.generate(model, tokenizer, "x", Person, stream=True), Generator[hg.Partial[Person], None, None])
-    assert_type(hg.generate(model, tokenizer, "x", ["a"], stream=True), Generator[hg.Partial[str], None, None])
+    assert_type(
+        hg.generate(model, tokenizer, "x", Person, stream=True), Generator[hg.Partial[Person, Person], None, None]
+    )
+    assert_type(hg.generate(model, tokenizer, "x", Point, stream=True), Generator[hg.Partial[Point, Any], None, None])
+    assert_type(hg.generate(model, tokenizer, "x", Color, stream=True), Generator[hg.Partial[Color], None, None])
+    assert_type(
+        hg.generate(model, tokenizer, "x", set[int], stream=True), Generator[hg.Partial[set[int], Any], None, None]
+    )
+    assert_type(hg.generate(model, tokenizer, "x", ["a"], stream=True), Generator[hg.Partial[str, str], None, None])
+    assert_type(
+        hg.generate(model, tokenizer, "x", hg.ToolCalls([]), stream=True),
+        Generator[hg.Partial[hg.ToolAnswer, hg.ToolAnswer], None, None],
+    )
+    assert_type(
+        hg.generate(model, tokenizer, "x", re.compile("a"), stream=True),
+        Generator[hg.Partial[re.Match[str], re.Match[str]], None, None],
+    )
     assert_type(hg.generate(model, tokenizer, "x", {}, stream=True), Generator[hg.Partial[Any], None, None])
     assert_type(hg.generate(model, tokenizer, "x", Person, stream=False), list[hg.GuidedResult[Person]])
     assert_type(
@@ -85,6 +105,11 @@ def streams(model: Any, tokenizer: Any, flag: bool) -> None:
     for partial in hg.generate(model, tokenizer, "x", Person, stream=True):
         if partial.result is not None:
             assert_type(partial.result, hg.GuidedResult[Person])
+        assert_type(partial.value, Person | None)
+    for point in hg.generate(model, tokenizer, "x", Point, stream=True):
+        assert_type(point.value, Any | None)  # a dict, until the answer ends
+        if point.result is not None:
+            assert_type(point.result, hg.GuidedResult[Point])
 
 
 def arguments(model: Any, tokenizer: Any, more: dict[str, Any]) -> None:
@@ -105,8 +130,15 @@ async def asynchronous(model: Any, tokenizer: Any, flag: bool) -> None:
     assert_type(await hg.agenerate(model, tokenizer, "x", re.compile("a")), list[hg.GuidedResult[re.Match[str]]])
     assert_type(await hg.agenerate(model, tokenizer, "x", ["a"], batch_size=2), list[hg.GuidedResult[str]])
     assert_type(await hg.agenerate(model, tokenizer, "x", {"type": "object"}), list[hg.GuidedResult[Any]])
-    assert_type(hg.agenerate(model, tokenizer, "x", Person, stream=True), AsyncGenerator[hg.Partial[Person], None])
-    assert_type(hg.agenerate(model, tokenizer, "x", ["a"], stream=True), AsyncGenerator[hg.Partial[str], None])
+    assert_type(
+        hg.agenerate(model, tokenizer, "x", Person, stream=True), AsyncGenerator[hg.Partial[Person, Person], None]
+    )
+    assert_type(hg.agenerate(model, tokenizer, "x", ["a"], stream=True), AsyncGenerator[hg.Partial[str, str], None])
+    assert_type(hg.agenerate(model, tokenizer, "x", Point, stream=True), AsyncGenerator[hg.Partial[Point, Any], None])
+    assert_type(
+        hg.agenerate(model, tokenizer, "x", re.compile("a"), stream=True),
+        AsyncGenerator[hg.Partial[re.Match[str], re.Match[str]], None],
+    )
     async for partial in hg.agenerate(model, tokenizer, "x", Person, stream=True):
         assert_type(partial.value, Person | None)
     assert_type(

@@ -44,6 +44,8 @@ _NOTHING = "the pattern matches nothing"
 # engines that are ready at once keep budgets nearly as well.
 QUICK = Limits(max_work=650_000, expect=True)
 
+_MOST_MOVES = 50_000  # that a language remembers: some 8 MB
+
 
 class AutomatonBackend(Adapter):
     """The adapter; building it takes half a second for 131k tokens, compiling milliseconds.
@@ -79,7 +81,8 @@ class AutomatonBackend(Adapter):
             closed, spelling = constraint.extra == "forbid", constraint.style.spelling
             schema = regular(n, closed=closed, spelling=spelling, max_depth=constraint.max_depth)
         except NotRegular as error:
-            losses = [*n.losses, Loss(error.pointer, error.keyword or constraint.kind, error.reason)]
+            reason = error.reason if error.keyword else f"{error.reason}; hg.JsonSchema(..., max_depth=...) bounds it"
+            losses = [*n.losses, Loss(error.pointer, error.keyword or constraint.kind, reason)]
             raise UnsupportedConstraint("the automaton does not take this JSON Schema", losses) from None
 
         def make(meter: WorkMeter) -> ByteDfa:
@@ -132,6 +135,7 @@ class Language:
         self.masks = TokenMasks(walk, self._reach.can_end)
         self.accepting = walk.dfa.accepting.tolist()
         self.forced = walk.dfa.forced.tolist()
+        self.moves: dict[tuple[int, int], int] = {}  # (state, token) -> what ``after`` gave: texts repeat themselves
         self._limits = meter.limits
         self._budget: tuple[TokenBudget, BudgetMasks] | None = None
         self._lock = threading.Lock()
@@ -180,9 +184,15 @@ class AutomatonEngine:
 
     def accept(self, token_id: int) -> bool:
         """See ``Engine.accept``."""
-        state = self._language.after(self._states[-1], token_id)
+        states, moves = self._states, self._language.moves
+        move = (states[-1], token_id)
+        state = moves.get(move)
+        if state is None:
+            state = self._language.after(*move)
+            if len(moves) < _MOST_MOVES:
+                moves[move] = state
         if state:
-            self._states.append(state)
+            states.append(state)
         return state != 0
 
     def validate(self, token_ids: Sequence[int]) -> int:

@@ -225,7 +225,10 @@ class Matcher:
             allowed = self.is_completed()
             self._stops += allowed
             return allowed
-        if self._stops or not self.compiled.vocabulary.is_text(token_id) or not self._engine.accept(token_id):
+        texts = self._tokens.vocabulary.token_bytes
+        if self._stops or not 0 <= token_id < len(texts) or texts[token_id] is None:
+            return False
+        if not self._engine.accept(token_id):
             return False
         self._accepted += 1
         return True
@@ -298,10 +301,16 @@ class Matcher:
         Returns:
             True: the row forbids something and has to be applied. (A row that forbids nothing has no matcher.)
         """
+        self.fill_row(bitmask, row, tokens_left)
+        return True
+
+    def fill_row(self, bitmask: Tensor, row: int, tokens_left: int | None) -> NDArray[np.int32]:
+        """As ``fill_next_token_bitmask``; returns the row of the bitmask, (words,) int32, not a copy."""
         if bitmask is not self._bitmask:  # a microsecond or two, in calls that may take no more
             check_width(bitmask, self.compiled.vocabulary.padded_size)
             self._bitmask, self._lines = bitmask, bitmask.numpy()
-        words, tokens = self._lines[row], self._tokens
+        words: NDArray[np.int32] = self._lines[row]
+        tokens = self._tokens
         covered = len(tokens.text_words)
         if self._stops:
             words[:] = 0
@@ -316,10 +325,10 @@ class Matcher:
                 self._engine.fill(bitmask, row)
             words[:covered] &= tokens.text_words
             words[covered:] = 0
-        if self.is_completed():
+        if self._stops or self._engine.is_completed():
             for place, word in tokens.stop_words:
                 words[place] |= word
-        return True
+        return words
 
     def min_tokens_to_finish(self) -> int | None:
         """How many tokens, the stop token counted, are enough to finish; None if this engine cannot tell."""

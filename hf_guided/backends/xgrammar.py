@@ -79,7 +79,11 @@ class XGrammarBackend(Adapter):
             )
         if constraint.indent is not None:
             # One rule serves all places of a definition, with the indentation of the first.
-            losses = [*losses, Loss("", "indent", "xgrammar indents a part that is at two depths as at the first")]
+            reason = (
+                "xgrammar indents a part that is at two depths as at the first; use another backend, and pass "
+                "max_depth=... where the schema is recursive, or allows any value"
+            )
+            losses = [*losses, Loss("", "indent", reason)]
         options: dict[str, Any] = {"any_whitespace": False, "indent": constraint.indent}
         if constraint.style.is_flexible:
             options = {"any_whitespace": True, "max_whitespace_cnt": MAX_WHITESPACE}

@@ -11,7 +11,12 @@ from ..options import DEFAULT_MAX_NEW_TOKENS
 
 FORMATS = ("jsonl", "csv", "parquet", "datasets")
 
-DESCRIPTION = "Answer every row of a data set in the format you ask for; stopped, the same command continues the job."
+DESCRIPTION = (
+    "Answer every row of a data set in the format you ask for; stopped, the same command continues the job. "
+    "Rows that cannot be answered are written to a file of their own beside the output, and do not change the exit "
+    "code, which is 0 when every row is in one of the two, and 2 for a mistake in the arguments; the number of failed "
+    "rows is printed on standard error."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..arguments import Mistake
+from ..errors import UsageError
 from .tables import BadRow, Table, is_json
 
 
@@ -57,20 +57,22 @@ class ArrowTable(Table):
         """See ``Table``."""
         kind = self.schema.field(prompt_column).type
         if not (_is_text(kind) or _is_chat(kind)):
-            raise Mistake(
+            raise UsageError(
                 f"--prompt-column {prompt_column}: expected texts or lists of messages, got a column of {kind}"
             )
         if constraint_column in self.schema.names:
             kind = self.schema.field(constraint_column).type
             if not (_is_text(kind) or pa.types.is_null(kind)):  # Arrow gives every row the keys of all rows
-                raise Mistake(f"--constraint-column {constraint_column}: expected JSON as text, got a column of {kind}")
+                raise UsageError(
+                    f"--constraint-column {constraint_column}: expected JSON as text, got a column of {kind}"
+                )
 
     def check_json(self, columns: Sequence[str]) -> None:
         """See ``Table``."""
         for name in columns:
             kind = self.schema.field(name).type
             if not _is_json(kind):
-                raise Mistake(
+                raise UsageError(
                     f"--columns {name}: JSON and CSV have no {kind}; write Parquet or a datasets folder, or drop it"
                 )
 
@@ -132,7 +134,7 @@ class DatasetsTable(ArrowTable):
 
         found = datasets.load_from_disk(str(folder))
         if isinstance(found, datasets.DatasetDict):
-            raise Mistake(f"--input {folder}: has the splits {', '.join(found)}; give the folder of one, inside it")
+            raise UsageError(f"--input {folder}: has the splits {', '.join(found)}; give the folder of one, inside it")
         self._rows = found.with_format("arrow")
         self.schema, self.features = found.features.arrow_schema, found.features
         super().__init__(columns)

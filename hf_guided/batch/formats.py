@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..arguments import Mistake
+from ..errors import UsageError
 from .arguments import FORMATS
 from .tables import CsvTable, JsonLinesTable, Table
 
@@ -24,17 +24,17 @@ def format_of(path: Path, name: str | None, flag: str) -> str:
         flag: that the path was given with.
 
     Raises:
-        Mistake: the ending says nothing, or a package is missing.
+        UsageError: the ending says nothing, or a package is missing.
     """
     found = name or ("datasets" if path.is_dir() else ENDINGS.get(path.suffix.lower()))
     if found is None:
-        raise Mistake(
+        raise UsageError(
             f"{flag} {path}: the ending {path.suffix!r} is none of {', '.join(filter(None, ENDINGS))}; give the format "
             f"with {flag}-format {'|'.join(FORMATS)}"
         )
     package = _PACKAGES.get(found)
     if package is not None and find_spec(package) is None:
-        raise Mistake(
+        raise UsageError(
             f"{flag} {path}: the format {found} needs the package {package}, which is not installed; "
             f"pip install 'hf-guided[{_EXTRA}]'"
         )
@@ -50,7 +50,7 @@ def open_table(path: Path, format_name: str, columns: Sequence[str]) -> Table:
         columns: what ``Table.fields`` has to hold, where it is there.
 
     Raises:
-        Mistake: it cannot be read, or is of another format.
+        UsageError: it cannot be read, or is of another format.
     """
     try:
         if format_name == "jsonl":
@@ -61,6 +61,6 @@ def open_table(path: Path, format_name: str, columns: Sequence[str]) -> Table:
 
         return (ParquetTable if format_name == "parquet" else DatasetsTable)(path, columns)
     except OSError as error:
-        raise Mistake(f"cannot read {path} as {format_name}: {error.strerror or error}") from error
+        raise UsageError(f"cannot read {path} as {format_name}: {error.strerror or error}") from error
     except ValueError as error:  # of csv, and of Arrow
-        raise Mistake(f"cannot read {path} as {format_name}: {error}") from error
+        raise UsageError(f"cannot read {path} as {format_name}: {error}") from error

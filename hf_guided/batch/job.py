@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..arguments import Mistake
+from ..errors import UsageError
 
 _BLOCK = 1 << 20
 
@@ -43,6 +43,7 @@ class Job:
         chat_template_kwargs: what the chat template is given.
         whitespace: of JSON, see ``JsonSchema``; None is as each constraint has it.
         indent: of JSON, in place of ``whitespace``.
+        spelling: of the values in JSON; None is as each constraint has it.
     """
 
     model: str
@@ -70,12 +71,13 @@ class Job:
     chat_template_kwargs: dict[str, Any]
     whitespace: str | None = None
     indent: int | None = None
+    spelling: str | None = None
 
     def agree(self, file: Path) -> None:
         """Write this job into a file, or see that it is the one there.
 
         Raises:
-            Mistake: the file holds another.
+            UsageError: the file holds another.
         """
         asked = asdict(self)
         if not file.exists():
@@ -88,7 +90,7 @@ class Job:
             f"{name} was {begun.get(name)!r}, is {asked[name]!r}" for name in asked if begun.get(name) != asked[name]
         ]
         if others:
-            raise Mistake(
+            raise UsageError(
                 f"the job begun in {file.parent} is another: {'; '.join(others)}; ask for the same, give another "
                 "--output, or --overwrite it"
             )

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..arguments import Mistake
+from ..errors import UsageError
 from .lines import Answer, as_cells, as_line
 from .rows import check_columns
 from .tables import Table
@@ -44,14 +44,14 @@ class Output:
             columns: to be carried along; None is "id", if there is one.
 
         Raises:
-            Mistake: a column is not there, has a name that answers have, or cannot be written in this format.
+            UsageError: a column is not there, has a name that answers have, or cannot be written in this format.
         """
         if columns is None:
             columns = [] if table.missing(["id"]) else ["id"]
         else:
             check_columns(table, columns, "--columns")
         if taken := [name for name in columns if name in ("row", *DONE, *FAILED)]:
-            raise Mistake(f"--columns {', '.join(taken)}: answers have columns of that name; rename it in the input")
+            raise UsageError(f"--columns {', '.join(taken)}: answers have columns of that name; rename it in the input")
         output = cls(format_name, table, tuple(dict.fromkeys(columns)))
         if not output.is_arrow:
             table.check_json(output.columns)

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arguments import Mistake
-from ..errors import InternalError
+from ..errors import InternalError, UsageError
 from .lines import Answer, as_line
 
 if os.name == "posix":
@@ -42,45 +41,49 @@ class Parts:
         output: where the answers will be.
 
     Raises:
-        Mistake: that is no name of a file.
+        UsageError: that is no name of a file.
     """
 
     def __init__(self, output: Path):
         if not output.name:
-            raise Mistake(f"--output: expected a name for the answers, got the folder {output}")
+            raise UsageError(f"--output: expected a name for the answers, got the folder {output}")
         self.output = output
         self.failures = output.with_name(f"{output.stem}.failures{output.suffix}")
         for target in self.output, self.failures:  # both are replaced as a whole
             if target.is_dir() and not is_dataset(target):
-                raise Mistake(f"--output: expected a name for the answers, got the folder {target}; give another name")
+                raise UsageError(
+                    f"--output: expected a name for the answers, got the folder {target}; give another name"
+                )
         self.folder = output.with_name(f"{output.name}.parts")
         self._lock: Any = None
 
     def check_apart(self, rows: Path) -> None:
-        """Raise Mistake if the answers would be written over the rows."""
+        """Raise UsageError if the answers would be written over the rows."""
         for file in self.output, self.failures:
             if file.exists() and file.samefile(rows):
-                raise Mistake(f"--output: {file} is the input, which the answers would be written over; give another")
+                raise UsageError(
+                    f"--output: {file} is the input, which the answers would be written over; give another"
+                )
 
     def begin(self, overwrite: bool) -> None:
         """Make the folder, and keep other runs out of it; for one process only.
 
         Raises:
-            Mistake: the output is there already, or another run is at work.
+            UsageError: the output is there already, or another run is at work.
         """
         for file in self.output, self.failures:
             if file.exists() and not (overwrite or self.folder.exists()):
-                raise Mistake(f"{file} is there already; move it, give another --output, or --overwrite it")
+                raise UsageError(f"{file} is there already; move it, give another --output, or --overwrite it")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = (self.folder / "lock").open("w")
         except OSError as error:
-            raise Mistake(f"cannot write {self.folder}: {error.strerror or error}") from error
+            raise UsageError(f"cannot write {self.folder}: {error.strerror or error}") from error
         if os.name == "posix":
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise Mistake(f"another run is at work in {self.folder} ({error.strerror}); wait for it") from error
+                raise UsageError(f"another run is at work in {self.folder} ({error.strerror}); wait for it") from error
         gone = [self.output, self.failures] if overwrite else []
         if overwrite or not self.lines():  # a mistake that was said before the first answer may be corrected
             gone += [*self.folder.glob("*.jsonl"), *self.folder.glob("*.json")]

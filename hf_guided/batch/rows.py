@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments import Mistake
 from ..coerce import coerce
 from ..constraints import Constraint, laid_out
+from ..errors import UsageError
 from .tables import BadRow, Table
 
 CONSTRAINT_COLUMN = "response_format"  # where no other is named
@@ -40,7 +40,7 @@ class Rows:
         documents_column: may hold a chat's documents.
         default: the constraint of rows without one of their own.
         chat: send a text as a user's message.
-        layout: ``whitespace`` and ``indent`` of JSON that a row asks for itself, see ``laid_out``.
+        layout: ``whitespace``, ``indent`` and ``spelling`` of JSON that a row asks for itself, see ``laid_out``.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Rows:
         documents_column: str,
         default: Constraint | None,
         chat: bool,
-        layout: tuple[Any, int | None] = (None, None),
+        layout: tuple[Any, int | None, Any] = (None, None, None),
     ):
         self._table = table
         self._prompt_column, self._constraint_column = prompt_column, constraint_column
@@ -69,7 +69,7 @@ class Rows:
         """See that the columns are there, before a model is loaded.
 
         Raises:
-            Mistake: one is not there, or holds something else.
+            UsageError: one is not there, or holds something else.
         """
         check_columns(self._table, [self._prompt_column], "--prompt-column")
         if self._constraint_column is not None:
@@ -111,9 +111,9 @@ def check_columns(table: Table, columns: list[str], flag: str) -> None:
     """See that columns are there.
 
     Raises:
-        Mistake: one is not.
+        UsageError: one is not.
     """
     if missing := table.missing(columns):
-        raise Mistake(
+        raise UsageError(
             f"{flag} {', '.join(missing)}: no such column; the columns are {', '.join(table.names()) or 'none'}"
         )

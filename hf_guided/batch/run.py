@@ -16,9 +16,9 @@ from accelerate import PartialState
 from accelerate.utils import gather_object, parse_flag_from_env
 from tqdm.auto import tqdm
 
-from ..arguments import Mistake, constraint_of
+from ..arguments import constraint_of
 from ..constraints import Constraint
-from ..errors import HFGuidedError
+from ..errors import HFGuidedError, UsageError
 from ..model_source import ModelSource
 from .formats import format_of, open_table
 from .job import Job, digest
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, program: str) -> int:
     state = PartialState(cpu=cpu, timeout=_PATIENCE)
     try:
         code = _run(arguments, state, program)
-    except Mistake as error:
+    except UsageError as error:
         if state.is_main_process:
             print(f"{program}: error: {error}", file=sys.stderr)
         code = 2
@@ -82,7 +82,7 @@ def _agreed(do: Callable[[], T]) -> T:
     """What each process does by itself, if it went well in all of them.
 
     Raises:
-        Mistake: what was wrong in the first process in which something was; in all of them.
+        UsageError: what was wrong in the first process in which something was; in all of them.
     """
     done: T | None = None
     mine: Exception | None = None
@@ -91,10 +91,10 @@ def _agreed(do: Callable[[], T]) -> T:
     except Exception as error:  # also an unexpected one: the other processes wait for this one's word
         mine = error
     errors = [message for message in gather_object([mine and (str(mine) or repr(mine))]) if message is not None]
-    if mine is not None and not isinstance(mine, (HFGuidedError, Mistake)):
+    if mine is not None and not isinstance(mine, HFGuidedError):
         raise mine
     if errors:
-        raise Mistake(errors[0]) from mine
+        raise UsageError(errors[0]) from mine
     return done  # type: ignore[return-value]  # it went well
 
 
@@ -102,11 +102,11 @@ def _asked(arguments: argparse.Namespace) -> tuple[Job, Parts, Rows, Output]:
     """All that can be seen to be wrong before a model is loaded."""
     constraint = constraint_of(arguments)
     if arguments.top_p is not None and (arguments.temperature is None or arguments.top_p > 1):
-        raise Mistake("--top-p: expected a number up to 1, beside --temperature; greedy answers need neither")
+        raise UsageError("--top-p: expected a number up to 1, beside --temperature; greedy answers need neither")
     try:
         rows_digest = digest(arguments.input)
     except OSError as error:
-        raise Mistake(f"cannot read {arguments.input}: {error.strerror or error}") from error
+        raise UsageError(f"cannot read {arguments.input}: {error.strerror or error}") from error
     parts = Parts(arguments.output)
     parts.check_apart(arguments.input)
     formats = {
@@ -121,11 +121,11 @@ def _asked(arguments: argparse.Namespace) -> tuple[Job, Parts, Rows, Output]:
         (job.prompt_column, job.constraint_column or CONSTRAINT_COLUMN, job.documents_column),
     )
     try:
-        layout = job.whitespace, job.indent
+        layout = job.whitespace, job.indent, job.spelling
         rows = Rows(table, job.prompt_column, job.constraint_column, job.documents_column, constraint, job.chat, layout)
         rows.check()
         return job, parts, rows, Output.of(job.output_format, table, job.columns)
-    except Mistake:
+    except UsageError:
         table.close()
         raise
 
@@ -149,7 +149,7 @@ def _prepared(
 ) -> tuple[list[range], Worker | None]:
     """This process's batches, and what answers them."""
     if not (parts.folder / "job.json").exists():
-        raise Mistake(
+        raise UsageError(
             f"process {share.process} does not see {parts.folder}: --output has to be on a disk that all share"
         )
     todo = list(share.batches(parts.places(len(rows)), job.batch_size))

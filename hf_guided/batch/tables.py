@@ -18,6 +18,10 @@ class BadRow(Exception):
     """A row that cannot be answered; its text says why."""
 
 
+class WrongFormat(ValueError):
+    """A file of another format than its name says; its text says which line shows it."""
+
+
 class Table(ABC):
     """The rows of a data set."""
 
@@ -49,14 +53,14 @@ class Table(ABC):
         """See that these columns hold what they have to, as far as the format knows.
 
         Raises:
-            Mistake: they are of another type.
+            UsageError: they are of another type.
         """
 
     def check_json(self, columns: Sequence[str]) -> None:  # noqa: B027 - text has no types
         """See that JSON can hold the values of these columns.
 
         Raises:
-            Mistake: a column is of a type that it cannot hold.
+            UsageError: a column is of a type that it cannot hold.
         """
 
     def carried(self, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -99,14 +103,36 @@ class _Lines(Table):
 
 
 class JsonLinesTable(_Lines):
-    """A JSON object a line; blank lines are no rows."""
+    """A JSON object a line; blank lines are no rows.
+
+    Raises:
+        WrongFormat: the first lines are no JSON.
+    """
 
     def _find_rows(self) -> Iterator[int]:
-        start = 0
-        for line in self._stream:
+        start, begun = 0, False
+        for number, line in enumerate(self._stream, 1):
             if line.strip():
+                if not begun:
+                    begun = True
+                    self._check_first(number, line)
+                    self._stream.seek(start + len(line))
                 yield start
             start += len(line)
+
+    def _check_first(self, number: int, line: bytes) -> None:
+        """Raise WrongFormat where this is no row, nor the one after it: a broken row alone fails alone."""
+        text = line.decode("utf-8", errors="replace").removeprefix("\ufeff").strip()
+        if text in ("[", "{"):
+            raise WrongFormat(f"line {number} is {text!r}, JSON over several lines; write one JSON object a line")
+        following = next((each for each in self._stream if each.strip()), b"")
+        if text.startswith(("{", "[")) or _is_json_text(text) or following.lstrip().startswith(b"{"):
+            return
+        looks = "looks like the header of CSV" if "," in text or text.isidentifier() else "is no JSON"
+        raise WrongFormat(
+            f"line {number} {looks}: {text!r:.80}, where a JSON object was expected; if the file is CSV, pass --format "
+            "csv (or --input-format csv)"
+        )
 
     def fields(self, row: int) -> dict[str, Any]:
         """See ``Table``."""
@@ -141,7 +167,11 @@ class JsonLinesTable(_Lines):
 
 
 class CsvTable(_Lines):
-    """Comma-separated values in UTF-8 with a header, as RFC 4180 has them; every value is a text."""
+    """Comma-separated values in UTF-8 with a header, as RFC 4180 has them; every value is a text.
+
+    Raises:
+        WrongFormat: the first line is JSON.
+    """
 
     def __init__(self, file: Path):
         csv.field_size_limit(_LONGEST_FIELD)
@@ -152,6 +182,13 @@ class CsvTable(_Lines):
             raise ValueError(str(error)) from error
 
     def _find_rows(self) -> Iterator[int]:
+        self._stream.seek(0)
+        text = next(self._texts(), "").strip()
+        if text.startswith(("{", "[")) and (text in ("{", "[") or _is_json_text(text)):
+            raise WrongFormat(
+                f"line 1 is JSON: {text!r:.80}, where the names of the columns were expected; if the file has a JSON "
+                "object a line, pass --format jsonl (or --input-format jsonl)"
+            )
         self._stream.seek(0)
         reader = csv.reader(self._texts())
         header = next(reader, None)
@@ -188,6 +225,14 @@ class CsvTable(_Lines):
     def names(self) -> list[str]:
         """See ``Table``."""
         return self._header
+
+
+def _is_json_text(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def is_json(value: Any) -> bool:

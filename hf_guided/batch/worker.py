@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..arguments import Mistake
-from ..chat_prompts import TemplateOptions, prepared
-from ..errors import HFGuidedError
+from ..chat_prompts import Prompt, TemplateOptions, prepared
+from ..constraints import Constraint
+from ..errors import HFGuidedError, UsageError
 from ..generation import generate
 from ..guide import Guide
-from ..prompts import encoded
+from ..prompts import as_prompts, encoded
 from ..requests import check_budget, row_after_prefix
 from ..result import GuidedResult
 from ..seeds import row_seed
@@ -18,7 +19,7 @@ from ..stats import SessionStats
 from .job import Job
 from .lines import Answer
 from .parts import Place
-from .rows import Asked, Rows
+from .rows import Rows
 from .tables import BadRow, is_json
 
 
@@ -42,6 +43,20 @@ class Share(NamedTuple):
                 yield rows
 
 
+class _Ready(NamedTuple):
+    """A row that can be answered.
+
+    Args:
+        prompt: its tokens are known.
+        constraint: of the answer; None is free.
+        room: how many tokens the answer may have.
+    """
+
+    prompt: Prompt
+    constraint: Constraint | None
+    room: int
+
+
 class Worker:
     """Answers batches of rows.
 
@@ -52,7 +67,7 @@ class Worker:
         tokenizer: its tokenizer.
 
     Raises:
-        Mistake, HFGuidedError: what no row can be answered with.
+        HFGuidedError: what no row can be answered with.
     """
 
     def __init__(self, job: Job, rows: Rows, model: Any, tokenizer: Any):
@@ -61,7 +76,7 @@ class Worker:
         self.spent: list[SessionStats] = []  # one for each call of generate()
         self._positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if job.chat and not tokenizer.chat_template:
-            raise Mistake("--chat: this tokenizer has no chat template; leave --chat out, and write prompts in full")
+            raise UsageError("--chat: this tokenizer has no chat template; leave --chat out, and write prompts in full")
         if rows.default is not None:
             compiled = self._guide.compile(rows.default, job.backend, budget=True)
             check_budget(row_after_prefix(compiled, b"", None), job.max_new_tokens)
@@ -70,69 +85,68 @@ class Worker:
             self._settings |= {"do_sample": True, "temperature": job.temperature, "top_p": job.top_p or 1.0}
 
     def answer(self, batch: Sequence[int]) -> list[Answer]:
-        """The answers of these rows, in order. A row that cannot be asked fails alone."""
+        """The answers of these rows, in order. A row that cannot be answered fails alone."""
         answers: dict[int, Answer] = {}
-        asked: dict[int, Asked] = {}
-        rooms: dict[int, int] = {}
+        ready: dict[int, _Ready] = {}
         for row in batch:
             try:
-                one = self._rows.asked(row)
-                rooms[row] = self._room(one)
-                asked[row] = one
+                ready[row] = self._ready(row)
             except Exception as error:  # a chat template may raise anything
                 answers[row] = _failed(row, error)
-        some = asked.keys()
-        short = [row for row in some if rooms[row] < self._job.max_new_tokens]
-        try:
-            if len(some) > 1 and short:  # no other is to be cut for one that has less room
-                apart = [[row for row in some if row not in short], *([row] for row in short)]
-                answers |= {one.row: one for rows in apart for one in self.answer(rows)}
-            elif some:
-                results = self._results(asked, min(rooms[row] for row in some))
-                answers |= {row: _answered(row, result) for row, result in results.items()}
-        except (HFGuidedError, ValueError, TypeError) as error:
-            if len(some) > 1:  # one of them cannot be asked: which, they say one by one
-                return [one for row in batch for one in self.answer([row])]
-            answers |= {row: _failed(row, error) for row in some}
+        # No row is to be cut for another that has less room.
+        short = [row for row, one in ready.items() if one.room < self._job.max_new_tokens]
+        for rows in ([row for row in ready if row not in short], *([row] for row in short)):
+            answers |= self._answers({row: ready[row] for row in rows})
         return [answers[row] for row in batch]
 
-    def _room(self, asked: Asked) -> int:
-        """How many tokens an answer may have: behind their last position models fail, or write nonsense.
+    def _answers(self, ready: dict[int, _Ready]) -> dict[int, Answer]:
+        if not ready:
+            return {}
+        try:
+            return {row: _answered(row, result) for row, result in self._results(ready).items()}
+        except (HFGuidedError, ValueError, TypeError) as error:
+            if len(ready) == 1:
+                return {row: _failed(row, error) for row in ready}
+            # One of them cannot be answered; alone, each shows whether it is that one.
+            return {row: answer for row, one in ready.items() for answer in self._answers({row: one}).values()}
+
+    def _ready(self, row: int) -> _Ready:
+        """A row whose prompt is tokens, so that its chat is rendered once.
 
         Raises:
-            Exception: this prompt cannot be asked.
+            Exception: this row cannot be answered.
         """
+        asked = self._rows.asked(row)
         kwargs, describe = self._job.chat_template_kwargs, self._job.describe
         if kwargs and isinstance(asked.prompt, str):
             raise BadRow("--chat-template-kwargs: expected a chat, got a text, which no template renders; add --chat")
         options = TemplateOptions(kwargs, asked.documents, show_tools=True, describe=describe)
-        prompt = prepared(self._tokenizer, asked.prompt, asked.constraint, options)
-        length = len(encoded(self._guide.vocabulary, prompt, ""))
-        if self._positions is None:
-            return self._job.max_new_tokens
-        if length >= self._positions:
-            raise BadRow(f"a prompt of {length} tokens leaves no room: the model has {self._positions} positions")
-        return min(self._job.max_new_tokens, int(self._positions) - length)
+        [text_or_chat] = as_prompts([asked.prompt])
+        prompt = prepared(self._tokenizer, text_or_chat, asked.constraint, options)
+        tokens = encoded(self._guide.vocabulary, prompt, "")
+        room, length = self._job.max_new_tokens, len(tokens)
+        if self._positions is not None:  # after their last position models fail, or write nonsense
+            if length >= self._positions:
+                raise BadRow(f"a prompt of {length} tokens leaves no room: the model has {self._positions} positions")
+            room = min(room, int(self._positions) - length)
+        return _Ready(replace(prompt, tokens=tokens), asked.constraint, room)
 
-    def _results(self, asked: dict[int, Asked], max_new_tokens: int) -> dict[int, GuidedResult]:
+    def _results(self, ready: dict[int, _Ready]) -> dict[int, GuidedResult]:
         results = generate(
             self._model,
             self._tokenizer,
-            [one.prompt for one in asked.values()],
-            [one.constraint for one in asked.values()],
+            [one.prompt for one in ready.values()],
+            [one.constraint for one in ready.values()],
             guide=self._guide,
             backend=self._job.backend,
             batch_size=self._job.batch_size,
-            seed=[row_seed(self._job.seed, row) for row in asked],
+            seed=[row_seed(self._job.seed, row) for row in ready],
             progress=False,
             stats=self.spent.append,
-            max_new_tokens=max_new_tokens,
-            chat_template_kwargs=self._job.chat_template_kwargs,
-            documents=[one.documents for one in asked.values()],
-            describe=self._job.describe,
+            max_new_tokens=min(one.room for one in ready.values()),
             **self._settings,
         )
-        return dict(zip(asked, results, strict=True))
+        return dict(zip(ready, results, strict=True))
 
 
 def _answered(row: int, result: GuidedResult) -> Answer:

@@ -23,7 +23,7 @@ def pick(
     masks: Tensor,
     row_slots: Tensor | None,
     temperature: Tensor,
-    seed: Tensor,
+    seed: Tensor | None,
     position: Tensor,
     *,
     top_k: int | None = 50,
@@ -38,7 +38,7 @@ def pick(
         masks: (slots, words) int32.
         row_slots: (rows,) int32, or None; as for ``masked_sample``.
         temperature: (rows,) float32; 0 is greedy, and the filters leave such a row alone.
-        seed: (rows,) int64.
+        seed: (rows,) int64; None where all temperatures are 0.
         position: (rows,) int32.
         top_k: the k best tokens, and all that are as good as the last of them; None or 0: all.
         top_p: the fewest best tokens with at least this probability together; where not all of some equal ones are

@@ -37,7 +37,7 @@ class Kernels(Protocol):
         masks: Tensor,
         row_slots: Tensor | None,
         temperature: Tensor,
-        seed: Tensor,
+        seed: Tensor | None,
         position: Tensor,
     ) -> Tensor:
         """See ``sampling.masked_sample``."""
@@ -90,7 +90,7 @@ class OpKernels:
         masks: Tensor,
         row_slots: Tensor | None,
         temperature: Tensor,
-        seed: Tensor,
+        seed: Tensor | None,
         position: Tensor,
     ) -> Tensor:
         """See ``sampling.masked_sample``."""
@@ -98,6 +98,7 @@ class OpKernels:
         parts = sample_parts(rows, vocab, processors_of(logits.device))
         best = torch.empty(rows, parts, dtype=torch.int64, device=logits.device)
         found = torch.empty(rows, dtype=torch.int64, device=logits.device)
+        seed = torch.zeros_like(found) if seed is None else seed
         self._ops.masked_sample_(found, best, logits, masks, row_slots, temperature, seed, position)
         return found
 

@@ -17,7 +17,7 @@ def masked_sample(
     masks: Tensor,
     row_slots: Tensor | None,
     temperature: Tensor,
-    seed: Tensor,
+    seed: Tensor | None,
     position: Tensor,
 ) -> Tensor:
     """Pick every row's next token.
@@ -27,7 +27,7 @@ def masked_sample(
         masks: (slots, words) int32.
         row_slots: (rows,) int32, the slot of each row, or as for ``apply_slots_``; None: one to one.
         temperature: (rows,) float32; 0 is greedy, with the lowest token of equals.
-        seed: (rows,) int64.
+        seed: (rows,) int64; None: nothing is drawn, all temperatures being 0.
         position: (rows,) int32, what makes one draw of a row different from the next.
 
     Returns:
@@ -35,9 +35,10 @@ def masked_sample(
     """
     scores = logits.float()
     may = allowed_tokens(masks, row_slots, *logits.shape) & (scores > float("-inf"))
-    heat = temperature.unsqueeze(1)
-    noisy = scores / heat + gumbel(seed, position, torch.arange(logits.shape[1], device=logits.device))
-    # A score that overflows to -inf still stands above what may not be picked.
-    scores = torch.where(heat > 0, noisy, scores).clamp(min=torch.finfo(torch.float32).min)
+    if seed is not None:  # noise for a whole vocabulary costs fifty times what a greedy choice does
+        heat = temperature.unsqueeze(1)
+        noisy = scores / heat + gumbel(seed, position, torch.arange(logits.shape[1], device=logits.device))
+        # A score that overflows to -inf still stands above what may not be picked.
+        scores = torch.where(heat > 0, noisy, scores).clamp(min=torch.finfo(torch.float32).min)
     found = torch.where(may, scores, float("-inf")).argmax(1)
     return torch.where(may.any(1), found, -1)

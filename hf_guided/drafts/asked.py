@@ -8,6 +8,7 @@ from typing import Any
 from ..backends.base import CompiledConstraint
 from ..constraints import Constraint
 from ..continuation import Continuation
+from ..errors import InvalidArgument
 from .assistant import AssistantDraft
 from .base import DraftSource
 from .grammar import GrammarDraft, compact_twin
@@ -31,7 +32,7 @@ def draft_source(
         compile: for sources that go along with a grammar of their own.
 
     Raises:
-        ValueError: it is none of these.
+        InvalidArgument: it is none of these.
         UnsupportedModel: see ``AssistantDraft``.
     """
     if draft is None or isinstance(draft, DraftSource):
@@ -50,7 +51,7 @@ def draft_source(
         return GrammarDraft(twin_of, continuation)
     if hasattr(draft, "generation_config"):
         return AssistantDraft(draft, vocab_size=vocab_size)
-    raise ValueError(
+    raise InvalidArgument(
         'draft: expected "grammar", "prompt_lookup", a model, a DraftSource, or a list of these, '
         f"got {draft!r} of type {type(draft).__name__}"
     )

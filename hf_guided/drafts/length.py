@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..errors import InvalidArgument
+
 
 class DraftLength:
     """Follows each row on its own: doubles when a whole draft was right, else goes halfway to what was right of it.
@@ -14,7 +16,9 @@ class DraftLength:
 
     def __init__(self, start: int = 5, least: int = 1, most: int = 16):
         if not 1 <= least <= start <= most:
-            raise ValueError(f"expected 1 <= least <= start <= most, got least={least}, start={start}, most={most}")
+            raise InvalidArgument(
+                f"expected 1 <= least <= start <= most, got least={least}, start={start}, most={most}"
+            )
         self._start, self._least, self._most = start, least, most
         self._lengths: dict[int, int] = {}
 

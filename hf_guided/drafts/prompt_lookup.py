@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InvalidArgument
 from .base import Asked, Draft, Warp
 
 _TRIES = 4  # matches looked at, where the grammar refuses what came behind them
@@ -26,7 +27,7 @@ class PromptLookup:
     def __init__(self, max_ngram: int = 3, num_tokens: int = 10):
         for name, value in ("max_ngram", max_ngram), ("num_tokens", num_tokens):
             if type(value) is not int or value < 1:
-                raise ValueError(f"{name}: expected an int of 1 or more, got {value!r}")
+                raise InvalidArgument(f"{name}: expected an int of 1 or more, got {value!r}")
         self._max_ngram, self._num_tokens = max_ngram, num_tokens
 
     def propose(self, asked: Sequence[Asked]) -> list[Draft]:

@@ -127,17 +127,21 @@ class CacheSlots:
             self._kwargs.pop("position_ids", None)
         kwargs = self._next_kwargs(width)
         gone = [width - len(block) for block in blocks]
-        tokens = torch.tensor(
-            [[self.pad_token_id] * gap + list(block) for gap, block in zip(gone, blocks, strict=True)]
-        )
+        if any(gone):
+            blocks = [[self.pad_token_id] * gap + list(block) for gap, block in zip(gone, blocks, strict=True)]
+        tokens = torch.tensor(blocks)  # (rows, width)
         if self.holes:
             if any(gone) or self._mask is not None:
                 real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gone])
                 self._mask = torch.cat([self._full_mask(), real], dim=1)
             self._num_slots += width
-            first = [place - gap for place, gap in zip(self._next, gone, strict=True)]
-            positions = torch.tensor([[max(start + i, 0) for i in range(width)] for start in first])
-            self._next = [place + len(block) for place, block in zip(self._next, blocks, strict=True)]
+            first = [position - gap for position, gap in zip(self._next, gone, strict=True)]
+            positions = torch.tensor(first)[:, None]  # (rows, 1)
+            if width > 1:
+                positions = positions + torch.arange(width)  # (rows, width)
+            if any(gone):
+                positions = positions.clamp(min=0)
+            self._next = [position + width - gap for position, gap in zip(self._next, gone, strict=True)]
             kwargs["position_ids"] = positions.to(self.device)
             kwargs["attention_mask"] = None if self._mask is None else self._mask.to(self.device)
         return self._run(kwargs, tokens.to(self.device), keep)

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.generation.utils import ALL_CACHE_NAMES, is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
-from ..errors import TokenizerError
+from ..errors import TokenizerError, UnsupportedModel
 
 
 def check_pair(model: Any, tokenizer: Any) -> None:
@@ -30,6 +30,25 @@ def check_pair(model: Any, tokenizer: Any) -> None:
             raise TokenizerError(
                 f"expected a {what}, got the string {value!r}; load it first: {loader}.from_pretrained({value!r})"
             )
+    inner = getattr(tokenizer, "tokenizer", tokenizer)  # a processor's
+    if not hasattr(inner, "__len__") or not hasattr(inner, "eos_token_id"):
+        raise TokenizerError(
+            f"expected a tokenizer or a processor of transformers, got {type(tokenizer).__name__}; load it: "
+            "AutoTokenizer.from_pretrained(...)"
+        )
+
+
+def check_generates(model: Any) -> None:
+    """Refuse what has no ``generate`` of transformers: a config, a width, a base model.
+
+    Raises:
+        UnsupportedModel: it cannot generate.
+    """
+    if not callable(getattr(model, "generate", None)) or not hasattr(model, "generation_config"):
+        raise UnsupportedModel(
+            f"expected a model that can generate, got {type(model).__name__}; load it with a class that has a head, "
+            "such as AutoModelForCausalLM.from_pretrained(...)"
+        )
 
 
 def layers(model: Any) -> Iterator[Any]:

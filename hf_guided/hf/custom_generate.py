@@ -10,7 +10,7 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
-from ..errors import InvalidConstraint
+from ..errors import InvalidArgument, InvalidConstraint
 from ..guide import Guide
 from ..kept_guides import guide_for
 from .generation_settings import GenerationSettings
@@ -56,7 +56,7 @@ def generate(
 
     Raises:
         InvalidConstraint: it is malformed, or given twice.
-        ValueError: there is no tokenizer, or two drafts.
+        InvalidArgument: there is no tokenizer, or two drafts.
         Others: as ``Guide.decoder``, and at the first mask as ``Session.mask``.
     """
     plain = type(model).generate
@@ -65,12 +65,12 @@ def generate(
     if response_format is not None and constraint is not None:
         raise InvalidConstraint("response_format, constraint: expected one of the two, they mean the same")
     if guide is None and tokenizer is None:
-        raise ValueError(
+        raise InvalidArgument(
             "tokenizer: expected the model's tokenizer beside a response_format, got None; pass tokenizer="
         )
     if assistant_model is not None:
         if arguments.get("draft") is not None:
-            raise ValueError("assistant_model, draft: expected one of the two; for both, pass draft=[..., model]")
+            raise InvalidArgument("assistant_model, draft: expected one of the two; for both, pass draft=[..., model]")
         arguments["draft"] = assistant_model
     told = {name: arguments.pop(name) for name in FOR_DECODER & arguments.keys()}
     settings = GenerationSettings(model, arguments)

@@ -24,7 +24,7 @@ from ..recorded import Kind
 from ..row import Row
 from ..session import Session
 from .cache_slots import CacheSlots
-from .guesses import Guess, Guesser
+from .guesses import NO_GUESS, Guess, Guesser
 from .jumps import Jumps
 from .line import Line
 from .sampling import Scoring
@@ -40,12 +40,14 @@ class _Choice:
         places: the rows of the batch that are looked at.
         at: those of them that are at a choice.
         guesses: for each place.
+        drafted: whether there are tokens in any of them.
         masks: for each place, and behind each stretch guessed there; until they are there the rows are the worker's.
     """
 
     places: list[int]
     at: set[int]
     guesses: list[Guess]
+    drafted: bool
     masks: Pending[Masks]
 
 
@@ -141,7 +143,7 @@ class DecodeLoop:
             if line.over:
                 unfed.pop()  # nothing comes after it: a cache may have no room for it, nor the model a position
             blocks[i] = unfed[:1] if self._one_each else unfed
-        before = [self._length_fed(i) for i in range(len(blocks))]
+        before = [] if self._logprobs is None else [self._length_fed(i) for i in range(len(blocks))]
         for i in running:
             self._lines[i].unfed -= len(blocks[i])
         at_choice = [i for i in running if not self._lines[i].unfed]
@@ -149,7 +151,7 @@ class DecodeLoop:
         for i, guess in guesses.items():
             blocks[i] = [*blocks[i], *guess.tokens]
         choice = self._prepare(at_choice, guesses)
-        keep = 1 + max((guess.ends[-1] for guess in choice.guesses), default=0)
+        keep = 1 + max(guess.ends[-1] for guess in choice.guesses) if choice.drafted else 1
         if self._logprobs is not None:
             self._logprobs.begin(before, blocks)
             keep = max(map(len, blocks))
@@ -163,16 +165,16 @@ class DecodeLoop:
         places = list(range(len(self._lines)) if at_choice and self._scoring.wants_batch else at_choice)
         at = set(at_choice)
         rows = [self._lines[i].row if i in at else Row(None) for i in places]
-        guessed = [guesses.get(i, Guess()) for i in places]
-        left = [self._tokens_left(self._lines[i]) for i in places]
-        return _Choice(
-            places, at, guessed, self._session.fill_ahead(rows, left, [guess.stretches for guess in guessed])
-        )
+        guessed = [guesses.get(i, NO_GUESS) for i in places]
+        most = self._session.max_new_tokens
+        left = [None if most is None else most - self._lines[i].num_generated for i in places]
+        stretches = [guess.stretches for guess in guessed] if guesses else None
+        return _Choice(places, at, guessed, bool(guesses), self._session.fill_ahead(rows, left, stretches))
 
     def _choose(self, choice: _Choice, logits: Tensor) -> Tensor:
         """Extend the rows that are at a choice; returns the (lines, vocab) scores they were chosen from."""
         masks = choice.masks.result()
-        length = max(map(self._length_fed, choice.at))
+        length = max(map(self._length_fed, choice.at)) if self._scoring.wants_batch else 0
         rows: list[int] = []
         columns: list[int] = []
         ids: list[list[int]] = []  # in front of each line of scores
@@ -186,14 +188,14 @@ class DecodeLoop:
             columns += [end - ends[-1] - 1 for end in ends]
             ids += [[*fed, *tokens[:end]] for end in ends]
         # As a rule the last column of every row is wanted; an index would have to travel to a GPU.
-        last_of_all = len(rows) == len(logits) and not any(guess.stretches for guess in choice.guesses)
+        last_of_all = len(rows) == len(logits) and not choice.drafted
         scores = logits[:, -1] if last_of_all else logits[rows, columns]
         scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks))
         firsts = [guess.firsts for guess in choice.guesses]
         accepted = self._accepted(choice, scores, firsts)
         if self._session.recorder is not None or self._logprobs is not None:
             self._record(choice, accepted)
-        if any(firsts):
+        if choice.drafted:
             # Rejected tokens leave the cache; rows that are over have nothing there to keep.
             rejected = {
                 i: guess.ends[-1] - guess.ends[kept.num_drafted]
@@ -253,11 +255,12 @@ class DecodeLoop:
             if not line.row.advance(bonus):  # who came behind the masks has forced it
                 self._session.violated(i, line.row, bonus, line.token_ids[line.prompt_length :])
             self._append(line, [bonus])
-        # Of what was confirmed, that behind the row's end is not written.
-        accepted = sum(start < written for start in guess.ends[:agreed])
-        stats.drafted_tokens += len(guess.stretches)
-        stats.accepted_tokens += accepted
-        stats.forced_tokens += written - accepted
+        if guess.stretches:
+            # Of what was confirmed, that behind the row's end is not written.
+            accepted = sum(start < written for start in guess.ends[:agreed])
+            stats.drafted_tokens += len(guess.stretches)
+            stats.accepted_tokens += accepted
+            stats.forced_tokens += written - accepted
         self._jump(line)
 
     def _length_fed(self, i: int) -> int:
@@ -267,6 +270,3 @@ class DecodeLoop:
     def _append(self, line: Line, token_ids: Sequence[int]) -> None:
         """Add tokens that the row has taken, up to the one that ends it."""
         self._session.stats.tokens += line.append(token_ids, self._stops)
-
-    def _tokens_left(self, line: Line) -> int | None:
-        return self._session.tokens_left(line.num_generated)

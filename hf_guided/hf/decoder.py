@@ -22,13 +22,13 @@ from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.utils import ModelOutput
 
+from ..argument_checks import Rule
 from ..continuation import Continuation
 from ..drafts import DraftSource
-from ..errors import GenerationError, UnsupportedConstraint
+from ..errors import GenerationError, InvalidArgument, UnsupportedConstraint
 from ..forced import ForcedText
 from ..logprob_recorder import LogprobRecorder
 from ..logprobs import TokenLogprob
-from ..options import DeviceLane
 from ..ranks import Ranks
 from ..recorder import Recorder
 from ..seeds import as_int64
@@ -37,6 +37,7 @@ from ..stats import SessionStats
 from .cache_slots import CacheSlots
 from .compat import in_step_with_others
 from .decode_loop import DecodeLoop
+from .decode_options import DecodeOptions
 from .device_asked import NotOnDevice, check_asked
 from .guesses import Guesser
 from .jumps import Jumps
@@ -51,6 +52,12 @@ from .stopping import RowStops
 if TYPE_CHECKING:
     from ..device.store import DeviceStore
 
+_SEEDS = Rule(
+    "a list of ints, one for each row",
+    lambda value: isinstance(value, Sequence) and not isinstance(value, str),
+    "pass [seed]; hg.generate(..., seed=...) takes one int",
+)
+
 
 class GuidedDecoder:
     """A decoding method for ``generate(custom_generate=...)``. Made by ``Guide.decoder``.
@@ -60,54 +67,33 @@ class GuidedDecoder:
     Args:
         session: the constraints.
         continuation: tokenizes forced text; it remembers, so the guide's decoders share one.
-        jump_forward: append text that the grammar leaves no choice about without a forward pass, in the tokenizer's own
-            tokenization; not while processors run that look at the tokens so far (a repetition penalty, bad words ...).
-        retokenize: with that, tokenize the seam anew: the sampled token in front of forced text may be replaced, where
-            the tokenizer would have joined the two otherwise.
-        drafts: proposes tokens for the model to confirm; None drafts nothing.
-        streamer: gets the prompt's and each new token, as generate(streamer=...) would, of one row only; or a
-            RowListener, which hears of every row.
-        stop_strings: a text, or texts, that end a row, as generate(stop_strings=...) would.
-        device_lane: whether the model's device chooses tokens by itself where it can; "auto": on GPUs with kernels;
-            "captured": each step as one CUDA graph.
-        store: gives what is kept there between calls; the guide's decoders share one.
-        seeds: one for each row, of what it draws when it samples: the same whatever the other rows are, with and
-            without drafts, and on either lane. None draws with torch's generator.
-        top_logprobs: record log probabilities, with so many alternatives; None records nothing.
+        options: what else the loop does.
+        drafts: what ``options.draft`` names, made for this guide; None drafts nothing.
+        store: gives what is kept on the device between calls; the guide's decoders share one.
     """
 
     def __init__(
         self,
         session: Session,
         continuation: Continuation,
+        options: DecodeOptions,
         *,
-        jump_forward: bool = True,
-        retokenize: bool = False,
         drafts: DraftSource | None = None,
-        streamer: Any = None,
-        stop_strings: str | Sequence[str] = (),
-        device_lane: DeviceLane = "auto",
         store: Callable[[], DeviceStore],
-        seeds: Sequence[int] | None = None,
-        top_logprobs: int | None = None,
     ):
-        if device_lane not in (True, False, "auto", "captured"):
-            raise ValueError(f'device_lane: expected True, False, "auto" or "captured", got {device_lane!r}')
         self._session = session
         self._continuation = continuation
-        self._jump_forward = jump_forward
-        self._retokenize = retokenize
+        self._options = options
         self._drafts = drafts
-        hears_all = isinstance(streamer, RowListener)
-        self._streamer = None if hears_all else streamer
-        self._listener: RowListener | None = streamer if hears_all else None
+        hears_all = isinstance(options.streamer, RowListener)
+        self._streamer = None if hears_all else options.streamer
+        self._listener: RowListener | None = options.streamer if hears_all else None
         if self._streamer is not None:
             self._listener = OneRowListener(self._streamer)
-        self._stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings)
-        self._device_lane = device_lane
+        texts = options.stop_strings
+        self._stop_strings = [texts] if isinstance(texts, str) else list(texts)
         self._store = store
-        self._seeds = None if seeds is None else [as_int64(seed) for seed in seeds]
-        self._top_logprobs = top_logprobs
+        self._seeds = None if options.seeds is None else [as_int64(seed) for seed in options.seeds]
         self._logprobs: LogprobRecorder | None = None
         self._why_host = self._why_eager = "nothing was generated yet"
         self._serving = Lock()
@@ -170,7 +156,8 @@ class GuidedDecoder:
         Raises:
             GenerationError: it serves another call, whose masks and rows this one would take.
             UnsupportedConstraint: a generation mode, or a model spread over processes, that takes another seam.
-            ValueError: a streamer for several rows; another number of seeds than of rows; log probabilities of beams.
+            InvalidArgument: a streamer for several rows; another number of seeds than of rows; log probabilities of
+                beams.
         """
         if not self._serving.acquire(blocking=False):
             raise GenerationError(
@@ -208,15 +195,17 @@ class GuidedDecoder:
         try:
             if self._streamer is not None:
                 if len(input_ids) > 1:
-                    raise ValueError(f"streamer: expected one row, got {len(input_ids)}; leave it out for batches")
+                    raise InvalidArgument(f"streamer: expected one row, got {len(input_ids)}; leave it out for batches")
                 self._streamer.put(input_ids.cpu())
             theirs = _transformers_own(model, generation_config)
             if theirs is not None:
                 if self._seeds is not None and generation_config.do_sample:
-                    raise ValueError("seeds: transformers' own loop, for beams and scores, draws from one generator")
-                if self._top_logprobs is not None:
+                    raise InvalidArgument(
+                        "seeds: transformers' own loop, for beams and scores, draws from one generator"
+                    )
+                if self._options.top_logprobs is not None:
                     if generation_config.num_beams != 1:
-                        raise ValueError(
+                        raise InvalidArgument(
                             f"logprobs, num_beams={generation_config.num_beams}: a beam is chosen by the sum of many "
                             "tokens, none of which was chosen by itself; leave one of the two out"
                         )
@@ -228,12 +217,12 @@ class GuidedDecoder:
                     told = self._row_streamer(input_ids) if self._streamer is None else self._streamer
                     model_kwargs["streamer"] = told
                 output = theirs(input_ids, processors, criteria, generation_config, **model_kwargs)
-                if self._top_logprobs is not None:
-                    recorder = self._new_logprobs(input_ids, self._top_logprobs)
+                if self._options.top_logprobs is not None:
+                    recorder = self._new_logprobs(input_ids, self._options.top_logprobs)
                     record_output(recorder, output, input_ids.shape[1], self._session.stop_token_ids)
                 return output
             if self._seeds is not None and len(self._seeds) != len(input_ids):
-                raise ValueError(f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}")
+                raise InvalidArgument(f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}")
             with model._optimize_model_for_decode():
                 stops, scoring = RowStops(criteria, input_ids.device), Scoring(logits_processor)
                 call = (model, input_ids, generation_config, model_kwargs)
@@ -270,18 +259,18 @@ class GuidedDecoder:
             input_ids.tolist(),
             jump if forced else None,
             listener=self._listener,
-            text_too=self._top_logprobs is None,
+            text_too=self._options.top_logprobs is None,
         )
         self._why_host = ""
         try:
             check_asked(
-                self._device_lane,
+                self._options.device_lane_or_default,
                 slots.device,
-                jump_forward=self._jump_forward,
+                jump_forward=self._options.jump_forward,
                 drafts=self._drafts is not None,
                 recorded=self._session.recorder is not None,
                 spread=isinstance(slots, LeadingSlots),
-                logprobs=self._top_logprobs is not None,
+                logprobs=self._options.top_logprobs is not None,
             )
             from .device_run import run_on_device  # comes with the automaton, which takes time to import
 
@@ -294,7 +283,7 @@ class GuidedDecoder:
                 scoring=scoring,
                 stops=stops,
                 config=config,
-                asked=self._device_lane,
+                asked=self._options.device_lane_or_default,
                 store=self._store(),
                 seeds=self._seeds,
             )
@@ -302,8 +291,8 @@ class GuidedDecoder:
             self._why_host = str(reason)
         if self._why_host:  # behind the handler: an error of the loop has nothing to do with the reason
             logprobs = None
-            if self._top_logprobs is not None:
-                logprobs = StepLogprobs(self._new_logprobs(input_ids, self._top_logprobs), lines)
+            if self._options.top_logprobs is not None:
+                logprobs = StepLogprobs(self._new_logprobs(input_ids, self._options.top_logprobs), lines)
             self._host_loop(slots, scoring, stops, forced, jump, config, logprobs).run(lines, logits)
         return [line.token_ids for line in lines]
 
@@ -332,7 +321,7 @@ class GuidedDecoder:
         logprobs: StepLogprobs | None,
     ) -> DecodeLoop:
         guesser = None
-        if not self._retokenize:  # else a token that was confirmed might have to give way again
+        if not self._options.retokenize:  # else a token that was confirmed might have to give way again
             warp = scoring.warp if config.do_sample else None
             guesser = Guesser(self._drafts, self._session, stops, forced, warp)
         return DecodeLoop(
@@ -354,13 +343,13 @@ class GuidedDecoder:
         return self._logprobs
 
     def _forced_text(self, scoring: Scoring, stops: RowStops) -> ForcedText | None:
-        if not self._jump_forward or scoring.wants_batch:
+        if not self._options.jump_forward or scoring.wants_batch:
             return None  # who looks at the tokens so far may forbid what the grammar forces, and has to be asked
         return ForcedText(
             self._session.vocabulary,
             self._continuation,
             self._session.stop_token_ids,
-            retokenize=self._retokenize,
+            retokenize=self._options.retokenize,
             may_stop=self._session.stop_token_ids[0] in stops.eos_token_ids,
         )
 

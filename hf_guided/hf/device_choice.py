@@ -105,13 +105,10 @@ class DeviceChoice:
         self._filters = Filters() if filters is None else filters
         heat = self._filters.temperature if do_sample else 0.0
         self._temperature = torch.full((lane.rows,), heat, device=device)
-        if do_sample and seeds is not None:
-            seed = torch.tensor(seeds)
-        elif do_sample:
-            seed = torch.randint(-(1 << 63), (1 << 63) - 1, (lane.rows,))
-        else:
-            seed = torch.zeros(lane.rows, dtype=torch.int64)  # draws nothing, as nothing is drawn elsewhere
-        self._seed = seed.to(device)
+        self._seed: Tensor | None = None  # torch's generator is left alone where nothing is drawn
+        if do_sample:
+            drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (lane.rows,)) if seeds is None else torch.tensor(seeds)
+            self._seed = drawn.to(device)
 
     def __call__(self, ids: Tensor, logits: Tensor) -> Tensor:
         """Move the lane to where its tokens lead, and choose the next ones.

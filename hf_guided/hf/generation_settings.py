@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
-from transformers.generation.configuration_utils import GenerationMode
+from transformers.generation.configuration_utils import GenerationConfig, GenerationMode
 
+from ..argument_checks import Rule, check, check_settings, is_int
 from ..backends.base import CompiledConstraint
 from ..constraints import Choice
-from ..errors import EmptyIntersection, StopTokenError, UnsupportedConstraint
+from ..errors import EmptyIntersection, InvalidArgument, StopTokenError, UnsupportedConstraint
 from .compat import token_id_tuple
+
+_CONFIG = Rule(
+    "a transformers.GenerationConfig",
+    lambda value: isinstance(value, GenerationConfig),
+    "pass GenerationConfig(**settings), or the settings themselves as keyword arguments",
+)
 
 
 class GenerationSettings:
@@ -35,6 +41,16 @@ class GenerationSettings:
         given = getattr(self._config, name, None)
         return getattr(self._defaults, name, None) if given is None else given
 
+    def check_values(self) -> None:
+        """Check the values of the settings, before anything runs.
+
+        Raises:
+            InvalidArgument: a value that no generation can use.
+        """
+        if self._config is not None:
+            check("generation_config", self._config, _CONFIG)
+        check_settings(self.get)
+
     def kwargs_with(self, **values: Any) -> dict[str, Any]:
         """The arguments with these set too: inside the generation config if there is one, as generate() wants."""
         return self.over(self._kwargs, **values)
@@ -45,7 +61,8 @@ class GenerationSettings:
         config = copy.deepcopy(generate_kwargs.get("generation_config"))
         if config is not None:
             config.update(**values)
-            return {**generate_kwargs, "generation_config": config}
+            others = {name: value for name, value in generate_kwargs.items() if name not in values}
+            return {**others, "generation_config": config}
         return {**generate_kwargs, **values}
 
     @property
@@ -103,13 +120,13 @@ class GenerationSettings:
         """``max_new_tokens`` alone.
 
         Raises:
-            ValueError: it is no number of tokens.
+            InvalidArgument: it is no number of tokens.
         """
         given = self.get("max_new_tokens")
         if given is None:
             return None
-        if isinstance(given, bool) or not isinstance(given, Integral) or given < 1:
-            raise ValueError(f"max_new_tokens: expected an int of 1 or more, or None, got {given!r}")
+        if not is_int(given) or given < 1:
+            raise InvalidArgument(f"max_new_tokens: expected an int of 1 or more, or None, got {given!r}")
         return int(given)
 
     def stop_token_ids(self) -> tuple[int, ...]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, chain
 
 from torch import Tensor
 
 from ..drafts import Asked, Draft, DraftLength, DraftSource, Warp
+from ..errors import InvalidArgument
 from ..forced import ForcedText
 from ..session import Session
 from .line import Line
@@ -29,20 +31,23 @@ class Guess:
     probabilities: Tensor | None = None
     drafted: bool = False
 
-    @property
+    @cached_property
     def firsts(self) -> list[int]:
         """The tokens to be confirmed."""
         return [stretch[0] for stretch in self.stretches]
 
-    @property
+    @cached_property
     def ends(self) -> list[int]:
-        """How many tokens there are up to each place where one is to be chosen."""
+        """How many tokens there are up to each position where one is to be chosen."""
         return list(accumulate(map(len, self.stretches), initial=0))
 
-    @property
+    @cached_property
     def tokens(self) -> list[int]:
         """All of it."""
         return list(chain(*self.stretches))
+
+
+NO_GUESS = Guess()
 
 
 class Guesser:
@@ -73,11 +78,15 @@ class Guesser:
         self._lengths = DraftLength()
 
     def guesses(self, lines: Sequence[Line], at_choice: Sequence[int]) -> dict[int, Guess]:
-        """A guess for every row that is at a choice, by its number; an empty one where nothing comes to mind."""
+        """A guess for the rows that are at a choice, by their numbers; for some rows there is none."""
         drafts = [Draft()] * len(at_choice)
         if self._source is not None:
             drafts = self._source.propose([self._asked(lines, i) for i in at_choice])
-        return {i: self._guess(lines[i], draft) for i, draft in zip(at_choice, drafts, strict=True)}
+        guesses = {}
+        for i, draft in zip(at_choice, drafts, strict=True):
+            if draft.tokens or lines[i].likely:
+                guesses[i] = self._guess(lines[i], draft)
+        return guesses
 
     def observe(self, index: int, guess: Guess, agreed: int) -> None:
         """Tell how many of a row's stretches were confirmed."""
@@ -101,11 +110,11 @@ class Guesser:
 
     def _guess(self, line: Line, draft: Draft) -> Guess:
         tokens = draft.tokens or line.likely
-        if not tokens:
-            return Guess()
         width = self._session.vocabulary.padded_size
         if any(not 0 <= token_id < width for token_id in tokens):
-            raise ValueError(f"draft: expected token ids from 0 to {width - 1}, got {list(tokens)} of a DraftSource")
+            raise InvalidArgument(
+                f"draft: expected token ids from 0 to {width - 1}, got {list(tokens)} of a DraftSource"
+            )
         stretches: list[list[int]] = [[token_id] for token_id in tokens]
         if self._forced is not None:
             left = self._session.tokens_left(line.num_generated)

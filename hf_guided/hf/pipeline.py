@@ -16,11 +16,12 @@ from transformers import GenerationConfig, TextGenerationPipeline
 from transformers.pipelines.text_generation import Chat, ReturnType
 from transformers.utils.chat_template_utils import is_valid_message
 
+from ..argument_advice import PIPELINE
 from ..chat_prompts import Prompt, is_processor, prepared
 from ..coerce import coerce, coerce_batch
 from ..constraints import Constraint
-from ..errors import BatchSizeError, PromptError
-from ..generation_plan import template_options, warn_of_ignored_tools
+from ..errors import BatchSizeError, InvalidArgument, PromptError
+from ..generation_plan import template_options, warn_of_unseen
 from ..kept_guides import guide_for
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..processed import check_takes_media
@@ -71,6 +72,10 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
 
     With ``pipeline(..., processor=processor)`` chats may hold images, video and audio.
 
+    As in the text-generation pipeline, answers are sampled, at temperature 0.7, where neither the call nor the model's
+    generation config says something else; pass ``do_sample=False`` for greedy decoding. (``hg.generate`` is greedy
+    unless the call or the model's generation config sets ``do_sample``.)
+
     An argument that none of the pipeline, the generation settings and the model takes is an ``UnknownArgument``.
 
     Returns a list of dicts per prompt, one per returned sequence, as the text-generation pipeline does, with
@@ -91,7 +96,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         if tokenizer is None and processor is not None:
             tokenizer = processor.tokenizer
         if tokenizer is None:
-            raise ValueError("expected a tokenizer or a processor, got neither; pass tokenizer= or processor=")
+            raise InvalidArgument("expected a tokenizer or a processor, got neither; pass tokenizer= or processor=")
         super().__init__(*args, tokenizer=tokenizer, processor=processor, **kwargs)
 
     def check_model_type(self, supported_models: Any) -> None:
@@ -118,7 +123,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         elif "response_format" in self._preprocess_params:
             asked = coerce_batch(self._preprocess_params["response_format"])
         else:
-            raise TypeError("expected response_format: a constraint, one per prompt, or None to generate freely")
+            raise InvalidArgument("expected response_format: a constraint, one per prompt, or None to generate freely")
         backend = kwargs.get("backend", self._forward_params.get("backend", "auto"))
         guide = guide_for(self.tokenizer, self.model)
         for constraint in asked if isinstance(asked, list) else [asked]:
@@ -131,7 +136,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     def _check_arguments(self, arguments: dict[str, Any]) -> None:
         known = {*_OWN, *_PARENTS, *inspect.signature(super()._sanitize_parameters).parameters}
         others = {name: value for name, value in arguments.items() if name not in known}
-        check_arguments(self.model, others, known, "the pipeline's prompts")
+        check_arguments(self.model, others, known, PIPELINE)
+        GenerationSettings(self.model, others).check_values()
 
     def _sanitize_parameters(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         self._check_arguments(kwargs)
@@ -163,7 +169,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         chat = prompt_text.messages if isinstance(prompt_text, Chat) else prompt_text
         [options] = template_options(given, documents, [chat], show_tools=show_tools, describe=describe)
         prompt = prepared(self._templates, chat, constraint, options, continues=begun is not None)
-        warn_of_ignored_tools([prompt])
+        warn_of_unseen([prompt])
         if is_processor(self._templates):
             check_takes_media(self._templates, [prompt], self.model)
             if begun is not None:  # so that the answer can be joined to it
@@ -200,16 +206,19 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         )
         texts = model_inputs["prompt_text"] if batched else [model_inputs["prompt_text"]]
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
-        repeats = max(settings.get("num_beams") or 1, settings.get("num_return_sequences") or 1) > 1
+        sequences = settings.get("num_return_sequences") or 1
         parts = []
         for indices in inputs.batches(range(len(rows)), len(rows)):
-            tensors = inputs.batch(indices, 1)[1]
-            if repeats:
+            # transformers' own copies of a row may get the images of other rows; the processor's do not.
+            copies = sequences if settings.samples and any(prompts[i].media for i in indices) else 1
+            tensors = inputs.batch(indices, copies)[1]
+            if max(settings.get("num_beams") or 1, sequences // copies) > 1:
                 inputs.check_repeated(tensors)
             part: Any = {name: tensors.pop(name) for name in ("input_ids", "attention_mask")}
             part["prompt_text"] = [texts[i] for i in indices] if batched else texts[0]
             chosen = [rows[i] for i in indices]
-            parts.append(self._answered(part, chosen, batched, backend, reasoning, {**generate_kwargs, **tensors}))
+            given = {**generate_kwargs, **tensors}
+            parts.append(self._answered(part, chosen, batched, backend, reasoning, given, copies))
         return parts[0] if len(parts) == 1 else _joined(parts, inputs.pad_token_id)
 
     def _answered(
@@ -220,8 +229,19 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         backend: str,
         reasoning: Reasoning | None,
         generate_kwargs: dict[str, Any],
+        copies: int = 1,
     ) -> dict[str, Any]:
-        """What the text-generation pipeline gives for prompts that are tokens, with their results."""
+        """What the text-generation pipeline gives for prompts that are tokens, with their results.
+
+        Args:
+            model_inputs: of all rows.
+            rows: one for each prompt.
+            batched: whether the pipeline has collated the prompts.
+            backend: "auto", or the name of a backend.
+            reasoning: what comes before every answer.
+            generate_kwargs: of this call.
+            copies: how many rows of ``model_inputs`` each prompt has, in place of ``num_return_sequences``.
+        """
         guide = guide_for(self.tokenizer, self.model)
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
         stops = settings.stop_token_ids()
@@ -229,21 +249,25 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         settings.check_against([guide.compile(constraint, backend, budget=True) for constraint in asked_of])
         budget = settings.max_new_tokens(max(model_inputs["input_ids"].shape[-1], 1)) or DEFAULT_MAX_NEW_TOKENS
         processor = guide.logits_processor(
-            [row.constraint for row in rows],
+            [row.constraint for row in rows for _ in range(copies)],
             backend=backend,
-            prefix=[row.prefix for row in rows],
+            prefix=[row.prefix for row in rows for _ in range(copies)],
             stop_token_ids=stops,
             max_new_tokens=budget,
             reasoning=reasoning,
         )
         theirs = generate_kwargs.pop("logits_processor", None) or []
         criteria = generate_kwargs.pop("stopping_criteria", None) or []
+        if copies > 1:
+            generate_kwargs = settings.over(generate_kwargs, num_return_sequences=1)
         outputs: dict[str, Any] = super()._forward(
             model_inputs,
             logits_processor=[*theirs, processor],
             stopping_criteria=[*criteria, processor.companion],
             **generate_kwargs,
         )
+        if copies > 1:
+            outputs = _regrouped(outputs, copies)
         input_ids = outputs["input_ids"]
         start = 1 if input_ids is None else input_ids.shape[-1]  # generate() begins an empty prompt with BOS
         prompts: list[list[int]] = [[]] * len(rows) if input_ids is None else input_ids.tolist()
@@ -303,15 +327,26 @@ def _pair(prompts: Any, constraints: list[Constraint | None]) -> list[_Prompt]:
     ]
 
 
+def _regrouped(outputs: dict[str, Any], copies: int) -> dict[str, Any]:
+    """The outputs of copies of prompts, (prompts * copies, 1, ...), as those of prompts: (prompts, copies, ...)."""
+    rows = len(outputs["input_ids"])
+    regrouped = {
+        name: value.reshape(rows // copies, copies, *value.shape[2:])
+        for name, value in outputs.items()
+        if name != "input_ids" and isinstance(value, torch.Tensor) and value.shape[:2] == (rows, 1)
+    }
+    return {**outputs, **regrouped, "input_ids": outputs["input_ids"][::copies]}
+
+
 def _joined(parts: list[dict[str, Any]], pad_token_id: int) -> dict[str, Any]:
     """The outputs of several calls as those of one call: answers are padded at their end, prompts at their beginning.
 
     Raises:
-        ValueError: there is more than tokens.
+        InvalidArgument: there is more than tokens.
     """
     names = {"generated_sequence", "input_ids", "prompt_text", "results"}
     if more := sorted({name for part in parts for name in part} - names):
-        raise ValueError(
+        raise InvalidArgument(
             f"{', '.join(more)}: prompts of several kinds (texts, chats, chats with images) run in calls of their own, "
             "and these outputs cannot be joined; pass batch_size=1"
         )

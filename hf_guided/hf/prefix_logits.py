@@ -2,11 +2,14 @@
 
 Where every layer takes holes (cache_slots.py), the prompts run once: their cache is copied for the rows of each pass.
 Elsewhere the prompt runs again with the tokens, in passes whose rows have equal lengths, so that nothing is padded.
+
+The logits along a whole answer come a chunk of positions at a time (``chunks``): a table of (tokens, vocab) may take
+more memory than the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -34,19 +37,24 @@ class PrefixLogits:
 
     def __init__(self, model: Any, inputs: Mapping[str, Tensor], pad_token_id: int, generate_kwargs: Mapping[str, Any]):
         self._model = model
+        self._inputs = inputs
         real = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
         self._prompts = [[token_id for token_id, one in zip(*row, strict=True) if one] for row in real]
         self._pad_token_id = pad_token_id
         self._generate_kwargs = generate_kwargs
         self._slots: CacheSlots | None = None
+        self._wide: CacheSlots | None = None  # those of a lone prompt without holes, which serve one answer
         self.before: list[list[int]] = []  # of each row what generate() has before the output, padding included
         self.processors: list[Any] = []  # that generate() would call, in order
-        model.generate(**inputs, **generate_kwargs, custom_generate=self._prefill)
+        self._run_prompts()
         if self._slots is None and (more := sorted(inputs.keys() - {"input_ids", "attention_mask"})):
             raise UnsupportedModel(
                 f"{type(model).__name__}: prompts with {', '.join(more)} are scored where one cache serves many rows, "
                 "which takes full attention in every layer; leave these inputs out, or sample with hg.generate"
             )
+
+    def _run_prompts(self) -> None:
+        self._model.generate(**self._inputs, **self._generate_kwargs, custom_generate=self._prefill)
 
     def _prefill(
         self,
@@ -64,7 +72,41 @@ class PrefixLogits:
         self._first = slots.prefill()  # (prompts, vocab)
         if slots.holes:
             self._slots = slots
+        elif slots.wide:
+            self._wide = slots
         return input_ids
+
+    @torch.no_grad()
+    def chunks(self, tokens: Sequence[int], size: int) -> Iterator[Tensor]:
+        """Run an answer after the only prompt: the logits from which each of its tokens is chosen.
+
+        Every token runs once, where the cache takes several tokens in a pass. Elsewhere each chunk takes one more pass
+        over the prompt and the answer so far.
+
+        Args:
+            tokens: of the answer.
+            size: how many positions a chunk has at most.
+
+        Yields:
+            (positions, vocab) float32, in order; as many positions as there are tokens in all chunks together. A model
+            that computes the logits of every position, whichever are wanted, holds more than one chunk.
+        """
+        if self._slots is None and self._wide is None:
+            self._run_prompts()
+        slots = self._wide if self._slots is None else self._slots.select([0])
+        self._wide = None
+        first = self._first[:1]  # (1, vocab)
+        for start in range(0, len(tokens), size):
+            end = min(start + size, len(tokens))
+            if slots is None:
+                yield self._run_again([0], [tokens[: end - 1]], end - start)[0]
+                continue
+            # The logits before a token are those after the token before it: the prompt's last, for the first.
+            block = tokens[max(start - 1, 0) : end - 1]
+            parts = [] if start else [first]
+            if block:
+                parts.append(slots.run([block], len(block))[0])
+            yield torch.cat(parts)
 
     @torch.no_grad()
     def __call__(self, rows: Sequence[int], blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:

@@ -10,6 +10,8 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 
+from ..json_style import MAX_DIGITS
+
 NOTHING = ""
 """What these functions return where no text is left."""
 
@@ -75,7 +77,10 @@ def _any_digits(shape: str) -> str:
 
 
 def whole(low: int | None, high: int | None) -> str:
-    """Whole numbers in these bounds, without leading zeros or ``-0``."""
+    """Whole numbers in these bounds, without leading zeros or ``-0``.
+
+    A side without a bound ends at MAX_DIGITS digits, as integers do in JSON: Python refuses to read thousands of them.
+    """
     if low is not None and high is not None and low > high:
         return NOTHING
     positive = _positive(max(low or 0, 0) if low is not None else 0, high) if high is None or high >= 0 else NOTHING
@@ -92,13 +97,8 @@ def _positive(low: int, high: int | None) -> str:
     if low == 0:
         ways.append("0")
         low = 1
-    if high is None:
-        width = len(str(low))
-        if low != 10 ** (width - 1):
-            ways.append(between(str(low), "9" * width))
-            width += 1
-        ways.append(f"[1-9][0-9]{{{width - 1},}}" if width > 1 else "[1-9][0-9]*")
-        return either(*ways)
+    if high is None:  # one digit more than the bound has leaves room for the next multiple of any step
+        high = 10 ** max(MAX_DIGITS, len(str(low)) + 1) - 1
     first, last = len(str(low)), len(str(high))
     if low == 10 ** (first - 1):
         first -= 1  # all numbers of that many digits

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
+from ..json_style import MAX_DIGITS
 from ..keywords import ANNOTATIONS
 
 Outcome = Literal["narrower", "validator"]
@@ -22,8 +23,9 @@ NARROWER: dict[str, str] = {
     "Decimal": (
         "as a JSON number, more than 15 significant digits (Pydantic reads it as a double); as a string, an exponent, "
         "a plus sign, a leading zero or white space, and with bounds more digits after the point than the bounds have, "
-        "at least 6, and without them more than 18 digits on either side of the point or 2 of an exponent; zeros where "
-        "no digit may stand before the point; multiples (multiple_of) of more than 15 digits before the point, and as "
+        f"at least 6, with a bound on one side alone more than {MAX_DIGITS} before the point, and without bounds more "
+        "than 18 digits on either side of the point or 2 of an exponent; zeros where no digit may stand "
+        "before the point; multiples (multiple_of) of more than 15 digits before the point, and as "
         "a string those of steps of which 1 is no multiple"
     ),
     "EmailStr": (
@@ -31,7 +33,10 @@ NARROWER: dict[str, str] = {
         "labels in Punycode or other than ASCII, and reserved top-level domains"
     ),
     "Enum": "members whose value no JSON text gives back",
-    "Fraction": "more than 18 digits; with bounds, the form numerator/denominator",
+    "Fraction": (
+        f"more than 18 digits (with a bound on one side alone, {MAX_DIGITS} before the point); with bounds, the form "
+        "numerator/denominator"
+    ),
     "MacAddress": "upper-case digits, and separators other than colons",
     "ULID": "lower-case letters",
     "IPv4Network": "host bits that are zero in an octet that the prefix splits, but for the whole octet; netmasks",
@@ -42,7 +47,10 @@ NARROWER: dict[str, str] = {
     "IPv6": "scope ids (fe80::1%eth0)",
     "IP interface": "netmasks, and zeros before the length of the prefix",
     "Flag": "combinations of members",
-    "Json": "white space between the tokens of the inner JSON, and what is deeper than three levels of any value",
+    "Json": (
+        "white space between the tokens of the inner JSON, what is deeper than three levels of any value, and integers "
+        f"of more than {MAX_DIGITS} digits that no bound asks for"
+    ),
     "NameEmail": "quoted names; what EmailStr leaves out",
     "bytes": "with max_length, characters other than ASCII, which take more than one byte",
     "bytes in base64": "the alphabet with + and /, and texts without padding",
@@ -59,8 +67,9 @@ NARROWER: dict[str, str] = {
     "float": "multiples (multiple_of) above the size at which Pydantic's division is exact",
     "future": "the two days after the schema is made",
     "keys": (
-        "spellings of keys other than the plain one (01, +1, 1e3, yes), more than 6 digits after the point, and in a "
-        "union of keys the multiples that are not told by their digits"
+        "spellings of keys other than the plain one (01, +1, 1e3, yes), more than 6 digits after the point, more than "
+        f"{MAX_DIGITS} before it that no bound asks for, and in a union of keys the multiples that are not told by "
+        "their digits"
     ),
     "past": "the two days before the schema is made",
     "pattern": "characters that engines of regular expressions class differently",

@@ -20,11 +20,11 @@ from functools import lru_cache
 from os.path import commonprefix
 from typing import NamedTuple
 
+from ..json_style import MAX_DIGITS
 from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement, concat, repeat, text
 from .ranges import multiples, untold_factors, whole_bounds
 from .shapes import NumberClause
 
-MAX_DIGITS = 20  # of an integer that nothing bounds
 SIGNIFICANT = 17  # digits of a float
 _LAST_FIXED, _FIRST_FIXED = 15, -4  # powers of ten that a float's repr writes without an exponent
 _LARGEST = Decimal(repr(1.7976931348623157e308))
@@ -62,9 +62,13 @@ def canonical_numbers(clause: NumberClause) -> Node | None:
 
 def canonical_listed(clause: NumberClause) -> Iterator[str]:
     """How the listed numbers of a clause are written: as the schema writes them, a float also without its ``.0``."""
+    unlisted = replace(clause, values=None)
     for value in clause.values or ():
         if clause.has(value):
-            yield from dict.fromkeys(_listed(value, value in clause.floats, clause.integral is True))
+            for written in dict.fromkeys(_listed(value, value in clause.floats, clause.integral is True)):
+                # The digits of 1e+23 are another number, which may be no multiple of 10, or below a bound.
+                if (number := Decimal(written)) == value or unlisted.has(number):
+                    yield written
 
 
 def _listed(value: Decimal, is_float: bool, is_integer: bool) -> Iterator[str]:

@@ -44,7 +44,10 @@ def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
     """
     found = contents(n, closed=closed, spelling=style.spelling)
     if style.indent is not None and not _has_known_levels(n.root, found):
-        reason = "the depth is not known where the schema is recursive, or allows any value; pass max_depth as well"
+        reason = (
+            "the depth is not known where the schema is recursive, or allows any value; pass max_depth=... as well, "
+            'which backend="auto" and "automaton" enforce'
+        )
         raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
     start, lines = SchemaWriter(n, found, style).write()
     return "\n".join([f"start: {start}", *lines])

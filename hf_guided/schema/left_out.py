@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from .canonical_numbers import MAX_DIGITS
+from ..json_style import MAX_DIGITS
 from .formats import USUAL
 from .ranges import multiples
 

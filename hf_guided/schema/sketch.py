@@ -3,7 +3,7 @@
     {
      name: string (1..40 chars), // the full name
      age?: integer (>= 0),
-     tags: ("a" | "b")[] (unique)
+     tags: ("a" | "b")[] (without duplicates)
     }
 
 A key with "?" may be left out. The type keeps what a writer has to know: every key, which of them are required, every
@@ -94,7 +94,7 @@ class _Sketch:
         try:
             target = self._target(source, keyword, ref)
         except UnknownReference:
-            return f"any (as {ref})"
+            return f"any (defined at {ref})"
         if not isinstance(target.schema, dict):
             return self._type(target)
         return self._use(target, str(ref))
@@ -284,7 +284,9 @@ class _Sketch:
         if "contains" in schema:
             low, high = schema.get("minContains", 1), schema.get("maxContains")
             count = f"at least {json_of(low)}" if high is None else f"{json_of(low)}..{json_of(high)}"
-            notes.append(f"{count} of {_grouped(self._type(self._child(sub, schema['contains'], 'contains')))}")
+            notes.append(
+                f"contains {count} of {_grouped(self._type(self._child(sub, schema['contains'], 'contains')))}"
+            )
         if not isinstance(first, list):
             one = "any" if first is None else self._type(self._child(sub, first, "items"))
             return f"{_grouped(one)}[]", notes

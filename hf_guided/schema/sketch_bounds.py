@@ -31,8 +31,8 @@ def bounds_of(schema: dict[str, Any], kind: str) -> list[str]:
             words.append(f"/{schema['pattern']}/")
         return words + [schema[one] for one in ("format", "contentEncoding") if isinstance(schema.get(one), str)]
     if kind == "array":
-        unique = ["unique"] * (schema.get("uniqueItems") is True)
-        return _between(schema.get("minItems"), schema.get("maxItems"), "items") + unique
+        distinct = ["without duplicates"] * (schema.get("uniqueItems") is True)
+        return _between(schema.get("minItems"), schema.get("maxItems"), "items") + distinct
     if kind == "object":
         return _between(schema.get("minProperties"), schema.get("maxProperties"), "keys")
     return []

@@ -43,7 +43,7 @@ def build_app(options: ServeOptions) -> FastAPI:
 
     Raises:
         UnsupportedModel: it thinks, and thinking is not served in shared batches.
-        Mistake: the model cannot be loaded.
+        UsageError: the model cannot be loaded.
     """
     manager = GuidedModelManager(source_of(options), continuous_batching=options.continuous_batching)
     metrics = Metrics()

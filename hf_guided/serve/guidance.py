@@ -40,11 +40,13 @@ class Guidance:
         metrics: told of every request.
 
     Raises:
-        InvalidConstraint: whitespace and indent of the options do not go together.
+        InvalidConstraint: whitespace, indent or spelling of the options is unknown, or they do not go together.
     """
 
     def __init__(self, options: ServeOptions, metrics: Metrics):
-        json_style(options.whitespace or "flexible", options.indent, "canonical")  # now, not with the first request
+        json_style(
+            options.whitespace or "flexible", options.indent, options.spelling or "canonical"
+        )  # now, not with the first request
         compiler = CompilerOptions.from_env()
         self._compiler = replace(
             compiler,
@@ -154,7 +156,7 @@ class Guidance:
         constraint = from_request(asked, self._options.tool_format)
         if constraint is None and asked.get("tools") and asked.get("tool_choice") == "none":
             return from_tools(asked["tools"], "none", self._options.tool_format)
-        return laid_out(constraint, self._options.whitespace, self._options.indent)
+        return laid_out(constraint, self._options.whitespace, self._options.indent, self._options.spelling)
 
 
 def _check(compiled: CompiledConstraint, settings: GenerationSettings) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers.cli.serving.model_manager import ModelManager
 
-from ..arguments import Mistake
+from ..errors import UsageError
 from ..model_source import ModelSource
 from ..quantization import quantization_config
 from .refusals import RequestRefused
@@ -27,13 +27,13 @@ class GuidedModelManager(ModelManager):  # type: ignore[misc]  # transformers is
         continuous_batching: as for transformers' own.
 
     Raises:
-        Mistake: it cannot be loaded.
+        UsageError: it cannot be loaded.
     """
 
     def __init__(self, source: ModelSource, *, continuous_batching: bool):
         self._source, self._location = source, source.locate()
         if "@" in self._location.path:
-            raise Mistake(f"{self._location.path}: a path with '@' cannot be served: transformers ends it there")
+            raise UsageError(f"{self._location.path}: a path with '@' cannot be served: transformers ends it there")
         super().__init__(
             device=str(source.placement()),
             dtype=str(source.torch_dtype()).removeprefix("torch."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..json_style import Whitespace
+from ..json_style import Spelling, Whitespace
 from ..model_source import ModelSource
 
 
@@ -28,6 +28,7 @@ class ServeOptions:
         whitespace: of JSON that a response_format asks for (``JsonSchema``); None is "flexible".
         indent: lays it out as ``json.dumps(indent=...)`` does, in place of ``whitespace``; schemas without a known
             depth are refused then.
+        spelling: of the values in that JSON (``JsonSchema``); None is "canonical".
         max_thinking_tokens: after so many the thinking is ended; None: no limit but that of the whole answer.
         continuous_batching: whether requests are served side by side, in transformers' continuous batching.
         max_schema_bytes: of a request's constraint (its response_format, or its tools) as JSON. Engines may need many
@@ -50,6 +51,7 @@ class ServeOptions:
     reasoning: Literal["auto", "on", "off"] = "auto"
     whitespace: Whitespace | None = None
     indent: int | None = None
+    spelling: Spelling | None = None
     max_thinking_tokens: int | None = None
     continuous_batching: bool = False
     max_schema_bytes: int = 64 * 2**10
@@ -63,7 +65,7 @@ def source_of(options: ServeOptions) -> ModelSource:
     """Where the model comes from.
 
     Raises:
-        Mistake: see ``ModelSource.check``.
+        UsageError: see ``ModelSource.check``.
     """
     source = ModelSource(
         options.model,

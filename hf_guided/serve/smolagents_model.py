@@ -18,7 +18,7 @@ from transformers import BatchFeature
 from ..chat_prompts import RESERVED, TemplateOptions, is_processor, prepared
 from ..coerce import coerce
 from ..constraints import Constraint
-from ..generation_plan import warn_of_ignored_tools
+from ..generation_plan import warn_of_unseen
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
 from ..hf.guided_call import guided_call
@@ -119,7 +119,7 @@ class _Templates:
             given, self._options.documents, show_tools=self._options.show_tools, describe=self._options.describe
         )
         prompt = prepared(self._templates, messages, self._constraint, options)
-        warn_of_ignored_tools([prompt])
+        warn_of_unseen([prompt])
         if is_processor(self._templates):
             made = processed(self._templates, [prompt], [None], self._model)
             self.media = {name: value for name, value in made.items() if name != "input_ids"}

@@ -15,7 +15,7 @@ import jsonschema
 import psutil
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerBase
 
 import hf_guided as hg
 from hf_guided import demo
@@ -230,6 +230,41 @@ def test_hostile_rows_end_no_job(tmp_path: Path) -> None:
     n = len(lengths)
     assert {n, n + 3} <= done.keys() and {n + 1, n + 2, n + 4, n + 5} <= errors.keys()
     assert "only users" in errors[n + 1] and "id" not in done[n + 3]
+
+
+def test_the_chat_of_a_row_is_rendered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a row fails in a batch, and the others run again alone."""
+    model, tokenizer = demo.load()
+    tokenizer.chat_template = "{% for one in messages %}{{ one.content }}{% endfor %}"
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    arguments = job(tmp_path, 7, model=tmp_path / "model")
+    rows = lines(tmp_path / "rows.jsonl")
+    rows[4]["response_format"] = {"enum": ["x" * 400]}  # takes more tokens than there are
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rendered: list[str] = []
+    apply = PreTrainedTokenizerBase.apply_chat_template
+
+    def counted(self: Any, conversation: Any, *args: Any, **kwargs: Any) -> Any:
+        rendered.append(conversation[0]["content"])
+        return apply(self, conversation, *args, **kwargs)
+
+    monkeypatch.setattr(PreTrainedTokenizerBase, "apply_chat_template", counted)
+    assert main([*arguments, "--chat"]) == 0
+    assert rendered == [row["prompt"] for row in rows]
+    assert [one["row"] for one in lines(tmp_path / "out.failures.jsonl")] == [4]
+    answers = lines(tmp_path / "out.jsonl")
+    [expected] = hg.generate(
+        model,
+        tokenizer,
+        [{"role": "user", "content": rows[6]["prompt"]}],
+        SCHEMA,
+        do_sample=True,
+        temperature=1.5,
+        max_new_tokens=150,
+        seed=[row_seed(7, 6)],
+    )
+    assert answers[-1]["text"] == expected.text
 
 
 def strict_lines(file: Path) -> list[dict[str, Any]]:

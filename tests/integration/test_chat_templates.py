@@ -147,8 +147,87 @@ def test_a_template_that_ignores_tools_is_warned_of(sent: Prompts, tokenizer: An
         warnings.simplefilter("error")
         hg.generate(sent.model, tokenizer, CHAT, WEATHER, show_tools=False, **SHORT)
         hg.generate(sent.model, tokenizer, CHAT, WEATHER, describe=True, **SHORT)
-        hg.generate(sent.model, tokenizer, "a text", WEATHER, **SHORT)
-    assert hg.describe(WEATHER, tokenizer) in sent.texts[-2]
+        hg.generate(sent.model, tokenizer, "a text", WEATHER, show_tools=False, **SHORT)
+        hg.generate(sent.model, tokenizer, "a text", WEATHER, describe=True, **SHORT)
+    assert hg.describe(WEATHER, tokenizer) in sent.texts[-3] and hg.describe(WEATHER, tokenizer) in sent.texts[-1]
+
+
+def test_plain_prompts_do_not_show_tools(sent: Prompts, tokenizer: Any) -> None:
+    with pytest.warns(UserWarning, match=r"plain prompt does not show the tools.*pass a chat.*describe=True") as heard:
+        hg.generate(sent.model, tokenizer, ["a text", "another"], WEATHER, **SHORT)
+    assert len(heard) == 1 and sent.texts == ["a text", "another"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hg.generate(sent.model, tokenizer, "a text", hg.ToolCalls([now], choice="none"), **SHORT)
+        hg.generate(sent.model, tokenizer, "a text", LETTERS, **SHORT)
+
+
+# -- what a template does not read -------------------------------------------------------------------------------------
+
+
+def test_variables_that_no_template_reads_are_warned_of(sent: Prompts, tokenizer: Any) -> None:
+    given: list[tuple[dict[str, Any], str]] = [
+        (
+            {"chat_template_kwargs": {"enable_thinkin": False}},
+            r"reads enable_thinkin, .*mean 'enable_thinking'\?",
+        ),
+        (
+            {"chat_template_kwargs": {"think": 1, "effort": 2}},
+            r"reads effort, think, .*documents, enable_th.*, tools",
+        ),
+    ]
+    for arguments, message in given:
+        with pytest.warns(UserWarning, match=message) as heard:
+            hg.generate(sent.model, tokenizer, [CHAT, OTHER], LETTERS, **arguments, **SHORT)
+        assert len(heard) == 1
+    tokenizer.chat_template = "{% generation %}" + PLAIN + "{% endgeneration %}"
+    for arguments, name in (
+        ({"documents": DOCUMENTS}, "documents"),
+        ({"chat_template_kwargs": {"tools": [now]}}, "tools"),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, "enable_thinking"),
+    ):
+        with pytest.warns(UserWarning, match=f"never reads {name}, .*no variables but the messages"):
+            hg.generate(sent.model, tokenizer, CHAT, LETTERS, **arguments, **SHORT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kwargs in ({"chat_template": TEMPLATE, "enable_thinking": True}, {"enable_thinking": None}):
+            hg.generate(sent.model, tokenizer, CHAT, LETTERS, chat_template_kwargs=kwargs, **SHORT)
+
+
+TYPED = (
+    "{% for m in messages %}<{{ m['role'] }}>{% if m['content'] is string %}{{ m['content'] }}{% else %}"
+    "{% for p in m['content'] %}{% if p['type'] == 'text' %}{{ p['text'] }}{% endif %}{% endfor %}{% endif %}\n"
+    "{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"type": "img", "img": "x.png"}, r"part 1: .*type 'img'.*one of text, image, .*did you mean 'image'\?"),
+        ({"type": "tex", "text": "seen by nobody"}, r"did you mean 'text'\?"),
+        ({"type": "adio", "url": "x.wav"}, r"did you mean 'audio'\?"),
+        ({"text": "no type"}, "part of type ''"),
+        ({"type": "text", "content": "another key"}, "leaves out the part of type 'text'"),
+        ({"type": "document", "text": "x"}, "part of type 'document'.*expected one of text, image"),
+    ],
+)
+def test_a_part_that_the_template_leaves_out_is_refused(
+    sent: Prompts, tokenizer: Any, part: dict[str, Any], message: str
+) -> None:
+    tokenizer.chat_template = TYPED
+    text = {"type": "text", "text": "What is this?"}
+    with pytest.raises(hg.PromptError, match=message):
+        hg.generate(sent.model, tokenizer, [{"role": "user", "content": [text, part]}], LETTERS, **SHORT)
+    assert not sent.texts
+    hg.generate(sent.model, tokenizer, [{"role": "user", "content": [text, text]}], LETTERS, **SHORT)
+    history = [{"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, text]}]
+    hg.generate(sent.model, tokenizer, [*CHAT, *history, *CHAT], LETTERS, **SHORT)
+    tokenizer.chat_template = PARTS  # shows every part that has a text
+    hg.generate(
+        sent.model, tokenizer, [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}], LETTERS, **SHORT
+    )
+    assert sent.texts[-1].strip() == "<user>Hi"
 
 
 # -- variables and documents -------------------------------------------------------------------------------------------
@@ -196,7 +275,7 @@ def test_what_is_refused(sent: Prompts, tokenizer: Any, prompts: Any, given: Any
 
 def test_a_tokenizer_without_a_template(sent: Prompts, tokenizer: Any) -> None:
     tokenizer.chat_template = None
-    with pytest.raises(hg.PromptError, match="chat_template"):
+    with pytest.raises(hg.PromptError, match="set tokenizer.chat_template"):
         hg.generate(sent.model, tokenizer, CHAT, LETTERS, **SHORT)
 
 

@@ -345,17 +345,17 @@ def test_an_engine_that_raises_in_the_middle(error: Exception, overlap: bool, mo
     constraints = [CONSTRAINTS[5], None, CONSTRAINTS[2]]
     decoder = guide.decoder(constraints, overlap=overlap)
     expected = run("llama", 3, custom_generate=decoder)
-    fill = Matcher.fill_next_token_bitmask
+    fill = Matcher.fill_row
     calls: list[int] = []
 
-    def broken(self: Matcher, *arguments: Any, **more: Any) -> bool:
+    def broken(self: Matcher, *arguments: Any, **more: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise error
         return fill(self, *arguments, **more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Matcher, "fill_next_token_bitmask", broken)
+        patched.setattr(Matcher, "fill_row", broken)
         if isinstance(error, hg.CompileLimitExceeded):
             with pytest.warns(UserWarning, match="an engine gave up"):
                 found = run("llama", 3, custom_generate=decoder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 import hf_guided as hg
 from hf_guided.bitmask import allocate_bitmask, unpack
 from hf_guided.forced import ForcedText
+from hf_guided.logprob_recorder import LogprobRecorder
+from hf_guided.pass_logprobs import logprobs_of
 from hf_guided.ranks import Ranks
 from tests import vocabularies
 from tests.integration import models
@@ -489,3 +492,51 @@ def test_continuous_batching_records_them(arguments: dict[str, Any]) -> None:
     assert [result.token_ids for result in recorded] == [result.token_ids for result in plain]
     assert all(len(result.logprobs) == len(result.token_ids) for result in recorded)
     assert not config.return_logprobs
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "mamba"])
+def test_a_pass_over_answers_holds_few_positions_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a cache that takes several tokens at once every token runs once, also of a second answer."""
+    model, guide = family(name)
+    widths: list[int] = []
+    blocks: list[int] = []
+    forward, record = type(model).forward, LogprobRecorder.record
+
+    def counted_forward(self: Any, input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
+        outputs = forward(self, input_ids, *args, **kwargs)
+        widths.append(outputs.logits.shape[1])
+        blocks.append(input_ids.shape[1])
+        return outputs
+
+    def counted_record(self: Any, logits: Tensor, positions: Any, scores: Any) -> None:
+        widths.append(len(logits))
+        assert len(logits) == len(positions)
+        record(self, logits, positions, scores)
+
+    # transformers looks at the arguments that a forward method names.
+    monkeypatch.setattr(type(model), "forward", functools.wraps(forward)(counted_forward))
+    monkeypatch.setattr(LogprobRecorder, "record", counted_record)
+    prompt = token_ids_of(guide.tokenizer, PROMPTS[0])
+    letters = token_ids_of(guide.tokenizer, "abcdefgh")
+    torch.manual_seed(7)
+    answers = [[letters[i] for i in torch.randint(len(letters), (length,))] for length in (1, 64, 150)]
+    session = guide.session(None, overlap=False)
+    entries = logprobs_of(
+        model,
+        session,
+        prompt,
+        answers,
+        [[0.0] * len(answer) for answer in answers],
+        top=0,
+        pad_token_id=guide.tokenizer.pad_token_id,
+        generate_kwargs={"do_sample": False, "max_new_tokens": 200},
+    )
+    assert max(widths) == 64
+    if name != "mamba":
+        assert sum(blocks) <= 3 * len(prompt) + sum(len(answer) - 1 for answer in answers)
+    monkeypatch.undo()
+    for answer, found in zip(answers, entries, strict=True):
+        expected = raw_logits(model, prompt, answer).log_softmax(-1)
+        assert [entry.token_id for entry in found] == answer
+        for place, entry in enumerate(found):
+            assert entry.logprob == pytest.approx(float(expected[place, entry.token_id]), abs=CLOSE)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import pipeline
+from transformers import GenerationConfig, pipeline
 
 import hf_guided as hg
 from hf_guided import demo
@@ -369,6 +369,30 @@ def test_the_pipeline(family: Any, batch_size: int, caplog: pytest.LogCaptureFix
     assert LETTERS.parse(more["generated_text"][-1]["content"]).string.startswith("ab")
     several = guided(chats[0], response_format=LETTERS, num_return_sequences=2, do_sample=True, max_new_tokens=60)
     assert len(several) == 2 and all(LETTERS.parse(one["generated_text"]) for one in several)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_the_pipeline_returns_several_sequences_of_each_chat(family: Any, batch_size: int) -> None:
+    """Also of chats with several images: those of the same chats, repeated."""
+    model, processor, chats = family
+    hg.register()
+    guided = pipeline("guided-generation", model=model, processor=processor)
+    config = GenerationConfig(do_sample=True, temperature=1.5, max_new_tokens=60, pad_token_id=0)
+    torch.manual_seed(3)
+    records = guided(
+        chats, response_format=LETTERS, batch_size=batch_size, num_return_sequences=3, generation_config=config
+    )
+    torch.manual_seed(3)
+    repeated = [chat for chat in chats for _ in range(3)]
+    asked = {"do_sample": True, "temperature": 1.5, "max_new_tokens": 60}
+    singles = guided(repeated, response_format=LETTERS, batch_size=3 * batch_size, **asked)
+    assert [one["generated_text"] for several in records for one in several] == [
+        one["generated_text"] for [one] in singles
+    ]
+    assert [len(several) for several in records] == [3] * len(chats)
+    asked["return_dict_in_generate"] = asked["output_scores"] = True
+    outputs = guided(chats[0], response_format=LETTERS, num_return_sequences=3, **asked)
+    assert len(outputs) == 3 and all(LETTERS.parse(one["generated_text"]) for one in outputs)
 
 
 def test_the_pipeline_refuses_what_the_model_would_not_see(llava: Any) -> None:

@@ -278,14 +278,21 @@ def test_one_option_is_certain_and_an_empty_one_may_be() -> None:
 @pytest.mark.parametrize(
     ("choices", "arguments", "error", "message"),
     [
-        (hg.Regex("a|b"), {}, hg.InvalidConstraint, "expected a list of strings"),
-        ({"type": "string"}, {}, hg.InvalidConstraint, "expected the options of a Choice"),
+        (hg.Regex("a|b"), {}, hg.InvalidConstraint, "expected the options as a list of strings"),
+        ({"type": "string"}, {}, hg.InvalidConstraint, "expected the options as a list of strings"),
+        ({"enum": ["a", "b"]}, {}, hg.InvalidConstraint, r"pass \['a', 'b'\]"),
+        (Literal[1, 2], {}, hg.InvalidConstraint, r"pass \['1', '2'\], or use hg.generate"),
+        (enum.Enum("Number", {"one": 1, "two": 2}), {}, hg.InvalidConstraint, r"pass \['1', '2'\]"),
+        ([1, 2], {}, hg.InvalidConstraint, r"pass \['1', '2'\]"),
+        ([[True, None], ["a", "b"]], {}, hg.InvalidConstraint, r"pass \['true', 'null'\]"),
+        ("yes", {}, hg.InvalidConstraint, r"such as \['yes', 'no'\], got .* of type str"),
+        (bool, {}, hg.InvalidConstraint, "values that are no options come from hg.generate"),
         ([], {}, hg.InvalidConstraint, "at least one option"),
-        (None, {}, hg.InvalidConstraint, "expected a list of strings"),
-        (["a", 1], {}, hg.InvalidConstraint, "expected a list of strings"),
+        (None, {}, hg.InvalidConstraint, "expected the options as a list of strings"),
+        (["a", 1], {}, hg.InvalidConstraint, r"pass \['a', '1'\]"),
         ([hg.Choice(["a", "b"])] * 3, {}, hg.BatchSizeError, "one for each of 1"),
-        (["a", "b"], {"max_prefixes": 0}, ValueError, "max_prefixes=0"),
-        (["a", "b"], {"batch_size": 0}, ValueError, "batch_size=0"),
+        (["a", "b"], {"max_prefixes": 0}, ValueError, "max_prefixes: expected an int of 1 or more, got 0"),
+        (["a", "b"], {"batch_size": 0}, ValueError, "batch_size: expected an int of 1 or more, got 0"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(

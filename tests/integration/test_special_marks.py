@@ -80,6 +80,7 @@ def test_hot_models_write_them_as_tokens(family: Any, jump_forward: bool, thinks
         ["a", "b c", "d"],
         asked,
         guide=guide,
+        show_tools=False,  # as a prompt that names them
         jump_forward=jump_forward,
         device_lane=False,
         do_sample=True,
@@ -105,7 +106,9 @@ def test_greedy_jumps_write_what_the_tokenizer_writes_for_the_text(family: Any) 
     """A call without choices is forced, but for Kimi's number of a call: all of it is the tokenizer's own tokens."""
     name, tokenizer, guide, model = family
     asked = hg.ToolCalls(TOOLS, name, "now", parallel=False)
-    [result] = hg.generate(model, tokenizer, "a", asked, guide=guide, do_sample=False, max_new_tokens=200)
+    [result] = hg.generate(
+        model, tokenizer, "a", asked, guide=guide, show_tools=False, do_sample=False, max_new_tokens=200
+    )
     assert result.finish_reason == "stop" and [call.name for call in result.value.calls] == ["now"]
     its_own = special(tokenizer)
     behind_a_choice = "<|tool_call_argument_begin|>"

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 import hf_guided as hg
 from hf_guided.backends.automaton import AutomatonBackend
@@ -520,6 +521,30 @@ def test_a_large_bound_is_compiled(engine: str, bounds: Any, inside: list[str], 
     compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "number", **bounds}))
     assert all(takes(compiled, text) for text in inside)
     assert not any(takes(compiled, text) for text in outside)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"multipleOf": 10},
+        {"multipleOf": 2},
+        {"multipleOf": 10**23},
+        {"minimum": 10**23},
+        {"maximum": 10**23},
+        {"not": {"const": int(1e23)}},
+        {"not": {"const": 10**22}},
+    ],
+    ids=str,
+)
+def test_the_digits_of_a_large_float_satisfy_the_rest_of_the_schema(engine: str, bounds: Any) -> None:
+    """Those of 1e23 are 99999999999999991611392; the oracle is jsonschema on what json reads."""
+    schema = {"enum": [{"type": "x"}, 1e23], "anyOf": [{"type": "object"}, {"type": "integer", **bounds}]}
+    compiled = ENGINES[engine].compile(hg.JsonSchema(schema))
+    valid = Draft202012Validator(schema).is_valid
+    for text in (str(int(1e23)), str(10**23), "1e+23"):
+        assert not takes(compiled, text) or valid(json.loads(text)), text
+    assert takes(compiled, str(int(1e23))) == valid(int(1e23))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

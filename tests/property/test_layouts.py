@@ -142,8 +142,14 @@ def test_flexible_takes_the_indentations_in_use(engine: str, indent: Any) -> Non
 @pytest.mark.parametrize("schema", [TREE, {}, {"type": "object"}, {"type": "array", "items": {}}])
 def test_an_indentation_needs_a_bound_on_the_depth(schema: Any) -> None:
     compiler = Compiler(VOCABULARY)
-    with pytest.raises(hg.UnsupportedConstraint, match="max_depth"):
+    for backend in ("auto", "automaton", "llguidance", "xgrammar"):
+        with pytest.raises(hg.UnsupportedConstraint, match=r"max_depth=\.\.\."):
+            compiler.compile(hg.JsonSchema(schema, indent=2), backend)
+    with pytest.raises(
+        hg.UnsupportedConstraint, match=r"pass hg.JsonSchema\(..., max_depth=...\), or change"
+    ) as caught:
         compiler.compile(hg.JsonSchema(schema, indent=2))
+    assert "on_unsupported" not in str(caught.value)  # it would be refused again
     compiled = compiler.compile(hg.JsonSchema(schema, indent=2, max_depth=3))
     assert compiled.backend == "automaton"
     values = (
@@ -183,6 +189,10 @@ def test_a_layout_for_constraints_that_others_wrote() -> None:
     assert laid_out(schema, "minified", None) == hg.JsonSchema(RECORD, "minified", max_depth=7, spelling="any")
     assert laid_out(hg.JsonObject(), "minified", None) == hg.JsonObject("minified")
     assert laid_out(schema, None, None) is schema
+    canonical = hg.JsonSchema(RECORD, indent=2, max_depth=7)
+    assert laid_out(canonical, None, None, "any") == hg.JsonSchema(RECORD, indent=2, max_depth=7, spelling="any")
+    assert laid_out(schema, None, 2, "canonical") == canonical
+    assert laid_out(hg.JsonObject("compact"), None, None, "any") == hg.JsonObject("compact", spelling="any")
     assert laid_out(None, None, 2) is None
     regex = hg.Regex("a")
     assert laid_out(regex, "compact", None) is regex
@@ -209,6 +219,9 @@ def test_a_server_lays_out_what_a_response_format_asks_for() -> None:
     assert asked(body, indent=2) == hg.JsonSchema(RECORD, indent=2)
     assert asked(body, whitespace="minified") == hg.JsonSchema(RECORD, "minified")
     assert asked({"response_format": {"type": "json_object"}}, whitespace="compact") == hg.JsonObject("compact")
+    assert asked(body, spelling="any") == hg.JsonSchema(RECORD, spelling="any")
+    with pytest.raises(hg.InvalidConstraint, match="spelling"):
+        Guidance(ServeOptions("demo", spelling="every"), Metrics())
     with pytest.raises(hg.InvalidConstraint, match="leave one out"):
         Guidance(ServeOptions("demo", whitespace="compact", indent=2), Metrics())
 
@@ -219,7 +232,11 @@ def test_the_batch_tool_lays_out_what_rows_ask_for_themselves(tmp_path: Any) -> 
 
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"prompt": "a", "schema": FORMAT}), encoding="utf-8")
-    for layout, expected in (((None, 2), {"indent": 2}), (("minified", None), {"whitespace": "minified"})):
+    for layout, expected in (
+        ((None, 2, None), {"indent": 2}),
+        (("minified", None, None), {"whitespace": "minified"}),
+        ((None, None, "any"), {"spelling": "any"}),
+    ):
         rows = Rows(JsonLinesTable(file), "prompt", "schema", "documents", None, False, layout)
         assert rows.asked(0).constraint == hg.JsonSchema(RECORD, **expected)
         rows.close()

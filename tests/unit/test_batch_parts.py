@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_guided as hg
-from hf_guided.arguments import Mistake
+from hf_guided.batch.formats import format_of, open_table
 from hf_guided.batch.job import Job, digest
 from hf_guided.batch.lines import Answer
 from hf_guided.batch.outputs import Output
 from hf_guided.batch.parts import Parts
 from hf_guided.batch.rows import Rows
 from hf_guided.batch.run import identity
-from hf_guided.batch.tables import BadRow, JsonLinesTable, is_json
+from hf_guided.batch.tables import BadRow, JsonLinesTable, Table, is_json
 from hf_guided.batch.worker import Share
 from hf_guided.constraints import JsonSchema
-from hf_guided.errors import InternalError
+from hf_guided.errors import InternalError, UsageError
 
 
 def answer(row: int) -> Answer:
@@ -123,12 +123,12 @@ def test_nothing_is_written_while_a_row_is_missing(tmp_path: Path) -> None:
 def test_two_runs_and_what_is_there_already(tmp_path: Path) -> None:
     parts = begun(tmp_path)
     other = Parts(parts.output)
-    with pytest.raises(Mistake, match="another run is at work"):
+    with pytest.raises(UsageError, match="another run is at work"):
         other.begin(overwrite=False)
     other.end()
     write(parts, 0)
     finish(parts, 1)
-    with pytest.raises(Mistake, match="is there already"):
+    with pytest.raises(UsageError, match="is there already"):
         Parts(parts.output).begin(overwrite=False)
     anew = Parts(parts.output)
     anew.begin(overwrite=True)
@@ -225,7 +225,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, overwrite: bool
         folder = tmp_path / name
         folder.mkdir()
         (folder / "thesis.txt").write_text("years of work")
-        with pytest.raises(Mistake, match="expected a name for the answers, got the folder"):
+        with pytest.raises(UsageError, match="expected a name for the answers, got the folder"):
             Parts(tmp_path / "out").begin(overwrite)
         assert (folder / "thesis.txt").read_text() == "years of work"
         (folder / "thesis.txt").unlink()
@@ -246,5 +246,54 @@ def test_another_job_is_not_gone_on_with(tmp_path: Path) -> None:
     job.agree(tmp_path / "job.json")
     (tmp_path / "rows").write_text("y")
     other = replace(a_job(tmp_path / "rows"), temperature=0.7)
-    with pytest.raises(Mistake, match=r"input_digest was .*; temperature was None, is 0\.7"):
+    with pytest.raises(UsageError, match=r"input_digest was .*; temperature was None, is 0\.7"):
         other.agree(tmp_path / "job.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rows.jsonl", "prompt,id\nHi,1\nHo,2\n", r"line 1 looks like the header of CSV: 'prompt,id'.*--format csv"),
+        ("rows.jsonl", "\n\ufeffprompt\nHi\n", "line 2 looks like the header of CSV: 'prompt'.*--format csv"),
+        ("rows.jsonl", '"the prompt","id"\n"Hi, you",1\n', "line 1 looks like the header of CSV.*--format csv"),
+        ("rows.jsonl", '[\n  {"prompt": "Hi"}\n]\n', r"line 1 is '\[', JSON over several lines; write one"),
+        ("rows.csv", '{"prompt": "Hi, you", "id": 1}\n{"prompt": "Ho"}\n', "line 1 is JSON: .*--format jsonl"),
+        ("rows.csv", '\ufeff[{"prompt": "Hi"}]\n', "line 1 is JSON: .*--format jsonl"),
+    ],
+)
+def test_a_file_of_another_format_names_the_line_and_the_option(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    file = tmp_path / name
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError, match=message):
+        open_table(file, format_of(file, None, "--input"), [])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        ("rows.jsonl", 'broken, row\n{"prompt": "Hi"}\n', 2),
+        ("rows.jsonl", '{"prompt": \n{"prompt": "Hi"}\n', 2),
+        ("rows.jsonl", '"Hi"\n"Ho"\n', 2),
+        ("rows.jsonl", '\n\n{"prompt": "Hi"}\n\n{"prompt": "Ho"}\n', 2),
+        ("rows.jsonl", "", 0),
+        ("rows.csv", '"{x}",id\nHi,1\n', 1),
+        ("rows.csv", "prompt\nHi\n{}\n", 2),
+    ],
+)
+def test_rows_that_are_broken_alone_fail_alone(tmp_path: Path, name: str, content: str, rows: int) -> None:
+    file = tmp_path / name
+    file.write_text(content, encoding="utf-8")
+    table = open_table(file, format_of(file, None, "--input"), [])
+    assert len(table) == rows
+    if '{"prompt": "Hi"}' in content:
+        assert {"prompt": "Hi"} in [fields_of(table, row) for row in range(rows)]
+    table.close()
+
+
+def fields_of(table: Table, row: int) -> dict | None:
+    try:
+        return table.fields(row)
+    except BadRow:
+        return None

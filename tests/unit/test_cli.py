@@ -7,10 +7,12 @@ import json
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
 
+import hf_guided as hg
 from hf_guided import __version__, cli, demo
 from hf_guided.demo import show
 
@@ -104,6 +106,35 @@ def test_a_layout_is_for_json_alone(schema_file, capsys):
     assert "indent" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         run(*given, "--schema", schema_file, "--indent", "2", "--whitespace", "compact")
+
+
+@pytest.mark.parametrize(("given", "expected"), [((), "canonical"), (("--spelling", "any"), "any")])
+def test_the_spelling_of_values(given, expected, schema_file, capsys, monkeypatch):
+    """Of ``generate``, of ``audit``, which lists what "canonical" leaves out, and of ``serve``."""
+    seen = []
+
+    def generate(model, tokenizer, prompt, constraint, **arguments):
+        seen.append(constraint)
+        return [hg.GuidedResult("{}", {}, [], "stop")]
+
+    monkeypatch.setattr("hf_guided.generation.generate", generate)
+    assert run("generate", "--model", "demo", "--prompt", "x", "--schema", schema_file, *given) == 0
+    assert [(one.spelling, one.whitespace) for one in seen] == [(expected, "flexible")]
+    capsys.readouterr()
+    assert run("audit", schema_file, *given) == 0
+    assert f"spelling: {expected}" in capsys.readouterr().out
+    options = []
+    monkeypatch.setattr("hf_guided.serve.app.build_app", options.append)
+    monkeypatch.setattr(
+        "hf_guided.serve.app.Server", lambda app, options, say: SimpleNamespace(run=int, left_running=0)
+    )
+    assert run("serve", "demo", *given) == 0
+    assert options[0].spelling == (given[1] if given else None)
+
+
+def test_a_spelling_is_for_json_alone(capsys):
+    assert run("generate", "--model", "demo", "--prompt", "x", "--regex", "a", "--spelling", "any") == 2
+    assert "--schema" in capsys.readouterr().err
 
 
 def test_generate_writes_a_trace(schema_file, capsys, tmp_path):

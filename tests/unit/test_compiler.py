@@ -241,7 +241,7 @@ def test_auto_goes_on_to_xgrammar_when_llguidance_refuses_only_while_compiling()
     assert compiler.compile(Choice(["a"])).backend == "xgrammar"
     report = compiler.audit(Choice(["a"]))
     assert (report.ok, report.backend) == (True, "xgrammar")
-    assert "llguidance would lose /uniqueItems" in report.reason
+    assert "llguidance would not enforce /uniqueItems" in report.reason
     assert len(first.compiled) == 1
     with pytest.raises(UnsupportedConstraint, match="cannot"):
         compiler.compile(Choice(["a"]), "llguidance")

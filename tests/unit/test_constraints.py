@@ -15,7 +15,7 @@ import pytest
 import xgrammar
 
 from hf_guided.coerce import coerce, coerce_batch
-from hf_guided.constraints import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from hf_guided.constraints import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, laid_out
 from hf_guided.errors import InvalidConstraint
 from hf_guided.tool_calls import ToolCalls
 
@@ -489,3 +489,11 @@ def test_coerce_batch() -> None:
 def test_validation_takes_numbers_as_what_they_are(schema: dict[str, Any], text: str) -> None:
     """A whole number may have a point, and a fraction is the one that is written."""
     assert JsonSchema(schema, on_unsupported="validate").parse(text) == float(text)
+
+
+def test_an_indent_for_any_object_names_the_schema_that_takes_it() -> None:
+    with pytest.raises(InvalidConstraint, match=r"indent=2, max_depth=\.\.\."):
+        laid_out(JsonObject(), None, 2)
+    assert laid_out(JsonSchema({"type": "object"}, max_depth=2), None, 2) == JsonSchema(
+        {"type": "object"}, indent=2, max_depth=2
+    )

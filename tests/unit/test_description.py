@@ -63,7 +63,12 @@ class Tree(BaseModel):
         (datetime.date, f"{HEAD}string (date)"),
         (dict[str, uuid.UUID], f"{HEAD}{{[key]: string (uuid)}}"),
         (bool, f"{HEAD}boolean"),
-        ({"type": "array", "uniqueItems": True, "maxItems": 3}, f"{HEAD}any[] (<= 3 items, unique)"),
+        ({"type": "array", "uniqueItems": True, "maxItems": 3}, f"{HEAD}any[] (<= 3 items, without duplicates)"),
+        (set[str], f"{HEAD}string[] (without duplicates)"),
+        (
+            {"type": "array", "contains": {"const": "x"}, "maxContains": 2, "items": {"type": "string"}},
+            f'{HEAD}string[] (contains 1..2 of "x")',
+        ),
         (Literal["a", "b"], f'{HEAD}"a" | "b"'),
         (dict[str, float], f"{HEAD}{{[key]: number}}"),
         (tuple[int, str], f"{HEAD}[integer, string, ...any[]] (2 items)"),
@@ -80,7 +85,7 @@ class Tree(BaseModel):
         ),
         ({"type": "object", "properties": {"a b": {}}, "required": ["a b", "c"]}, f'{HEAD}{{"a b": any, c: any}}'),
         ({"enum": [1, None, "x", [True], {"k": 0.5}]}, f'{HEAD}one of [1,null,"x",[true],{{"k": 0.5}}]'),
-        ({"$ref": "https://example.com/x"}, f"{HEAD}any (as https://example.com/x)"),
+        ({"$ref": "https://example.com/x"}, f"{HEAD}any (defined at https://example.com/x)"),
         (hg.JsonSchema(True), f"{HEAD}any"),
         (
             Person,

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
 from hf_guided import errors
+from hf_guided.arguments import read_text
+from hf_guided.cli import main
+from hf_guided.model_location import is_on_hub
+from hf_guided.quantization import check_quantization
 
 MADE = [
     errors.TokenRejected("left", row=1, position=2, token_id=3),
@@ -15,6 +20,8 @@ MADE = [
     errors.InvalidConstraint("bad", pointers=["/a"]),
     errors.BackendUnavailable("gone"),
     errors.InternalError("ours"),
+    errors.InvalidArgument("wrong", name="batch_size"),
+    errors.UsageError("no such file"),
 ]
 
 
@@ -24,3 +31,14 @@ def test_an_error_comes_back_from_a_pickle(error: errors.HFGuidedError) -> None:
     assert type(back) is type(error)
     assert str(back) == str(error)
     assert back.args == error.args and vars(back) == vars(error)
+
+
+def test_what_command_lines_share_raises_errors_of_the_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A program that uses these modules catches ``HFGuidedError``; a command line prints the same text."""
+    missing = str(tmp_path / "none.json")
+    for call, given in (read_text, missing), (check_quantization, "nonesuch"), (is_on_hub, "/no/such/folder"):
+        with pytest.raises(errors.HFGuidedError) as caught:
+            call(given)
+        assert type(caught.value) is errors.UsageError
+    assert main(["generate", "--model", "demo", "--prompt", "x", "--schema", missing]) == 2
+    assert capsys.readouterr().err == f"hf-guided: error: cannot read {missing}: No such file or directory\n"

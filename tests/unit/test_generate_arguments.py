@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from typing import Any
 
@@ -12,6 +13,7 @@ from transformers import GenerationConfig, GenerationMixin
 
 import hf_guided as hg
 from hf_guided import demo
+from hf_guided.argument_advice import DECODER, GENERATE, PROCESSOR, RENAMED, RULES, SCORE, advice
 from hf_guided.generate_arguments import GenerateArguments, GenerationConfigArguments, ModelArguments
 from hf_guided.unknown_arguments import check_arguments
 from tests import vocabularies
@@ -84,7 +86,7 @@ def test_the_input_comes_from_the_prompts(pair: tuple[Any, Any], name: str) -> N
 
 
 def check(model: Any, **arguments: Any) -> None:
-    check_arguments(model, arguments, ["batch_size"], "prompts")
+    check_arguments(model, arguments, ["batch_size"], GENERATE)
 
 
 def test_inputs_of_the_model_pass() -> None:
@@ -193,3 +195,94 @@ def test_the_pipeline_takes_what_its_parent_takes(pair: tuple[Any, Any]) -> None
     }
     records = guided(["x", "y"], response_format=Answer, **arguments)
     assert all(isinstance(record["value"], Answer) for [record] in records)
+
+
+# The name, and what the advice has to say for hg.generate.
+ELSEWHERE = [
+    ("enable_thinking", 'chat_template_kwargs={"enable_thinking": ...}', "chat_template_kwargs"),
+    ("enable_thinkin", 'chat_template_kwargs={"enable_thinking": ...}', "chat_template_kwargs"),
+    ("response_format", "constraint, the fourth argument", "constraint"),
+    ("schema", "constraint, the fourth argument", "constraint"),
+    ("regex", "hg.Regex(...)", "constraint"),
+    ("guided_json", "constraint, the fourth argument", "constraint"),
+    ("tools", "hg.ToolCalls(tools)", "constraint"),
+    ("tool_choice", "hg.ToolCalls(tools, choice=...)", "constraint"),
+    ("whitespace", "hg.JsonSchema(schema, whitespace=...)", "constraint"),
+    ("indent", "hg.JsonSchema(schema, indent=...)", "constraint"),
+    ("spelling", "hg.JsonSchema(schema, spelling=...)", "constraint"),
+    ("extra", "hg.JsonSchema(schema, extra=...)", "constraint"),
+    ("max_depth", "hg.JsonSchema(schema, max_depth=...)", "constraint"),
+    ("images", '{"type": "image", "url": ...}', "prompts"),
+    ("audio", '{"type": "audio", "url": ...}', "prompts"),
+    ("messages", "texts and chats are prompts", "prompts"),
+    ("stop_token_ids", "eos_token_id=[...]", "eos_token_id"),
+    ("retokenize", "guide.decoder", None),
+    ("retrys", "did you mean retries?", "retries"),
+    ("max_retries", "did you mean retries?", "retries"),
+]
+
+
+def faces(pair: tuple[Any, Any]) -> dict[str, Any]:
+    """Every public call that takes the arguments of ``hg.generate``."""
+
+    async def awaited(**arguments: Any) -> Any:
+        return await hg.agenerate(*pair, "x", ["yes"], **arguments)
+
+    return {
+        "generate": lambda **arguments: hg.generate(*pair, "x", ["yes"], **arguments),
+        "stream": lambda **arguments: hg.generate(*pair, "x", ["yes"], stream=True, **arguments),
+        "agenerate": lambda **arguments: asyncio.run(awaited(**arguments)),
+        "Model": lambda **arguments: hg.Model(*pair)("x", ["yes"], **arguments),
+    }
+
+
+@pytest.mark.parametrize(("name", "text", "suggestion"), ELSEWHERE)
+def test_an_argument_of_another_call_is_answered_with_its_position(
+    pair: tuple[Any, Any], name: str, text: str, suggestion: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair[0], "forward", lambda *_, **__: pytest.fail("the model ran"))
+    for call in faces(pair).values():
+        with pytest.raises(hg.UnknownArgument, match=f"unknown argument {name}: ") as raised:
+            call(**{name: 3})
+        assert text in str(raised.value) and "leave it out" not in str(raised.value)
+        assert raised.value.suggestion == suggestion
+
+
+def test_the_advice_names_the_arguments_of_each_call(pair: tuple[Any, Any]) -> None:
+    from transformers import pipeline
+
+    hg.register()
+    guide = hg.Guide(pair[1], pair[0])
+    guided = pipeline("guided-generation", model=pair[0], tokenizer=pair[1])
+    cases: list[tuple[Any, str, str]] = [
+        (lambda **k: guided("x", response_format=["yes"], **k), "enable_thinking", "chat_template_kwargs={"),
+        (lambda **k: guided("x", response_format=["yes"], **k), "schema", "the constraint is response_format"),
+        (lambda **k: guided("x", response_format=["yes"], **k), "indent", "as response_format"),
+        (lambda **k: hg.score(*pair, "x", ["yes"], **k), "response_format", "choices, the fourth argument"),
+        (lambda **k: hg.score(*pair, "x", ["yes"], **k), "batchsize", "did you mean batch_size?"),
+        (lambda **k: guide.decoder(["yes"], **k), "documents", "apply_chat_template(chat, documents=...)"),
+        (lambda **k: guide.decoder(["yes"], **k), "enable_thinking", "apply_chat_template(chat, enable_thinking=...)"),
+        (lambda **k: guide.decoder(["yes"], **k), "indent", "hg.JsonSchema(schema, indent=...)"),
+        (lambda **k: guide.decoder(["yes"], **k), "temperature", "generation settings go to model.generate"),
+        (lambda **k: guide.decoder(["yes"], **k), "jump_foward", "did you mean jump_forward?"),
+        (lambda **k: guide.logits_processor(["yes"], **k), "tools", "hg.ToolCalls(tools) as constraint, the first"),
+        (lambda **k: guide.logits_processor(["yes"], **k), "eos_token_id", "did you mean stop_token_ids?"),
+    ]
+    for call, name, text in cases:
+        with pytest.raises(hg.UnknownArgument) as raised:
+            call(**{name: 3})
+        assert raised.value.name == name and text in str(raised.value)
+
+
+def test_every_suggestion_is_an_argument_of_the_call() -> None:
+    """Advice that names an argument which the call does not take would lead in a circle."""
+    parameters = {
+        GENERATE: {*GenerateArguments.__annotations__, *inspect.signature(hg.generate).parameters},
+        SCORE: set(inspect.signature(hg.score).parameters),
+        DECODER: set(inspect.signature(hg.Guide.decoder).parameters),
+        PROCESSOR: set(inspect.signature(hg.Guide.logits_processor).parameters),
+    }
+    for call, known in parameters.items():
+        for name in (*RULES, *RENAMED):
+            if name not in known and (found := advice(name, call, known)) and found.suggestion:
+                assert found.suggestion in known, (call.name, name, found)

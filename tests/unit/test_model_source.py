@@ -17,8 +17,8 @@ import torch
 from transformers import AutoModelForCausalLM, QuantoConfig
 
 from hf_guided import cli, demo
-from hf_guided.arguments import Mistake
 from hf_guided.batch.__main__ import main as batch
+from hf_guided.errors import UsageError
 from hf_guided.model_location import is_on_hub
 from hf_guided.model_source import ModelSource
 from hf_guided.quantization import METHODS, quantization_config
@@ -53,7 +53,7 @@ def test_ids_of_the_hub(name: str) -> None:
 def test_what_is_no_id_of_the_hub(name: str) -> None:
     with pytest.raises(huggingface_hub.utils.HFValidationError):
         huggingface_hub.utils.validate_repo_id(name)
-    with pytest.raises(Mistake, match="does not exist"):
+    with pytest.raises(UsageError, match="does not exist"):
         is_on_hub(name)
 
 
@@ -183,7 +183,7 @@ def test_a_quantization_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr("hf_guided.quantization.find_spec", lambda name: object())
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
-    with pytest.raises(Mistake, match="seen enough"):
+    with pytest.raises(UsageError, match="seen enough"):
         ModelSource("demo", quantization="quanto-int4", device="cpu").load()
     assert isinstance(seen["quantization_config"], QuantoConfig)
     assert seen["quantization_config"].weights == "int4" and seen["device_map"] == "cpu"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import enum
@@ -12,11 +13,15 @@ from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 import pydantic
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
 from hf_guided.coerce import coerce
-from hf_guided.partial import _JsonValues, _ModelValues, _values_of
+from hf_guided.partial import PartialRow, _JsonValues, _ModelValues, _values_of
 from hf_guided.partial_models import model_in
-from hf_guided.result import GuidedResult
+from hf_guided.result import GuidedResult, RowReader
+from tests.toy import all_bytes
+
+VOCABULARY = all_bytes()
 
 
 class Color(enum.Enum):
@@ -275,8 +280,51 @@ def test_a_class_that_may_not_be_derived_from() -> None:
     assert parts[-1] == Last(name="x", age=3)
 
 
+@dataclasses.dataclass
+class Point:
+    x: int
+    since: datetime.date
+
+
+class Movie(TypedDict):
+    title: str
+
+
+WHOLE: list[tuple[Any, str]] = [
+    (Point, '{"x": 1, "since": "2020-02-29"}'),
+    (set[Color], '["red", "blue"]'),
+    (Color, '"red"'),
+    (datetime.date, '"2020-02-29"'),
+    (decimal.Decimal, '"1.50"'),
+    (tuple[int, str], '[1, "a"]'),
+    (dict[int, Point], '{"7": {"x": 1, "since": "2020-02-29"}}'),
+    (Movie, '{"title": "Alien"}'),
+]
+
+
+@pytest.mark.parametrize(("python_type", "text"), WHOLE, ids=[str(case[0]) for case in WHOLE])
+def test_other_types_are_json_data_and_at_the_end_the_results_value(python_type: Any, text: str) -> None:
+    row = PartialRow(0, RowReader(VOCABULARY, constraint=coerce(python_type)))
+    shown = [partial for byte in text.encode() if (partial := row.hear([byte])) is not None]
+    last = row.hear([VOCABULARY.stop_token_ids[0]])
+    for partial in shown:
+        assert partial.value is None or agrees(partial.value, json.loads(text))
+    assert shown[-1].value is not None or text[0] not in "[{"
+    expected = pydantic.TypeAdapter(python_type).validate_json(text)
+    assert last is not None and last.result is not None
+    assert last.value == last.result.value == expected and type(last.value) is type(expected)
+
+
+def test_a_text_that_its_type_refuses_stays_json_data() -> None:
+    text = '{"x": 1, "since": "2020-02-30"}'
+    row = PartialRow(0, RowReader(VOCABULARY, constraint=coerce(Point)))
+    last = row.end([*text.encode(), VOCABULARY.stop_token_ids[0]])
+    assert last.result is not None and last.result.value is None and last.result.error
+    assert last.value == json.loads(text)
+
+
 @pytest.mark.parametrize("python_type", [int, list[int], dict[str, Any], Literal["a"], Color, datetime.date, Any])
-def test_other_types_stay_as_json(python_type: Any) -> None:
+def test_other_types_have_no_partial_models(python_type: Any) -> None:
     assert model_in(python_type) is None
     assert (
         type(_values_of(coerce(python_type) if python_type is not Any else coerce({"type": "object"}))) is _JsonValues

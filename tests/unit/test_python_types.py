@@ -90,6 +90,35 @@ def test_whole_numbers_between_bounds() -> None:
             assert not matches(pattern, "-0") and not matches(pattern, "05")
 
 
+@pytest.mark.parametrize("low", [None, 7, 10**19, 10**20, 10**20 - 1, 10**25, 99 * 10**24 + 1])
+def test_a_side_without_a_bound_has_as_many_digits_as_integers_in_json(low: int | None) -> None:
+    most = 20 if low is None else max(20, len(str(low)) + 1)
+    numbers = [9, 10**19, 10**20 - 1, 10**20, 10**25 - 1, 10**25, 10**26 - 1, 10**26, 10**27, 10**28]
+    for pattern, sign in ((digits.whole(low, None), 1), (digits.whole(None, None if low is None else -low), -1)):
+        for number in numbers:
+            inside = (low is None or number >= low) and len(str(number)) <= most
+            assert matches(pattern, str(sign * number)) == inside, (low, number)
+
+
+@pytest.mark.parametrize(
+    ("python_type", "text"),
+    [
+        (dict[int, int], '{{"{}": 1}}'),
+        (dict[Annotated[int, Field(multiple_of=5)], int], '{{"{}": 1}}'),
+        (dict[float, int], '{{"{}": 1}}'),
+        (pydantic.Json[int], '"{}"'),
+        (pydantic.Json[dict[int, list[int]]], '"{{\\"5\\":[{0}],\\"{0}\\":[]}}"'),
+    ],
+)
+def test_integers_in_strings_have_the_digits_of_integers(compiler: Compiler, python_type: Any, text: str) -> None:
+    """Python reads no integer of more than 4300 digits."""
+    assert_sound(compiler, python_type, [text.format("5" * length) for length in (1, 19, 20)])
+    can_write = takes(compiler, python_type)
+    assert not any(can_write(text.format("5" * length)) for length in (21, 29, 5000))
+    if python_type != dict[float, int]:
+        assert not validates(python_type)(text.format("5" * 5000))
+
+
 def test_decimals_between_bounds() -> None:
     for _ in range(150):
         low, high = (RNG.choice([None, Fraction(RNG.randrange(-3000, 3000), 100)]) for _ in range(2))

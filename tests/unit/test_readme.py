@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import re
 import sys
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import hf_guided as hg
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -54,6 +57,12 @@ def test_every_runnable_block_prints_what_is_shown(page):
 def test_every_python_block_is_runnable(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert text.count("```python\n") == text.count("<!-- runnable -->") == len(BLOCK.findall(text))
+
+
+def test_the_guide_of_scores_has_every_argument():
+    text = (ROOT / "docs" / "guides" / "scoring.md").read_text(encoding="utf-8")
+    names = [name for name, one in inspect.signature(hg.score).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    assert "max_prefixes" in names and not [name for name in names if f"`{name}`" not in text.partition("## What")[0]]
 
 
 def test_the_shown_commands_exist():

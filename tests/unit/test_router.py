@@ -65,7 +65,9 @@ def test_auto_takes_xgrammar_for_what_llguidance_loses() -> None:
     chosen = route(JsonSchema({}), "auto", backends(llguidance=[A]))
     assert chosen.backend == "xgrammar"
     assert chosen.considered == (("llguidance", (A,)), ("automaton", NO_AUTOMATON), ("xgrammar", ()))
-    assert chosen.reason.startswith("enforces all of it; llguidance would lose /properties/a (uniqueItems): not known;")
+    assert chosen.reason.startswith(
+        "enforces all of it; llguidance would not enforce /properties/a (uniqueItems): not known;"
+    )
 
 
 def test_auto_takes_the_automaton_before_xgrammar() -> None:
@@ -78,7 +80,10 @@ def test_auto_takes_the_automaton_before_xgrammar() -> None:
 def test_auto_takes_only_what_holds_the_spelling_and_a_name_takes_the_engine(constraint: Constraint) -> None:
     known = backends(llguidance=[A])
     known["xgrammar"].canonical_spelling = False
-    with pytest.raises(UnsupportedConstraint, match="llguidance would lose 1"):
+    with pytest.raises(
+        UnsupportedConstraint,
+        match=r"llguidance is closest: 1 keyword would not be enforced: /properties/a \(uniqueItems\)",
+    ):
         route(constraint, "auto", known)
     chosen = route(constraint, "xgrammar", known)
     assert (chosen.backend, chosen.spelling, chosen.losses) == ("xgrammar", "any", ())
@@ -99,7 +104,7 @@ def test_auto_takes_the_automaton_for_what_both_lose() -> None:
     chosen = route(Regex("a"), "auto", backends(llguidance=[A], xgrammar=[A, B], automaton=()))
     assert chosen.backend == "automaton"
     assert [name for name, _ in chosen.considered] == ["llguidance", "xgrammar", "automaton"]
-    assert chosen.reason.startswith("enforces all of it; llguidance would lose /properties/a (uniqueItems)")
+    assert chosen.reason.startswith("enforces all of it; llguidance would not enforce /properties/a (uniqueItems)")
 
 
 def test_tags_go_to_llguidance() -> None:
@@ -109,7 +114,9 @@ def test_tags_go_to_llguidance() -> None:
 def test_a_backend_asked_for_by_name() -> None:
     assert route(JsonSchema({}), "other", backends()).backend == "other"
     assert "by name" in route(JsonSchema({}), "other", backends()).reason
-    with pytest.raises(UnsupportedConstraint, match="other would lose 1") as caught:
+    with pytest.raises(
+        UnsupportedConstraint, match=r"other does not enforce all .*: 1 keyword would not be enforced: /properties/a"
+    ) as caught:
         route(JsonSchema({}), "other", backends(other=[A]))
     assert caught.value.pointers == ("/properties/a",)
 
@@ -118,12 +125,33 @@ def test_when_all_lose_something_the_closest_tells_what() -> None:
     with pytest.raises(UnsupportedConstraint) as caught:
         route(JsonSchema({}), "auto", backends(llguidance=[A, B], xgrammar=[A]))
     assert caught.value.losses == (A,)
-    assert "xgrammar would lose 1; llguidance would lose 2; automaton would lose 3;" in str(caught.value)
+    text = str(caught.value)
+    assert "xgrammar is closest: 1 keyword would not be enforced: /properties/a (uniqueItems)" in text
+    assert "(of other backends, llguidance: 2, automaton: 3); change or remove it, or wrap it" in text
     assert "/properties/a (uniqueItems): not known" in str(caught.value)
     assert "on_unsupported" in str(caught.value)
     with pytest.raises(UnsupportedConstraint) as caught:
         route(Choice(["a"]), "auto", backends(llguidance=[A], xgrammar=[B]))
     assert "on_unsupported" not in str(caught.value)  # a Choice has no such option
+
+
+def test_the_message_names_five_keywords_and_counts_the_others() -> None:
+    losses = tuple(Loss(f"/properties/{name}", "contains", "not known") for name in "abcdefg")
+    with pytest.raises(UnsupportedConstraint, match="7 keywords would not be enforced") as caught:
+        route(JsonSchema({}), "other", backends(other=losses))
+    first, *below = str(caught.value).splitlines()
+    assert "/properties/e (contains), 2 more; change or remove them, or wrap it" in first
+    assert "/properties/f" not in first and len(below) == 7
+    assert 'or choose another backend: backend="auto" tries them' in first
+
+
+@pytest.mark.parametrize("mode", ["warn", "validate"])
+def test_the_message_does_not_advise_what_is_set_already(mode: Any) -> None:
+    known = backends(llguidance=[A], automaton=[A], xgrammar=[A])
+    refused = {name: (A,) for name in known}
+    with pytest.raises(UnsupportedConstraint) as caught:
+        route(JsonSchema({}, on_unsupported=mode), "auto", known, refused)
+    assert "on_unsupported" not in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", ["warn", "validate"])
