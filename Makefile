@@ -1,5 +1,5 @@
-# make demo | make test | make check | make docs (also: test-all, format). Each makes the environment it needs first: Python 3.10 or
-# newer with venv is enough.
+# make demo | make test | make check | make docs (also: test-all, format). Each makes the environment it needs first:
+# Python 3.10 or newer with venv is enough.
 #   PYTHON  what makes the environment            (default python3)
 #   VENV    where it stands; may exist already    (default .venv)
 
@@ -31,9 +31,9 @@ format: $(READY)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-# The site, in docs/_build/html. Warnings are errors. Without nitpicks (-n): signatures name types of other packages.
+# The site, in docs/_build/html, from nothing (-E), so that every warning comes. Warnings are errors.
 docs: $(DOCS_READY)
-	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
+	$(BIN)/python -m sphinx -b html -E -W --keep-going -q docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 # Installed again whenever the project's dependencies or the tested versions change.

@@ -1,8 +1,8 @@
 """Builds the documentation site: ``make docs``. Needs no network and executes nothing (tests run every example).
 
-Pages are also read as plain files in the repository, so their links are relative to the repository's folders. While a page
-is built, a link that leaves this folder becomes a page of the site where there is one (notebooks, the changelog), and
-an address in the repository where there is none.
+Pages are also read as plain files in the repository, so their links are relative to the repository's folders. While a
+page is built, a link that leaves this folder becomes a page of the site where there is one (notebooks, the changelog),
+and an address in the repository where there is none.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "hf-guided"
 myst_heading_anchors = 3
+nitpicky = True
 nb_execution_mode = "off"
-autodoc_class_signature = "separated"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings say what is taken; the overloads of one function would fill a page
 python_maximum_signature_line_length = 100
@@ -49,6 +49,7 @@ _LINK = re.compile(r"(?P<begin>\]\()(?P<target>(?![\w+.-]+:|#)[^)\s#\\]+)(?P<end
 
 def copy_pages() -> None:
     """Copy ``PAGES`` into this folder. Git ignores the copies."""
+    shutil.rmtree(DOCS / "notebooks", ignore_errors=True)  # with what has another name by now
     for source, page in PAGES.items():
         (DOCS / page).parent.mkdir(exist_ok=True)
         shutil.copy2(ROOT / source, DOCS / page)
