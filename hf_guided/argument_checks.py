@@ -213,4 +213,5 @@ def check_each(values: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
     """Check the values that are not None by the rules of the same names; raises InvalidArgument."""
     for name, value in values.items():
         if value is not None and name in rules:
-            check(name, value, rules[name])
+            rule = rules[name]
+            check(name, value, rule._replace(expected=f"{rule.expected}, or None"))

@@ -133,6 +133,7 @@ def prepared(
             group="text" if is_processor(templates) else None,
         )
     chat: Chat = list(prompt)
+    _check_processor(templates, chat)
     _check_template(templates, options.kwargs)
     arguments: dict[str, Any] = dict(options.kwargs)
     if continues:
@@ -153,6 +154,16 @@ def prepared(
     media = _media(templates, chat, arguments)
     _check_parts(templates, chat, arguments)
     return Prompt(None, chat, arguments, media, tuple(unseen), _group(templates, chat, arguments, media))
+
+
+def _check_processor(templates: Any, chat: Chat) -> None:
+    """Raise PromptError where a chat with images, video or audio has a tokenizer alone."""
+    first = next(media_of(chat), None)
+    if first is not None and not is_processor(templates):
+        raise PromptError(
+            f"message {first.message} holds {_a(first.kind)}, which a tokenizer leaves out: the model would not see "
+            "it; pass the model's processor in place of the tokenizer"
+        )
 
 
 def _check_template(templates: Any, arguments: Mapping[str, Any]) -> None:
@@ -225,12 +236,6 @@ def _media(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> frozense
     found = list(media_of(chat))
     if not found:
         return frozenset()
-    first = found[0]
-    if not is_processor(templates):
-        raise PromptError(
-            f"message {first.message} holds {_a(first.kind)}, which a tokenizer leaves out: the model would not see "
-            "it; pass the model's processor in place of the tokenizer"
-        )
     whole = rendered(templates, chat, arguments)
     for one in found:
         if not one.loaded:

@@ -88,4 +88,5 @@ def _of_processors() -> frozenset[str]:
 
 
 def _special_tokens(templates: Any) -> frozenset[str]:
-    return frozenset(getattr(getattr(templates, "tokenizer", templates), "special_tokens_map", ()))
+    holder = templates if hasattr(templates, "special_tokens_map") else getattr(templates, "tokenizer", None)
+    return frozenset(getattr(holder, "special_tokens_map", ()))

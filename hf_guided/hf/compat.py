@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.generation.utils import ALL_CACHE_NAMES, is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
+from ..chat_prompts import tokenizer_of
 from ..errors import TokenizerError, UnsupportedModel
 
 
@@ -30,7 +31,7 @@ def check_pair(model: Any, tokenizer: Any) -> None:
             raise TokenizerError(
                 f"expected a {what}, got the string {value!r}; load it first: {loader}.from_pretrained({value!r})"
             )
-    inner = getattr(tokenizer, "tokenizer", tokenizer)  # a processor's
+    inner = tokenizer_of(tokenizer)
     if not hasattr(inner, "__len__") or not hasattr(inner, "eos_token_id"):
         raise TokenizerError(
             f"expected a tokenizer or a processor of transformers, got {type(tokenizer).__name__}; load it: "
