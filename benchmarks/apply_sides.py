@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hf_guided import kernel_loader
-from hf_guided.bitmask import WORD_BITS, pack, words
+from hf_guided.hf.device import kernel_loader
+from hf_guided.vocabulary.bitmask import WORD_BITS, pack, words
 
 OURS, MASKED_FILL, BOUND = "hf-guided", "torch masked_fill_", "fill_"
 SECTOR = 32  # bytes: the least that a GPU writes to memory

@@ -28,9 +28,9 @@ from benchmarks.apply_sides import BOUND, OURS, Buffer, Make, Side, all_sides
 from benchmarks.common import RESULTS, hardware, load_average, markdown_table, write_csv
 from benchmarks.device_timing import NODES, ROTATED_BYTES, buffers_needed, taken_columns, time_calls
 from benchmarks.step_cases import COLD, HOT, KINDS, SHARED, Constrained, Steps, resized
-from hf_guided import kernel_loader
-from hf_guided.device.kernels import Kernels, OpKernels
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.hf.device import kernel_loader
+from hf_guided.hf.device.kernels import Kernels, OpKernels
+from hf_guided.vocabulary.tokens import Vocabulary
 
 VOCABULARIES = 32_000, 131_072, 151_936, 262_208
 BATCHES = 1, 8, 64, 256

@@ -35,12 +35,12 @@ from hf_guided.automaton.nfa import NfaBuilder
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends import registry
-from hf_guided.backends.routed import with_routes
+from hf_guided.backends.budget_rtn import with_routes
+from hf_guided.constraints.json_style import JsonStyle
 from hf_guided.errors import HFGuidedError
-from hf_guided.json_style import JsonStyle
-from hf_guided.schema.lower import NotRegular, regular
 from hf_guided.schema.normalize import Normalizer
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.schema.to_nfa import NotRegular, regular
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.vocabularies import demo, tekken
 
 TREE = {

@@ -30,7 +30,7 @@ import hf_guided as hg
 from benchmarks.common import RESULTS, hardware, load_average, markdown_table, write_csv
 from benchmarks.decode_cases import SHAPES, Case, Task, demo_examples, demo_record, is_right, is_valid, random_llama
 from benchmarks.libraries import Constraint, Library, NotSupported, Outlines, XGrammar
-from hf_guided.session import SessionStats
+from hf_guided.session.session import SessionStats
 
 FREE = "free"
 LOOPS: dict[str, dict[str, Any]] = {

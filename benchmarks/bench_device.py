@@ -33,7 +33,7 @@ import torch
 import hf_guided as hg
 from benchmarks.common import RESULTS, hardware, load_average, markdown_table, write_csv
 from benchmarks.decode_cases import SHAPES, random_model
-from hf_guided import kernel_loader
+from hf_guided.hf.device import kernel_loader
 from hf_guided.options import DeviceLane
 
 LINE = r'\{"id": [0-9]{1,6}, "name": "[a-z ]{1,24}"\}\n'

@@ -24,10 +24,10 @@ from hf_guided.automaton import limits, nfa
 from hf_guided.automaton.piece_cache import PieceCache
 from hf_guided.backends import registry
 from hf_guided.backends.base import Backend
-from hf_guided.bitmask import allocate_bitmask
-from hf_guided.compiler import Compiler
-from hf_guided.constraints import JsonSchema
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.backends.compiler import Compiler
+from hf_guided.constraints.values import JsonSchema
+from hf_guided.vocabulary.bitmask import allocate_bitmask
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.budget_types import LARGE, SCHEMAS
 from tests.vocabularies import tekken
 

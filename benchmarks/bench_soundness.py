@@ -27,9 +27,9 @@ from benchmarks.bench_schemas import Sample, load_samples
 from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
 from benchmarks.oracle import Oracle, Undecided
 from hf_guided.backends.base import CompiledConstraint, Matcher
-from hf_guided.bitmask import allocate_bitmask
-from hf_guided.compiler import Compiler
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.backends.compiler import Compiler
+from hf_guided.vocabulary.bitmask import allocate_bitmask
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.vocabularies import VOCABULARIES
 
 _CLOSING = frozenset(b'"}]')

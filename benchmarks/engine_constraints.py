@@ -13,7 +13,7 @@ from benchmarks.bench_schemas import texts_of
 from benchmarks.common import data_folder, record12
 from benchmarks.declared_order import DeclaredOrder
 from hf_guided.backends.base import Backend
-from hf_guided.constraints import Constraint, JsonSchema
+from hf_guided.constraints.values import Constraint, JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 
 SAMPLE = "sample"  # the group of the sample's regular schemas

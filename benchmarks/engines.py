@@ -28,13 +28,13 @@ from benchmarks.schema_libraries import (
     xgrammar_compilers,
 )
 from hf_guided.backends.automaton import AutomatonBackend, AutomatonEngine
-from hf_guided.bitmask import allocate_bitmask
-from hf_guided.constraints import Choice, Constraint, JsonSchema, Regex
+from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from hf_guided.regex import parse_fullmatch, to_lark
-from hf_guided.schema.lark import lark_grammar
 from hf_guided.schema.normalize import Normalizer
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.schema.to_lark import lark_grammar
+from hf_guided.vocabulary.bitmask import allocate_bitmask
+from hf_guided.vocabulary.tokens import Vocabulary
 
 SECONDS = 20.0  # for one constraint
 

@@ -12,9 +12,9 @@ import llguidance
 import numpy as np
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
-from hf_guided.constraints import JsonSchema
-from hf_guided.schema.lark import lark_grammar
+from hf_guided.constraints.values import JsonSchema
 from hf_guided.schema.normalize import Normalizer
+from hf_guided.schema.to_lark import lark_grammar
 
 _END = 256
 

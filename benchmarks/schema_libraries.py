@@ -13,11 +13,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 import hf_guided as hg
-from hf_guided.bitmask import allocate_bitmask
-from hf_guided.compiler import Compiler
-from hf_guided.json_style import Spelling
+from hf_guided.backends.compiler import Compiler
+from hf_guided.constraints.json_style import Spelling
 from hf_guided.options import CompilerOptions
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.bitmask import allocate_bitmask
+from hf_guided.vocabulary.tokens import Vocabulary
 
 Reason = tuple[str, str, str]  # pointer, keyword, words; the first two may be ""
 

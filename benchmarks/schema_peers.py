@@ -15,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from benchmarks.libraries import import_repaired
 from benchmarks.schema_libraries import OutlinesWalk, Refused, SchemaLibrary, Walk
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.tokens import Vocabulary
 
 
 class Outlines(SchemaLibrary):

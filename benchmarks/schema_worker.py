@@ -22,7 +22,7 @@ from benchmarks.common import python_for
 from benchmarks.processes import JobProcess, Killed
 from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Reason, Refused, SchemaLibrary, Walk
 from benchmarks.schema_peers import SCHEMA_PEERS
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.tokens import Vocabulary
 
 _LIBRARIES: dict[str, type[SchemaLibrary]] = {**SCHEMA_LIBRARIES, **SCHEMA_PEERS}
 

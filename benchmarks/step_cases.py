@@ -19,12 +19,12 @@ from torch import Tensor
 from benchmarks.device_timing import NODES, buffers_needed
 from hf_guided import demo
 from hf_guided.backends.automaton import AutomatonBackend, AutomatonEngine, Language
-from hf_guided.bitmask import unpack
-from hf_guided.constraints import JsonSchema
-from hf_guided.device.kernels import Kernels
-from hf_guided.device.lane import Lane
-from hf_guided.device.tables import LanguageTables, VocabularyTables
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.constraints.values import JsonSchema
+from hf_guided.hf.device.kernels import Kernels
+from hf_guided.hf.device.lane import Lane
+from hf_guided.hf.device.tables import LanguageTables, VocabularyTables
+from hf_guided.vocabulary.bitmask import unpack
+from hf_guided.vocabulary.tokens import Vocabulary
 
 HOT, COLD, SHARED = "hot", "cold", "cold, all rows in one state"
 KINDS = HOT, COLD, SHARED

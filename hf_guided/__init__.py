@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .choice_scores import ChoiceScores, OptionScore
-from .constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
-from .description import describe
-from .display.trace import Trace
+from .constraints.tool_calls import ToolAnswer, ToolCall, ToolCalls
+from .constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from .errors import (
     BackendError,
     BackendUnavailable,
@@ -40,22 +38,24 @@ from .errors import (
     UsageError,
     VocabularySizeError,
 )
-from .logprobs import TokenLogprob, TopLogprobs
+from .generation.choice_scores import ChoiceScores, OptionScore
+from .generation.description import describe
 from .options import CompilerOptions
 from .schema.audit import Audit
-from .stats import SessionStats
-from .tool_calls import ToolAnswer, ToolCall, ToolCalls
+from .session.logprobs import TokenLogprob, TopLogprobs
+from .session.stats import SessionStats
+from .trace.trace import Trace
 
 if TYPE_CHECKING:
-    from .async_generation import agenerate
-    from .generation import generate
+    from .generation.api import generate
+    from .generation.async_api import agenerate
+    from .generation.model import Model
+    from .generation.partial import Partial
+    from .generation.register import register
+    from .generation.scoring import score
     from .guide import Guide
-    from .hf.register import register
-    from .model import Model
-    from .partial import Partial
-    from .reasoning import Reasoning
-    from .result import GuidedResult
-    from .scoring import score
+    from .session.reasoning import Reasoning
+    from .session.result import GuidedResult
 
 __version__ = "0.1.0"
 
@@ -119,14 +119,14 @@ __all__ = [
 if not TYPE_CHECKING:  # a checker that sees __getattr__ takes every misspelt name for Any
     _LAZY = {  # name -> module that defines it
         "Guide": "guide",
-        "GuidedResult": "result",
-        "Model": "model",
-        "Partial": "partial",
-        "Reasoning": "reasoning",
-        "agenerate": "async_generation",
-        "generate": "generation",
-        "register": "hf.register",
-        "score": "scoring",
+        "GuidedResult": "session.result",
+        "Model": "generation.model",
+        "Partial": "generation.partial",
+        "Reasoning": "session.reasoning",
+        "agenerate": "generation.async_api",
+        "generate": "generation.api",
+        "register": "generation.register",
+        "score": "generation.scoring",
     }
     _SUBMODULES = frozenset({"backends", "bitmask", "demo", "drafts", "hf", "serve", "vocabulary"})
 

@@ -9,37 +9,37 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from .argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
 from .backends.base import CompiledConstraint
-from .chat_prompts import tokenizer_of
-from .coerce import coerce, coerce_batch
-from .compiler import Compiler, CompilerStats
-from .constraints import Constraint
-from .continuation import Continuation
-from .display.reading import trace_of
-from .display.trace import Trace
-from .drafts import draft_source
+from .backends.compiler import Compiler, CompilerStats
+from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
+from .constraints.coerce import coerce, coerce_batch
+from .constraints.values import Constraint
 from .errors import BatchSizeError, InvalidArgument, InvalidConstraint, StopTokenError, UnsupportedModel
 from .hf.compat import check_pair, generation_eos_token_ids, logits_width
-from .hf.decode_options import DecodeOptions
+from .hf.decode.options import DecodeOptions
 from .hf.decoder import GuidedDecoder
+from .hf.drafts import draft_source
 from .hf.logits_processor import GuidedLogitsProcessor
-from .logprobs import num_top
 from .options import CompilerOptions, DeviceLane, Overlap
-from .ranks import Ranks
-from .reasoning import Gate, Opening, Reasoning
-from .requests import Request, prefix_bytes
-from .result import GuidedResult, RowReader
-from .row import Row
 from .schema.audit import Audit
-from .session import Session
-from .session_options import OnViolation, SessionOptions
-from .stats import SessionStats
-from .vocabulary import Vocabulary
+from .session.logprobs import num_top
+from .session.options import OnViolation, SessionOptions
+from .session.reasoning import Gate, Opening, Reasoning
+from .session.requests import Request, prefix_bytes
+from .session.result import GuidedResult, RowReader
+from .session.row import Row
+from .session.session import Session
+from .session.stats import SessionStats
+from .session.tensor_parallel import Ranks
+from .trace.build_trace import trace_of
+from .trace.trace import Trace
+from .vocabulary.processors import tokenizer_of
+from .vocabulary.retokenize import Continuation
+from .vocabulary.tokens import Vocabulary
 
 if TYPE_CHECKING:
-    from .device.store import DeviceStore
-    from .hf.request_masks import Asked
+    from .hf.continuous_batching.request_masks import Asked
+    from .hf.device.store import DeviceStore
 
 _MAX_GATES = 16  # of the last limits and markers asked for; one with special markers holds a vocabulary
 
@@ -100,7 +100,7 @@ class Guide:
 
     @cached_property
     def _device_store(self) -> DeviceStore:
-        from .device.store import DeviceStore  # comes with the automaton, which takes time to import
+        from .hf.device.store import DeviceStore  # comes with the automaton, which takes time to import
 
         return DeviceStore(self.vocabulary)
 
@@ -467,7 +467,7 @@ class Guide:
                 "continuous batching cannot keep the processes of one model in step (tensor parallel); use "
                 "hg.generate, guide.decoder or guide.logits_processor"
             )
-        from .hf.continuous_batching import attach  # leans on parts of transformers that nothing else here needs
+        from .hf.continuous_batching.attach import attach  # leans on parts of transformers that nothing else here needs
 
         attach(manager, self.vocabulary, self._begin)
         return manager

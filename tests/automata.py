@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.regex import CharSet, Node, only, to_pattern
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.tokens import Vocabulary
 
 _OPEN, _CLOSE = 1, 2
 _LETTERS = ~CharSet([(_OPEN, _CLOSE)])

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hf_guided.device.kernels import OpKernels
-from hf_guided.device.lane import DESCRIPTOR_WORDS, Lane
-from hf_guided.device.launches import Launch, apply_launch, sample_launches, step_launches
-from hf_guided.device.ops import register
+from hf_guided.hf.device.kernels import OpKernels
+from hf_guided.hf.device.lane import DESCRIPTOR_WORDS, Lane
+from hf_guided.hf.device.launches import Launch, apply_launch, sample_launches, step_launches
+from hf_guided.hf.device.ops import register
 
 ROOT = Path(__file__).parents[1]
 HEADER = ROOT / "kernels" / "guided_bitmask" / "guided_bitmask_cuda" / "guided_bitmask.cuh"

@@ -16,12 +16,12 @@ from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends.automaton import AutomatonEngine, Language
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.bitmask import allocate_bitmask, unpack
-from hf_guided.constraints import Choice
-from hf_guided.device.lane import DEAD, STOPPED, Lane
-from hf_guided.device.tables import LanguageTables, VocabularyTables
-from hf_guided.row import Row, RowState
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.constraints.values import Choice
+from hf_guided.hf.device.lane import DEAD, STOPPED, Lane
+from hf_guided.hf.device.tables import LanguageTables, VocabularyTables
+from hf_guided.session.row import Row, RowState
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.toy import LetterTokenizer
 
 LETTERS = bytes([0, 97, 98, 99, 127, 128, 254, 255])

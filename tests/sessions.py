@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from typing import Any
 
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.requests import Request
-from hf_guided.session import Session
-from hf_guided.session_options import SessionOptions
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.session.options import SessionOptions
+from hf_guided.session.requests import Request
+from hf_guided.session.session import Session
+from hf_guided.vocabulary.tokens import Vocabulary
 
 
 def session_of(vocabulary: Vocabulary, languages: Sequence[CompiledConstraint | None], **kwargs: Any) -> Session:

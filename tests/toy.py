@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.bitmask import words
-from hf_guided.constraints import Choice
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.constraints.values import Choice
+from hf_guided.vocabulary.bitmask import words
+from hf_guided.vocabulary.tokens import Vocabulary
 
 
 class LetterTokenizer:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..byte_cache import ByteCache
 from .budget import NEVER, TokenBudget
+from .lru_bytes import ByteCache
 from .token_masks import TokenMasks, Words
 from .token_walk import TokenWalk
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CompileLimitExceeded
-from ..shutdown import interpreter_ends
+from .shutdown import interpreter_ends
 
 # A state of the DFA stands for a set of states of the NFA: many of those sets share, few are small.
 NFA_STATES = 4  # times max_states

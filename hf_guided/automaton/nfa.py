@@ -12,14 +12,14 @@ from functools import partial
 
 from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat
 from .byte_dfa import ByteDfa, complement, difference, intersection
+from .dawg import words_dfa
 from .dominance import Repetition
 from .estimate import characters, expected_states
 from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
+from .multiples_dfa import multiples_dfa
 from .piece_cache import KeptPiece, PieceCache
-from .remainders import multiples_dfa
 from .subsets import Nfa, Piece, determinize
-from .words import words_dfa
 
 _MANY = 8  # so many literal branches are a list of words, so many repetitions are of one piece
 _SMALL = 400  # characters in a language that is made one piece where it is repeated, if it is no larger

@@ -19,17 +19,17 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ..byte_cache import ByteCache
-from .frames import Frame
-from .least import MAX_TEXT, NO_WAY, Ways
 from .limits import WorkMeter
+from .lru_bytes import ByteCache
+from .max_budget_growth import worst_step
 from .reach import single_byte_tokens
+from .rtn import Frame
+from .shortest_paths import MAX_TEXT, NO_WAY, Ways
 from .token_trie import TokenTrie
 from .token_walk import TokenWalk
-from .worst_step import worst_step
 
 if TYPE_CHECKING:
-    from ..vocabulary import Vocabulary
+    from ..vocabulary.tokens import Vocabulary
 
 Ints = NDArray[np.int64]
 _AHEAD = 32  # bytes of a way that tokens from further in may reach into

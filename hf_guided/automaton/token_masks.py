@@ -21,8 +21,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .alike import Alike
-from .string_bodies import StringBodies
+from .json_string_masks import StringBodies
+from .state_equivalence import Alike
 from .token_walk import TokenWalk
 
 MASK_BYTES = 16 * 2**20  # of one constraint; a thousand masks of 131k tokens

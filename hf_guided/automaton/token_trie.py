@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .trie import Trie, build_trie
 
 if TYPE_CHECKING:
-    from ..vocabulary import Vocabulary
+    from ..vocabulary.tokens import Vocabulary
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,12 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ..constraints import Constraint, JsonObject, JsonSchema
+from ..constraints.values import Constraint, JsonObject, JsonSchema
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
 from .base import CompiledConstraint, Engine, held_spelling
 
 if TYPE_CHECKING:
-    from ..vocabulary import Vocabulary
+    from ..vocabulary.tokens import Vocabulary
 
 # Compiles; gives what makes engines at the start of the grammar, and the bytes of memory that takes.
 Build = Callable[[], "tuple[Callable[[], Engine], int]"]

@@ -20,24 +20,24 @@ from torch import Tensor
 from ..automaton.budget import NEVER, TokenBudget, token_budget
 from ..automaton.budget_masks import BudgetMasks
 from ..automaton.byte_dfa import ByteDfa
+from ..automaton.dawg import words_dfa
+from ..automaton.json_string_masks import bodies_of
 from ..automaton.limits import Limits, WorkMeter
 from ..automaton.nfa import NfaBuilder, regex_dfa
 from ..automaton.reach import reach
-from ..automaton.string_bodies import bodies_of
 from ..automaton.token_masks import TokenMasks
 from ..automaton.token_trie import token_trie
 from ..automaton.token_walk import TokenWalk
-from ..automaton.words import words_dfa
-from ..constraints import Choice, Constraint, JsonSchema, Regex
+from ..constraints.values import Choice, Constraint, JsonSchema, Regex
 from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
-from ..schema.lower import NotRegular, regular
 from ..schema.normalize import Normalizer
+from ..schema.to_nfa import NotRegular, regular
 from .adapter import Adapter, Build
 from .base import Engine
 
 if TYPE_CHECKING:
-    from ..vocabulary import Vocabulary
+    from ..vocabulary.tokens import Vocabulary
 
 _NOTHING = "the pattern matches nothing"
 # Of a compile that a request with a token budget waits for. Most of what takes more is too large in the end, and the

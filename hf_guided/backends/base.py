@@ -25,13 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..bitmask import check_width
 from ..errors import Loss
+from ..vocabulary.bitmask import check_width
 
 if TYPE_CHECKING:
-    from ..constraints import Constraint
-    from ..json_style import Spelling
-    from ..vocabulary import Vocabulary
+    from ..constraints.json_style import Spelling
+    from ..constraints.values import Constraint
+    from ..vocabulary.tokens import Vocabulary
 
 
 class Engine(Protocol):

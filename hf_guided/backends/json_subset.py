@@ -13,7 +13,7 @@ from typing import Any
 from jsonschema.validators import Draft202012Validator, validator_for
 
 from ..errors import InvalidConstraint, Loss
-from ..schema.walk import escape
+from ..schema.subschemas import escape
 
 Schema = dict[str, Any]
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
-from ..bitmask import allocate_bitmask, words
-from ..constraints import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
+from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from ..errors import (
     BackendError,
     CompileLimitExceeded,
@@ -27,15 +26,16 @@ from ..errors import (
     UnwritableConstraint,
 )
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
-from ..schema.lark import lark_grammar
 from ..schema.normalize import Normalizer
+from ..schema.to_lark import lark_grammar
+from ..vocabulary.bitmask import allocate_bitmask, words
 from .adapter import Adapter, Build
 from .base import Engine
 from .lark_chains import longest_chain
 from .tag_lark import TagLark
 
 if TYPE_CHECKING:
-    from ..vocabulary import Vocabulary
+    from ..vocabulary.tokens import Vocabulary
 
 # What its messages about limits have in common.
 _LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_|max is", re.IGNORECASE)

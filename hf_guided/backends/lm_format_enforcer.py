@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..constraints import Choice, Constraint, JsonSchema, Regex
+from ..constraints.values import Choice, Constraint, JsonSchema, Regex
 from ..errors import BackendError, CompileLimitExceeded, Loss
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.pointers import drop
@@ -33,7 +33,7 @@ from .json_subset import Schema
 from .lm_format_enforcer_json import UNESCAPED, WHITESPACE, StrictJson, Subset
 
 if TYPE_CHECKING:
-    from ..vocabulary import Vocabulary
+    from ..vocabulary.tokens import Vocabulary
 
 _THEIRS = ("interegular", "lmformatenforcer")
 # It has no limit of its own, and `(a|b)*a(a|b){24}` has 2**25 states. Calls are counted, so that every machine takes

@@ -24,17 +24,17 @@ from torch import Tensor
 
 from ..automaton.limits import Limits, WorkMeter
 from ..automaton.nfa import regex_dfa
-from ..bitmask import WORD_BITS, words
-from ..compile_worker import SHARED, WorkerLimits
-from ..constraints import Choice, Constraint, JsonSchema, Regex
+from ..constraints.values import Choice, Constraint, JsonSchema, Regex
 from ..errors import CompileLimitExceeded, Loss
 from ..regex import Node, UnsupportedRegex, alphabet, alt, parse_fullmatch, text, to_pattern
+from ..vocabulary.bitmask import WORD_BITS, words
 from .adapter import Adapter, Build
 from .base import Engine
 from .outlines_index import BuiltIndex, build_index
+from .subprocess_worker import SHARED, WorkerLimits
 
 if TYPE_CHECKING:
-    from ..vocabulary import Vocabulary
+    from ..vocabulary.tokens import Vocabulary
 
 _SIZE = Limits(max_states=400_000)  # its states take less memory than the native engine's; the work is the same
 MASK_BYTES = 16 * 2**20  # of one constraint; a thousand masks of 131k tokens

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..errors import BackendUnavailable, InvalidConstraint
 
 if TYPE_CHECKING:
-    from ..vocabulary import Vocabulary
+    from ..vocabulary.tokens import Vocabulary
     from .base import Backend
 
 GROUP = "hf_guided.backends"

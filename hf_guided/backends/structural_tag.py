@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..constraints.tool_formats import objects_in
+from ..constraints.tool_xml import STYLES
 from ..errors import Loss
-from ..schema.walk import escape
-from ..schema.xml_styles import STYLES
-from ..tool_formats import objects_in
+from ..schema.subschemas import escape
 
 Reduce = Callable[[Any], tuple[Any, Sequence[Loss]]]
 TOOL_WHITESPACE = 20  # white space characters in a row inside a call's arguments; without a bound it may never end

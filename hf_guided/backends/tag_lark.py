@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ..constraints import JsonSchema
+from ..constraints.json_style import JsonStyle
+from ..constraints.tool_xml import STYLES
+from ..constraints.values import JsonSchema
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
-from ..json_style import JsonStyle
 from ..regex import (
     ALL,
     ANYTHING,
@@ -40,10 +41,9 @@ from ..regex import (
 )
 from ..regex.write import times
 from ..schema.grammar import contents
-from ..schema.lark import SchemaWriter
 from ..schema.normalize import Normalizer
-from ..schema.xml_lark import xml_rules
-from ..schema.xml_styles import STYLES
+from ..schema.to_lark import SchemaWriter
+from ..schema.xml_to_lark import xml_rules
 
 Format = dict[str, Any]
 

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..bitmask import words
-from ..constraints import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
+from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..options import usable_cores
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.prepare import prepare
-from ..schema.walk import walk
+from ..schema.subschemas import walk
+from ..vocabulary.bitmask import words
 from . import utf8
 from .adapter import Adapter, Build
 from .base import Engine
@@ -34,7 +34,7 @@ from .xgrammar_json import UNESCAPED, XGrammarSubset
 from .xgrammar_patterns import Patterns
 
 if TYPE_CHECKING:
-    from ..vocabulary import Vocabulary
+    from ..vocabulary.tokens import Vocabulary
 
 # Enough for json.dumps(indent=4) at ten levels; without a bound a model can write white space for ever.
 MAX_WHITESPACE = 42

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..keywords import COUNTS
+from ..constraints.json_schema_keywords import COUNTS
 from ..regex import CharSet, Node, UnsupportedRegex, chars, parse_search, repeat
-from ..schema.walk import leaves
+from ..schema.subschemas import leaves
 from .json_subset import JsonSubset, Schema
 from .xgrammar_patterns import Patterns
 

@@ -9,8 +9,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.generation.utils import ALL_CACHE_NAMES, is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
-from ..chat_prompts import tokenizer_of
 from ..errors import TokenizerError, UnsupportedModel
+from ..vocabulary.processors import tokenizer_of
 
 
 def check_pair(model: Any, tokenizer: Any) -> None:

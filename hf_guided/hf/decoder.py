@@ -1,8 +1,8 @@
 """The fast loop: ``model.generate(custom_generate=guide.decoder(c))``.
 
 Rows keep their own token ids: text that the grammar leaves no choice about is appended without a forward pass, and
-enters the cache together with the next sampled token (decode_loop.py). Where nothing is to be appended or drafted and
-the device lane serves all rows, a loop that does not wait for the device takes its place (device_loop.py). What
+enters the cache together with the next sampled token (decode/loop.py). Where nothing is to be appended or drafted and
+the device lane serves all rows, a loop that does not wait for the device takes its place (device/loop.py). What
 generate() may ask for and neither loop does (beams, scores, logits, attentions, hidden states) runs through
 transformers' own loop with the same session.
 """
@@ -22,35 +22,35 @@ from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.utils import ModelOutput
 
-from ..argument_checks import Rule
-from ..continuation import Continuation
-from ..drafts import DraftSource
+from ..constraints.argument_checks import Rule
 from ..errors import GenerationError, InvalidArgument, UnsupportedConstraint
-from ..forced import ForcedText
-from ..logprob_recorder import LogprobRecorder
-from ..logprobs import TokenLogprob
-from ..ranks import Ranks
-from ..recorder import Recorder
-from ..seeds import as_int64
-from ..session import Session
-from ..stats import SessionStats
-from .cache_slots import CacheSlots
+from ..session.logprob_recorder import LogprobRecorder
+from ..session.logprobs import TokenLogprob
+from ..session.session import Session
+from ..session.stats import SessionStats
+from ..session.tensor_parallel import Ranks
+from ..trace.recorder import Recorder
+from ..vocabulary.retokenize import Continuation
 from .compat import in_step_with_others
-from .decode_loop import DecodeLoop
-from .decode_options import DecodeOptions
-from .device_asked import NotOnDevice, check_asked
-from .guesses import Guesser
-from .jumps import Jumps
-from .led_slots import LeadingSlots, follow, lead
-from .listening import OneRowListener, RowListener, RowStreamer
+from .decode.cache_slots import CacheSlots
+from .decode.draft_blocks import Guesser
+from .decode.jump_forward import Jumps
+from .decode.loop import DecodeLoop
+from .decode.options import DecodeOptions
+from .decode.prefill import prefill
+from .decode.rank_zero_slots import LeadingSlots, follow, lead
+from .decode.scores import Scoring, before_warpers
+from .decode.step_logprobs import StepLogprobs, record_output
+from .decode.stopping import RowStops
+from .decode.streamers import OneRowListener, RowListener, RowStreamer
+from .device.requests import NotOnDevice, check_asked
+from .drafts import DraftSource
+from .drafts.forced_text import ForcedText
 from .logits_processor import GuidedLogitsProcessor
-from .prefill import prefill
-from .sampling import Scoring, before_warpers
-from .step_logprobs import StepLogprobs, record_output
-from .stopping import RowStops
+from .seeds import as_int64
 
 if TYPE_CHECKING:
-    from ..device.store import DeviceStore
+    from .device.store import DeviceStore
 
 _SEEDS = Rule(
     "a list of ints, one for each row",
@@ -272,7 +272,7 @@ class GuidedDecoder:
                 spread=isinstance(slots, LeadingSlots),
                 logprobs=self._options.top_logprobs is not None,
             )
-            from .device_run import run_on_device  # comes with the automaton, which takes time to import
+            from .device.run import run_on_device  # comes with the automaton, which takes time to import
 
             self._why_eager = run_on_device(
                 lines,

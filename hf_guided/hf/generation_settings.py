@@ -8,9 +8,9 @@ from typing import Any
 
 from transformers.generation.configuration_utils import GenerationConfig, GenerationMode
 
-from ..argument_checks import Rule, check, check_settings, is_int
 from ..backends.base import CompiledConstraint
-from ..constraints import Choice
+from ..constraints.argument_checks import Rule, check, check_settings, is_int
+from ..constraints.values import Choice
 from ..errors import EmptyIntersection, InvalidArgument, StopTokenError, UnsupportedConstraint
 from .compat import token_id_tuple
 

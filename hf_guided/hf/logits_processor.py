@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from transformers import LogitsProcessor, StoppingCriteria
 
-from ..recorder import Recorder
-from ..session import Session
-from ..stats import SessionStats
+from ..session.session import Session
+from ..session.stats import SessionStats
+from ..trace.recorder import Recorder
 
 
 class MaskCompanion(StoppingCriteria):  # type: ignore[misc]  # transformers is untyped here

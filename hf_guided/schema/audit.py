@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ..constraints import JsonSchema
+from ..constraints.json_schema_keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE
+from ..constraints.json_style import Spelling
+from ..constraints.suggestions import did_you_mean
+from ..constraints.values import JsonSchema
 from ..errors import Loss
-from ..json_style import Spelling
-from ..keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE
-from ..suggestions import did_you_mean
 from .documents import LATEST, dialect_of
 from .formats import FORMATS
-from .walk import escape, walk
+from .subschemas import escape, walk
 
 if TYPE_CHECKING:
-    from ..constraints import Constraint
+    from ..constraints.values import Constraint
 
 
 class AuditRow(NamedTuple):

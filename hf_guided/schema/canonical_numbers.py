@@ -20,7 +20,7 @@ from functools import lru_cache
 from os.path import commonprefix
 from typing import NamedTuple
 
-from ..json_style import MAX_DIGITS
+from ..constraints.json_style import MAX_DIGITS
 from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement, concat, repeat, text
 from .ranges import multiples, untold_factors, whole_bounds
 from .shapes import NumberClause

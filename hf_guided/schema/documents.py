@@ -16,7 +16,7 @@ from urllib.parse import unquote, urljoin
 
 from ..errors import InvalidConstraint
 from .pointers import lookup
-from .walk import escape, walk
+from .subschemas import escape, walk
 
 if TYPE_CHECKING:
     from referencing import Registry

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import formats_hosts, formats_regex, formats_time, formats_uris
-from .walk import walk
+from ..constraints import date_time_patterns as date_time_patterns
+from ..constraints import host_patterns as host_patterns
+from . import formats_regex, formats_uris
+from .subschemas import walk
 
 FORMATS: dict[str, dict[str, Any]] = {
-    "date": {"pattern": f"^{formats_time.FULL_DATE}$"},
-    "time": {"pattern": f"^{formats_time.FULL_TIME}$"},
-    "date-time": {"pattern": f"^{formats_time.DATE_TIME}$"},
-    "duration": {"pattern": f"^{formats_time.DURATION}$"},
+    "date": {"pattern": f"^{date_time_patterns.FULL_DATE}$"},
+    "time": {"pattern": f"^{date_time_patterns.FULL_TIME}$"},
+    "date-time": {"pattern": f"^{date_time_patterns.DATE_TIME}$"},
+    "duration": {"pattern": f"^{date_time_patterns.DURATION}$"},
     "uuid": {"pattern": "^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"},
-    "ipv4": {"pattern": f"^{formats_hosts.IPV4}$"},
-    "ipv6": {"pattern": f"^{formats_hosts.IPV6}$"},
-    "hostname": {"pattern": f"^{formats_hosts.HOSTNAME}$", "maxLength": 253},
-    "idn-hostname": {"pattern": f"^{formats_hosts.IDN_HOSTNAME}$", "maxLength": 253},
-    "email": {"pattern": f"^{formats_hosts.EMAIL}$"},
-    "idn-email": {"pattern": f"^{formats_hosts.IDN_EMAIL}$"},
+    "ipv4": {"pattern": f"^{host_patterns.IPV4}$"},
+    "ipv6": {"pattern": f"^{host_patterns.IPV6}$"},
+    "hostname": {"pattern": f"^{host_patterns.HOSTNAME}$", "maxLength": 253},
+    "idn-hostname": {"pattern": f"^{host_patterns.IDN_HOSTNAME}$", "maxLength": 253},
+    "email": {"pattern": f"^{host_patterns.EMAIL}$"},
+    "idn-email": {"pattern": f"^{host_patterns.IDN_EMAIL}$"},
     "uri": {"pattern": f"^{formats_uris.URI}$"},
     "uri-reference": {"pattern": f"^{formats_uris.URI_REFERENCE}$"},
     "iri": {"pattern": f"^{formats_uris.IRI}$"},
@@ -39,7 +41,10 @@ _A_LABELS = "labels in Punycode (xn--...), which no pattern can prove valid, and
 _IRI = "IPv6 hosts with ::, an upper-case V before a future kind of address, and characters beyond U+FFFF in IRIs: "
 _IRI += "checkers refuse them"
 
-USUAL: dict[str, str] = {"time": f"^{formats_time.USUAL_TIME}$", "date-time": f"^{formats_time.USUAL_DATE_TIME}$"}
+USUAL: dict[str, str] = {
+    "time": f"^{date_time_patterns.USUAL_TIME}$",
+    "date-time": f"^{date_time_patterns.USUAL_DATE_TIME}$",
+}
 """Patterns for what the canonical spelling writes of a format; the other formats have one spelling as strings."""
 
 NARROWER: dict[str, str] = {

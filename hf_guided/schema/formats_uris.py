@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .formats_hosts import IPV6, IPV6_IN_FULL
+from ..constraints.host_patterns import IPV6, IPV6_IN_FULL
 
 _UNRESERVED = "A-Za-z0-9._~-"  # the hyphen last: the classes below put nothing behind it
 _SUB_DELIMS = "!$&'()*+,;="

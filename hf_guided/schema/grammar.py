@@ -11,12 +11,12 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ..constraints.json_style import Spelling
 from ..errors import CompileLimitExceeded, InvalidConstraint
-from ..json_style import Spelling
+from .content_automata import Edge, Track, array_track, object_tracks
 from .normalize import Normalizer
 from .scalars import has_text
 from .shapes import ANY, UNIVERSE, ArrayClause, Clause, ObjectClause, Position
-from .tracks import Edge, Track, array_track, object_tracks
 
 MAX_POSITIONS = 10_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from ..json_style import JsonStyle
+from ..constraints.json_style import JsonStyle
 from ..regex import EMPTY, Node, concat, parse_fullmatch, text
 
 COLUMNS = 8  # of indentation for each open bracket, at most

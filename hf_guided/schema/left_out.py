@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from ..json_style import MAX_DIGITS
+from ..constraints.json_style import MAX_DIGITS
 from .formats import USUAL
 from .ranges import multiples
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..keywords import ASSERTIONS, KNOWN
-from ..suggestions import closest
-from .walk import escape, walk
+from ..constraints.json_schema_keywords import ASSERTIONS, KNOWN
+from ..constraints.suggestions import closest
+from .subschemas import escape, walk
 
 
 def misspelt_keywords(schema: dict[str, Any] | bool) -> Iterator[str]:

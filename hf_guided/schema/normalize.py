@@ -14,10 +14,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from ..constraints import JsonSchema
+from ..constraints.json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
+from ..constraints.json_style import Spelling
+from ..constraints.values import JsonSchema
 from ..errors import InvalidConstraint, Loss
-from ..json_style import Spelling
-from ..keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
 from ..regex import Emptiness, Node, alt
 from . import assertions
 from .applicators import APPLY, referred

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..constraints import JsonSchema
+from ..constraints.json_schema_keywords import COUNTS
+from ..constraints.values import JsonSchema
 from ..errors import InvalidConstraint, Loss
-from ..keywords import COUNTS
 from ..regex import ALL, CharSet, UnsupportedRegex, only, parse_search, to_pattern
-from .extra import close_objects
+from .additional_properties import close_objects
 from .formats import spell_out
 from .pointers import local_target
-from .walk import walk
+from .subschemas import walk
 
 
 def prepare(constraint: JsonSchema, *, alphabet: CharSet = ALL) -> tuple[dict[str, Any] | bool, list[Loss]]:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from ..errors import InvalidConstraint
 from .documents import Subschema
-from .walk import escape
+from .subschemas import escape
 
 
 def malformed(sub: Subschema, keyword: str, expected: str) -> NoReturn:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from ..json_style import Spelling
+from ..constraints.json_style import Spelling
 from ..regex import (
     ANYTHING,
     NOTHING,

@@ -20,14 +20,14 @@ from transformers.cli.serving.utils import CBWorkerDeadError
 
 from ..errors import HFGuidedError, UnsupportedModel
 from ..guide import Guide
+from .error_responses import Failures, RequestRefused, answer_http, answer_malformed, answer_refused, log
 from .guidance import Guidance
 from .handlers import GuidedChatHandler, GuidedResponseHandler
+from .managers import GuidedState
 from .metrics import Metrics
 from .models import GuidedModelManager
 from .options import ServeOptions, source_of
-from .refusals import Failures, RequestRefused, answer_http, answer_malformed, answer_refused, log
 from .request_size import RequestSizeLimit
-from .running import GuidedState
 
 _LAST_COMPILE_S = 60.0  # so long a server that ends waits for what still compiles
 

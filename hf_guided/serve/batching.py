@@ -17,12 +17,12 @@ from transformers.cli.serving.utils import CBGenerateManager, _StreamError
 
 from ..errors import GenerationError
 from ..guide import Guide
-from ..hf.batching_manager import first_processor
+from ..hf.continuous_batching.compat import first_processor
 from ..hf.generation_settings import GenerationSettings
+from .answer_parser import Message, Part
+from .error_responses import RequestRefused, logged
+from .guided_model import AnsweringProcessor, AnswerStreamer, SteeredModel
 from .metrics import Metrics, Outcome
-from .reading import Message, Part
-from .refusals import RequestRefused, logged
-from .steered import AnsweringProcessor, AnswerStreamer, SteeredModel
 
 # Of a generation config, with what they are where nothing is asked: what batches cannot do for one request alone.
 _ALONE = {

@@ -12,19 +12,19 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..backends.base import CompiledConstraint
-from ..compiler import CompilerStats
-from ..constraints import Constraint, json_style, laid_out
+from ..backends.compiler import CompilerStats
+from ..constraints.response_format import from_request, from_tools
+from ..constraints.values import Constraint, json_style, laid_out
 from ..errors import CompileLimitExceeded, HFGuidedError, InvalidConstraint
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
 from ..options import CompilerOptions
-from ..reasoning import Reasoning
-from ..requests import check_budget, row_after_prefix
-from ..response_format import from_request, from_tools
+from ..session.reasoning import Reasoning
+from ..session.requests import check_budget, row_after_prefix
+from .error_responses import RequestRefused, refusal
+from .guided_model import Asked
 from .metrics import Metrics
 from .options import ServeOptions
-from .refusals import RequestRefused, refusal
-from .steered import Asked
 from .thinking import reasoning_of
 
 # On a machine of one core too: a slow schema makes the others slower, and does not stop them. Each may take hundreds of

@@ -9,9 +9,9 @@ from fastapi.responses import StreamingResponse
 from transformers.cli.serving.chat_completion import UNUSED_CHAT_COMPLETION_FIELDS, ChatCompletionHandler
 from transformers.cli.serving.response import UNUSED_RESPONSE_FIELDS, ResponseHandler
 
+from .error_responses import RequestRefused, errors_as_objects
 from .guidance import Guidance
-from .refusals import RequestRefused, errors_as_objects
-from .steered import AnsweringProcessor, Asked, SteeredModel
+from .guided_model import AnsweringProcessor, Asked, SteeredModel
 
 # What the handler that runs in this task was asked; transformers hands the body to its steps, and nothing beside it.
 _ASKED: ContextVar[Asked | None] = ContextVar("_ASKED", default=None)

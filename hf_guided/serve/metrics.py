@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..compiler import CompilerStats
-from ..stats import SessionStats
+from ..backends.compiler import CompilerStats
+from ..session.stats import SessionStats
 
 Outcome = Literal["finished", "cancelled", "failed"]
 

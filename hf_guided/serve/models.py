@@ -6,10 +6,10 @@ from typing import Any
 
 from transformers.cli.serving.model_manager import ModelManager
 
+from ..checkpoints.load import ModelSource
+from ..checkpoints.quantization import quantization_config
 from ..errors import UsageError
-from ..model_source import ModelSource
-from ..quantization import quantization_config
-from .refusals import RequestRefused
+from .error_responses import RequestRefused
 
 # What the demo model was trained on is no chat: it reads the messages' texts as they are. Its calls are Qwen's.
 _DEMO_CHAT_TEMPLATE = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..json_style import Spelling, Whitespace
-from ..model_source import ModelSource
+from ..checkpoints.load import ModelSource
+from ..constraints.json_style import Spelling, Whitespace
 
 
 @dataclass(frozen=True)

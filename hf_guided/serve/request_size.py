@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .refusals import RequestRefused
+from .error_responses import RequestRefused
 
 
 class RequestSizeLimit:

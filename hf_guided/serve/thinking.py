@@ -7,7 +7,7 @@ from typing import Any
 from transformers.cli.serving.utils import get_response_template
 from transformers.utils.chat_template_utils import _REASONING_FIELDS
 
-from ..reasoning import Reasoning
+from ..session.reasoning import Reasoning
 
 _USUAL = Reasoning()
 

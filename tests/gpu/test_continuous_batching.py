@@ -12,7 +12,7 @@ from transformers import ContinuousBatchingConfig
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.hf.batching_manager import first_processor
+from hf_guided.hf.continuous_batching.compat import first_processor
 
 pytestmark = [
     pytest.mark.gpu,

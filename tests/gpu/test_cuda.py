@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import hf_guided as hg
-from hf_guided.apply import apply_bitmask
-from hf_guided.bitmask import pack
+from hf_guided.session.apply import apply_bitmask
+from hf_guided.vocabulary.bitmask import pack
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 import hf_guided as hg
-from hf_guided import kernel_loader
-from hf_guided.device.kernels import TorchKernels
-from hf_guided.hf.device_steps import CapturedStep, EagerSteps, FixedSteps
-from hf_guided.transfers import CudaTransfers
+from hf_guided.hf.device import kernel_loader
+from hf_guided.hf.device.kernels import TorchKernels
+from hf_guided.hf.device.steps import CapturedStep, EagerSteps, FixedSteps
+from hf_guided.session.cuda_copies import CudaTransfers
 from tests import vocabularies
 from tests.integration.families import FAMILIES
 from tests.integration.test_decoder import BATCHES, CONSTRAINTS, inputs

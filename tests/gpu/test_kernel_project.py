@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from hf_guided.device.kernels import OpKernels
+from hf_guided.hf.device.kernels import OpKernels
 from tests.gpu.test_shapes_cuda import check_apply, check_steps
 from tests.kernel_project import PROJECT, build
 from tests.lanes import DTYPES

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import hf_guided as hg
-from hf_guided.mask_slots import MaskSlots
-from hf_guided.masks import MaskFiller
-from hf_guided.row import Row
-from hf_guided.transfers import CudaTransfers
+from hf_guided.session.cuda_copies import CudaTransfers
+from hf_guided.session.masks import MaskFiller
+from hf_guided.session.pinned_buffers import MaskSlots
+from hf_guided.session.row import Row
 from tests.toy import compiled_set, letters
 
 pytestmark = [

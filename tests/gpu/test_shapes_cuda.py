@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from hf_guided import kernel_loader
-from hf_guided.bitmask import pack
-from hf_guided.device.candidates import pick
-from hf_guided.device.kernels import Kernels, OpKernels, TorchKernels
-from hf_guided.device.lane import FORBID_ALL, LEAVE_ALONE, Lane
-from hf_guided.device.reference import apply_slots_
-from hf_guided.device.sampling import masked_sample
-from hf_guided.device.tables import LanguageTables, VocabularyTables
-from hf_guided.noise import gumbel
+from hf_guided.hf.device import kernel_loader
+from hf_guided.hf.device.candidates import pick
+from hf_guided.hf.device.kernels import Kernels, OpKernels, TorchKernels
+from hf_guided.hf.device.lane import FORBID_ALL, LEAVE_ALONE, Lane
+from hf_guided.hf.device.reference import apply_slots_
+from hf_guided.hf.device.sampling import masked_sample
+from hf_guided.hf.device.tables import LanguageTables, VocabularyTables
+from hf_guided.hf.philox import gumbel
+from hf_guided.vocabulary.bitmask import pack
 from tests import lanes
 
 pytestmark = [

@@ -19,8 +19,8 @@ from transformers import LogitsProcessor
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.cancellation import Cancellation
-from hf_guided.turns import THREAD_NAME, Running, Turns, turns_of
+from hf_guided.generation.cancellation import Cancellation
+from hf_guided.generation.turns import THREAD_NAME, Running, Turns, turns_of
 
 LONG = hg.Regex("[a-z]{300}")
 PROMPTS = [example.prompt for example in demo.examples(3, seed=5)]

@@ -21,10 +21,10 @@ from transformers import (
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.bitmask import allocate_bitmask, unpack
-from hf_guided.drafts import Asked, AssistantDraft
 from hf_guided.errors import UnsupportedModel
-from hf_guided.row import Row
+from hf_guided.hf.drafts import Asked, AssistantDraft
+from hf_guided.session.row import Row
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES

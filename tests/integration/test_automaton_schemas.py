@@ -17,8 +17,8 @@ from benchmarks.engine_constraints import Asked, sample
 from benchmarks.oracle import Oracle, Undecided
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.constraints import JsonSchema
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.constraints.values import JsonSchema
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.vocabularies import VOCABULARIES
 
 WALKS = 3

@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreT
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.batch.__main__ import main
-from hf_guided.seeds import row_seed
+from hf_guided.cli.batch.__main__ import main
+from hf_guided.hf.seeds import row_seed
 
 SCHEMA = demo.SCHEMAS["person"]
 LAUNCH = "launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"

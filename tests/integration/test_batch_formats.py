@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hf_guided import cli, model_source
-from hf_guided.batch.formats import ENDINGS, open_table
-from hf_guided.batch.tables import BadRow
+from hf_guided.checkpoints import load as model_source
+from hf_guided.cli import commands as cli
+from hf_guided.cli.batch.formats import ENDINGS, open_table
+from hf_guided.cli.batch.tables import BadRow
 from tests.integration.test_batch import kill, written
 
 FORMATS = ("jsonl", "csv", "parquet", "datasets")
@@ -238,7 +239,7 @@ def test_a_missing_package_is_named_with_its_extra(
     format_name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr("hf_guided.batch.formats.find_spec", lambda name: None if name == package else find(name))
+    monkeypatch.setattr("hf_guided.cli.batch.formats.find_spec", lambda name: None if name == package else find(name))
     rows = save(ROWS, tmp_path, "csv")
     assert cli.main(arguments(rows, tmp_path / f"out{ending(format_name)}")) == 2
     message = capsys.readouterr().err

@@ -14,7 +14,7 @@ from transformers import pipeline
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.together import Together
+from hf_guided.generation.continuous import Together
 from tests import vocabularies
 from tests.integration import models
 
@@ -415,7 +415,7 @@ def rendered(chat: Any, **arguments: Any) -> str:
 
 
 def test_the_command_line(folder: Path, heard: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from hf_guided.cli import main
+    from hf_guided.cli.commands import main
 
     documents = tmp_path / "documents.json"
     documents.write_text(json.dumps(DOCUMENTS))
@@ -438,7 +438,7 @@ def test_the_command_line(folder: Path, heard: list[str], tmp_path: Path, capsys
 
 
 def test_data_sets(folder: Path, heard: list[str], tmp_path: Path) -> None:
-    from hf_guided.batch.__main__ import main
+    from hf_guided.cli.batch.__main__ import main
 
     rows = [{"prompt": "a"}, {"prompt": CHAT, "documents": DOCUMENTS}, {"prompt": OTHER, "documents": "no list"}]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -455,7 +455,7 @@ def test_data_sets(folder: Path, heard: list[str], tmp_path: Path) -> None:
 def test_smolagents(folder: Path, heard: list[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the package's own imports, which call transformers by names of old
-        from hf_guided.serve.smolagents_model import GuidedTransformersModel
+        from hf_guided.integrations.smolagents import GuidedTransformersModel
 
         model = GuidedTransformersModel(str(folder), device_map="cpu", max_new_tokens=200, do_sample=False)
     chat = [{"role": "user", "content": [{"type": "text", "text": "weather in Rome?"}]}]

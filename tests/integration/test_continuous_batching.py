@@ -27,8 +27,8 @@ from transformers.generation.continuous_batching import RequestState
 
 import hf_guided as hg
 from hf_guided.backends.llguidance import LLGuidanceBackend
-from hf_guided.hf.batching_manager import first_processor
-from hf_guided.hf.request_masks import Asked
+from hf_guided.hf.continuous_batching.compat import first_processor
+from hf_guided.hf.continuous_batching.request_masks import Asked
 from tests import vocabularies
 from tests.integration import models
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, TextStreamer
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.hf.custom_generate import FOR_DECODER, generate
+from hf_guided.generation.custom_generate import FOR_DECODER, generate
 from scripts.make_custom_generate import FILES, ROOT, write
 
 SCHEMA = demo.SCHEMAS["person"]

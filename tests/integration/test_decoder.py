@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers import DynamicCache
 
 import hf_guided as hg
-from hf_guided.continuation import Continuation
-from hf_guided.forced import ForcedText
-from hf_guided.row import Row
+from hf_guided.hf.drafts.forced_text import ForcedText
+from hf_guided.session.row import Row
+from hf_guided.vocabulary.retokenize import Continuation
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES, KEEP_A_STATE, TAKE_HOLES

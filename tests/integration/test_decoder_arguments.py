@@ -22,8 +22,8 @@ from transformers.generation.streamers import BaseStreamer
 
 import hf_guided as hg
 from hf_guided.backends.base import Matcher
-from hf_guided.drafts import Asked, Draft
-from hf_guided.hf.cache_slots import CacheSlots
+from hf_guided.hf.decode.cache_slots import CacheSlots
+from hf_guided.hf.drafts import Asked, Draft
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.test_decoder import CONSTRAINTS, SCHEMA, family, inputs, run, texts

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria, StoppingCriteriaList
 
 import hf_guided as hg
-from hf_guided import acceptance
-from hf_guided.drafts import Asked, Draft, Several
+from hf_guided.hf.drafts import Asked, Draft, Several
+from hf_guided.hf.drafts import verify as acceptance
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.integration import models
 from tests.integration.families import FAMILIES, TAKE_HOLES

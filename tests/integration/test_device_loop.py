@@ -28,11 +28,11 @@ from transformers import (
 )
 
 import hf_guided as hg
-from hf_guided.device.kernels import TorchKernels
-from hf_guided.device.store import DeviceStore
-from hf_guided.hf.cache_slots import CacheSlots
-from hf_guided.hf.device_choice import Filters
-from hf_guided.hf.device_loop import DeviceLoop
+from hf_guided.hf.decode.cache_slots import CacheSlots
+from hf_guided.hf.device.kernels import TorchKernels
+from hf_guided.hf.device.loop import DeviceLoop
+from hf_guided.hf.device.store import DeviceStore
+from hf_guided.hf.device.token_choice import Filters
 from hf_guided.options import LoopOptions
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.integration.families import FAMILIES

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from hf_guided.acceptance import accept_sampling
-from hf_guided.drafts import Asked, AssistantDraft, Draft, GrammarDraft, PromptLookup
-from hf_guided.row import Row
+from hf_guided.hf.drafts import Asked, AssistantDraft, Draft, GrammarDraft, PromptLookup
+from hf_guided.hf.drafts.verify import accept_sampling
+from hf_guided.session.row import Row
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.toy import ForcingSetEngine, compiled_set, letters
 

@@ -14,9 +14,9 @@ import torch
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.device import store
-from hf_guided.device.kernels import TorchKernels
-from hf_guided.kernel_loader import Found
+from hf_guided.hf.device import store
+from hf_guided.hf.device.kernel_loader import Found
+from hf_guided.hf.device.kernels import TorchKernels
 from tests.kernel_harness import ROOT, Harness, HarnessKernels
 
 

@@ -23,11 +23,11 @@ from transformers import (
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 import hf_guided as hg
-from hf_guided.bitmask import allocate_bitmask, unpack
-from hf_guided.forced import ForcedText
-from hf_guided.logprob_recorder import LogprobRecorder
-from hf_guided.pass_logprobs import logprobs_of
-from hf_guided.ranks import Ranks
+from hf_guided.generation.pass_logprobs import logprobs_of
+from hf_guided.hf.drafts.forced_text import ForcedText
+from hf_guided.session.logprob_recorder import LogprobRecorder
+from hf_guided.session.tensor_parallel import Ranks
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES

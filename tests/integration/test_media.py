@@ -12,9 +12,9 @@ from transformers import GenerationConfig, pipeline
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.bitmask import allocate_bitmask
-from hf_guided.chat_prompts import TemplateOptions, prepared
-from hf_guided.prompt_inputs import PromptInputs
+from hf_guided.generation.chat_prompts import TemplateOptions, prepared
+from hf_guided.generation.prompt_inputs import PromptInputs
+from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import media_models, vocabularies
 from tests.integration import families, models
 from tests.media_models import with_audio, with_images

@@ -16,7 +16,7 @@ from transformers.pipelines.pt_utils import KeyDataset
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.hf.pipeline import GuidedGenerationPipeline
+from hf_guided.generation.pipeline import GuidedGenerationPipeline
 
 INVOICE, BOOKING, PERSON = demo.examples(3, seed=5)
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"

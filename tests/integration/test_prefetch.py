@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, StoppingCriteria, pipeline
 
 import hf_guided as hg
-from hf_guided import session
+from hf_guided.session import session
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES

@@ -22,7 +22,7 @@ from transformers import GenerationConfig, LlamaForCausalLM, LogitsProcessor, Lo
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.llguidance import LLGuidanceBackend
-from hf_guided.constraints import Constraint
+from hf_guided.constraints.values import Constraint
 from hf_guided.errors import BatchSizeError, InvalidConstraint
 from tests import vocabularies
 from tests.integration import models
@@ -392,7 +392,7 @@ def test_progress_bar_only_when_asked_or_on_a_terminal() -> None:
 def test_guides_are_kept_per_tokenizer_and_width() -> None:
     tokenizer = copy.deepcopy(vocabularies.demo())
     wider = models.llama(tokenizer, layers=1, padding=99)
-    from hf_guided.kept_guides import guide_for
+    from hf_guided.generation.guide_cache import guide_for
 
     assert guide_for(tokenizer, model()) is guide_for(tokenizer, model())
     assert guide_for(tokenizer, wider) is not guide_for(tokenizer, model())

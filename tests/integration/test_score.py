@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import hf_guided as hg
-from hf_guided.continuation import Continuation
-from hf_guided.forced import ForcedText
-from hf_guided.hf.prefix_logits import PrefixLogits
-from hf_guided.ranks import Ranks
-from hf_guided.row import Row
+from hf_guided.generation.prefix_logits import PrefixLogits
+from hf_guided.hf.drafts.forced_text import ForcedText
+from hf_guided.session.row import Row
+from hf_guided.session.tensor_parallel import Ranks
+from hf_guided.vocabulary.retokenize import Continuation
 from tests import vocabularies
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.integration import models
@@ -189,7 +189,7 @@ def test_a_shared_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     prompts = [20 * prompt for prompt in PROMPTS]
     shared, spent = scored(prompts, OPTIONS), sum(tokens)
     tokens.clear()
-    monkeypatch.setattr("hf_guided.hf.cache_slots._takes_holes", lambda *_: False)
+    monkeypatch.setattr("hf_guided.hf.decode.cache_slots._takes_holes", lambda *_: False)
     again = scored(prompts, OPTIONS)
     hook.remove()
     assert 3 * spent < sum(tokens)
@@ -215,7 +215,7 @@ def test_images_run_once_with_their_prompts(monkeypatch: pytest.MonkeyPatch) -> 
             whole = torch.cat([ids[row], torch.tensor(block)])[None]
             expected = model(input_ids=whole, pixel_values=pixels[row : row + 1]).logits[0, -1]
         assert torch.allclose(line.double(), expected, atol=1e-5)
-    monkeypatch.setattr("hf_guided.hf.cache_slots._takes_holes", lambda *_: False)
+    monkeypatch.setattr("hf_guided.hf.decode.cache_slots._takes_holes", lambda *_: False)
     with pytest.raises(hg.UnsupportedModel, match="pixel_values"):
         PrefixLogits(model, inputs, 0, given)
 

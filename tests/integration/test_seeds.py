@@ -11,7 +11,7 @@ import torch
 from pydantic import BaseModel, Field, field_validator
 
 import hf_guided as hg
-from hf_guided.acceptance import accept_seeded
+from hf_guided.hf.drafts.verify import accept_seeded
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.integration.test_decoder import BATCHES, CONSTRAINTS, family, inputs, run
 

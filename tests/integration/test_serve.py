@@ -257,7 +257,7 @@ def test_the_model_that_is_served(api):
 
 
 def test_the_demo_models_chat_is_its_prompt():
-    from hf_guided.model_source import ModelSource
+    from hf_guided.checkpoints.load import ModelSource
     from hf_guided.serve.models import GuidedModelManager
 
     manager = GuidedModelManager(ModelSource("demo", device="cpu"), continuous_batching=False)

@@ -292,7 +292,7 @@ def test_the_command_serves_and_ends():
 
 
 def test_what_the_command_cannot_serve(tmp_path, capsys):
-    from hf_guided import cli
+    from hf_guided.cli import commands as cli
 
     assert cli.main(["serve", str(tmp_path / "nothing")]) == 2
     assert "does not exist" in capsys.readouterr().err

@@ -21,7 +21,7 @@ with warnings.catch_warnings():
     from smolagents import CodeAgent, TransformersModel
     from smolagents.models import CODEAGENT_RESPONSE_FORMAT
 
-    from hf_guided.serve.smolagents_model import GuidedTransformersModel
+    from hf_guided.integrations.smolagents import GuidedTransformersModel
 
 EXAMPLE = demo.EXAMPLES[0]
 CHAT = [{"role": "user", "content": [{"type": "text", "text": EXAMPLE.prompt}]}]

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 import hf_guided as hg
-from hf_guided.tool_formats import formats
+from hf_guided.constraints.tool_formats import formats
 from tests.integration import models
 from tests.tool_families import FAMILIES, STARTS, flat, parsed, template
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.bitmask import allocate_bitmask, unpack
-from hf_guided.display.trace import Trace
-from hf_guided.drafts import Asked, Draft, DraftSource
-from hf_guided.ranks import Ranks
+from hf_guided.hf.drafts import Asked, Draft, DraftSource
+from hf_guided.session.tensor_parallel import Ranks
+from hf_guided.trace.trace import Trace
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES

@@ -13,10 +13,10 @@ import torch
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.display.page import TokenText
-from hf_guided.display.shown import shown
-from hf_guided.display.trace import Trace
-from hf_guided.recorded import Alternative, Look, RowRecord, Span, TokenRecord
+from hf_guided.trace.events import Alternative, Look, RowRecord, Span, TokenRecord
+from hf_guided.trace.page import TokenText
+from hf_guided.trace.token_labels import shown
+from hf_guided.trace.trace import Trace
 from tests import vocabularies
 from tests.browser import Visit, visit
 from tests.integration import models

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from hf_guided.backends import registry
 from hf_guided.backends.base import Backend, CompiledConstraint, Matcher
-from hf_guided.bitmask import allocate_bitmask, unpack
-from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import UnwritableConstraint
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests import vocabularies
 
 BACKENDS = registry.available()

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton import byte_dfa
 from hf_guided.automaton.byte_dfa import ByteDfa
+from hf_guided.automaton.dawg import words_dfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
 from hf_guided.automaton.refine import refine
-from hf_guided.automaton.words import words_dfa
 from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.constraints import Choice, Regex
+from hf_guided.constraints.values import Choice, Regex
 from hf_guided.errors import UnwritableConstraint
 from hf_guided.regex import NOTHING, UnsupportedRegex, complement, parse_fullmatch
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
 from tests.automata import OutlinesDfa, same_language, unmarked, without_markers
 from tests.property import strategies as draw

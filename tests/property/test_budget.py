@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint, Matcher
-from hf_guided.bitmask import allocate_bitmask, unpack
-from hf_guided.constraints import Choice, Constraint, JsonSchema, Regex
+from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import toy
 from tests.property.strategies import single_bytes, tiny
 

@@ -18,22 +18,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton import pushdown as pushdown_module
-from hf_guided.automaton.frames import network
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.pushdown import Pushdown
+from hf_guided.automaton.rtn import network
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.backends import automaton, registry
-from hf_guided.backends import searched as searched_module
+from hf_guided.backends import budget_search as searched_module
 from hf_guided.backends.base import CompiledConstraint, Matcher
-from hf_guided.backends.routed import with_routes
-from hf_guided.backends.way_search import WaySearch
-from hf_guided.bitmask import allocate_bitmask, unpack
-from hf_guided.compiler import Compiler
-from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from hf_guided.backends.budget_rtn import with_routes
+from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.completion_search import WaySearch
+from hf_guided.constraints.json_style import JsonStyle
+from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded
-from hf_guided.json_style import JsonStyle
-from hf_guided.schema.network import Positions
 from hf_guided.schema.normalize import Normalizer
+from hf_guided.schema.to_rtn import Positions
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests.property.strategies import single_bytes, tiny
 
 TREE = {

@@ -18,12 +18,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.regex import NOTHING, Alt, And, Chars, Concat, Node, Repeat, matches
-from hf_guided.schema.canonical_numbers import (
-    MAX_DIGITS,
-    canonical_but_for_untold,
-    canonical_numbers,
-    integers_between,
-)
+from hf_guided.schema.canonical_numbers import MAX_DIGITS, canonical_but_for_untold, canonical_numbers, integers_between
 from hf_guided.schema.ranges import untold_factors
 from hf_guided.schema.shapes import NumberClause
 

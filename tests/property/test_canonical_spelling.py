@@ -22,12 +22,12 @@ from jsonschema import Draft202012Validator
 import hf_guided as hg
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.budget_rtn import with_routes
+from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.llguidance import LLGuidanceBackend
-from hf_guided.backends.routed import with_routes
-from hf_guided.bitmask import allocate_bitmask, unpack
-from hf_guided.compiler import Compiler
-from hf_guided.constraints import Constraint
-from hf_guided.tool_calls import ToolCalls
+from hf_guided.constraints.tool_calls import ToolCalls
+from hf_guided.constraints.values import Constraint
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests.property.test_canonical_numbers import assert_canonical
 from tests.toy import all_bytes
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_guided.constraints import Choice, JsonSchema
+from hf_guided.constraints.values import Choice, JsonSchema
 
 NAMES = st.sampled_from(["a", "b", "description", "title", "properties", "default", "$ref", "x y", "é"])
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, 1.0, 0.5]) | st.text(max_size=3)

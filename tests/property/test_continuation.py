@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.bitmask import allocate_bitmask
-from hf_guided.constraints import Regex
-from hf_guided.continuation import Continuation
+from hf_guided.constraints.values import Regex
 from hf_guided.errors import UnwritableConstraint
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.bitmask import allocate_bitmask
+from hf_guided.vocabulary.retokenize import Continuation
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests import vocabularies
 from tests.property.strategies import allowed, sentencepiece, tiny, without_bytes
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.constraints import JsonSchema
+from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import InvalidConstraint
 from tests.toy import all_bytes
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.device.reference import step_
+from hf_guided.hf.device.reference import step_
 from tests import lanes
 
 

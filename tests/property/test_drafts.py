@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.constraints import Constraint, JsonSchema
-from hf_guided.drafts import Asked, Draft, GrammarDraft, PromptLookup, Several, compact_twin
-from hf_guided.drafts.layout import Layout
-from hf_guided.row import Row, RowState
+from hf_guided.constraints.values import Constraint, JsonSchema
+from hf_guided.hf.drafts import Asked, Draft, GrammarDraft, PromptLookup, Several, compact_twin
+from hf_guided.hf.drafts.layout import Layout
+from hf_guided.session.row import Row, RowState
 from tests.property import strategies as draw
 from tests.property.strategies import Case
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import hf_guided as hg
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import Backend
-from hf_guided.continuation import Continuation
-from hf_guided.forced import ForcedText
-from hf_guided.row import Row
+from hf_guided.hf.drafts.forced_text import ForcedText
+from hf_guided.session.row import Row
+from hf_guided.vocabulary.retokenize import Continuation
 from tests.property.test_continuation import vocabulary
 
 PIECES = [

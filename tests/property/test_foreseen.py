@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_guided.errors import HFGuidedError
-from hf_guided.session import Session
-from hf_guided.session_options import OnViolation
+from hf_guided.session.options import OnViolation
+from hf_guided.session.session import Session
 from tests.sessions import session_of
 from tests.toy import compiled_set, letters
 

@@ -10,8 +10,8 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.device.lane import FORBID_ALL, LEAVE_ALONE
-from hf_guided.device.reference import apply_slots_
+from hf_guided.hf.device.lane import FORBID_ALL, LEAVE_ALONE
+from hf_guided.hf.device.reference import apply_slots_
 from tests import lanes
 from tests.kernel_harness import HEADER, Harness, HarnessFailure, build
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.routed import with_routes
+from hf_guided.backends.budget_rtn import with_routes
+from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.xgrammar import XGrammarBackend
-from hf_guided.bitmask import allocate_bitmask, unpack
-from hf_guided.compiler import Compiler
-from hf_guided.constraints import laid_out
+from hf_guided.constraints.values import laid_out
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests.property.test_canonical_spelling import CASES, ENGINES, VOCABULARY, hot, takes
 
 LAYOUTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -227,8 +227,8 @@ def test_a_server_lays_out_what_a_response_format_asks_for() -> None:
 
 
 def test_the_batch_tool_lays_out_what_rows_ask_for_themselves(tmp_path: Any) -> None:
-    from hf_guided.batch.rows import Rows
-    from hf_guided.batch.tables import JsonLinesTable
+    from hf_guided.cli.batch.rows import Rows
+    from hf_guided.cli.batch.tables import JsonLinesTable
 
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"prompt": "a", "schema": FORMAT}), encoding="utf-8")

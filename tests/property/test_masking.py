@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hf_guided.apply import apply_bitmask
 from hf_guided.backends.base import CompiledConstraint, Matcher
-from hf_guided.bitmask import allocate_bitmask, apply_bitmask_reference, pack, unpack
+from hf_guided.session.apply import apply_bitmask
+from hf_guided.vocabulary.bitmask import allocate_bitmask, apply_bitmask_reference, pack, unpack
 from tests.sessions import session_of
 from tests.toy import compiled_set, letters
 

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.backends.base import Matcher
-from hf_guided.constraints import Choice, Constraint, JsonSchema, Regex
+from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
 from hf_guided.errors import UnwritableConstraint
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.property import strategies as draw
 from tests.property.strategies import Case
 

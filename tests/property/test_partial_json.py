@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_guided as hg
-from hf_guided.partial import PartialRow
-from hf_guided.partial_json import PartialJson, value_of
-from hf_guided.result import RowReader
+from hf_guided.generation.partial import PartialRow
+from hf_guided.generation.partial_json import PartialJson, value_of
+from hf_guided.session.result import RowReader
 from tests.toy import all_bytes
 
 STOP = 256

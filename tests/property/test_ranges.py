@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hf_guided.automaton.limits import WorkMeter
-from hf_guided.automaton.remainders import multiples_dfa
+from hf_guided.automaton.multiples_dfa import multiples_dfa
 from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.constraints import JsonSchema
+from hf_guided.constraints.values import JsonSchema
 from hf_guided.regex import matches
 from hf_guided.schema.ranges import number_language, whole_bounds
 from hf_guided.schema.shapes import NumberClause

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint, Matcher
-from hf_guided.backends.gated import gated
-from hf_guided.bitmask import allocate_bitmask, unpack
-from hf_guided.constraints import Choice
-from hf_guided.reasoning import Gate, Opening, Reasoning
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.constraints.values import Choice
+from hf_guided.session.reasoning import Gate, Opening, Reasoning
+from hf_guided.session.reasoning_gate import gated
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.toy import GreedyTokenizer, compiled_set, letters
 
 MARKER = st.text("ab", min_size=1, max_size=5)

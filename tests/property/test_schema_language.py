@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.llguidance import LLGuidanceBackend
-from hf_guided.constraints import JsonSchema
+from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError, UnsupportedConstraint
 from tests.property.schema_examples import DRAFTS, Writer, constants, instance, orders, parsed, spellings
 from tests.toy import all_bytes

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hf_guided.constraints import JsonSchema
+from hf_guided.constraints.values import JsonSchema
 from tests.property.strategies import SCHEMA_BACKENDS, backend, tiny
 
 TEXTS = ["".join(letters) for length in range(5) for letters in product("ab5x", repeat=length)]

@@ -21,10 +21,10 @@ from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.backends.automaton import AutomatonBackend, AutomatonEngine
 from hf_guided.backends.base import Matcher
 from hf_guided.backends.llguidance import LLGuidanceBackend
-from hf_guided.constraints import JsonSchema, Regex
+from hf_guided.constraints.values import JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, ConstraintError, UnwritableConstraint
 from hf_guided.regex import NOTHING, parse_fullmatch
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.property import strategies as draw
 from tests.property.schema_examples import DRAFTS, Writer
 from tests.property.test_regex import plain_patterns

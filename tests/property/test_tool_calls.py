@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import hf_guided as hg
 from hf_guided.backends.base import Matcher
-from hf_guided.bitmask import allocate_bitmask, unpack
-from hf_guided.compiler import Compiler
+from hf_guided.backends.compiler import Compiler
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import toy
 from tests.tool_families import ENDS, FAMILIES, STARTS, flat, parsed, template
 from tests.vocabularies import demo

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from hf_guided.bitmask import allocate_bitmask
-from hf_guided.row import Row, RowState
-from hf_guided.tracker import RowTracker, StepAhead
+from hf_guided.session.row import Row, RowState
+from hf_guided.session.tracker import RowTracker, StepAhead
+from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.toy import compiled_set, letters
 
 VOCABULARY = letters("ab", stop=2)

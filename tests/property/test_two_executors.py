@@ -16,7 +16,7 @@ from benchmarks.common import data_folder
 from hf_guided.automaton.limits import Limits
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.llguidance import LLGuidanceBackend
-from hf_guided.constraints import JsonSchema
+from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from tests.property import strategies as draw
 from tests.property.schema_examples import DRAFTS, Writer

@@ -11,9 +11,9 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.bitmask import unpack
 from hf_guided.errors import UnwritableConstraint
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.bitmask import unpack
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests import vocabularies
 
 HARD = (

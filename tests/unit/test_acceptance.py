@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hf_guided import acceptance
-from hf_guided.acceptance import Accepted, accept_greedy, accept_sampling
+from hf_guided.hf.drafts import verify as acceptance
+from hf_guided.hf.drafts.verify import Accepted, accept_greedy, accept_sampling
 from tests.chi_square import NEVER_BY_CHANCE, p_value, tail_of_chi_square
 
 SAMPLES = 24_000

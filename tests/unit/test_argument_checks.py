@@ -16,8 +16,8 @@ from transformers import GenerationConfig, TextStreamer
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.argument_checks import CALL, SAMPLING, SETTINGS, check_settings
-from hf_guided.generate_arguments import GenerateArguments
+from hf_guided.constraints.argument_checks import CALL, SAMPLING, SETTINGS, check_settings
+from hf_guided.generation.arguments import GenerateArguments
 
 CHAT = [{"role": "user", "content": "Hi"}]
 
@@ -159,7 +159,7 @@ def test_the_other_calls_refuse_too(pair: Any) -> None:
 
 
 def test_retries_end_when_nothing_is_left_to_retry(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hf_guided import batches
+    from hf_guided.generation import run as batches
 
     looked = []
     monkeypatch.setattr(pair[0], "forward", type(pair[0]).forward.__get__(pair[0]))

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from hf_guided.automaton import byte_dfa, nfa
+from hf_guided.automaton.dawg import words_dfa
 from hf_guided.automaton.limits import Limits, WorkMeter
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
 from hf_guided.automaton.piece_cache import PieceCache
-from hf_guided.automaton.words import words_dfa
 from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.constraints import JsonSchema
+from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.regex import parse_fullmatch
 from tests.calls import counted_calls

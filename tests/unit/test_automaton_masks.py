@@ -9,20 +9,20 @@ import weakref
 import numpy as np
 import pytest
 
-from hf_guided.automaton.alike import Alike
 from hf_guided.automaton.budget import NEVER, token_budget
 from hf_guided.automaton.limits import Limits, WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.reach import reach
+from hf_guided.automaton.state_equivalence import Alike
 from hf_guided.automaton.token_masks import TokenMasks
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.backends.routed import with_routes
-from hf_guided.constraints import Choice, JsonObject, JsonSchema, Regex
+from hf_guided.backends.budget_rtn import with_routes
+from hf_guided.constraints.values import Choice, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
 from hf_guided.regex import parse_fullmatch
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy, vocabularies
 from tests.property.strategies import allowed, single_bytes, tiny
 

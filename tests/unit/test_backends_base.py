@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hf_guided.bitmask import allocate_bitmask, unpack
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests.toy import SetEngine, compiled_set, letters
 
 

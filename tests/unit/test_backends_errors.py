@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 
 from hf_guided.backends import lm_format_enforcer, xgrammar
-from hf_guided.bitmask import allocate_bitmask
-from hf_guided.constraints import Choice, Grammar, JsonSchema, Regex, StructuralTag
+from hf_guided.constraints.values import Choice, Grammar, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
+from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.property.strategies import BACKENDS, SCHEMA_BACKENDS, allowed, backend, single_bytes, tiny
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.property.strategies import (
     BACKENDS,
     SCHEMA_BACKENDS,

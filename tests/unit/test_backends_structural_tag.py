@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import hf_guided as hg
+from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.structural_tag import TOOL_WHITESPACE
-from hf_guided.compiler import Compiler
 from tests import toy
 
 

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_guided as hg
-from hf_guided.batch.formats import format_of, open_table
-from hf_guided.batch.job import Job, digest
-from hf_guided.batch.lines import Answer
-from hf_guided.batch.outputs import Output
-from hf_guided.batch.parts import Parts
-from hf_guided.batch.rows import Rows
-from hf_guided.batch.run import identity
-from hf_guided.batch.tables import BadRow, JsonLinesTable, Table, is_json
-from hf_guided.batch.worker import Share
-from hf_guided.constraints import JsonSchema
+from hf_guided.cli.batch.formats import format_of, open_table
+from hf_guided.cli.batch.job import Job, digest
+from hf_guided.cli.batch.lines import Answer
+from hf_guided.cli.batch.outputs import Output
+from hf_guided.cli.batch.parts import Parts
+from hf_guided.cli.batch.rows import Rows
+from hf_guided.cli.batch.run import identity
+from hf_guided.cli.batch.tables import BadRow, JsonLinesTable, Table, is_json
+from hf_guided.cli.batch.worker import Share
+from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import InternalError, UsageError
 
 

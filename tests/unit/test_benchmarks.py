@@ -33,11 +33,11 @@ from benchmarks.decode_cases import Task, is_right, is_valid
 from benchmarks.forced_share import ForcedBytes
 from benchmarks.modes import EOS, JSON, MODES, REGEX, finished_text, problem
 from hf_guided import JsonSchema
+from hf_guided.automaton.dawg import words_dfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
-from hf_guided.automaton.words import words_dfa
-from hf_guided.session import SessionStats
+from hf_guided.session.session import SessionStats
 from tests import toy
 
 FORBIDDEN = float("-inf")

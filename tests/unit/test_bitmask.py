@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hf_guided.bitmask import allocate_bitmask, apply_bitmask_reference, pack, unpack, words
 from hf_guided.errors import BitmaskShapeError
+from hf_guided.vocabulary.bitmask import allocate_bitmask, apply_bitmask_reference, pack, unpack, words
 
 
 @pytest.mark.parametrize("vocab", [1, 31, 32, 33, 63, 64, 65, *range(32001, 32033)])

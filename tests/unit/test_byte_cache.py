@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hf_guided.byte_cache import ByteCache, CacheStats
+from hf_guided.automaton.lru_bytes import ByteCache, CacheStats
 from hf_guided.options import CompilerOptions
 
 

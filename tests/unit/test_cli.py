@@ -13,8 +13,9 @@ import jsonschema
 import pytest
 
 import hf_guided as hg
-from hf_guided import __version__, cli, demo
-from hf_guided.demo import show
+from hf_guided import __version__, demo
+from hf_guided.cli import commands as cli
+from hf_guided.cli import demo as show
 
 EXAMPLE = demo.EXAMPLES[0]
 
@@ -117,7 +118,7 @@ def test_the_spelling_of_values(given, expected, schema_file, capsys, monkeypatc
         seen.append(constraint)
         return [hg.GuidedResult("{}", {}, [], "stop")]
 
-    monkeypatch.setattr("hf_guided.generation.generate", generate)
+    monkeypatch.setattr("hf_guided.generation.api.generate", generate)
     assert run("generate", "--model", "demo", "--prompt", "x", "--schema", schema_file, *given) == 0
     assert [(one.spelling, one.whitespace) for one in seen] == [(expected, "flexible")]
     capsys.readouterr()

@@ -17,7 +17,7 @@ from benchmarks.compare_table import MEASURES, MODES, READY, STEP, Figure, missi
 from benchmarks.libraries import LIBRARIES, Constraint, Guidance, NotSupported
 from benchmarks.schema_peers import SCHEMA_PEERS
 from benchmarks.schema_worker import Job, Verdict, judge
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.vocabularies import demo
 
 VERSIONS = {"hf-guided": "0.1.0", "outlines": "1.3.3", "guidance": NOT_INSTALLED}

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 import hf_guided
-from hf_guided.compile_worker import CompileWorker, WorkerLimits
+from hf_guided.backends.subprocess_worker import CompileWorker, WorkerLimits
 from hf_guided.errors import CompileLimitExceeded, InternalError
 
 AMPLE = WorkerLimits()
@@ -226,7 +226,7 @@ BEGIN = f"""
 import operator, os, signal, sys, threading, time, types
 sys.modules["hf_guided"] = types.ModuleType("hf_guided")
 sys.modules["hf_guided"].__path__ = [{os.path.dirname(hf_guided.__file__)!r}]
-from hf_guided.compile_worker import SHARED, WorkerLimits
+from hf_guided.backends.subprocess_worker import SHARED, WorkerLimits
 say = lambda *what: print(*what, flush=True)
 """
 
@@ -339,7 +339,7 @@ def test_a_forked_child_has_a_process_of_its_own(tmp_path: Path) -> None:
 def test_a_forked_child_that_drops_its_worker_does_not_end_the_parent_s_process(tmp_path: Path) -> None:
     script = """
     import gc, warnings
-    from hf_guided.compile_worker import CompileWorker
+    from hf_guided.backends.subprocess_worker import CompileWorker
     warnings.simplefilter("ignore")  # newer Pythons warn of any fork with threads
     worker = CompileWorker()
     first = worker.run("test", WorkerLimits(), os.getpid)

@@ -20,11 +20,11 @@ import pytest
 from hf_guided.automaton.limits import Limits
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.compiler import Compiler, CompilerStats
-from hf_guided.constraints import Choice, Constraint, JsonSchema
+from hf_guided.backends.compiler import Compiler, CompilerStats
+from hf_guided.constraints.tool_calls import ToolCalls
+from hf_guided.constraints.values import Choice, Constraint, JsonSchema
 from hf_guided.errors import BackendUnavailable, CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from hf_guided.options import CompilerOptions
-from hf_guided.tool_calls import ToolCalls
 from tests import toy
 
 BYTES = toy.all_bytes()

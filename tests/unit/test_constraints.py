@@ -14,10 +14,10 @@ import pydantic
 import pytest
 import xgrammar
 
-from hf_guided.coerce import coerce, coerce_batch
-from hf_guided.constraints import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, laid_out
+from hf_guided.constraints.coerce import coerce, coerce_batch
+from hf_guided.constraints.tool_calls import ToolCalls
+from hf_guided.constraints.values import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, laid_out
 from hf_guided.errors import InvalidConstraint
-from hf_guided.tool_calls import ToolCalls
 
 
 class Person(pydantic.BaseModel):

@@ -23,9 +23,9 @@ from benchmarks.bench_apply import QUICK, apply_rows, step_rows, targets
 from benchmarks.bench_device import GENERATE, GUIDED, LOOP, lower_bound
 from benchmarks.device_timing import buffers_needed, taken_columns, time_calls
 from benchmarks.step_cases import COLD, HOT, KINDS, SHARED, Constrained, Steps, resized
-from hf_guided.device.kernels import Kernels, TorchKernels
-from hf_guided.device.reference import apply_slots_, step_
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.hf.device.kernels import Kernels, TorchKernels
+from hf_guided.hf.device.reference import apply_slots_, step_
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests import vocabularies
 from tests.kernel_harness import ROOT, HarnessKernels
 

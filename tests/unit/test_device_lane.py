@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from hf_guided.backends.automaton import AutomatonBackend, AutomatonEngine
-from hf_guided.bitmask import unpack
-from hf_guided.constraints import Regex
-from hf_guided.device.lane import DEAD, STOPPED, Lane
-from hf_guided.device.reference import advance, fill_pool_, mask_of, step_
-from hf_guided.device.tables import LanguageTables, VocabularyTables
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.constraints.values import Regex
+from hf_guided.hf.device.lane import DEAD, STOPPED, Lane
+from hf_guided.hf.device.reference import advance, fill_pool_, mask_of, step_
+from hf_guided.hf.device.tables import LanguageTables, VocabularyTables
+from hf_guided.vocabulary.bitmask import unpack
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests import lanes
 from tests.kernel_harness import Harness
 from tests.toy import LetterTokenizer

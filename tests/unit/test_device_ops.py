@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from hf_guided.bitmask import allocate_bitmask, pack
-from hf_guided.device.launches import apply_launch
-from hf_guided.device.reference import fill_pool_
-from hf_guided.device.sampling import masked_sample
 from hf_guided.errors import BitmaskShapeError
+from hf_guided.hf.device.launches import apply_launch
+from hf_guided.hf.device.reference import fill_pool_
+from hf_guided.hf.device.sampling import masked_sample
+from hf_guided.vocabulary.bitmask import allocate_bitmask, pack
 from tests import lanes
 from tests.kernel_harness import Harness, HarnessKernels
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from hf_guided.bitmask import pack
-from hf_guided.device.lane import FORBID_ALL, LEAVE_ALONE
-from hf_guided.device.launches import Launch
-from hf_guided.device.sampling import masked_sample
-from hf_guided.noise import exponential, philox
+from hf_guided.hf.device.lane import FORBID_ALL, LEAVE_ALONE
+from hf_guided.hf.device.launches import Launch
+from hf_guided.hf.device.sampling import masked_sample
+from hf_guided.hf.philox import exponential, philox
+from hf_guided.vocabulary.bitmask import pack
 from tests import lanes
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.kernel_harness import HEADER, Harness, build

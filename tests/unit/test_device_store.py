@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from hf_guided.backends.automaton import Language
-from hf_guided.device.lane import Lane
-from hf_guided.device.reference import step_
-from hf_guided.device.store import DeviceStore, Start
-from hf_guided.device.tables import LanguageTables, VocabularyTables
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.hf.device.lane import Lane
+from hf_guided.hf.device.reference import step_
+from hf_guided.hf.device.store import DeviceStore, Start
+from hf_guided.hf.device.tables import LanguageTables, VocabularyTables
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests import lanes
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
-from hf_guided.display.graph import MOST_NODES, Graph, Place, TooLarge, graph_of
-from hf_guided.display.layout import RADIUS, layout
-from hf_guided.display.shown import shown
 from hf_guided.regex import parse_fullmatch
+from hf_guided.trace.graph import MOST_NODES, Graph, Place, TooLarge, graph_of
+from hf_guided.trace.layout import RADIUS, layout
+from hf_guided.trace.token_labels import shown
 
 REGEXES = [
     "a",

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.constraints import Choice, Constraint, JsonObject, JsonSchema, Regex
-from hf_guided.drafts import Asked, DraftLength, GrammarDraft, PromptLookup, Several, compact_twin
+from hf_guided.constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded
-from hf_guided.row import Row
+from hf_guided.hf.drafts import Asked, DraftLength, GrammarDraft, PromptLookup, Several, compact_twin
+from hf_guided.session.row import Row
 from tests.toy import ForcingSetEngine, compiled_set, letters
 
 STOP, A, B, C = 1, 2, 3, 4

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from hf_guided import errors
-from hf_guided.arguments import read_text
-from hf_guided.cli import main
-from hf_guided.model_location import is_on_hub
-from hf_guided.quantization import check_quantization
+from hf_guided.checkpoints.arguments import read_text
+from hf_guided.checkpoints.location import is_on_hub
+from hf_guided.checkpoints.quantization import check_quantization
+from hf_guided.cli.commands import main
 
 MADE = [
     errors.TokenRejected("left", row=1, position=2, token_id=3),

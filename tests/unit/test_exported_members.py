@@ -41,7 +41,7 @@ def test_no_submodule_has_the_name_of_an_export():
 
 
 def test_lazy_names_are_those_of_their_modules():
-    from hf_guided.generation import generate
+    from hf_guided.generation.api import generate
     from hf_guided.guide import Guide
 
     assert hf_guided.generate is generate and hf_guided.Guide is Guide

@@ -15,9 +15,9 @@ from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.piece_cache import PieceCache
 from hf_guided.backends import automaton, registry
 from hf_guided.backends.automaton import QUICK, AutomatonBackend
-from hf_guided.backends.way_search import WaySearch
-from hf_guided.compiler import Compiler
-from hf_guided.constraints import JsonSchema
+from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.completion_search import WaySearch
+from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.regex import parse_fullmatch
 from tests.budget_types import LARGE, SCHEMAS

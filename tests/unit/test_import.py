@@ -62,7 +62,8 @@ def test_import_changes_nothing_outside_itself():
     engines = {"llguidance", "xgrammar", "lmformatenforcer", "outlines_core"}
     assert not engines & {name.split(".")[0] for name in seen["new"]}
     # What reads schemas and patterns takes a third of a second to import: it comes with the first engine.
-    assert not [name for name in seen["new"] if name.startswith(("hf_guided.automaton", "hf_guided.regex", "lark"))]
+    heavy = {"hf_guided.automaton.byte_dfa", "hf_guided.automaton.nfa", "hf_guided.regex", "lark"}
+    assert not heavy & set(seen["new"])
     assert "hf_guided.guide" in seen["new"]
 
 

@@ -9,9 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from hf_guided import kernel_loader
-from hf_guided.device.kernels import TorchKernels
-from hf_guided.device.nvrtc import device_source, kept
+from hf_guided.hf.device import kernel_loader
+from hf_guided.hf.device.kernels import TorchKernels
+from hf_guided.hf.device.nvrtc import device_source, kept
 from hf_guided.options import KernelOptions
 from tests.kernel_harness import HEADER
 

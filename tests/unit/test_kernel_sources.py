@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from hf_guided.device.nvrtc import compiled
-from hf_guided.kernel_loader import NotHere, nvrtc_version
+from hf_guided.hf.device.kernel_loader import NotHere, nvrtc_version
+from hf_guided.hf.device.nvrtc import compiled
 from tests.kernel_harness import HEADER, ROOT
 
 PROJECT = ROOT / "kernels" / "guided_bitmask"
@@ -132,7 +132,7 @@ OPERATORS = """
 import json, sys
 from pathlib import Path
 import torch
-from hf_guided.device.ops import register
+from hf_guided.hf.device.ops import register
 from tests.kernel_project import build
 
 folder = Path(sys.argv[1])

@@ -9,14 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_guided import masks
-from hf_guided import session as sessions
-from hf_guided.apply import apply_bitmask
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.bitmask import unpack
-from hf_guided.mask_slots import MaskSlots
-from hf_guided.masks import MaskFiller
-from hf_guided.row import Row
+from hf_guided.session import masks
+from hf_guided.session import session as sessions
+from hf_guided.session.apply import apply_bitmask
+from hf_guided.session.masks import MaskFiller
+from hf_guided.session.pinned_buffers import MaskSlots
+from hf_guided.session.row import Row
+from hf_guided.vocabulary.bitmask import unpack
 from tests.late import LateTransfer, LateTransfers
 from tests.sessions import session_of
 from tests.toy import compiled_set, letters
@@ -139,7 +139,7 @@ def test_the_time_for_copies_is_counted_by_itself(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("governed", [[0, 1, 2, 3], [1, 3], [2]])
 def test_the_way_of_the_gpu_gives_what_the_cpu_gives(governed: list[int]) -> None:
     """All lines at once, or some picked out and put back; on the CPU, where this can be run."""
-    from hf_guided.apply import _apply_on_device
+    from hf_guided.session.apply import _apply_on_device
 
     torch.manual_seed(0)
     scores = torch.randn(4, 100)

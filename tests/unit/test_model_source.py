@@ -16,12 +16,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, QuantoConfig
 
-from hf_guided import cli, demo
-from hf_guided.batch.__main__ import main as batch
+from hf_guided import demo
+from hf_guided.checkpoints.load import ModelSource
+from hf_guided.checkpoints.location import is_on_hub
+from hf_guided.checkpoints.quantization import METHODS, quantization_config
+from hf_guided.cli import commands as cli
+from hf_guided.cli.batch.__main__ import main as batch
 from hf_guided.errors import UsageError
-from hf_guided.model_location import is_on_hub
-from hf_guided.model_source import ModelSource
-from hf_guided.quantization import METHODS, quantization_config
 from hf_guided.serve.models import GuidedModelManager
 from tests.hub import COMMIT, NAME, fill_cache, save_demo, serving_hub
 
@@ -166,7 +167,7 @@ def test_dtype_and_device_reach_the_model(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_quantization_without_its_package_names_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hf_guided.quantization.find_spec", lambda name: None)
+    monkeypatch.setattr("hf_guided.checkpoints.quantization.find_spec", lambda name: None)
     for name, method in METHODS.items():
         assert generate("--model", "demo", "--quantization", name) == 2
         message = capsys.readouterr().err
@@ -181,7 +182,7 @@ def test_a_quantization_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> No
         seen.update(kwargs)
         raise OSError("seen enough")
 
-    monkeypatch.setattr("hf_guided.quantization.find_spec", lambda name: object())
+    monkeypatch.setattr("hf_guided.checkpoints.quantization.find_spec", lambda name: object())
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
     with pytest.raises(UsageError, match="seen enough"):
         ModelSource("demo", quantization="quanto-int4", device="cpu").load()

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from hf_guided.continuation import Continuation
-from hf_guided.forced import ForcedText
-from hf_guided.option_search import OptionSearch
-from hf_guided.row import Row
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.generation.option_search import OptionSearch
+from hf_guided.hf.drafts.forced_text import ForcedText
+from hf_guided.session.row import Row
+from hf_guided.vocabulary.retokenize import Continuation
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
 
 OPTIONS = [

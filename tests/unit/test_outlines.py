@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hf_guided.backends import outlines
 from hf_guided.backends.outlines import OutlinesBackend
 from hf_guided.backends.outlines_index import build_index
-from hf_guided.compile_worker import WorkerLimits
-from hf_guided.constraints import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex
+from hf_guided.backends.subprocess_worker import WorkerLimits
+from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
 from hf_guided.regex import ALL, CharSet, alphabet, complement, parse_fullmatch
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
 from tests.property import strategies as draw
 from tests.property.test_regex import TEXTS, plain_patterns

@@ -15,10 +15,10 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from hf_guided.coerce import coerce
-from hf_guided.partial import PartialRow, _JsonValues, _ModelValues, _values_of
-from hf_guided.partial_models import model_in
-from hf_guided.result import GuidedResult, RowReader
+from hf_guided.constraints.coerce import coerce
+from hf_guided.generation.partial import PartialRow, _JsonValues, _ModelValues, _values_of
+from hf_guided.generation.partial_models import model_in
+from hf_guided.session.result import GuidedResult, RowReader
 from tests.toy import all_bytes
 
 VOCABULARY = all_bytes()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from hf_guided.errors import InternalError
-from hf_guided.prefetch import Pending, submit
+from hf_guided.session.background_worker import Pending, submit
 
 PATIENCE = 120.0  # seconds until a test that hangs fails instead
 
@@ -181,7 +181,7 @@ def test_a_forked_child_has_a_worker_of_its_own() -> None:
         """
         import os, threading
         from hf_guided.errors import InternalError
-        from hf_guided.prefetch import Pending, submit
+        from hf_guided.session.background_worker import Pending, submit
 
         begun, let_go, ran = threading.Event(), threading.Event(), threading.Event()
         first = Pending(lambda: (begun.set(), let_go.wait()))
@@ -220,7 +220,7 @@ def test_the_end_of_the_interpreter_hangs_nobody() -> None:
         """
         import os, threading
         from hf_guided.errors import InternalError
-        from hf_guided.prefetch import Pending, submit
+        from hf_guided.session.background_worker import Pending, submit
 
         begun, never = threading.Event(), threading.Event()
         # With globals of its own: what a running thread can see is not taken down.

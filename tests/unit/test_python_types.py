@@ -23,8 +23,8 @@ import pytest
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 import hf_guided as hg
-from hf_guided.compiler import Compiler
-from hf_guided.python_types import NARROWER, digits
+from hf_guided.backends.compiler import Compiler
+from hf_guided.constraints.python_types import NARROWER, digits
 from tests.toy import all_bytes
 from tests.type_zoo import Arbitrary, Cat, Dog
 

@@ -11,14 +11,14 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import Matcher
-from hf_guided.backends.gated import gated
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.backends.xgrammar import XGrammarBackend
-from hf_guided.bitmask import allocate_bitmask, unpack
-from hf_guided.constraints import Choice
+from hf_guided.constraints.values import Choice
 from hf_guided.errors import InvalidConstraint, UnwritableConstraint
-from hf_guided.reasoning import Gate, Opening, Reasoning
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.session.reasoning import Gate, Opening, Reasoning
+from hf_guided.session.reasoning_gate import gated
+from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests.toy import pieces
 from tests.vocabularies import fast_sentencepiece_32k, tekken, tiny_byte_level, tiny_unigram
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from hf_guided.constraints import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from hf_guided.constraints.response_format import from_request, from_response_format
+from hf_guided.constraints.tool_calls import ToolCalls
+from hf_guided.constraints.values import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import InvalidConstraint
-from hf_guided.response_format import from_request, from_response_format
-from hf_guided.tool_calls import ToolCalls
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hf_guided.constraints import Choice, JsonSchema
+from hf_guided.constraints.values import Choice, JsonSchema
 from hf_guided.errors import InvalidConstraint
-from hf_guided.result import RowReader
+from hf_guided.session.result import RowReader
 from tests.toy import SetEngine, compiled_set, letters
 
 VOCABULARY = letters("ab", stop=2)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_guided.result import FinishReason, GuidedResult
-from hf_guided.stats import SessionStats
-from hf_guided.tool_calls import ToolAnswer, ToolCall
+from hf_guided.constraints.tool_calls import ToolAnswer, ToolCall
+from hf_guided.session.result import FinishReason, GuidedResult
+from hf_guided.session.stats import SessionStats
 from tests.browser import visit
 
 TAGS = {"div", "table", "tbody", "tr", "th", "td", "span", "i", "details", "summary"}

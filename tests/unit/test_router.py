@@ -8,10 +8,10 @@ import pytest
 
 from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.compiler import Compiler
-from hf_guided.constraints import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
+from hf_guided.backends.compiler import Compiler
+from hf_guided.backends.router import route
+from hf_guided.constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BackendUnavailable, Loss, UnsupportedConstraint
-from hf_guided.router import route
 from hf_guided.schema.audit import audit
 from tests.toy import all_bytes
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from hf_guided.bitmask import allocate_bitmask
 from hf_guided.errors import CompileLimitExceeded
-from hf_guided.row import Row, RowState
+from hf_guided.session.row import Row, RowState
+from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.toy import SetEngine, compiled_set, letters
 
 STOP, A, B = 1, 2, 3

@@ -12,7 +12,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from hf_guided.backends.llguidance import LLGuidanceBackend
-from hf_guided.constraints import JsonSchema
+from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import InvalidConstraint
 from hf_guided.schema.documents import Documents, Subschema, UnknownReference
 from tests.toy import all_bytes

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from hf_guided.backends.llguidance import LLGuidanceBackend
-from hf_guided.constraints import JsonSchema
+from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint
 from hf_guided.schema import grammar
 from hf_guided.schema.documents import Documents

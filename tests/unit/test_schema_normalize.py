@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 
 from hf_guided.backends.llguidance import LLGuidanceBackend
-from hf_guided.bitmask import allocate_bitmask
-from hf_guided.constraints import JsonSchema
+from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import InvalidConstraint, Loss
+from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.toy import all_bytes
 
 BACKEND = LLGuidanceBackend(all_bytes())

@@ -8,13 +8,13 @@ import re
 
 import pytest
 
-from hf_guided.constraints import JsonSchema
+from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import InvalidConstraint
+from hf_guided.schema.additional_properties import close_objects
 from hf_guided.schema.audit import audit
-from hf_guided.schema.extra import close_objects
 from hf_guided.schema.formats import FORMATS, spell_out
 from hf_guided.schema.prepare import prepare
-from hf_guided.schema.walk import walk
+from hf_guided.schema.subschemas import walk
 
 OBJECT = {"properties": {"a": {}}}
 TO_X = {"$ref": "#/$defs/x"}

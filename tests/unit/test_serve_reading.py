@@ -10,8 +10,8 @@ from transformers.cli.serving.utils import ReasoningText, ToolCall
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.serve.reading import AnswerReader, Message
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.serve.answer_parser import AnswerReader, Message
+from hf_guided.vocabulary.tokens import Vocabulary
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'

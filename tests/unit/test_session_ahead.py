@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.bitmask import unpack
-from hf_guided.constraints import Choice
+from hf_guided.constraints.values import Choice
 from hf_guided.errors import TokenRejected
 from hf_guided.hf.logits_processor import GuidedLogitsProcessor
-from hf_guided.masks import MaskFiller
 from hf_guided.options import LoopOptions
-from hf_guided.prefetch import Pending, submit
-from hf_guided.row import RowState
-from hf_guided.session import Session
+from hf_guided.session.background_worker import Pending, submit
+from hf_guided.session.masks import MaskFiller
+from hf_guided.session.row import RowState
+from hf_guided.session.session import Session
+from hf_guided.vocabulary.bitmask import unpack
 from tests import sessions
 from tests.late import LateTransfers
 from tests.toy import SetEngine, compiled_set, letters

@@ -22,7 +22,7 @@ atexit.register(lambda: print([str(one.exception()) for one in ended if one.done
 
 import pydantic
 import hf_guided as hg
-from hf_guided import compile_pool
+from hf_guided.backends import compile_pool
 from tests.vocabularies import tiny_byte_level
 
 begun = threading.Event()

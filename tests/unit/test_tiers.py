@@ -11,8 +11,8 @@ import pytest
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.compiler import Compiler
-from hf_guided.constraints import Constraint
+from hf_guided.backends.compiler import Compiler
+from hf_guided.constraints.values import Constraint
 from hf_guided.options import CompilerOptions
 from tests import toy, vocabularies
 

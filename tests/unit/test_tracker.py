@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hf_guided.errors import BatchSizeError
-from hf_guided.row import Row, RowState
-from hf_guided.tracker import RowTracker
+from hf_guided.session.row import Row, RowState
+from hf_guided.session.tracker import RowTracker
 from tests.toy import compiled_set, letters
 
 VOCABULARY = letters("ab")

@@ -13,9 +13,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import BertTokenizerFast, CanineTokenizer, GPT2TokenizerFast, PreTrainedTokenizerFast
 from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
-from hf_guided.bitmask import unpack
 from hf_guided.errors import StopTokenError, UnsupportedTokenizer, UnwritableConstraint, VocabularySizeError
-from hf_guided.vocabulary import Vocabulary
+from hf_guided.vocabulary.bitmask import unpack
+from hf_guided.vocabulary.tokens import Vocabulary
 from tests import vocabularies
 
 LOADERS = (

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hf_guided.display.trace import Trace
-from hf_guided.recorded import RowRecord
+from hf_guided.trace.events import RowRecord
+from hf_guided.trace.trace import Trace
 from tests.kernel_harness import HEADER, ROOT
 
 
@@ -62,8 +62,8 @@ def test_an_installed_wheel_has_what_is_no_python(tmp_path: Path, wheel: Path) -
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     look = (
-        "import hf_guided, hashlib; from hf_guided.device.nvrtc import device_source;"
-        "from hf_guided.recorded import RowRecord; from hf_guided.display.trace import Trace;"
+        "import hf_guided, hashlib; from hf_guided.hf.device.nvrtc import device_source;"
+        "from hf_guided.trace.events import RowRecord; from hf_guided.trace.trace import Trace;"
         "page = Trace(RowRecord((), (), 1), {}, 'anything', 10).html();"
         "print(hf_guided.__file__, hashlib.sha256(device_source().encode()).hexdigest(),"
         "hashlib.sha256(page.encode()).hexdigest())"

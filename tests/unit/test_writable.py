@@ -6,9 +6,9 @@ import pytest
 
 import hf_guided as hg
 from hf_guided.backends.llguidance import LLGuidanceBackend
+from hf_guided.backends.vocabulary_coverage import check_writable
 from hf_guided.backends.xgrammar import XGrammarBackend
-from hf_guided.vocabulary import Vocabulary
-from hf_guided.writable import check_writable
+from hf_guided.vocabulary.tokens import Vocabulary
 
 BACKENDS = [LLGuidanceBackend, XGrammarBackend]
 

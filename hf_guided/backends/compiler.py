@@ -1,0 +1,471 @@
+"""Compiles on a few threads, once per constraint, and remembers what came out: grammar or error.
+
+- A key is (``constraint.key``, backend asked for, whether to keep budgets). Per key at most one compile runs; whoever
+  asks meanwhile waits for the same one. Every caller gets a future of its own, so cancelling it takes nothing from the
+  others; a compile that all its callers cancelled before it began is left out.
+- What compiled is kept in a cache bounded in bytes. What failed because of the constraint is raised again at once;
+  what may go well next time (a package not installed, no memory, our bugs) is tried again.
+- What "auto" compiled is compiled once more where a second engine is worth it (tiers.py), on a thread of its own, and
+  takes the first one's place in the cache.
+- Threads are started when there is work and hold no reference to an idle compiler: when the last reference to it goes
+  and the queue is empty, they end. They are daemons, so the interpreter's exit waits for no grammar.
+- After a fork the child has none of the parent's threads, and its locks may be held for ever: it starts anew, with an
+  empty cache and backends of its own. A future taken before the fork does not finish in the child.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from ..automaton.lru_bytes import ByteCache
+from ..constraints.tool_calls import ToolCalls
+from ..constraints.values import Constraint, JsonSchema, StructuralTag
+from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
+from ..options import CompilerOptions
+from ..schema.audit import Audit, audit
+from ..schema.misspelt import misspelt_keywords
+from . import registry
+from .base import Backend, CompiledConstraint, QuickBackend
+from .compile_pool import Pool
+from .router import AUTO, NATIVE, Route, route
+from .structural_tag import literals
+from .tiers import has_second_tier, second_tier
+
+if TYPE_CHECKING:
+    from ..vocabulary.tokens import Vocabulary
+from .vocabulary_coverage import check_writable
+
+Key = tuple[str, str, bool]
+_REPLAYED = (ConstraintError, CompileLimitExceeded)  # the constraint's fault, so it will be next time
+T = TypeVar("T")
+_MAX_MARKED = 4  # sets of special tokens as text; as a rule a model has one way to write calls
+
+
+@dataclass(frozen=True)
+class CompilerStats:
+    """What a compiler has done so far; a snapshot.
+
+    Args:
+        hits: answered from the cache.
+        joined: answered by a compile that was already under way.
+        misses: compiles begun.
+        replays: failures raised again from memory.
+        failures: compiles that failed.
+        evictions: grammars dropped from the cache.
+        entries: grammars in the cache now.
+        nbytes: their size in bytes.
+        compile_ms: time spent compiling, all threads together.
+    """
+
+    hits: int = 0
+    joined: int = 0
+    misses: int = 0
+    replays: int = 0
+    failures: int = 0
+    evictions: int = 0
+    entries: int = 0
+    nbytes: int = 0
+    compile_ms: float = 0.0
+
+
+class Compilation(NamedTuple):
+    """A compiled constraint and how it came to its backend."""
+
+    compiled: CompiledConstraint
+    route: Route
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.compiled.nbytes
+
+
+class Compiler:
+    """Compiles constraints for one vocabulary. Thread safe.
+
+    Args:
+        vocabulary: what to compile for.
+        options: workers, cache size, limits; None reads the defaults from the environment.
+        backends: backends by name, made on demand from the registry when None.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        options: CompilerOptions | None = None,
+        backends: Mapping[str, Backend] | None = None,
+    ) -> None:
+        self.options = CompilerOptions.from_env() if options is None else options
+        self._vocabulary = vocabulary
+        self._given = backends
+        self._finalizer: weakref.finalize[..., Compiler] | None = None
+        self._start_anew()
+        _live.add(self)
+
+    def submit(
+        self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False
+    ) -> Future[CompiledConstraint]:
+        """Compile in the background.
+
+        Args:
+            constraint: what to compile; with the same key it may be another's grammar that comes back, so
+                parse texts with your own.
+            backend: "auto", or the name of a backend.
+            budget: whether texts have to close within a number of tokens.
+
+        Returns:
+            The caller's own future. It raises InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or
+            CompileLimitExceeded; the last also when ``result()`` has waited for ``timeout_s``.
+        """
+        return self._ask(constraint, backend, budget, lambda compilation: compilation.compiled)
+
+    def compile(self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False) -> CompiledConstraint:
+        """Compile and wait; see ``submit``."""
+        return self.submit(constraint, backend, budget=budget).result()
+
+    def settle(self, constraint: Constraint, backend: str = AUTO) -> None:
+        """Compile, and wait for the second engine too, where there is one."""
+        self.compile(constraint, backend)
+        with self._lock:
+            upgrade = self._upgrades.get((constraint.key, backend, False))
+        if upgrade is not None:
+            upgrade.result()
+
+    def audit(self, constraint: Constraint, backend: str = AUTO) -> Audit:
+        """What becomes of every keyword. Compiles too, so that the report and the compiler cannot disagree.
+
+        Args:
+            constraint: what is asked.
+            backend: "auto", or the name of a backend.
+
+        Raises:
+            InvalidConstraint: it is malformed. What cannot be enforced is reported, not raised.
+        """
+        constraint.check()
+        try:
+            found = self._ask(constraint, backend, False, lambda compilation: compilation.route).result()
+        except UnsupportedConstraint as error:
+            return audit(constraint, None, str(error).partition("\n")[0], error.losses)
+        except CompileLimitExceeded as error:
+            return audit(constraint, None, str(error), [Loss("", constraint.kind, str(error))])
+        return audit(constraint, found.backend, found.reason, found.losses, found.considered, found.spelling)
+
+    def close(self, timeout_s: float) -> bool:
+        """Wait until the threads have done what they have, and end them; more work would start others.
+
+        The interpreter kills threads that still run when it ends; in the middle of an engine that takes the process
+        with it.
+
+        Args:
+            timeout_s: how long to wait.
+
+        Returns:
+            Whether all threads have ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        ended = True
+        for pool in (self._pool, self._second_pool):  # what the first has done may be work for the second
+            with self._lock:
+                threads = pool.end()
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+                ended &= not thread.is_alive()
+        return ended
+
+    def stats(self) -> CompilerStats:
+        """The counts so far."""
+        cache = self._cache.stats()
+        with self._lock:
+            return CompilerStats(
+                **self._counts,
+                evictions=cache.evictions,
+                entries=cache.entries,
+                nbytes=cache.nbytes,
+                compile_ms=self._compile_s * 1e3,
+            )
+
+    def _ask(self, constraint: Constraint, backend: str, budget: bool, pick: Callable[[Compilation], T]) -> Future[T]:
+        key = constraint.key, backend, budget
+        waiter = _Waiter(pick, self.options.timeout_s)
+        with self._lock:
+            found = self._cache.get(key)
+            failure = self._failures.get(key)
+            job = self._in_flight.get(key)
+            if found is not None:
+                self._counts["hits"] += 1
+            elif failure is not None:
+                self._counts["replays"] += 1
+                self._failures.move_to_end(key)
+            elif job is not None:
+                self._counts["joined"] += 1
+                job.waiters.append(waiter)
+            else:
+                self._counts["misses"] += 1
+                self._in_flight[key] = _Job(key, constraint, [waiter])
+                self._pool.submit(lambda: self._run(key))
+        if found is not None:
+            waiter.finish(found)
+        elif failure is not None:
+            waiter.fail(failure)
+        return waiter
+
+    def _run(self, key: Key) -> None:
+        """On a worker: one compile, from the queue to its callers."""
+        with self._lock:
+            job = self._in_flight[key]
+            if all(waiter.cancelled() for waiter in job.waiters):
+                del self._in_flight[key]
+                self._counts["misses"] -= 1
+                return
+        compilation, failure = None, None
+        began = time.perf_counter()
+        try:
+            compilation = self._compile(job.constraint, *key[1:])
+        except BaseException as error:  # whatever it is belongs to the callers; the thread goes on
+            failure = error
+        seconds = time.perf_counter() - began
+        upgrade: Future[None] | None = None
+        with self._lock:
+            self._compile_s += seconds
+            if failure is not None:
+                self._counts["failures"] += 1
+                if isinstance(failure, _REPLAYED):
+                    self._remember(key, failure)
+            # One that is under way already serves too: the first compile may have left the cache meanwhile.
+            if compilation is not None and key not in self._upgrades and self._has_second_tier(job, compilation):
+                # Before the first one is in the cache: who finds that finds that there will be another.
+                upgrade = self._upgrades[key] = Future()
+        if compilation is not None:
+            self._cache.put(key, compilation)  # before it leaves the flight: no gap in which it would start again
+        with self._lock:
+            if compilation is not None and upgrade is not None:
+                self._second_pool.submit(partial(self._upgrade, job, compilation.route, upgrade))
+            del self._in_flight[key]  # from here on nobody joins, so the list of waiters is complete
+        for waiter in job.waiters:
+            if compilation is not None:
+                waiter.finish(compilation)
+            elif failure is not None:
+                waiter.fail(failure)
+
+    def _has_second_tier(self, job: _Job, found: Compilation) -> bool:
+        _, asked, budget = job.key
+        return self.options.tiering and not budget and has_second_tier(job.constraint, asked, found.route)
+
+    def _upgrade(self, job: _Job, first: Route, done: Future[None]) -> None:
+        """On the second thread: the native engine in the place of the first one, if it takes the constraint."""
+        try:
+            found = second_tier(job.constraint, first, self._backends)
+            if found is not None:
+                key, backend, _ = job.key
+                self._cache.put((key, backend, False), Compilation(*found))
+                with suppress(CompileLimitExceeded):  # then a budget is left to who asks for one
+                    found[0].matcher().min_tokens_to_finish()
+                    self._cache.put((key, backend, True), Compilation(*found))  # its masks are counted twice already
+        except BaseException as error:  # whatever it is, somebody may wait for the end of it
+            done.set_exception(error)
+            with suppress(RuntimeWarning):  # raised where warnings are errors: it would end the thread, for all to come
+                warnings.warn(
+                    f"the native engine failed on {job.constraint}, {first.backend} goes on serving; please report "
+                    f"this: {type(error).__name__}: {error}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+        else:
+            done.set_result(None)
+        finally:
+            with self._lock:
+                del self._upgrades[job.key]
+
+    def _compile(self, constraint: Constraint, backend: str, budget: bool) -> Compilation:
+        _warn_of_misspelt_keywords(constraint)
+        if isinstance(constraint, ToolCalls):
+            constraint = constraint.structural_tag()  # the same language, in a kind that backends know
+        backends = self._backends_for(constraint)
+        refused: dict[str, tuple[Loss, ...]] = {}
+        limit: CompileLimitExceeded | None = None
+        quick = budget and backend == AUTO
+        while True:
+            try:
+                chosen = route(constraint, backend, backends, refused, budget)
+            except UnsupportedConstraint as error:
+                if quick and refused.pop(NATIVE, ()):
+                    quick = False  # no other engine enforces it all, so this one may take its time
+                    continue
+                if limit is None:
+                    raise
+                # A backend would enforce it, were it smaller.
+                raise CompileLimitExceeded(str(error)) from limit
+            if quick and chosen.losses and refused.pop(NATIVE, ()):
+                quick = False
+                continue
+            if chosen.losses and constraint.on_unsupported == "warn":
+                self._warn(constraint, chosen)
+            try:
+                engine = backends[chosen.backend]
+                engine = engine.quick() if quick and isinstance(engine, QuickBackend) else engine
+                compiled = engine.compile(constraint)
+                check_writable(compiled, partial(registry.create, chosen.backend))
+                if budget:
+                    from .budget_rtn import with_routes  # all of schema/ and automaton/: only where it is needed
+
+                    compiled = with_routes(compiled)
+                    compiled.matcher().min_tokens_to_finish()  # found here, and not while a model waits
+            except (UnsupportedConstraint, CompileLimitExceeded) as error:
+                if backend != AUTO:
+                    raise
+                losses = error.losses if isinstance(error, UnsupportedConstraint) else ()
+                limit = error if isinstance(error, CompileLimitExceeded) else limit
+                refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
+            else:
+                return Compilation(compiled, chosen)
+
+    def _backends_for(self, constraint: Constraint) -> Mapping[str, Backend]:
+        """The engines, over a vocabulary in which special tokens that a tag's marks are written with are text."""
+        if self._given is not None or not isinstance(constraint, StructuralTag):
+            return self._backends
+        special, stops = self._vocabulary.special_in(literals(constraint.tag)), self._vocabulary.stop_token_ids
+        marks = {token_id: name for token_id, name in special.items() if token_id not in stops}
+        if not marks:
+            return self._backends
+        with self._lock:
+            key = frozenset(marks)
+            if key not in self._marked:
+                self._marked[key] = _OnDemand(self._vocabulary.with_text(marks))
+                while len(self._marked) > _MAX_MARKED:
+                    self._marked.popitem(last=False)
+            self._marked.move_to_end(key)
+            return self._marked[key]
+
+    def _warn(self, constraint: Constraint, chosen: Route) -> None:
+        with self._lock:
+            if constraint.key in self._warned:
+                return
+            self._warned[constraint.key] = None
+            while len(self._warned) > self.options.max_failures:
+                self._warned.popitem(last=False)
+        lost = "\n  ".join(map(str, chosen.losses))
+        warnings.warn(f"{chosen.backend} does not enforce all of the schema:\n  {lost}", stacklevel=2)
+
+    def _remember(self, key: Key, failure: Exception) -> None:
+        # Without its traceback, which would hold every frame of the compile.
+        self._failures[key] = _bare(failure)
+        while len(self._failures) > self.options.max_failures:
+            self._failures.popitem(last=False)
+
+    def _start_anew(self) -> None:
+        """At birth, and in the child of a fork."""
+        self._lock = threading.Lock()
+        self._backends = _OnDemand(self._vocabulary) if self._given is None else self._given
+        self._cache: ByteCache[Compilation] = ByteCache(self.options.cache_bytes)
+        self._marked: OrderedDict[frozenset[int], Mapping[str, Backend]] = OrderedDict()
+        self._failures: OrderedDict[Key, Exception] = OrderedDict()
+        self._in_flight: dict[Key, _Job] = {}
+        self._warned: OrderedDict[str, None] = OrderedDict()  # as many at most as failures are remembered
+        self._counts = dict.fromkeys(("hits", "joined", "misses", "replays", "failures"), 0)
+        self._compile_s = 0.0
+        self._upgrades: dict[Key, Future[None]] = {}
+        self._pool, self._second_pool = Pool(self.options.workers, "compile"), Pool(1, "upgrade")
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        # It must hold the queues alone: the pools' owner could never be freed otherwise.
+        queues = [self._pool.jobs] * self.options.workers + [self._second_pool.jobs]
+        self._finalizer = weakref.finalize(self, Pool.stop, queues)
+        self._finalizer.atexit = False
+
+
+@dataclass
+class _Job:
+    """A compile under way and those who wait for it."""
+
+    key: Key
+    constraint: Constraint
+    waiters: list[_Waiter[Any]] = field(default_factory=list)
+
+
+class _Waiter(Future[T], Generic[T]):
+    """One caller's future."""
+
+    def __init__(self, pick: Callable[[Compilation], T], timeout_s: float | None) -> None:
+        super().__init__()
+        self._pick = pick
+        self._timeout_s = timeout_s
+
+    def result(self, timeout: float | None = None) -> T:
+        """As Future.result; without a timeout of its own it gives up after the compiler's."""
+        try:
+            return super().result(self._timeout_s if timeout is None else timeout)
+        except FutureTimeoutError:
+            if timeout is not None or self.done():
+                raise
+            raise CompileLimitExceeded(
+                f"not compiled within {self._timeout_s} s (it goes on in the background); make the constraint smaller, "
+                "or raise CompilerOptions.timeout_s"
+            ) from None
+
+    def finish(self, compilation: Compilation) -> None:
+        if self.set_running_or_notify_cancel():
+            self.set_result(self._pick(compilation))
+
+    def fail(self, error: BaseException) -> None:
+        if self.set_running_or_notify_cancel():
+            # Each caller raises its own copy: raising writes a traceback into the exception.
+            self.set_exception(_bare(error) if isinstance(error, _REPLAYED) else error)
+
+
+class _OnDemand(Mapping[str, Backend]):
+    """The registry's backends for one vocabulary, each made when first asked for."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._made: dict[str, Backend] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> Backend:
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = registry.create(name, self._vocabulary)
+            return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(registry.available())
+
+    def __len__(self) -> int:
+        return len(registry.available())
+
+
+def _warn_of_misspelt_keywords(constraint: Constraint) -> None:
+    schemas: list[Any] = [constraint.schema] if isinstance(constraint, JsonSchema) else []
+    if isinstance(constraint, ToolCalls):
+        schemas = list(constraint.parameters.values())
+    if misspelt := [sentence for schema in schemas for sentence in misspelt_keywords(schema)]:
+        warnings.warn("the schema has keywords that constrain nothing:\n  " + "\n  ".join(misspelt), stacklevel=2)
+
+
+def _bare(error: Exception) -> Exception:
+    """The same error without its traceback and causes, and so without the frames they hold."""
+    return copy.copy(error)
+
+
+_live: weakref.WeakSet[Compiler] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for compiler in list(_live):
+        compiler._start_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

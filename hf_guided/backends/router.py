@@ -1,0 +1,168 @@
+"""Which backend takes a constraint, and why.
+
+"auto" takes the first backend that loses nothing: llguidance, because it is ready at once, then xgrammar for what
+llguidance refuses, then the automaton for what both refuse. The automaton goes first where a text has to close within a
+number of tokens, because it knows the shortest way from everywhere, and where the depth of nesting is bounded, because
+no other engine does that; it has no tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..constraints.json_style import Spelling
+from ..constraints.values import Constraint, JsonObject, JsonSchema, StructuralTag
+from ..errors import BackendUnavailable, Loss, UnsupportedConstraint
+from .base import Backend, held_spelling
+
+AUTO = "auto"
+NATIVE = "automaton"
+
+_NAMED = 5  # keywords in the first line of a message; all of them are listed below it
+
+
+@dataclass(frozen=True)
+class Route:
+    """A choice.
+
+    Args:
+        backend: name of the chosen backend.
+        reason: why this one.
+        considered: what was looked at, in order: name, and what it would lose.
+        losses: what the chosen one does not enforce; only with ``on_unsupported`` "warn" or "validate".
+        spelling: how it spells JSON values; None where there are none.
+    """
+
+    backend: str
+    reason: str
+    considered: tuple[tuple[str, tuple[Loss, ...]], ...]
+    losses: tuple[Loss, ...] = ()
+    spelling: Spelling | None = None
+
+
+def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tuple[str, ...]:
+    """The names to look at, in order."""
+    if backend != AUTO:
+        return (backend,)
+    if isinstance(constraint, StructuralTag):
+        return ("llguidance", "xgrammar")
+    if budget or (isinstance(constraint, JsonSchema) and constraint.max_depth is not None):
+        return (NATIVE, "llguidance", "xgrammar")
+    if isinstance(constraint, JsonSchema):
+        return ("llguidance", NATIVE, "xgrammar")
+    return ("llguidance", "xgrammar", NATIVE)
+
+
+def route(
+    constraint: Constraint,
+    backend: str,
+    backends: Mapping[str, Backend],
+    refused: Mapping[str, tuple[Loss, ...]] | None = None,
+    budget: bool = False,
+) -> Route:
+    """Choose.
+
+    Args:
+        constraint: what is asked.
+        backend: "auto", or the name of a backend.
+        backends: by name; only the ones looked at are made, where they are made on demand. "auto" passes over those
+            that are not there.
+        refused: backends that said no only when compiling, with the reason; they are not chosen again.
+        budget: whether its texts have to close within a number of tokens.
+
+    Raises:
+        UnsupportedConstraint: every candidate loses something; its losses name the backend and the JSON pointer.
+        BackendUnavailable: the backend named, or all candidates of "auto", cannot be imported.
+        InvalidConstraint: an unknown name.
+    """
+    considered: list[tuple[str, tuple[Loss, ...]]] = []
+    usable: list[tuple[str, tuple[Loss, ...]]] = []
+    missing: BackendUnavailable | None = None
+    for name in candidates(constraint, backend, budget):
+        if refused and name in refused:
+            considered.append((name, refused[name]))
+            continue
+        try:
+            losses = tuple(backends[name].losses(constraint))
+        except KeyError:
+            if backend != AUTO:
+                raise
+            continue  # "auto" does with the engines there are
+        except BackendUnavailable as error:
+            missing = error
+            considered.append((name, (Loss("", constraint.kind, str(error)),)))
+            continue
+        if backend == AUTO and _misspells(backends[name], constraint):
+            # Where nothing else is lost, a user who names this engine gets it.
+            considered.append((name, (*losses, Loss("", "spelling", f"{name} also writes other spellings of values"))))
+            continue
+        considered.append((name, losses))
+        usable.append((name, losses))
+        if not losses:
+            break
+    if missing is not None and not usable and not refused:
+        raise missing
+    # The first of those that lose least: candidates are in order of preference.
+    name, losses = min(usable, key=lambda one: len(one[1]), default=("", ()))
+    if not usable or (losses and constraint.on_unsupported == "error"):
+        # One that gave up when compiling would have enforced it all.
+        gave_up = [(name, losses) for name, losses in considered if name in (refused or {})]
+        raise _unsupported(constraint, backend, gave_up or usable or considered, considered)
+    spelling = held_spelling(backends[name], constraint)
+    return Route(name, _reason(name, losses, backend, considered), tuple(considered), losses, spelling)
+
+
+def _misspells(backend: Backend, constraint: Constraint) -> bool:
+    """Whether a backend writes values in other ways than the constraint has asked for in so many words."""
+    has_option = isinstance(constraint, (JsonSchema, JsonObject))
+    return has_option and held_spelling(backend, constraint) != constraint.spelling
+
+
+def _reason(name: str, losses: tuple[Loss, ...], asked: str, considered: list[tuple[str, tuple[Loss, ...]]]) -> str:
+    what = f"would not enforce {_counted(losses)}" if losses else "enforces all of it"
+    if asked != AUTO:
+        return f"chosen by name; {what}"
+    others = [f"{other} would not enforce {lost[0]}" for other, lost in considered if other != name and lost]
+    return "; ".join([f"{what}, fewer than any other" if losses else what, *others])
+
+
+def _unsupported(
+    constraint: Constraint,
+    backend: str,
+    usable: list[tuple[str, tuple[Loss, ...]]],
+    considered: list[tuple[str, tuple[Loss, ...]]],
+) -> UnsupportedConstraint:
+    """Lists what the closest backend would not enforce; the lists of the others would not help."""
+    closest, losses = min(usable, key=lambda one: len(one[1]))
+    who = f"no backend enforces all of this {constraint.kind}; {closest} is closest"
+    if backend != AUTO:
+        who = f"{closest} does not enforce all of this {constraint.kind}"
+    others = ", ".join(f"{name}: {len(lost)}" for name, lost in considered if name != closest)
+    steps = [f"change or remove {'it' if len(losses) == 1 else 'them'}"]
+    if _lacks_depth(constraint, backend, losses):
+        steps.insert(0, "pass hg.JsonSchema(..., max_depth=...)")  # without a depth no engine writes any layout
+    elif isinstance(constraint, JsonSchema) and constraint.on_unsupported == "error":
+        steps.append(
+            'wrap it: hg.JsonSchema(..., on_unsupported="validate") checks the finished text, on_unsupported="warn" '
+            "only warns"
+        )
+    if backend != AUTO:
+        steps.append('choose another backend: backend="auto" tries them')
+    pointers = [f"{loss.pointer or '/'} ({loss.keyword})" for loss in losses[:_NAMED]]
+    more = [f"{len(losses) - _NAMED} more"] if len(losses) > _NAMED else []
+    return UnsupportedConstraint(
+        f"{who}: {_counted(losses)} would not be enforced: {', '.join([*pointers, *more])}"
+        f"{f' (of other backends, {others})' if others else ''}; {', or '.join(steps)}",
+        losses,
+    )
+
+
+def _lacks_depth(constraint: Constraint, backend: str, losses: tuple[Loss, ...]) -> bool:
+    """Whether an indentation is all that stands in the way, and a bound on the depth would do."""
+    bounded = not isinstance(constraint, JsonSchema) or constraint.max_depth is not None
+    return not bounded and backend == AUTO and [loss.keyword for loss in losses] == ["indent"]
+
+
+def _counted(losses: tuple[Loss, ...]) -> str:
+    return "1 keyword" if len(losses) == 1 else f"{len(losses)} keywords"

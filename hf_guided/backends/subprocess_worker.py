@@ -1,0 +1,260 @@
+"""A process that can be killed, for compiling with libraries that know no limits and cannot be interrupted.
+
+- One process serves all threads, one job at a time. It is started by the first job and kept for the next ones.
+- A job that exceeds its time or its memory ends the process, and so does a caller that gives up (Ctrl-C); the next job
+  gets a new one. Whatever becomes of it, the process that asked goes on.
+- It dies with its parent, also if that is killed, because on Linux the system sees to it. The system takes "parent" to
+  mean the thread that started it, so that is a thread of its own, which lives as long as the process does. Elsewhere
+  what the parent left behind ends at its time limit at the latest.
+- A job is a function that can be imported, with its arguments, pickled. It runs in a plain interpreter: the parent's
+  ``__main__`` is not run again, and our package is there without its ``__init__``, which would import torch.
+- After a fork the child has no part in its parent's process, and starts its own when it needs one.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from ..errors import CompileLimitExceeded, InternalError
+from .subprocess_child import ALARM, DONE, NO_MEMORY, read_frame, write_frame
+
+T = TypeVar("T")
+
+_NEXT_STEP = "make the constraint smaller, or use llguidance"
+_LAST_WORDS = 2000  # bytes kept of what the process writes to stderr
+# What Rust, C++ and Python say there before they abort for want of memory.
+_NO_MEMORY = re.compile(rb"memory allocation of|bad_alloc|MemoryError|[Oo]ut of memory")
+_PATIENCE = 5.0  # seconds that a process may take to be gone
+
+
+@dataclass(frozen=True)
+class WorkerLimits:
+    """Bounds on one job.
+
+    Args:
+        seconds: until the answer, not counting the wait for other jobs: a safety net, for memory ends first.
+        nbytes: of memory that the process may allocate. On Linux only.
+    """
+
+    seconds: float = 600.0
+    nbytes: int = 768 * 2**20
+
+
+class CompileWorker:
+    """Runs functions in another process. Thread safe; there is no process before the first job."""
+
+    _child: _Child | None
+    _finalizer: weakref.finalize[..., CompileWorker] | None
+
+    def __init__(self) -> None:
+        self._start_anew()
+        _live.add(self)
+
+    def run(self, title: str, limits: WorkerLimits, function: Callable[..., T], *args: Any) -> T:
+        """Call a function in the process.
+
+        Args:
+            title: who compiles, for error texts.
+            limits: of this job.
+            function: found by name in the process, so at the top of a module that does not import torch.
+            args: pickled.
+
+        Returns:
+            What the function returns, pickled there and unpickled here.
+
+        Raises:
+            CompileLimitExceeded: the time or the memory did not suffice, or the process died of a signal.
+            InternalError: the process ended by itself.
+            Exception: what the function raised; a RuntimeError with its text if it cannot be pickled.
+        """
+        call = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
+        job = pickle.dumps((limits.seconds, limits.nbytes, call), pickle.HIGHEST_PROTOCOL)
+        with self._lock:
+            if self._child is not None and self._child.is_gone:
+                self._stop()
+            if self._child is None:
+                self._child = _Child()
+                self._finalizer = weakref.finalize(self, self._child.end)
+                # On Linux it dies anyway, and later, when no thread is left to complain that its job came to nothing.
+                self._finalizer.atexit = sys.platform != "linux"
+            child = self._child
+            try:
+                answer = child.ask(job, limits.seconds)
+            except (EOFError, BrokenPipeError):
+                self._stop()
+                raise child.failure(title, limits) from None
+            except BaseException:  # it is in the middle of something
+                self._stop()
+                raise
+            outcome, value = pickle.loads(answer)
+            if outcome == NO_MEMORY or child.timed_out:
+                self._stop()
+        if outcome == DONE:
+            return cast(T, value)
+        raise _too_much_memory(title, limits) if outcome == NO_MEMORY else value
+
+    def close(self) -> None:
+        """End the process; a later job starts one again."""
+        with self._lock:
+            if self._child is not None:
+                self._stop()
+
+    def _stop(self) -> None:
+        assert self._finalizer is not None
+        self._finalizer()
+        self._child = self._finalizer = None
+
+    def _start_anew(self) -> None:
+        """At birth, and in the child of a fork."""
+        self._lock = threading.Lock()
+        self._child = self._finalizer = None
+
+    def _after_fork_in_child(self) -> None:
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if self._child is not None:
+            self._child.disown()
+        self._start_anew()
+
+
+class _Child:
+    """The process, started at once, and the thread that waits for its end."""
+
+    def __init__(self) -> None:
+        started: Future[subprocess.Popen[bytes]] = Future()
+        self._said = bytearray()
+        self._keeper = threading.Thread(
+            target=_keep, args=(started, self._said), name="hf_guided-compile-worker", daemon=True
+        )
+        self._keeper.start()
+        self._process = started.result()
+        self._jobs, self._answers = cast(FileIO, self._process.stdin), cast(FileIO, self._process.stdout)
+        self._asked = threading.Lock()  # held to change the two below
+        self._busy = False
+        self.timed_out = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process has ended."""
+        return not self._keeper.is_alive()
+
+    def ask(self, job: bytes, seconds: float) -> bytearray:
+        """Send a job and wait for its answer.
+
+        Raises:
+            EOFError, BrokenPipeError: the process died; ``failure`` knows of what.
+        """
+        self._said.clear()
+        self._busy = True
+        timer = threading.Timer(seconds, self._time_out)
+        timer.daemon = True
+        timer.start()
+        try:
+            write_frame(self._jobs, job)
+            return read_frame(self._answers)
+        finally:
+            timer.cancel()
+            with self._asked:
+                self._busy = False
+
+    def _time_out(self) -> None:
+        with self._asked:
+            if self._busy:
+                self.timed_out = True
+                self._process.kill()
+
+    def end(self) -> None:
+        """Kill the process, if it still lives, and wait until it is gone."""
+        self._jobs.close()
+        self._process.kill()
+        self._keeper.join(_PATIENCE)
+        self._answers.close()
+
+    def disown(self) -> None:
+        """In the child of a fork: the process is the parent's, and so are the pipes to it."""
+        for pipe in self._process.stdin, self._process.stdout, self._process.stderr:
+            if pipe is not None:
+                pipe.close()
+
+    def failure(self, title: str, limits: WorkerLimits) -> Exception:
+        """Why there was no answer; asked after ``end``."""
+        code, said = self._process.returncode, bytes(self._said)
+        if self.timed_out or -code == ALARM:
+            return CompileLimitExceeded(f"{title} did not finish in {limits.seconds:g} s; {_NEXT_STEP}")
+        if code < 0 and _NO_MEMORY.search(said):
+            return _too_much_memory(title, limits)
+        last = said.decode(errors="replace").strip()
+        last = f" (its last words: {last})" if last else ""
+        if code < 0:
+            return CompileLimitExceeded(
+                f"the process in which {title} was compiling died of {signal.Signals(-code).name}{last}; it was too "
+                f"much for the engine, or for the memory of this machine: {_NEXT_STEP}"
+            )
+        return InternalError(f"the process in which {title} was compiling ended with exit code {code}{last}")
+
+
+def _keep(started: Future[subprocess.Popen[bytes]], said: bytearray) -> None:
+    """On the thread that is the process's parent: start it, listen to its stderr, wait for its end."""
+    try:
+        process = subprocess.Popen(
+            _command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is the parent's business
+        )
+    except BaseException as error:
+        started.set_exception(error)
+        return
+    assert process.stderr is not None
+    started.set_result(process)
+    with process.stderr:
+        while words := process.stderr.read(_LAST_WORDS):
+            said += words
+            del said[:-_LAST_WORDS]
+    process.wait()
+
+
+def _command() -> list[str]:
+    """An interpreter that finds what this one finds, with a package of our name that runs no ``__init__``."""
+    path = [entry for entry in sys.path if isinstance(entry, str)]
+    name = __name__.partition(".")[0]
+    code = (
+        f"import sys, types; sys.path[:] = {path!r}; package = types.ModuleType({name!r}); "
+        f"package.__path__ = [{str(Path(__file__).parents[1])!r}]; sys.modules[{name!r}] = package; "
+        f"from {__package__}.subprocess_child import serve; serve({os.getpid()})"
+    )
+    return [sys.executable, "-c", code]
+
+
+def _too_much_memory(title: str, limits: WorkerLimits) -> CompileLimitExceeded:
+    return CompileLimitExceeded(f"{title} needed more than {limits.nbytes / 2**20:.0f} MiB of memory; {_NEXT_STEP}")
+
+
+_live: weakref.WeakSet[CompileWorker] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for worker in list(_live):
+        worker._after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+SHARED = CompileWorker()
+"""The one that all backends use."""

@@ -1,0 +1,82 @@
+"""Whether a vocabulary can write any text of a constraint: T5, for one, has no token with ``{`` in it.
+
+Byte-complete vocabularies, nearly all there are, pass at once. For the others the constraint is compiled a second
+time, over single bytes, and walked along bytes that some token holds, those that tend to close a text first. The walk
+is bounded: where it does not come to a verdict, a dead end is still detected while generating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from ..constraints.values import Choice, JsonObject, JsonSchema
+from ..errors import UnwritableConstraint
+from ..vocabulary.bitmask import allocate_bitmask, unpack
+from ..vocabulary.tokens import Vocabulary
+from .base import Backend, CompiledConstraint, Matcher
+
+_MAX_STEPS = 2000
+_CLOSING_FIRST = b'"}]\n' + bytes(b for b in range(256) if b not in b'"}]\n')
+_JSON_LAYOUT = frozenset(b"\n\r\t")  # in JSON only between tokens, where it opens no way that is not open without it
+
+
+def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary], Backend]) -> None:
+    """Refuse a constraint whose every text needs bytes the vocabulary has no token for.
+
+    Args:
+        compiled: for the vocabulary in question.
+        backend: makes the backend that compiled it, for another vocabulary.
+
+    Raises:
+        UnwritableConstraint: names the bytes; for a Choice also if a single option cannot be written.
+    """
+    vocabulary = compiled.vocabulary
+    if len(vocabulary.writable_bytes) == 256:
+        return
+    if isinstance(compiled.constraint, Choice):
+        for option in compiled.constraint.options:
+            vocabulary.encode_bytes(option.encode())
+        return
+    held = frozenset(b"".join(token for token in vocabulary.token_bytes if token is not None))
+    if isinstance(compiled.constraint, (JsonSchema, JsonObject)):
+        held -= _JSON_LAYOUT
+    missing = _missing(backend(_single_bytes()).compile(compiled.constraint).matcher(), held) - _JSON_LAYOUT
+    if missing:
+        names = ", ".join(repr(bytes([byte]))[1:] for byte in sorted(missing)[:8])
+        raise UnwritableConstraint(
+            f"every text of {compiled.constraint} needs one of the bytes {names}, and no token of this vocabulary has "
+            "them; use a model whose tokenizer can write them (any byte-level BPE, or SentencePiece with byte fallback)"
+        )
+
+
+def _missing(start: Matcher, held: frozenset[int]) -> set[int]:
+    """Bytes at which every way was blocked; empty if a text was found, or the walk grew too long to tell."""
+    missing: set[int] = set()
+    bitmask = allocate_bitmask(1, 257)
+    ways = [start]
+    for _ in range(_MAX_STEPS):
+        if not ways:
+            return missing
+        matcher = ways.pop()
+        if matcher.is_completed():
+            return set()
+        matcher.fill_next_token_bitmask(bitmask)
+        allowed = set(torch.nonzero(unpack(bitmask, 256)[0]).flatten().tolist())
+        missing |= allowed - held
+        for byte in reversed([byte for byte in _CLOSING_FIRST if byte in allowed & held]):
+            way = matcher.fork()
+            way.accept_token(byte)
+            ways.append(way)
+    return set()
+
+
+@lru_cache(maxsize=1)
+def _single_bytes() -> Vocabulary:
+    """The 256 bytes and a stop token."""
+    tokenizer: Any = None  # nothing asks for one: no chat template, no error text
+    tokens = (*(bytes([byte]) for byte in range(256)), None)
+    return Vocabulary(token_bytes=tokens, stop_token_ids=(256,), padded_size=257, tokenizer=tokenizer)

@@ -1,0 +1,1 @@
+"""Where a model comes from, and how it is loaded: what the command lines and the server share."""

@@ -1,0 +1,130 @@
+"""What the command lines have in common: constraints, numbers and files as arguments."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any, get_args
+
+from ..constraints import json_text
+from ..constraints.coerce import coerce
+from ..constraints.json_style import Spelling, Whitespace
+from ..constraints.values import Choice, Constraint, Grammar, Regex, laid_out
+from ..errors import InvalidConstraint, UsageError
+
+
+def add_constraint(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that ``constraint_of`` reads, one of which has to be given."""
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--schema", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON")
+    asked.add_argument("--regex", metavar="PATTERN", help="a regular expression the whole answer matches")
+    asked.add_argument("--choice", metavar="TEXT", action="append", help="one of the answers allowed; repeat it")
+    asked.add_argument("--grammar", metavar="FILE", help="an EBNF (GBNF) or Lark grammar")
+    add_layout(parser, "answers that are JSON")
+
+
+def add_layout(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the arguments that say how JSON is written: ``whitespace`` or ``indent``, and ``spelling``."""
+    layout = parser.add_mutually_exclusive_group()
+    layout.add_argument("--whitespace", choices=get_args(Whitespace), help=f"white space in {what}")
+    layout.add_argument(
+        "--indent", type=int, metavar="N", help=f"{what} are laid out as by json.dumps(indent=N); needs a known depth"
+    )
+    parser.add_argument(
+        "--spelling",
+        choices=get_args(Spelling),
+        help=f"how values in {what} are spelled: as json.dumps writes them, or in any way that JSON allows (canonical)",
+    )
+
+
+def add_chat_options(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what a prompt tells the model besides its text."""
+    parser.add_argument(
+        "--describe", action="store_true", help="describe the answer's format in the prompt, as hg.describe does"
+    )
+    parser.add_argument(
+        "--chat-template-kwargs",
+        type=_json_object,
+        default={},
+        metavar="JSON",
+        help="""variables of the chat template, such as '{"enable_thinking": false}'""",
+    )
+
+
+def documents_in(file: str) -> list[dict[str, Any]]:
+    """The documents in a file, for a chat template.
+
+    Raises:
+        UsageError: it cannot be read, or holds no list of objects.
+    """
+    try:
+        found = json_text.loads(read_text(file), "file")
+    except InvalidConstraint as error:
+        raise UsageError(f"{file}: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise UsageError(f"{file}: expected a list of objects, one for each document, got {type(found).__name__}")
+    return found
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        found = json_text.loads(text, "value")
+    except InvalidConstraint as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text}")
+    return found
+
+
+def constraint_of(arguments: argparse.Namespace) -> Constraint | None:
+    """The constraint that was asked for.
+
+    Raises:
+        UsageError: a file that cannot be read, or holds no schema.
+        InvalidConstraint: what is asked for is no constraint.
+    """
+    if arguments.schema is not None:
+        return laid_out(schema_in(arguments.schema), arguments.whitespace, arguments.indent, arguments.spelling)
+    if not (arguments.whitespace is arguments.indent is arguments.spelling is None):
+        raise UsageError("--whitespace, --indent and --spelling say how JSON is written; give them beside --schema")
+    if arguments.regex is not None:
+        return Regex(arguments.regex)
+    if arguments.choice is not None:
+        return Choice(arguments.choice)
+    return Grammar(read_text(arguments.grammar))
+
+
+def schema_in(file: str) -> Constraint | None:
+    """The schema, or response_format, in a file; errors as ``constraint_of``."""
+    try:
+        return coerce(json_text.loads(read_text(file), "file"))
+    except InvalidConstraint as error:
+        raise UsageError(f"{file}: {error}") from error
+
+
+def read_text(file: str) -> str:
+    """A file's text.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"cannot read {file}: expected UTF-8 text ({error})") from error
+
+
+def positive(kind: type[int] | type[float]) -> Any:
+    """For ``argparse``: a finite number above 0."""
+
+    def parse(text: str) -> int | float:
+        value = kind(text)
+        if not 0 < value < math.inf:
+            raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
+        return value
+
+    parse.__name__ = kind.__name__  # argparse names it: "invalid int value"
+    return parse

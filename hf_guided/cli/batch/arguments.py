@@ -1,0 +1,72 @@
+"""The arguments of the batch command, which need neither torch nor transformers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ...checkpoints.arguments import add_chat_options, add_constraint, positive
+from ...checkpoints.load import add_model
+from ...options import DEFAULT_MAX_NEW_TOKENS
+
+FORMATS = ("jsonl", "csv", "parquet", "datasets")
+
+DESCRIPTION = (
+    "Answer every row of a data set in the format you ask for; stopped, the same command continues the job. "
+    "Rows that cannot be answered are written to a file of their own beside the output, and do not change the exit "
+    "code, which is 0 when every row is in one of the two, and 2 for a mistake in the arguments; the number of failed "
+    "rows is printed on standard error."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what ``run.run`` reads."""
+    add_model(parser)
+    kinds = "JSONL, CSV, Parquet, or a folder of the package datasets"
+    parser.add_argument("--input", required=True, type=Path, metavar="PATH", help=f"the rows: {kinds}, by its ending")
+    parser.add_argument(
+        "--output",
+        required=True,
+        type=Path,
+        metavar="PATH",
+        help="the answers in the rows' order, by its ending likewise",
+    )
+    parser.add_argument("--format", choices=FORMATS, help="of input and output, where the ending says another or none")
+    parser.add_argument("--input-format", choices=FORMATS, help="of the input alone")
+    parser.add_argument("--output-format", choices=FORMATS, help="of the output alone")
+    parser.add_argument(
+        "--columns",
+        nargs="+",
+        metavar="NAME",
+        help="columns of the input that are carried along into the output (default: id, if there is one)",
+    )
+    add_constraint(parser)
+    parser.add_argument(
+        "--prompt-column",
+        "--prompt-field",
+        default="prompt",
+        metavar="NAME",
+        help="a row's text, or list of messages (%(default)s)",
+    )
+    parser.add_argument(
+        "--constraint-column",
+        "--constraint-field",
+        metavar="NAME",
+        help="a row's own JSON Schema or response_format, if it has one (default: response_format, if there is one)",
+    )
+    parser.add_argument("--chat", action="store_true", help="send texts as a user's message, by the chat template")
+    add_chat_options(parser)
+    parser.add_argument(
+        "--documents-column",
+        default="documents",
+        metavar="NAME",
+        help="a row's documents, for its chat (%(default)s)",
+    )
+    parser.add_argument("--batch-size", type=positive(int), default=8, metavar="N", help="rows at once (%(default)s)")
+    parser.add_argument("--max-new-tokens", type=positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
+    parser.add_argument("--temperature", type=positive(float), help="sample at this temperature; greedy without it")
+    parser.add_argument("--top-p", type=positive(float), help="of the samples")
+    parser.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
+    parser.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
+    parser.add_argument("--device-map", metavar="MAP", help="spread the model over all devices of one process: 'auto'")
+    parser.add_argument("--overwrite", action="store_true", help="begin anew, and lose what is there")

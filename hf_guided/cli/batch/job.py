@@ -1,0 +1,111 @@
+"""What is asked of a data set, as plain values: two runs that agree in them give the same answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Job:
+    """One data set's answers.
+
+    Args:
+        model: a folder, an id on the Hub, or "demo".
+        tokenizer: likewise; None means the model's.
+        revision: of the model's Hub repository, as the command names it.
+        tokenizer_revision: of the tokenizer's.
+        quantization: of the weights.
+        input_digest: of the rows.
+        constraint: of every row without one of its own, as text; "null" is free.
+        batch_size: rows per ``generate`` call.
+        max_new_tokens: of each answer.
+        temperature: of the samples; None is greedy.
+        top_p: of the samples.
+        seed: of the samples.
+        backend: "auto", or the name of a grammar engine.
+        dtype: of the weights.
+        chat: whether a row's prompt is sent as a user's message.
+        prompt_column: of the rows.
+        constraint_column: of the rows.
+        documents_column: of the rows.
+        columns: carried along.
+        input_format: of the rows.
+        output_format: of the answers.
+        describe: whether the format of an answer is described in its prompt.
+        chat_template_kwargs: what the chat template is given.
+        whitespace: of JSON, see ``JsonSchema``; None is as each constraint has it.
+        indent: of JSON, in place of ``whitespace``.
+        spelling: of the values in JSON; None is as each constraint has it.
+    """
+
+    model: str
+    tokenizer: str | None
+    revision: str | None
+    tokenizer_revision: str | None
+    quantization: str | None
+    input_digest: str
+    constraint: str
+    batch_size: int
+    max_new_tokens: int
+    temperature: float | None
+    top_p: float | None
+    seed: int
+    backend: str
+    dtype: str
+    chat: bool
+    prompt_column: str
+    constraint_column: str | None
+    documents_column: str
+    columns: list[str] | None
+    input_format: str
+    output_format: str
+    describe: bool
+    chat_template_kwargs: dict[str, Any]
+    whitespace: str | None = None
+    indent: int | None = None
+    spelling: str | None = None
+
+    def agree(self, file: Path) -> None:
+        """Write this job into a file, or see that it is the one there.
+
+        Raises:
+            UsageError: the file holds another.
+        """
+        asked = asdict(self)
+        if not file.exists():
+            unfinished = file.with_suffix(".new")
+            unfinished.write_text(json.dumps(asked, indent=1))
+            unfinished.replace(file)
+            return
+        begun = json.loads(file.read_text())
+        others = [
+            f"{name} was {begun.get(name)!r}, is {asked[name]!r}" for name in asked if begun.get(name) != asked[name]
+        ]
+        if others:
+            raise UsageError(
+                f"the job begun in {file.parent} is another: {'; '.join(others)}; ask for the same, give another "
+                "--output, or --overwrite it"
+            )
+
+
+def digest(path: Path) -> str:
+    """The content of a file, or of a folder that the package datasets has saved, in few letters."""
+    found = hashlib.blake2b(digest_size=16)
+    files = [path]
+    if path.is_dir():  # where datasets may keep caches besides
+        files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("cache-"))
+    for file in files:
+        if path.is_dir():
+            found.update(f"{file.name}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                found.update(block)
+    return found.hexdigest()

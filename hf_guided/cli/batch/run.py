@@ -1,0 +1,207 @@
+"""One process of a job, from its arguments to its end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object, parse_flag_from_env
+from tqdm.auto import tqdm
+
+from ...checkpoints.arguments import constraint_of
+from ...checkpoints.load import ModelSource
+from ...constraints.values import Constraint
+from ...errors import HFGuidedError, UsageError
+from .formats import format_of, open_table
+from .job import Job, digest
+from .outputs import Output
+from .parts import Parts
+from .rows import CONSTRAINT_COLUMN, Rows
+from .worker import Share, Worker
+
+T = TypeVar("T")
+
+# One process may be done long before another.
+_PATIENCE = timedelta(days=30)
+_COMMITS = "commits.json"  # of the Hub's repositories, in the folder of the parts
+
+
+def run(arguments: argparse.Namespace, program: str) -> int:
+    """Run one process of a job.
+
+    Args:
+        arguments: those of ``arguments.add_arguments``.
+        program: its name, for messages.
+
+    Returns:
+        The exit code.
+    """
+    cpu = arguments.device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+    state = PartialState(cpu=cpu, timeout=_PATIENCE)
+    try:
+        code = _run(arguments, state, program)
+    except UsageError as error:
+        if state.is_main_process:
+            print(f"{program}: error: {error}", file=sys.stderr)
+        code = 2
+    finally:
+        state.destroy_process_group()
+    return code
+
+
+def _run(arguments: argparse.Namespace, state: Any, program: str) -> int:
+    job, parts, rows, output = _agreed(lambda: _asked(arguments))
+    try:
+        _agreed(lambda: _begin(arguments, state, job, parts))
+        share = Share(state.process_index, state.num_processes)
+        todo, worker = _agreed(lambda: _prepared(arguments, state, job, rows, parts, share))
+        # Everybody's answers are on disk when everybody is here.
+        spent = gather_object([_answer(state, rows, parts, share, todo, worker)])
+        if state.is_main_process:
+            _finish(parts, len(rows), output, spent, program)
+    finally:
+        rows.close()
+        parts.end()
+    return 0
+
+
+def identity(constraint: Constraint | None) -> str:
+    """What tells a constraint from others: its repr is shortened, for people."""
+    return "none" if constraint is None else f"{constraint!r}, key {constraint.key}"
+
+
+def _agreed(do: Callable[[], T]) -> T:
+    """What each process does by itself, if it went well in all of them.
+
+    Raises:
+        UsageError: what was wrong in the first process in which something was; in all of them.
+    """
+    done: T | None = None
+    mine: Exception | None = None
+    try:
+        done = do()
+    except Exception as error:  # also an unexpected one: the other processes wait for this one's word
+        mine = error
+    errors = [message for message in gather_object([mine and (str(mine) or repr(mine))]) if message is not None]
+    if mine is not None and not isinstance(mine, HFGuidedError):
+        raise mine
+    if errors:
+        raise UsageError(errors[0]) from mine
+    return done  # type: ignore[return-value]  # it went well
+
+
+def _asked(arguments: argparse.Namespace) -> tuple[Job, Parts, Rows, Output]:
+    """All that can be seen to be wrong before a model is loaded."""
+    constraint = constraint_of(arguments)
+    if arguments.top_p is not None and (arguments.temperature is None or arguments.top_p > 1):
+        raise UsageError("--top-p: expected a number up to 1, beside --temperature; greedy answers need neither")
+    try:
+        rows_digest = digest(arguments.input)
+    except OSError as error:
+        raise UsageError(f"cannot read {arguments.input}: {error.strerror or error}") from error
+    parts = Parts(arguments.output)
+    parts.check_apart(arguments.input)
+    formats = {
+        "input_format": format_of(arguments.input, arguments.input_format or arguments.format, "--input"),
+        "output_format": format_of(arguments.output, arguments.output_format or arguments.format, "--output"),
+    }
+    given = {name: value for name, value in vars(arguments).items() if name in Job.__dataclass_fields__} | formats
+    job = Job(**given, input_digest=rows_digest, constraint=identity(constraint))
+    table = open_table(
+        arguments.input,
+        job.input_format,
+        (job.prompt_column, job.constraint_column or CONSTRAINT_COLUMN, job.documents_column),
+    )
+    try:
+        layout = job.whitespace, job.indent, job.spelling
+        rows = Rows(table, job.prompt_column, job.constraint_column, job.documents_column, constraint, job.chat, layout)
+        rows.check()
+        return job, parts, rows, Output.of(job.output_format, table, job.columns)
+    except UsageError:
+        table.close()
+        raise
+
+
+def _begin(arguments: argparse.Namespace, state: Any, job: Job, parts: Parts) -> None:
+    if state.is_main_process:
+        parts.begin(arguments.overwrite)
+        job.agree(parts.folder / "job.json")
+        commits = parts.folder / _COMMITS
+        if not commits.exists():
+            source = ModelSource.of(arguments).pinned()
+            unfinished = commits.with_suffix(".new")
+            unfinished.write_text(
+                json.dumps({"revision": source.revision, "tokenizer_revision": source.tokenizer_revision})
+            )
+            unfinished.replace(commits)
+
+
+def _prepared(
+    arguments: argparse.Namespace, state: Any, job: Job, rows: Rows, parts: Parts, share: Share
+) -> tuple[list[range], Worker | None]:
+    """This process's batches, and what answers them."""
+    if not (parts.folder / "job.json").exists():
+        raise UsageError(
+            f"process {share.process} does not see {parts.folder}: --output has to be on a disk that all share"
+        )
+    todo = list(share.batches(parts.places(len(rows)), job.batch_size))
+    if not todo:
+        return [], None
+    # A branch may move while the job is stopped: all of its answers are those of one commit.
+    source = replace(ModelSource.of(arguments), **json.loads((parts.folder / _COMMITS).read_text()))
+    if source.device == "auto":
+        source = replace(source, device=str(state.device))
+    return todo, Worker(job, rows, *source.load())
+
+
+def _answer(
+    state: Any, rows: Rows, parts: Parts, share: Share, todo: Sequence[range], worker: Worker | None
+) -> dict[str, float]:
+    """Answer these batches; what they took."""
+    began = time.perf_counter()
+    if worker is not None:
+        writer = parts.writer(share.process)
+        bar = tqdm(total=len(rows), unit="row", disable=None if state.is_main_process else True)
+        try:
+            for batch in todo:
+                writer.write(worker.answer(batch))
+                if not bar.disable:
+                    bar.update(min(parts.lines(), len(rows)) - bar.n)
+        finally:
+            bar.close()
+            writer.close()
+    spent = [] if worker is None else worker.spent
+    return {
+        "tokens": sum(one.tokens for one in spent),
+        "row_forwards": sum(one.row_forwards for one in spent),
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _finish(parts: Parts, rows: int, output: Output, spent: Sequence[dict[str, float]], program: str) -> None:
+    done, failed = parts.finish(rows, output.write)
+    tokens = sum(one["tokens"] for one in spent)
+    seconds = max(one["seconds"] for one in spent)
+    told = {
+        "rows": rows,
+        "answered": done,
+        "failed": failed,
+        "this_run": {
+            "processes": len(spent),
+            "tokens": tokens,
+            "seconds": round(seconds, 3),
+            "tokens_per_second": round(tokens / seconds, 1) if seconds else 0.0,
+            "row_forwards_per_token": round(sum(one["row_forwards"] for one in spent) / tokens, 3) if tokens else 0.0,
+        },
+    }
+    print(json.dumps(told))
+    if failed:
+        print(f"{program}: {failed} of {rows} rows failed, see {parts.failures}", file=sys.stderr)

@@ -1,0 +1,165 @@
+"""One process's share of a job: its batches that are not done yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ...constraints.values import Constraint
+from ...errors import HFGuidedError, UsageError
+from ...generation.api import generate
+from ...generation.chat_prompts import Prompt, TemplateOptions, prepared
+from ...generation.prompts import as_prompts, encoded
+from ...guide import Guide
+from ...hf.seeds import row_seed
+from ...session.requests import check_budget, row_after_prefix
+from ...session.result import GuidedResult
+from ...session.stats import SessionStats
+from .job import Job
+from .lines import Answer
+from .parts import Place
+from .rows import Rows
+from .tables import BadRow, is_json
+
+
+class Share(NamedTuple):
+    """Which batches belong to a process.
+
+    Args:
+        process: its number.
+        processes: how many there are.
+    """
+
+    process: int
+    processes: int
+
+    def batches(self, places: Sequence[Place | None], batch_size: int) -> Iterator[range]:
+        """The rows of each batch that has to be run, in order."""
+        starts = range(self.process * batch_size, len(places), self.processes * batch_size)
+        for first in starts:
+            rows = range(first, min(first + batch_size, len(places)))
+            if any(places[row] is None for row in rows):
+                yield rows
+
+
+class _Ready(NamedTuple):
+    """A row that can be answered.
+
+    Args:
+        prompt: its tokens are known.
+        constraint: of the answer; None is free.
+        room: how many tokens the answer may have.
+    """
+
+    prompt: Prompt
+    constraint: Constraint | None
+    room: int
+
+
+class Worker:
+    """Answers batches of rows.
+
+    Args:
+        job: what is asked.
+        rows: the input.
+        model: on its device.
+        tokenizer: its tokenizer.
+
+    Raises:
+        HFGuidedError: what no row can be answered with.
+    """
+
+    def __init__(self, job: Job, rows: Rows, model: Any, tokenizer: Any):
+        self._job, self._rows, self._model, self._tokenizer = job, rows, model, tokenizer
+        self._guide = Guide(tokenizer, model)
+        self.spent: list[SessionStats] = []  # one for each call of generate()
+        self._positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        if job.chat and not tokenizer.chat_template:
+            raise UsageError("--chat: this tokenizer has no chat template; leave --chat out, and write prompts in full")
+        if rows.default is not None:
+            compiled = self._guide.compile(rows.default, job.backend, budget=True)
+            check_budget(row_after_prefix(compiled, b"", None), job.max_new_tokens)
+        self._settings: dict[str, Any] = {"do_sample": False}
+        if job.temperature is not None:
+            self._settings |= {"do_sample": True, "temperature": job.temperature, "top_p": job.top_p or 1.0}
+
+    def answer(self, batch: Sequence[int]) -> list[Answer]:
+        """The answers of these rows, in order. A row that cannot be answered fails alone."""
+        answers: dict[int, Answer] = {}
+        ready: dict[int, _Ready] = {}
+        for row in batch:
+            try:
+                ready[row] = self._ready(row)
+            except Exception as error:  # a chat template may raise anything
+                answers[row] = _failed(row, error)
+        # No row is to be cut for another that has less room.
+        short = [row for row, one in ready.items() if one.room < self._job.max_new_tokens]
+        for rows in ([row for row in ready if row not in short], *([row] for row in short)):
+            answers |= self._answers({row: ready[row] for row in rows})
+        return [answers[row] for row in batch]
+
+    def _answers(self, ready: dict[int, _Ready]) -> dict[int, Answer]:
+        if not ready:
+            return {}
+        try:
+            return {row: _answered(row, result) for row, result in self._results(ready).items()}
+        except (HFGuidedError, ValueError, TypeError) as error:
+            if len(ready) == 1:
+                return {row: _failed(row, error) for row in ready}
+            # One of them cannot be answered; alone, each shows whether it is that one.
+            return {row: answer for row, one in ready.items() for answer in self._answers({row: one}).values()}
+
+    def _ready(self, row: int) -> _Ready:
+        """A row whose prompt is tokens, so that its chat is rendered once.
+
+        Raises:
+            Exception: this row cannot be answered.
+        """
+        asked = self._rows.asked(row)
+        kwargs, describe = self._job.chat_template_kwargs, self._job.describe
+        if kwargs and isinstance(asked.prompt, str):
+            raise BadRow("--chat-template-kwargs: expected a chat, got a text, which no template renders; add --chat")
+        options = TemplateOptions(kwargs, asked.documents, show_tools=True, describe=describe)
+        [text_or_chat] = as_prompts([asked.prompt])
+        prompt = prepared(self._tokenizer, text_or_chat, asked.constraint, options)
+        tokens = encoded(self._guide.vocabulary, prompt, "")
+        room, length = self._job.max_new_tokens, len(tokens)
+        if self._positions is not None:  # after their last position models fail, or write nonsense
+            if length >= self._positions:
+                raise BadRow(f"a prompt of {length} tokens leaves no room: the model has {self._positions} positions")
+            room = min(room, int(self._positions) - length)
+        return _Ready(replace(prompt, tokens=tokens), asked.constraint, room)
+
+    def _results(self, ready: dict[int, _Ready]) -> dict[int, GuidedResult]:
+        results = generate(
+            self._model,
+            self._tokenizer,
+            [one.prompt for one in ready.values()],
+            [one.constraint for one in ready.values()],
+            guide=self._guide,
+            backend=self._job.backend,
+            batch_size=self._job.batch_size,
+            seed=[row_seed(self._job.seed, row) for row in ready],
+            progress=False,
+            stats=self.spent.append,
+            max_new_tokens=min(one.room for one in ready.values()),
+            **self._settings,
+        )
+        return dict(zip(ready, results, strict=True))
+
+
+def _answered(row: int, result: GuidedResult) -> Answer:
+    line: dict[str, Any] = {"text": result.text}
+    if is_json(result.value):  # and no match of a pattern
+        line["value"] = result.value
+    line |= {"finish_reason": result.finish_reason, "tokens": len(result.token_ids)}
+    if result.error is not None or result.finish_reason != "stop":
+        return Answer(
+            row, False, line | {"error": result.error or f"the answer did not finish: {result.finish_reason}"}
+        )
+    return Answer(row, True, line)
+
+
+def _failed(row: int, error: Exception) -> Answer:
+    return Answer(row, False, {"error": f"{type(error).__name__}: {error}"})

@@ -1,0 +1,217 @@
+"""What the values of arguments have to be: checked at the call, before anything is compiled or run.
+
+Transformers meets a wrong value in the middle of a call, with whatever error comes of it, or ignores it. Each rule here
+says what was expected, and an error adds what came and what to do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Set
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+from ..errors import InvalidArgument
+
+MAX_RETRIES = 1000
+
+
+class Rule(NamedTuple):
+    """What a value has to be.
+
+    Args:
+        expected: the same in words.
+        holds: whether a value, other than None, is that.
+        step: what to do with another value.
+    """
+
+    expected: str
+    holds: Callable[[Any], bool]
+    step: str = "leave it out for the default"
+
+
+def check(name: str, value: Any, rule: Rule) -> None:
+    """Raise InvalidArgument where a value breaks a rule."""
+    if not rule.holds(value):
+        raise InvalidArgument(
+            f"{name}: expected {rule.expected}, got {value!r:.80} of type {type(value).__name__}; {rule.step}",
+            name=name,
+        )
+
+
+def is_int(value: Any) -> bool:
+    """Whether it is a whole number, of Python or of numpy, and no bool."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def whole(least: int, most: int | None = None, step: str = Rule._field_defaults["step"]) -> Rule:
+    """An int of ``least`` or more, up to ``most``."""
+    bounds = f"of {least} or more" if most is None else f"from {least} to {most}"
+    return Rule(
+        f"an int {bounds}", lambda value: is_int(value) and least <= value <= (value if most is None else most), step
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _number(expected: str, within: Callable[[Any], bool], step: str = Rule._field_defaults["step"]) -> Rule:
+    return Rule(expected, lambda value: _is_number(value) and within(value), step)
+
+
+def _penalty(value: Any) -> bool:
+    # Transformers takes an int for 1 only, which is no penalty.
+    return value == 1 or (isinstance(value, float) and value > 0)
+
+
+def _is_streamer(value: Any) -> bool:
+    return callable(getattr(value, "put", None)) and callable(getattr(value, "end", None))
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value))
+
+
+def _is_token_ids(value: Any) -> bool:
+    if hasattr(value, "tolist"):  # a tensor
+        value = value.tolist()
+    return is_int(value) or (isinstance(value, (list, tuple, range, Set)) and all(map(is_int, value)))
+
+
+FLAG = Rule("True or False", lambda value: isinstance(value, bool) or (is_int(value) and value in (0, 1)))
+STREAMER = Rule(
+    "an object with put() and end(), as transformers.TextStreamer has",
+    _is_streamer,
+    "pass transformers.TextStreamer(tokenizer), or hg.generate(..., stream=True) for values",
+)
+TEXTS = Rule("a text or a list of texts", _is_texts, 'pass ["..."]; tokens that end a row are eos_token_id')
+STOP_STRINGS = Rule(
+    "a text or a list of texts, one or more",
+    lambda value: _is_texts(value) and len(value) > 0,
+    'pass ["..."], or leave it out; tokens that end a row are eos_token_id',
+)
+TOKEN_IDS = Rule("a list of token ids", lambda value: not is_int(value) and _is_token_ids(value))
+OVERLAP = Rule('True, False or "auto"', lambda value: value == "auto" or FLAG.holds(value))
+DEVICE_LANE = Rule('True, False, "auto" or "captured"', lambda value: value in (True, False, "auto", "captured"))
+BATCH_SIZE = whole(1, step="pass how many prompts run at a time, or leave it out")
+RETRIES = whole(0, MAX_RETRIES, step="pass 0 to generate each answer once")
+
+_FRACTION = _number("a number from 0 to 1", lambda value: 0 <= value <= 1)
+_POSITIVE_FRACTION = _number("a number above 0, up to 1", lambda value: 0 < value <= 1)
+_CUTOFF = _number("a number from 0 to less than 1", lambda value: 0 <= value < 1)
+_PENALTY = _number("a float above 0", _penalty, "1.0 is no penalty")
+
+CALL: dict[str, Rule] = {
+    "batch_size": BATCH_SIZE,
+    "describe": FLAG,
+    "jump_forward": FLAG,
+    "progress": FLAG,
+    "retries": RETRIES,
+    "show_tools": FLAG,
+    "stats": Rule("True, False or a function of SessionStats", lambda value: callable(value) or FLAG.holds(value)),
+    "stream": FLAG,
+    "trace": FLAG,
+}
+"""The arguments of ``hg.generate`` that are no settings of transformers; None only where the signature has it."""
+
+SETTINGS: dict[str, Rule] = {
+    "assistant_model": Rule("a model that can generate", lambda value: callable(getattr(value, "generate", None))),
+    "bad_words_ids": Rule(
+        "a list of lists of token ids",
+        lambda value: isinstance(value, (list, tuple)) and len(value) > 0 and all(map(TOKEN_IDS.holds, value)),
+    ),
+    "custom_generate": Rule(
+        "a function or the name of a repository", lambda value: callable(value) or isinstance(value, str)
+    ),
+    "early_stopping": Rule('True, False or "never"', lambda value: value == "never" or FLAG.holds(value)),
+    "prefix_allowed_tokens_fn": Rule("a function of batch_id and input_ids", callable),
+    "sequence_bias": Rule(
+        "a dict or list of token ids with biases",
+        lambda value: isinstance(value, (dict, list)) and len(value) > 0,
+        "pass {(token_id,): bias}",
+    ),
+    "diversity_penalty": _number("a number", lambda value: True),
+    "do_sample": FLAG,
+    "encoder_no_repeat_ngram_size": whole(0),
+    "encoder_repetition_penalty": _PENALTY,
+    "epsilon_cutoff": _CUTOFF,
+    "eta_cutoff": _CUTOFF,
+    "guidance_scale": _number("a number", lambda value: True),
+    "length_penalty": _number("a number", lambda value: True),
+    "logits_processor": Rule(
+        "a list of logits processors", lambda value: isinstance(value, (list, tuple)), "put it into a list"
+    ),
+    "max_length": whole(
+        1, step="pass max_new_tokens, the tokens of the answer; max_length also counts those of the prompt"
+    ),
+    "max_new_tokens": whole(1, step="pass how many tokens an answer may have, or leave it out"),
+    "max_time": _number("seconds above 0", lambda value: value > 0),
+    "min_length": whole(0),
+    "min_new_tokens": whole(0),
+    "min_p": _FRACTION,
+    "no_repeat_ngram_size": whole(0),
+    "num_beam_groups": whole(1),
+    "num_beams": whole(1, step="1 is no beam search; leave it out for the default"),
+    "num_return_sequences": whole(1, step="pass how many answers each prompt gets, or leave it out"),
+    "pad_token_id": whole(0),
+    "prompt_lookup_num_tokens": whole(1),
+    "repetition_penalty": _PENALTY,
+    "eos_token_id": Rule("a token id or a list of token ids", _is_token_ids),
+    "stop_strings": STOP_STRINGS,
+    "stopping_criteria": Rule(
+        "a list of stopping criteria", lambda value: isinstance(value, (list, tuple)), "put it into a list"
+    ),
+    "streamer": STREAMER,
+    "suppress_tokens": TOKEN_IDS,
+    "begin_suppress_tokens": TOKEN_IDS,
+    "temperature": _number(
+        "a number of 0 or more",
+        lambda value: value >= 0,
+        "for greedy decoding leave it out, for sampling pass a float above 0 with do_sample=True",
+    ),
+    "top_h": _POSITIVE_FRACTION,
+    "top_k": whole(0, step="0 is no limit; leave it out for the default"),
+    "top_p": _FRACTION,
+    "typical_p": _POSITIVE_FRACTION,
+    "use_cache": FLAG,
+}
+"""Settings of transformers, wherever they are given; None is always the default."""
+
+SAMPLING: dict[str, Rule] = {
+    "temperature": Rule(
+        "a finite float above 0 with do_sample=True",
+        lambda value: _is_number(value) and _penalty(value),
+        "for greedy decoding leave do_sample out",
+    ),
+}
+"""What else holds where rows are sampled."""
+
+
+def check_settings(get: Callable[[str], Any]) -> None:
+    """Check the settings that generate() would use.
+
+    Args:
+        get: gives the value of a setting by name; None if it has none.
+
+    Raises:
+        InvalidArgument: a value that no generation can use.
+    """
+    check_each({name: get(name) for name in SETTINGS}, SETTINGS)
+    if get("do_sample"):
+        check_each({name: get(name) for name in SAMPLING}, SAMPLING)
+    beams, answers = get("num_beams") or 1, get("num_return_sequences") or 1
+    if answers > 1 and (beams > 1 or not get("do_sample")) and answers > beams:
+        raise InvalidArgument(
+            f"num_return_sequences: expected 1 for greedy decoding, or up to num_beams={beams} for beam search, got "
+            f"{answers}; pass do_sample=True, or num_beams={answers}",
+            name="num_return_sequences",
+        )
+
+
+def check_each(values: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
+    """Check the values that are not None by the rules of the same names; raises InvalidArgument."""
+    for name, value in values.items():
+        if value is not None and name in rules:
+            rule = rules[name]
+            check(name, value, rule._replace(expected=f"{rule.expected}, or None"))

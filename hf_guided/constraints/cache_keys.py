@@ -1,0 +1,65 @@
+"""When two constraints may share one compiled grammar: the normal form of a JSON Schema, and its digest.
+
+The order of keywords and the annotations of a schema do not change its language, so they are normalized away.
+Everything else stays: above all the order of ``properties``, because it is the order of the output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from .json_schema_keywords import ANNOTATIONS, HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, HOLDS_SCHEMA_MAP
+
+_ORDERED_MAPS = frozenset({"properties", "patternProperties"})
+
+
+def digest(*parts: Any) -> str:
+    """Sha256 of JSON values; 1, 1.0, True and "1" differ, as do ["ab"] and ["a", "b"]."""
+    return hashlib.sha256(json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+
+
+def normal_form(schema: Any) -> Any:
+    """The schema with sorted keywords and without annotations; the argument is not written.
+
+    Args:
+        schema: a JSON Schema, dict or bool.
+    """
+    # A $ref may point into an annotation ("#/examples/0"): then what stands there does change the language.
+    pointed_at = {segment for ref in _refs(schema) for segment in unquote(ref).split("/")}
+    return _normal(schema, ANNOTATIONS - pointed_at)
+
+
+def _normal(schema: Any, dropped: frozenset[str]) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    result: dict[str, Any] = {}
+    for keyword in sorted(schema):
+        value = schema[keyword]
+        if keyword in dropped:
+            continue
+        if keyword in HOLDS_SCHEMA_MAP and isinstance(value, dict):
+            names = list(value) if keyword in _ORDERED_MAPS else sorted(value)
+            result[keyword] = {name: _normal(value[name], dropped) for name in names}
+        elif keyword in HOLDS_SCHEMA_LIST and isinstance(value, list):
+            result[keyword] = [_normal(item, dropped) for item in value]
+        elif keyword in HOLDS_SCHEMA:
+            result[keyword] = _normal(value, dropped)
+        else:
+            result[keyword] = value
+    return result
+
+
+def _refs(document: Any) -> Iterator[str]:
+    """Every string under a ``$ref`` or ``$dynamicRef``, wherever it stands."""
+    todo = [document]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict):
+            yield from (value[key] for key in ("$ref", "$dynamicRef") if isinstance(value.get(key), str))
+            todo.extend(value.values())
+        elif isinstance(value, list):
+            todo.extend(value)

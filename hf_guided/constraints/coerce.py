@@ -1,0 +1,175 @@
+"""The plain forms people already have, as constraints; one for all rows, or one per prompt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import InvalidConstraint
+from . import json_text
+from .json_schema_keywords import ASSERTIONS, KNOWN
+from .json_text import shorten
+from .response_format import TYPES, from_response_format
+from .suggestions import did_you_mean
+from .values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+
+EXPECTED = (
+    "a constraint (hg.JsonSchema, hg.JsonObject, hg.Regex, hg.Choice, hg.Grammar, hg.StructuralTag, hg.ToolCalls), "
+    "a Pydantic model, dataclass, TypedDict or other type, a JSON Schema as dict or JSON text, "
+    "a response_format dict, a compiled re.Pattern, a list of strings, or None for a free row"
+)
+_SCHEMA_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+_UNSET = (None, False)  # options of other libraries that somebody wrote down without using them
+
+
+def _json_object(value: Any) -> JsonObject:
+    if value not in (True, {}):
+        raise InvalidConstraint(f"expected True, got {value!r}; for options use hg.JsonObject(whitespace=...)")
+    return JsonObject()
+
+
+_KINDS: dict[str, Callable[[Any], Constraint]] = {
+    "json": JsonSchema,
+    "regex": Regex,
+    "choice": Choice,
+    "grammar": Grammar,
+    "json_object": _json_object,
+    "structural_tag": StructuralTag,
+}
+
+
+def coerce(value: Any) -> Constraint | None:
+    """One row's constraint from any form.
+
+    Args:
+        value: a constraint, a Python type, a JSON Schema (dict or JSON text), a response_format dict, one of
+            ``{"json" | "regex" | "choice" | "grammar" | "json_object" | "structural_tag": ...}``, an `re.Pattern`,
+            a list of strings (always one Choice), or None. An Enum or Literal is a type, so it gives JSON text with
+            quotes; for the bare words use Choice.
+
+    Returns:
+        None for a free row.
+
+    Raises:
+        InvalidConstraint: none of these, malformed, or two kinds at once.
+    """
+    if value is None or isinstance(value, Constraint):
+        return value
+    if isinstance(value, str):
+        return _from_text(value)
+    if isinstance(value, Mapping):
+        return _from_dict(dict(value))
+    if isinstance(value, re.Pattern):
+        return Regex(value)
+    if isinstance(value, (list, tuple)):
+        if all(isinstance(item, str) for item in value):
+            return Choice(value)
+        raise InvalidConstraint(
+            "expected the constraint of one row, got a list that holds more than strings; "
+            "for a Choice all its options must be strings, and a list of constraints (one per prompt) cannot be nested"
+        )
+    if type(value).__module__.partition(".")[0] == "xgrammar":
+        return StructuralTag(value)
+    if isinstance(value, (bool, int, float, bytes, set, frozenset)):
+        raise InvalidConstraint(f"expected {EXPECTED}; got {shorten(repr(value))} of type {type(value).__name__}")
+    return JsonSchema(value)  # a type; its error tells instances and functions from types
+
+
+def coerce_batch(value: Any) -> Constraint | None | list[Constraint | None]:
+    """One constraint for all rows, or one per prompt.
+
+    Args:
+        value: anything ``coerce`` takes, for all rows; or a list or tuple of such, one per prompt. A list of strings
+            is one Choice for all rows, so a list per prompt holds no bare strings.
+
+    Returns:
+        One constraint (None: all rows are free), or a list with one entry per prompt.
+
+    Raises:
+        InvalidConstraint: as ``coerce``, naming the prompt; or an empty list.
+    """
+    if not isinstance(value, (list, tuple)) or (value and all(isinstance(item, str) for item in value)):
+        return coerce(value)
+    if not value:
+        raise InvalidConstraint("expected the options of a Choice or one constraint per prompt, got an empty list")
+    for index, item in enumerate(value):
+        if isinstance(item, str):
+            raise InvalidConstraint(
+                f"a list of constraints, one per prompt, holds the bare string {shorten(item)} for prompt {index}; "
+                "wrap it: hg.Choice([...]) for options, hg.JsonSchema(...) for JSON Schema text"
+            )
+    constraints = []
+    for index, item in enumerate(value):
+        try:
+            constraints.append(coerce(item))
+        except InvalidConstraint as error:
+            raise InvalidConstraint(f"constraint of prompt {index}: {error}") from error
+    return constraints
+
+
+def _from_text(text: str) -> Constraint | None:
+    try:
+        value = json_text.loads(text, "JSON Schema")
+    except InvalidConstraint as error:
+        if text.lstrip()[:1] == "{":
+            raise
+        raise InvalidConstraint(
+            f"expected JSON Schema text, got the string {shorten(text)}, which is not JSON; "
+            "say what it is: hg.Regex(...), hg.Choice([...]) or hg.Grammar(...); a prompt comes before the constraint"
+        ) from error
+    if not isinstance(value, dict):
+        raise InvalidConstraint(
+            f"expected the text of a JSON Schema object, got {shorten(text)}; "
+            "use hg.Choice([...]) for options, hg.JsonSchema(...) for a bool schema"
+        )
+    return _from_dict(value)
+
+
+def _from_dict(value: dict[Any, Any]) -> Constraint | None:
+    type_ = value.get("type")
+    if isinstance(type_, str) and type_ not in _SCHEMA_TYPES:
+        if type_ not in TYPES:
+            raise InvalidConstraint(
+                f"type: expected a type of JSON Schema ({', '.join(_SCHEMA_TYPES)}) "
+                f"or of response_format ({', '.join(TYPES)}), got {type_!r}"
+            )
+        # A response_format may hold the key it is named after: {"type": "regex", "regex": "a+"}.
+        _expect_one([f'"type": {type_!r}', *(kind for kind in _kinds(value) if kind != type_)])
+        return from_response_format(value)
+    kinds = _kinds(value)
+    keywords = [key for key in value if key in KNOWN]
+    if kinds:
+        _expect_one([*kinds, *keywords[:1]])
+        return _from_kind(kinds[0], value)
+    if value and not keywords:
+        raise InvalidConstraint(
+            f"unknown kind {', '.join(map(repr, value))}; expected a JSON Schema, a response_format, "
+            f"or one of {', '.join(_KINDS)}; wrap a JSON Schema with only unknown keywords: hg.JsonSchema({{...}})"
+            + did_you_mean(str(next(iter(value))), ("type", *_KINDS, *ASSERTIONS))
+        )
+    return JsonSchema(value)
+
+
+def _kinds(value: dict[Any, Any]) -> list[str]:
+    return [kind for kind in _KINDS if value.get(kind) not in _UNSET]
+
+
+def _expect_one(kinds: list[str]) -> None:
+    if len(kinds) > 1:
+        raise InvalidConstraint(
+            f"expected one kind of constraint, got {' and '.join(kinds)}; "
+            "leave one out, or wrap a JSON Schema that really has such keys: hg.JsonSchema({...})"
+        )
+
+
+def _from_kind(kind: str, value: dict[Any, Any]) -> Constraint:
+    beside = [key for key, content in value.items() if key != kind and content not in _UNSET]
+    if beside:
+        raise InvalidConstraint(
+            f"unknown option {beside[0]!r} beside {kind!r}; for options use the classes, e.g. hg.JsonSchema"
+        )
+    try:
+        return _KINDS[kind](value[kind])
+    except InvalidConstraint as error:
+        raise InvalidConstraint(f"{kind}: {error}") from None

@@ -1,0 +1,90 @@
+"""Strict JSON in and out: what comes back is exactly what was written, or an error that says where it is not JSON.
+
+Python's `json` lets through what would make two different documents look alike: repeated keys, NaN, keys that are
+not strings, lone surrogates. A constraint is identified by its text, so all of these are refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from ..errors import InvalidConstraint
+
+MAX_NESTING = 256
+"""Deeper JSON is refused: engines and Python's own json would fail on it, sooner or later, nobody knows where."""
+
+
+def loads(text: str, what: str) -> Any:
+    """Parse JSON text.
+
+    Args:
+        text: the JSON text.
+        what: how an error names it, e.g. "JSON Schema".
+
+    Raises:
+        InvalidConstraint: not JSON, a repeated key, NaN or Infinity, or nested too deeply.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    except RecursionError:
+        raise InvalidConstraint(
+            f"{what} is nested deeper than {MAX_NESTING} levels; flatten it with $defs and $ref"
+        ) from None
+    except ValueError as error:
+        raise InvalidConstraint(f"{what} is not JSON: {error}; got {shorten(text)}") from None
+
+
+def dumps(value: Any, what: str) -> str:
+    """Compact JSON text of plain data, in the order it has.
+
+    Args:
+        value: dicts with string keys, lists, tuples, strings, finite numbers, bools, None.
+        what: how an error names it.
+
+    Raises:
+        InvalidConstraint: the value has no exact JSON text.
+    """
+    try:
+        _check(value, "", MAX_NESTING)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()  # a lone surrogate has no UTF-8, so no text could ever match it
+    except RecursionError:
+        raise InvalidConstraint(
+            f"{what} refers to itself, or is nested deeper than {MAX_NESTING} levels; use $defs and $ref"
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise InvalidConstraint(f"{what} has no exact JSON text: {error}; use plain JSON values only") from None
+    return text
+
+
+def shorten(text: str, limit: int = 80) -> str:
+    """The text quoted, cut to fit an error message."""
+    return repr(text if len(text) <= limit else text[: limit - 3] + "...")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        seen: set[str] = set()
+        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {repeated!r} stands twice in one object")
+    return result
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _check(value: Any, pointer: str, levels_left: int) -> None:
+    if isinstance(value, (dict, list, tuple)) and not levels_left:
+        raise RecursionError
+    if isinstance(value, dict):
+        for key, child in value.items():
+            # json.dumps turns 1, 1.0, True and None into keys of its own making.
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} at {pointer or '/'} is a {type(key).__name__}, not a string")
+            _check(child, f"{pointer}/{key}", levels_left - 1)
+    elif isinstance(value, (list, tuple)):
+        for index, child in enumerate(value):
+            _check(child, f"{pointer}/{index}", levels_left - 1)

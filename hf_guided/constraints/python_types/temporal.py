@@ -1,0 +1,242 @@
+"""Dates, times and durations as Pydantic reads them.
+
+Bounds are kept by comparing digits: a date-time of a fixed shape sorts as its text does. What a shape cannot compare
+(offsets, months of different lengths) is left out where there are bounds.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from fractions import Fraction
+from typing import Any
+
+from ..date_time_patterns import FULL_DATE
+from . import digits
+from .digits import NOTHING, between, either, literal
+from .notes import narrower
+
+_SECONDS = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+_FRACTION = r"(?:\.[0-9]{1,6})?"
+_OFFSET = "(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+_ONE_SECOND = dt.timedelta(seconds=1)
+# Between the making of a schema and the validating of a text, and between two time zones.
+_NOW_MARGIN = dt.timedelta(days=2)
+_MAX_DAYS = 999_999_999
+_BOUNDS = ("gt", "ge", "lt", "le")
+
+Core = dict[str, Any]
+
+
+class NoText(ValueError):
+    """No text is inside the bounds."""
+
+
+def date(core: Core) -> dict[str, Any]:
+    """The texts of a ``date``."""
+    low, high = dt.date.min, dt.date.max
+    one = dt.timedelta(days=1)
+    try:
+        low = max([low, *([core["ge"]] if "ge" in core else []), *([core["gt"] + one] if "gt" in core else [])])
+        high = min([high, *([core["le"]] if "le" in core else []), *([core["lt"] - one] if "lt" in core else [])])
+    except OverflowError:
+        raise NoText("no date is inside the bounds") from None
+    found: dict[str, Any] = {"type": "string", "format": "date"}
+    today = dt.datetime.now(dt.timezone.utc).date()
+    if core.get("now_op") == "past":
+        high = min(high, today - _NOW_MARGIN)
+    elif core.get("now_op") == "future":
+        low = max(low, today + _NOW_MARGIN)
+    if low > high:
+        raise NoText("no date is inside the bounds")
+    if (low, high) != (dt.date.min, dt.date.max):
+        found["pattern"] = f"^{between(low.isoformat(), high.isoformat())}$"
+    return _with_now(narrower(found, "date"), core)
+
+
+def datetime(core: Core) -> dict[str, Any]:
+    """The texts of a ``datetime``, with an offset, without, or either."""
+    zone = core.get("tz_constraint")
+    bounds = [core[name] for name in _BOUNDS if name in core]
+    offset = _offset(zone, bounds)
+    found: dict[str, Any] = {"type": "string", "pattern": f"^{FULL_DATE}T{_SECONDS}{_FRACTION}{offset}$"}
+    limits = {name: _clock(core[name]) for name in _BOUNDS if name in core}
+    # Of a day, so that schemas made on one day are the same and share what is compiled.
+    today = dt.datetime.combine(dt.datetime.now(dt.timezone.utc).date(), dt.time())
+    if core.get("now_op") == "past":
+        limits["lt"] = min(limits.get("lt", dt.datetime.max), today - _NOW_MARGIN)
+    elif core.get("now_op") == "future":
+        limits["gt"] = max(limits.get("gt", dt.datetime.min), today + _DAY + _NOW_MARGIN)
+    if limits:
+        inside = _in_bounds(limits, dt.datetime.min, dt.datetime.max, "%Y-%m-%dT%H:%M:%S")
+        found["allOf"] = [{"pattern": f"^{inside}{offset}$"}]
+    return _with_now(narrower(found, "datetime"), core)
+
+
+def time(core: Core) -> dict[str, Any]:
+    """The texts of a ``time``, with an offset or without."""
+    bounds = [core[name] for name in _BOUNDS if name in core]
+    offset = _offset(core.get("tz_constraint"), bounds)
+    day = dt.datetime(2000, 1, 1)  # any will do: date-times can be counted in seconds
+    limits = {name: dt.datetime.combine(day, core[name].replace(tzinfo=None)) for name in _BOUNDS if name in core}
+    found: dict[str, Any] = {"type": "string", "pattern": f"^{_SECONDS}{_FRACTION}{offset}$"}
+    if limits:
+        inside = _in_bounds(limits, day, day + _DAY - _ONE_SECOND, "%H:%M:%S")
+        found["allOf"] = [{"pattern": f"^{inside}{offset}$"}]
+    return narrower(found, "time")
+
+
+def _with_now(found: dict[str, Any], core: Core) -> dict[str, Any]:
+    return narrower(found, core["now_op"]) if core.get("now_op") else found
+
+
+def _offset(zone: Any, bounds: list[Any]) -> str:
+    """The offsets that may be written: where there are bounds, only such as do not move the clock."""
+    if isinstance(zone, int) and not isinstance(zone, bool):
+        sign, minutes = "-" if zone < 0 else "[+]", abs(zone) // 60
+        return f"{sign}{minutes // 60:02}:{minutes % 60:02}" if zone else "(?:Z|[+]00:00)"
+    if zone == "naive":
+        return ""
+    if not bounds:
+        return _OFFSET if zone == "aware" else f"{_OFFSET}?"
+    aware = zone == "aware" or any(bound.tzinfo is not None for bound in bounds)
+    return "Z" if aware else "Z?"
+
+
+def _clock(bound: dt.datetime) -> dt.datetime:
+    """What a clock shows at the bound: in UTC, if the bound has an offset."""
+    return bound if bound.tzinfo is None else bound.astimezone(dt.timezone.utc).replace(tzinfo=None)
+
+
+def _in_bounds(limits: dict[str, dt.datetime], first: dt.datetime, last: dt.datetime, shape: str) -> str:
+    """Clock times between the limits: seconds with any fraction, and the last one perhaps without."""
+    start, end = 0, (last - first) // _ONE_SECOND
+    end_alone = end  # the last second that may be written without a fraction
+    for name, limit in limits.items():
+        second, fraction = divmod(limit - first, _ONE_SECOND)
+        if name in ("gt", "ge"):
+            start = max(start, second + (name == "gt" or bool(fraction)))
+        else:
+            end = min(end, second - 1)
+            end_alone = min(end_alone, second - (name == "lt" and not fraction))
+    ways = []
+    if start <= end:
+        ways.append(between(_written(first, start, shape), _written(first, end, shape)) + _FRACTION)
+    if end < end_alone and start <= end_alone:
+        ways.append(literal(_written(first, end_alone, shape)))
+    if not ways:
+        raise NoText("no time is inside the bounds")
+    return either(*ways)
+
+
+def _written(first: dt.datetime, seconds: int, shape: str) -> str:
+    moment = first + dt.timedelta(seconds=seconds)
+    return moment.strftime(shape).rjust(len("2000-01-01T00:00:00") if "Y" in shape else 0, "0")  # %Y may be short
+
+
+_WHOLE = "[0-9]{1,6}"
+_SECOND = rf"{_WHOLE}(?:\.[0-9]{{1,6}})?S"
+_CLOCK = f"T(?:{_WHOLE}H(?:{_WHOLE}M)?(?:{_SECOND})?|{_WHOLE}M(?:{_SECOND})?|{_SECOND})"
+# All of them at their longest are less than the 999,999,999 days that a timedelta may have.
+_YEARS, _MONTHS, _WEEKS, _DAYS = "[0-9]{1,5}Y", "[0-9]{1,6}M", "[0-9]{1,7}W", "[0-9]{1,8}D"
+_FROM_WEEKS = f"(?:{_WEEKS}(?:{_DAYS})?|{_DAYS})"
+_FROM_MONTHS = f"(?:{_MONTHS}{_FROM_WEEKS}?|{_FROM_WEEKS})"
+_CALENDAR = f"(?:{_YEARS}{_FROM_MONTHS}?|{_FROM_MONTHS})"
+_DAY = dt.timedelta(days=1)
+_UNITS = (("H", dt.timedelta(hours=1)), ("M", dt.timedelta(minutes=1)), ("S", dt.timedelta(seconds=1)))
+_MAX_STEPS = 1440  # of multiple_of in a day: a minute each
+
+
+def timedelta(core: Core) -> dict[str, Any]:
+    """The texts of a ``timedelta``: ISO 8601 durations."""
+    step: dt.timedelta | None = core.get("multiple_of")
+    limits = {name: core[name] for name in _BOUNDS if name in core}
+    if not limits and step is None:
+        return narrower({"type": "string", "pattern": f"^-?P(?:{_CALENDAR}(?:{_CLOCK})?|{_CLOCK})$"}, "timedelta")
+    if step is not None and (_DAY % step or (_DAY // step > _MAX_STEPS and step not in (tick for _, tick in _UNITS))):
+        raise NoText(f"multiple_of={step!r} is not enforced: expected a part of a day, a second or a minute at least")
+    low, high = -dt.timedelta(days=_MAX_DAYS), dt.timedelta(days=_MAX_DAYS)
+    tick = dt.timedelta.resolution
+    low = max([low, *(limits[name] + tick * (name == "gt") for name in ("gt", "ge") if name in limits)])
+    high = min([high, *(limits[name] - tick * (name == "lt") for name in ("lt", "le") if name in limits)])
+    positive = _durations(max(low, dt.timedelta()), high, step) if high >= dt.timedelta() else NOTHING
+    negative = _durations(max(-high, tick), -low, step) if low < dt.timedelta() else NOTHING
+    found = either(positive, "-" + negative if negative else NOTHING)
+    if found == NOTHING:
+        raise NoText("no duration is inside the bounds")
+    return narrower({"type": "string", "pattern": f"^{found}$"}, "timedelta")
+
+
+def _durations(low: dt.timedelta, high: dt.timedelta, step: dt.timedelta | None) -> str:
+    """Durations of 0 or more between two, with every unit below the size of the next and left out where it is 0."""
+    if low > high:
+        return NOTHING
+    first, last = low // _DAY, high // _DAY
+    end_of_day = _DAY - dt.timedelta.resolution
+    ways = []
+    for days, start, end in (
+        (range(first, first + 1), low % _DAY, high % _DAY if first == last else end_of_day),
+        (range(first + 1, last), dt.timedelta(), end_of_day),
+        (range(max(last, first + 1), last + 1), dt.timedelta(), high % _DAY),
+    ):
+        if not days:
+            continue
+        clock = _clock_between(start, end, step)
+        if days[0] == 0:
+            ways.append(f"PT{clock}" if clock else NOTHING)
+            ways.append("PT0S" if not start else NOTHING)
+            days = range(1, days.stop)
+        if days:
+            written = f"P{digits.whole(days[0], days[-1])}D"
+            if not start:
+                ways.append(f"{written}(?:T{clock})?" if clock else written)
+            elif clock:
+                ways.append(f"{written}T{clock}")
+    return either(*ways)
+
+
+def _clock_between(low: dt.timedelta, high: dt.timedelta, step: dt.timedelta | None) -> str:
+    """What stands after the T, for more than zero and less than a day."""
+    if step is not None and _DAY // step <= _MAX_STEPS:
+        return either(*(_clock_text(step * i) for i in range(1, _DAY // step) if low <= step * i <= high))
+    return _from_unit(0, low, high, 0 if step else 6)
+
+
+def _from_unit(index: int, low: dt.timedelta, high: dt.timedelta, places: int) -> str:
+    """Hours, minutes and seconds, or what is left of them; not zero."""
+    letter, size = _UNITS[index]
+    low = max(low, dt.timedelta.resolution)
+    if low > high:
+        return NOTHING
+    if letter == "S":
+        tick = dt.timedelta.resolution
+        bounds = Fraction(low // tick, 10**6), Fraction(high // tick, 10**6)
+        seconds = digits.decimals(bounds[0], bounds[1], places)
+        return f"{seconds}S" if seconds else NOTHING
+    first, last = low // size, high // size
+    end = size - dt.timedelta.resolution
+    ways = []
+    for counts, start, stop in (
+        (range(first, first + 1), low % size, high % size if first == last else end),
+        (range(first + 1, last), dt.timedelta(), end),
+        (range(max(last, first + 1), last + 1), dt.timedelta(), high % size),
+    ):
+        if not counts:
+            continue
+        rest = _from_unit(index + 1, start, stop, places)
+        if counts[0] == 0:
+            ways.append(rest)
+            counts = range(1, counts.stop)
+        if counts:
+            written = f"{digits.whole(counts[0], counts[-1])}{letter}"
+            ways.append(
+                f"{written}(?:{rest})?" if not start and rest else written + rest if not start or rest else NOTHING
+            )
+    return either(*ways)
+
+
+def _clock_text(clock: dt.timedelta) -> str:
+    found = ""
+    for letter, size in _UNITS:
+        count, clock = divmod(clock, size)
+        found += f"{count}{letter}" if count else ""
+    return found

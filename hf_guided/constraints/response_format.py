@@ -1,0 +1,175 @@
+"""What servers are asked with, as constraints: OpenAI's response_format, text.format, tools and tool_choice.
+
+Pure dict work. An error names the path inside the request. A schema is enforced whether or not ``strict`` is said:
+``"strict": false`` only opens the objects that say nothing about additional properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import InvalidConstraint
+from .suggestions import did_you_mean
+from .tool_calls import ToolCalls
+from .values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+
+
+def from_response_format(response_format: Mapping[str, Any], path: str = "response_format") -> Constraint | None:
+    """The constraint of a response_format, or of a ``text.format`` of /v1/responses.
+
+    Args:
+        response_format: ``{"type": "json_schema", "json_schema": {"name": ..., "schema": ...}}``, the same flat as
+            /v1/responses has it, ``json_object``, ``text``; and what open servers added: ``regex``, ``choice``,
+            ``grammar``, ``structural_tag``, ``json`` (TGI), and ``json_object`` with a ``schema`` (llama.cpp).
+        path: how errors name it.
+
+    Returns:
+        None for ``{"type": "text"}``: nothing is asked.
+
+    Raises:
+        InvalidConstraint: an unknown type or key, or something missing.
+    """
+    if not isinstance(response_format, Mapping):
+        raise InvalidConstraint(f"{path}: expected an object, got {response_format!r}")
+    kind = response_format.get("type")
+    if not isinstance(kind, str) or kind not in TYPES:
+        raise InvalidConstraint(f"{path}.type: expected one of {', '.join(TYPES)}, got {kind!r}")
+    return TYPES[kind](response_format, path)
+
+
+def from_request(request: Mapping[str, Any], tool_format: str = "auto") -> Constraint | None:
+    """The one constraint of the body of /v1/chat/completions or /v1/responses.
+
+    Args:
+        request: the body; only ``response_format``, ``text.format``, ``tools``, ``tool_choice`` and
+            ``parallel_tool_calls`` are read.
+        tool_format: how the model writes its tool calls, see ``ToolCalls``.
+
+    Raises:
+        InvalidConstraint: malformed, or more than one kind at once.
+    """
+    asked: dict[str, Constraint | None] = {}
+    if request.get("response_format") is not None:
+        asked["response_format"] = from_response_format(request["response_format"])
+    text = request.get("text")
+    if isinstance(text, Mapping) and text.get("format") is not None:
+        asked["text.format"] = from_response_format(text["format"], "text.format")
+    choice = request.get("tool_choice")
+    # Nobody may call: the answer's format alone counts. A call that is wanted with nothing to call is a mistake.
+    if choice != "none" and (request.get("tools") or choice not in (None, "auto")):
+        asked["tools"] = from_tools(
+            request.get("tools") or [],
+            choice,
+            tool_format,
+            parallel=request.get("parallel_tool_calls") is not False,
+        )
+    found = {name: constraint for name, constraint in asked.items() if constraint is not None}
+    if len(found) > 1:
+        raise InvalidConstraint(
+            f"expected one kind of constraint, got {' and '.join(found)}; "
+            'leave one out, or say "tool_choice": "none" for an answer without calls'
+        )
+    return next(iter(found.values()), None)
+
+
+def from_tools(tools: Any, tool_choice: Any = None, tool_format: str = "auto", *, parallel: bool = True) -> Constraint:
+    """OpenAI tools and tool_choice, nested as in chat completions or flat as in /v1/responses.
+
+    Args:
+        tools: a list of tool objects.
+        tool_choice: "auto" (also when None), "required", "none", or an object that names a function.
+        tool_format: how the model writes its calls.
+        parallel: whether there may be more than one call.
+    """
+    if not isinstance(tools, (list, tuple)):
+        raise InvalidConstraint(f"tools: expected a list, got {tools!r}")
+    if isinstance(tool_choice, Mapping):
+        tool_choice = _nested(tool_choice)
+    choice = "auto" if tool_choice is None else tool_choice
+    return ToolCalls([_nested(tool) for tool in tools], tool_format, choice, parallel)
+
+
+def _nested(tool: Any) -> Any:
+    if not isinstance(tool, Mapping) or tool.get("type") != "function" or "function" in tool:
+        return tool
+    return {"type": "function", "function": {key: value for key, value in tool.items() if key != "type"}}
+
+
+_JSON_SCHEMA_KEYS = ("name", "description", "schema", "strict")
+
+
+def _expect_keys(fmt: Mapping[str, Any], known: Sequence[str], path: str) -> None:
+    """Refuse keys that would change nothing; those that are null say nothing."""
+    for key, value in fmt.items():
+        if key not in known and value is not None:
+            keys = ", ".join(known)
+            raise InvalidConstraint(f"{path}: expected the keys {keys}, got {key!r}{did_you_mean(str(key), known)}")
+
+
+def _json_schema(fmt: Mapping[str, Any], path: str) -> Constraint:
+    inner = fmt
+    if "json_schema" in fmt or "schema" not in fmt:
+        _expect_keys(fmt, ("type", "json_schema"), path)
+        path += ".json_schema"
+        inner = fmt.get("json_schema") or {}
+        if not isinstance(inner, Mapping):
+            raise InvalidConstraint(f'{path}: expected {{"name": ..., "schema": {{...}}}}, got {inner!r}')
+    _expect_keys(inner, ("type", *_JSON_SCHEMA_KEYS) if inner is fmt else _JSON_SCHEMA_KEYS, path)
+    name, strict = inner.get("name"), inner.get("strict")
+    if not isinstance(name, str) or not name:
+        raise InvalidConstraint(f"{path}.name: expected a name for the schema, got {name!r}")
+    if strict not in (None, True, False):
+        raise InvalidConstraint(f"{path}.strict: expected true or false, got {strict!r}")
+    return _schema(inner, "schema", path, extra="allow" if strict is False else "forbid")
+
+
+def _schema(fmt: Mapping[str, Any], key: str, path: str, extra: Any = "forbid") -> Constraint:
+    if not isinstance(fmt.get(key), (Mapping, bool)):
+        raise InvalidConstraint(f"{path}.{key}: expected a JSON Schema object, got {fmt.get(key)!r}")
+    try:
+        return JsonSchema(fmt[key], extra=extra)
+    except InvalidConstraint as error:
+        raise InvalidConstraint(f"{path}.{key}: {error}", pointers=error.pointers) from None
+
+
+def _json_object(fmt: Mapping[str, Any], path: str) -> Constraint:
+    _expect_keys(fmt, ("type", "schema", "value"), path)
+    for key in ("schema", "value"):
+        if fmt.get(key) is not None:
+            return _schema(fmt, key, path)
+    return JsonObject()
+
+
+def _json(fmt: Mapping[str, Any], path: str) -> Constraint:
+    _expect_keys(fmt, ("type", "schema", "value"), path)
+    return _schema(fmt, "value" if "value" in fmt else "schema", path)
+
+
+def _field(make: Callable[[Any], Constraint], *keys: str) -> Callable[[Mapping[str, Any], str], Constraint]:
+    """A type that holds its whole content under one of some keys."""
+
+    def convert(fmt: Mapping[str, Any], path: str) -> Constraint:
+        _expect_keys(fmt, ("type", *keys), path)
+        key = next((key for key in keys if fmt.get(key) is not None), None)
+        if key is None:
+            raise InvalidConstraint(f"{path}.{keys[0]}: expected a value, got nothing")
+        try:
+            return make(fmt[key])
+        except InvalidConstraint as error:
+            raise InvalidConstraint(f"{path}.{key}: {error}", pointers=error.pointers) from None
+
+    return convert
+
+
+TYPES: dict[str, Callable[[Mapping[str, Any], str], Constraint | None]] = {
+    "json_schema": _json_schema,
+    "json_object": _json_object,
+    "text": lambda fmt, path: _expect_keys(fmt, ("type",), path),
+    "regex": _field(Regex, "regex", "pattern", "value"),
+    "choice": _field(Choice, "choice", "options", "value"),
+    "grammar": _field(Grammar, "grammar", "value"),
+    "json": _json,
+    "structural_tag": lambda fmt, path: StructuralTag(fmt),
+}
+"""What ``type`` may say; none of these is a type of JSON Schema, so the two kinds of dict cannot be confused."""

@@ -1,0 +1,242 @@
+"""Tool calls as a constraint: which tools there are, and how a model writes down that it calls one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+from ..errors import InvalidConstraint
+from . import json_text
+from .incremental_utf8 import begun
+from .json_text import shorten
+from .tool_formats import AUTO, call_tag, format_of, with_schemas
+from .tool_parser import ReadCall, closed_calls, ends_of, read_answer, settled
+from .values import Constraint, JsonSchema, StructuralTag, set_fields
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One call.
+
+    Args:
+        name: of the tool.
+        arguments: valid against its schema.
+    """
+
+    name: str
+    arguments: dict[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class ToolAnswer:
+    """What a model answered that may call tools.
+
+    Args:
+        text: what it wrote besides.
+        calls: in order.
+    """
+
+    text: str
+    calls: tuple[ToolCall, ...]
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The assistant's message, as `apply_chat_template` takes it."""
+        calls = [{"type": "function", "function": {"name": one.name, "arguments": one.arguments}} for one in self.calls]
+        return {"role": "assistant", "content": self.text, **({"tool_calls": calls} if calls else {})}
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class ToolCalls(Constraint):
+    """Text in which every tool call names a given tool and has arguments valid against its schema.
+
+    Args:
+        tools: OpenAI tool dicts (``{"type": "function", "function": {...}}``) or documented Python functions, as
+            `apply_chat_template(tools=...)` takes them.
+        format: how the model writes its calls: "auto", by the tokenizer's chat template, or a family's name, as
+            xgrammar's `get_model_structural_tag` takes it ("llama", "qwen_3", "deepseek_v3_1", "harmony" ...).
+        choice: "auto" (text or calls), "required" (at least one call), "none" (no calls), or the name of one tool
+            (also as ``{"type": "function", "function": {"name": ...}}``).
+        parallel: whether there may be more than one call.
+
+    Raises:
+        InvalidConstraint: a tool that cannot be described, no tools where one is needed, or an unknown choice.
+    """
+
+    kind: ClassVar[str] = "tool_calls"
+
+    tools_json: str
+    format: str
+    choice: str
+    parallel: bool
+
+    def __init__(
+        self,
+        tools: Sequence[Mapping[str, Any] | Callable[..., Any]],
+        format: str = AUTO,
+        choice: str | Mapping[str, Any] = "auto",
+        parallel: bool = True,
+    ) -> None:
+        if not isinstance(tools, (list, tuple)):
+            raise InvalidConstraint(f"ToolCalls: expected a list of tools, got {type(tools).__name__}")
+        dicts = [_tool_dict(tool, index) for index, tool in enumerate(tools)]
+        names = [tool["function"]["name"] for tool in dicts]
+        if len(set(names)) < len(names):
+            raise InvalidConstraint(f"ToolCalls: expected every tool to have its own name, got {names}")
+        if isinstance(choice, Mapping):
+            choice = _chosen_name(choice)
+        if choice not in ("auto", "required", "none") and choice not in names:
+            raise InvalidConstraint(
+                f"ToolCalls.choice: expected 'auto', 'required', 'none' or one of {names}, got {choice!r}"
+            )
+        if choice == "required" and not names:
+            raise InvalidConstraint("ToolCalls: choice 'required' needs at least one tool, got none")
+        set_fields(
+            self, tools_json=json_text.dumps(dicts, "tools"), format=str(format), choice=choice, parallel=bool(parallel)
+        )
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools as OpenAI dicts, a fresh copy."""
+        return json.loads(self.tools_json)  # type: ignore[no-any-return]
+
+    def for_tokenizer(self, tokenizer: Any) -> ToolCalls:
+        """With the format that the tokenizer's chat template writes, where it is "auto".
+
+        Raises:
+            InvalidConstraint: the template writes calls in none of the known ways.
+        """
+        if self.format != AUTO:
+            return self
+        return ToolCalls(self.tools, format_of(tokenizer), self.choice, self.parallel)
+
+    def structural_tag(self) -> StructuralTag:
+        """The same language as a structural tag.
+
+        Raises:
+            InvalidConstraint: an unknown format, or a tool the format cannot write.
+        """
+        return StructuralTag(with_schemas(self._tag, self.parameters.__getitem__))
+
+    def plain(self, text: str) -> int:
+        """How much of the beginning of an answer is text, whatever follows."""
+        root = self._tag["format"]
+        if root["type"] == "any_text":
+            return len(text)
+        if root["type"] != "triggered_tags" or root.get("at_least_one"):
+            return 0  # more than text and calls, or a call at once
+        found = [at for mark in root["triggers"] if (at := text.find(mark)) >= 0]
+        return min(found) if found else len(text) - max(begun(text, mark) for mark in root["triggers"])
+
+    @cached_property
+    def _tag(self) -> dict[str, Any]:
+        """The structural tag with the tools' names for their schemas."""
+        if self.format == AUTO:
+            raise InvalidConstraint(
+                "ToolCalls: format='auto' needs a tokenizer: compile it with a Guide, or use for_tokenizer(tokenizer)"
+            )
+        return call_tag(self.format, list(self.parameters), self.choice, parallel=self.parallel)
+
+    @cached_property
+    def parameters(self) -> dict[str, dict[str, Any]]:
+        """The schema of each tool's arguments, which are an object whether or not it says so."""
+        return {one["name"]: _arguments(one.get("parameters")) for one in (tool["function"] for tool in self.tools)}
+
+    def parse(self, text: str) -> ToolAnswer:
+        """The calls with their arguments, and the text around them.
+
+        Raises:
+            ValueError: not an answer in this format, or arguments that are not valid.
+        """
+        written, calls = read_answer(self._tag, text)
+        return ToolAnswer(written, tuple(map(self._settled, calls)))
+
+    def closed(self, text: str, known: int) -> tuple[str, tuple[ToolCall, ...]]:
+        """The calls that are complete in the beginning of an answer, without the first ones, which are known.
+
+        Returns:
+            The text in front of the last of all that are complete, and the calls.
+        """
+        written, calls = closed_calls(self._tag, text)
+        return written, tuple(map(self._settled, calls[known:]))
+
+    @cached_property
+    def ends(self) -> frozenset[str]:
+        """The marks behind which a call may be complete."""
+        return frozenset(filter(None, ends_of(self._tag)))
+
+    def _settled(self, call: ReadCall) -> ToolCall:
+        return ToolCall(call.name, settled(call.arguments, self._validator_of(call.name)))
+
+    def _validator_of(self, name: str) -> Any:
+        if name not in self._validators:
+            self._validators[name] = JsonSchema(self.parameters[name]).validator()
+        return self._validators[name]
+
+    @cached_property
+    def _validators(self) -> dict[str, Any]:
+        return {}
+
+    def check(self) -> None:
+        """Check that the format exists and can write these tools; raises InvalidConstraint."""
+        self.structural_tag()
+
+    def _identity(self) -> Sequence[Any]:
+        return self.tools_json, self.format, self.choice, self.parallel
+
+    def __repr__(self) -> str:
+        names = [tool["function"]["name"] for tool in self.tools]
+        return f"ToolCalls({names}, format={self.format!r}, choice={self.choice!r}, parallel={self.parallel})"
+
+
+def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
+    where = f"tools[{index}]"
+    if callable(tool):
+        from transformers.utils import get_json_schema
+
+        try:
+            return get_json_schema(tool)  # type: ignore[no-any-return]
+        except Exception as error:  # a docstring or type hint it cannot read; the reasons have no common class
+            raise InvalidConstraint(f"{where}: {getattr(tool, '__name__', tool)!r} is no tool: {error}") from error
+    if not isinstance(tool, Mapping):
+        raise InvalidConstraint(f"{where}: expected a tool dict or a function, got {tool!r}")
+    function = tool.get("function")
+    if tool.get("type") != "function" or not isinstance(function, Mapping):
+        raise InvalidConstraint(
+            f'{where}: expected {{"type": "function", "function": {{...}}}}, got {shorten(str(dict(tool)))}'
+        )
+    if not isinstance(function.get("name"), str) or not function["name"]:
+        raise InvalidConstraint(f"{where}.function.name: expected a name, got {function.get('name')!r}")
+    if re.search(r'["<>\\\x00-\x1f\x7f]', function["name"]):  # it is written as it is, between such marks
+        raise InvalidConstraint(
+            f"{where}.function.name: expected no quotes, angle brackets, backslashes and control characters, got "
+            f"{function['name']!r}"
+        )
+    parameters = function.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise InvalidConstraint(f"{where}.function.parameters: expected a schema, got {parameters!r}")
+    kind = parameters.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise InvalidConstraint(f"{where}.function.parameters.type: arguments are an object, got {kind!r}")
+    return {**tool, "function": dict(function)}
+
+
+def _arguments(parameters: dict[str, Any] | None) -> dict[str, Any]:
+    """A tool's parameters as the schema of an object, closed where there are none: such a tool takes none."""
+    schema = {**(parameters or {"properties": {}}), "type": "object"}
+    if schema.get("properties") == {} and not schema.keys() & {"patternProperties", "$ref", "allOf", "anyOf", "oneOf"}:
+        schema.setdefault("additionalProperties", False)
+    return schema
+
+
+def _chosen_name(choice: Mapping[str, Any]) -> str:
+    function = choice.get("function")
+    if choice.get("type") != "function" or not isinstance(function, Mapping) or "name" not in function:
+        raise InvalidConstraint(
+            f'ToolCalls.choice: expected {{"type": "function", "function": {{"name": ...}}}}, got {dict(choice)!r}'
+        )
+    return str(function["name"])

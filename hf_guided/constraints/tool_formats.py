@@ -1,0 +1,224 @@
+"""How model families write tool calls: as structural tags, and how to tell the family from its chat template.
+
+The tags are xgrammar's own. What is mended here: "required" that would take no call at all, the end of a thinking part
+that a gate of its own looks after, the line ends that chat templates write around arguments, and JSON that holds what
+ends its call, which its strings can write with escapes: many who read calls look for that first.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import dropwhile
+from typing import Any
+
+from ..errors import InvalidConstraint
+
+Tag = dict[str, Any]
+AUTO = "auto"
+
+# What only this family's template has in it, the more particular families first. Templates hold line ends as they are
+# or as escapes, and may put marks together from parts.
+_MARKS: tuple[tuple[str, str], ...] = (
+    ("harmony", r"<\|channel\|>.*to=functions\.|to=functions\..*<\|channel\|>"),
+    ("kimi_k3", r"<\|open\|>"),
+    ("kimi", r"<\|tool_calls_section_begin\|>"),
+    ("deepseek_v4_1", r"｜DSML｜ calls"),
+    ("deepseek_v4", r"｜DSML｜.*tool_calls>"),
+    ("deepseek_v3_2", r"｜DSML｜.*function_calls>"),
+    ("deepseek_r1", r"<｜tool▁calls▁begin｜>.*```json"),
+    ("deepseek_v3_1", r"<｜tool▁calls▁begin｜>"),
+    ("minimax_m3", r"\]<\]minimax\[>\["),
+    ("minimax", r"<minimax:tool_call>"),
+    ("cohere", r"<cofl:tool_call"),
+    ("glm_4_7", r"<arg_key>"),
+    ("mimo", r"<tool_call><function="),
+    ("qwen_3_coder", r"<function=.*<parameter="),
+    ("exaone", r"\[\|assistant\|\].*<tool_call>|<tool_call>.*\[\|assistant\|\]"),
+    ("qwen_3", r"<tool_call>"),
+    ("llama", r"<\|start_header_id\|>.*\"parameters\": |\"parameters\": .*<\|start_header_id\|>"),
+)
+
+
+def formats() -> list[str]:
+    """The names of all families."""
+    from xgrammar.builtin_structural_tag import _structural_tag_registry
+
+    return sorted(_structural_tag_registry)
+
+
+def format_of(tokenizer: Any) -> str:
+    """The family that a tokenizer's chat template writes for.
+
+    Args:
+        tokenizer: of transformers; or a processor, which has a template of its own.
+
+    Raises:
+        InvalidConstraint: it has no template, or one that writes calls like none of them.
+    """
+    try:
+        template = _template_of(tokenizer)
+    except (AttributeError, ValueError) as error:
+        raise InvalidConstraint(
+            f"ToolCalls: format='auto' reads the tokenizer's chat template, and it has none: {error}; "
+            f"say which format: {', '.join(formats())}"
+        ) from None
+    for name, mark in _MARKS:
+        if re.search(mark, template, re.DOTALL):
+            return name
+    raise InvalidConstraint(
+        "ToolCalls: the tokenizer's chat template writes tool calls in none of the known ways; say which format is "
+        f"meant: {', '.join(formats())}"
+    )
+
+
+def _template_of(tokenizer: Any) -> str:
+    """The chat template for tools; raises AttributeError or ValueError where there is none."""
+    if hasattr(tokenizer, "get_chat_template"):
+        return str(tokenizer.get_chat_template(tools=[{}]))
+    found = tokenizer.chat_template  # a processor's
+    if isinstance(found, Mapping):
+        found = found.get("tool_use", found.get("default"))
+    if not isinstance(found, str):
+        raise ValueError(f"{type(tokenizer).__name__} has none")
+    return found
+
+
+def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) -> Tag:
+    """The calls of these tools as a structural tag, in which ``{"title": name}`` stands for a tool's schema.
+
+    Args:
+        format: a family's name.
+        names: of the tools.
+        choice: "auto", "required", "none" or a name.
+        parallel: whether there may be more than one call.
+
+    Raises:
+        InvalidConstraint: an unknown family, or one that cannot write this.
+    """
+    from xgrammar import get_model_structural_tag
+
+    named = choice not in ("auto", "required", "none")
+    try:
+        tag = get_model_structural_tag(
+            format,
+            [
+                # Without "strict" the library would leave the arguments open.
+                {"type": "function", "function": {"name": name, "strict": True, "parameters": {"title": name}}}
+                for name in names
+            ],
+            # Where nothing may be called, what would begin a call is what may not be written.
+            {"type": "function", "function": {"name": choice}} if named else "auto" if choice == "none" else choice,
+            reasoning="disabled",  # it has a gate of its own, in front of every constraint
+            parallel_tool_calls=parallel,
+        )
+    except ValueError as error:
+        raise InvalidConstraint(f"ToolCalls: {error}") from None
+    root = _without_thinking(json.loads(tag.model_dump_json())["format"])
+    _spell_out(root)
+    _keep_ends_out(root, ())
+    if format == "harmony":
+        root = _harmony(root, choice, named)
+    if choice == "none":
+        root = _no_calls(root)
+    return {"type": "structural_tag", "format": root}
+
+
+def with_schemas(tag: Tag, schema_of: Callable[[str], Any]) -> Tag:
+    """A copy of what ``call_tag`` gave, with a schema in every place that a tool's name holds."""
+    copy: Tag = json.loads(json.dumps(tag))
+    for one in objects_in(copy):
+        if "json_schema" in one:
+            one["json_schema"] = schema_of(one["json_schema"]["title"])
+    return copy
+
+
+def _without_thinking(root: Tag) -> Tag:
+    if root["type"] != "sequence":
+        return root
+    left = list(
+        dropwhile(
+            lambda one: one["type"] == "const_string" and one["value"].strip() in ("", "</think>"), root["elements"]
+        )
+    )
+    return left[0] if len(left) == 1 else {**root, "elements": left}
+
+
+def _spell_out(root: Tag) -> None:
+    """Leave one way to write what templates write in one way: numbers, and arguments on lines of their own."""
+    for one in objects_in(root):
+        if one.get("pattern") == r"\d+":
+            one["pattern"] = (
+                "[0-9]{1,3}"  # the number of a call, to xgrammar ASCII alone; without a bound it need not end
+            )
+        content = one.get("content")
+        if isinstance(content, Mapping) and content.get("style") == "qwen_xml" and one["begin"].endswith("\n"):
+            one["content"] = {**content, "style": "qwen_xml_lines"}
+            one["end"] = one["end"].removeprefix("\n")
+
+
+def _keep_ends_out(one: Any, ends: tuple[str, ...]) -> None:
+    """Forbid JSON to hold the marks that end what it stands in."""
+    if isinstance(one, list):
+        for item in one:
+            _keep_ends_out(item, ends)
+    elif isinstance(one, dict) and one.get("type") == "json_schema":
+        if one.get("style") == "json":
+            one["excludes"] = list(ends)
+    elif isinstance(one, dict) and one.get("type") == "sequence":
+        for place, element in enumerate(one["elements"]):
+            behind = [other["value"] for other in one["elements"][place + 1 :] if other["type"] == "const_string"]
+            _keep_ends_out(element, (*ends, *_marks(behind)))
+    elif isinstance(one, dict):
+        end = one.get("end", [])
+        for item in one.values():
+            _keep_ends_out(item, (*ends, *_marks([end] if isinstance(end, str) else end)))
+
+
+def _marks(texts: Sequence[str]) -> list[str]:
+    """The marks in some texts, without the brackets and lines around them."""
+    return [mark for text in texts for mark in re.findall("<[^<>]*>", text)]
+
+
+def _harmony(root: Tag, choice: str, named: bool) -> Tag:
+    """A call that is asked for is not optional, and where it is named there is one.
+
+    A call behind a text has what parts the two in front of each way to begin it, so that one look tells it from a text.
+    """
+    if choice in ("auto", "none"):
+        for one in root.get("elements", ()):
+            if one["type"] == "sequence":
+                texts, apart, calls = one["elements"]
+                ways = [{"type": "sequence", "elements": [apart, call]} for call in calls["tags"]]
+                one["elements"] = [texts, {"type": "or", "elements": ways}]
+        return root
+    root = root["content"] if root["type"] == "optional" else root
+    return {**root, "at_least_one": True, "stop_after_first": named or root["stop_after_first"]}
+
+
+def _no_calls(root: Tag) -> Tag:
+    """What is left of an answer without its calls."""
+    if root["type"] == "triggered_tags":
+        return {"type": "any_text", "excludes": [*root["triggers"], *root["excludes"]]}
+    if root["type"] == "sequence":
+        kept = [one for one in root["elements"] if not any("json_schema" in inner for inner in objects_in(one))]
+        return {**root, "elements": kept}
+    if root["type"] == "or":
+        return _no_calls(root["elements"][0])
+    if root["type"] == "tags_with_separator":
+        kept = [one for one in root["tags"] if not any("json_schema" in inner for inner in objects_in(one))]
+        return {**root, "tags": kept, "stop_after_first": True}
+    return root
+
+
+def objects_in(value: Any) -> Iterator[Tag]:
+    """Every object in a tag, the outer ones first."""
+    if isinstance(value, list):
+        for item in value:
+            yield from objects_in(item)
+    elif isinstance(value, dict):
+        yield value
+        for key, item in value.items():
+            if key != "json_schema":
+                yield from objects_in(item)

@@ -1,0 +1,1 @@
+"""``hg.generate`` and what stands on the same path: prompts, plan, run, streams, the pipeline, scores."""

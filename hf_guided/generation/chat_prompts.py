@@ -1,0 +1,282 @@
+"""Prompts before they are tokens: what a chat template is given with each chat, and where the format is described."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..constraints.tool_calls import ToolCalls
+from ..constraints.values import Constraint
+from ..errors import InvalidArgument, PromptError
+from ..vocabulary.processors import tokenizer_of
+from .chat_content import (
+    PART_TYPES,
+    Chat,
+    in_system_message,
+    in_user_message,
+    meant,
+    media_of,
+    other_parts,
+    text_of,
+    without,
+)
+from .description import describe, describe_choice
+from .template_variables import unread_variables
+
+# What hg.generate decides itself; a caller's value would contradict it.
+RESERVED = frozenset(
+    "conversation add_generation_prompt continue_final_message tokenize padding truncation max_length return_tensors "
+    "return_dict return_assistant_tokens_mask".split()
+)
+_TOOLS_OF_CHAT = (
+    "the chat template does not show the tools of ToolCalls, so the model does not know them; pass describe=True to "
+    "describe them in the chat, or show_tools=False if the chat names them already"
+)
+_TOOLS_OF_TEXT = (
+    "a plain prompt does not show the tools of ToolCalls, so the model does not know them; pass a chat, "
+    '[{"role": "user", "content": text}], whose template shows them, describe=True to describe them in the prompt, or '
+    "show_tools=False if the prompt names them already"
+)
+_RENDERS_BY_TEMPLATE = ("transformers.tokenization_utils_base", "transformers.processing_utils")
+
+
+@dataclass(frozen=True)
+class TemplateOptions:
+    """What the chat template of one prompt is given besides the chat.
+
+    Args:
+        kwargs: variables of the template (``enable_thinking`` ...), or other arguments of ``apply_chat_template``.
+        documents: for templates that show documents.
+        show_tools: whether the tools of ``ToolCalls`` are shown.
+        describe: whether the format of the answer is described, see ``hg.describe``.
+
+    Raises:
+        InvalidArgument: an argument that hg.generate sets itself, or documents given twice.
+    """
+
+    kwargs: Mapping[str, Any]
+    documents: Sequence[Mapping[str, Any]] | None
+    show_tools: bool
+    describe: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kwargs, Mapping):
+            raise InvalidArgument(f"chat_template_kwargs: expected a dict, or one for each prompt, got {self.kwargs!r}")
+        if reserved := sorted(RESERVED & self.kwargs.keys()):
+            raise InvalidArgument(f"chat_template_kwargs: {', '.join(reserved)} cannot be changed here; leave it out")
+        if self.documents is not None and "documents" in self.kwargs:
+            raise InvalidArgument(
+                "documents, chat_template_kwargs['documents']: expected one of the two; leave one out"
+            )
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text or a chat, with what its template is given.
+
+    Args:
+        text: of a plain prompt; None for a chat.
+        chat: its messages; empty for a plain prompt.
+        arguments: for ``apply_chat_template``.
+        media: the kinds of content besides text: "image", "video", "audio".
+        unseen: what of the request the model does not see, each with what to do; to be warned of.
+        group: prompts of one batch have it in common: what a processor reads in one call.
+        tokens: the token ids of a prompt for a tokenizer, where they are known already.
+    """
+
+    text: str | None
+    chat: Chat = ()
+    arguments: Mapping[str, Any] | None = None
+    media: frozenset[str] = frozenset()
+    unseen: tuple[str, ...] = ()
+    group: Hashable = None
+    tokens: Sequence[int] | None = None
+
+
+def is_processor(templates: Any) -> bool:
+    """Whether this is a processor of transformers, with a tokenizer inside, and not a tokenizer."""
+    return tokenizer_of(templates) is not templates
+
+
+def prepared(
+    templates: Any, prompt: Any, constraint: Constraint | None, options: TemplateOptions, *, continues: bool = False
+) -> Prompt:
+    """A prompt as it will be rendered.
+
+    Args:
+        templates: the tokenizer, or a processor.
+        prompt: a text, or a chat; or what this has returned before, which is returned again.
+        constraint: of its answer.
+        options: what its template is given.
+        continues: whether the answer continues the last message of the chat.
+
+    Raises:
+        PromptError: the template refuses the chat; or the model would not see something of it.
+        InvalidConstraint: the format cannot be described.
+    """
+    if isinstance(prompt, Prompt):
+        return prompt
+    tools = constraint.tools if isinstance(constraint, ToolCalls) and constraint.choice != "none" else []
+    if isinstance(prompt, str):
+        text = describe(constraint, templates) if options.describe else ""
+        return Prompt(
+            f"{text}\n\n{prompt}" if text else prompt,
+            unseen=(_TOOLS_OF_TEXT,) if tools and options.show_tools and not text else (),
+            group="text" if is_processor(templates) else None,
+        )
+    chat: Chat = list(prompt)
+    _check_processor(templates, chat)
+    _check_template(templates, options.kwargs)
+    arguments: dict[str, Any] = dict(options.kwargs)
+    if continues:
+        arguments["continue_final_message"] = True
+    if options.documents is not None:
+        arguments["documents"] = list(options.documents)
+    unread = unread_variables(templates, arguments)
+    shown = "tools" in arguments
+    if tools and options.show_tools and not shown:
+        shown = _shows(templates, chat, arguments, tools)
+        arguments["tools"] = tools
+    if options.describe and constraint is not None:
+        known = shown and isinstance(constraint, ToolCalls)
+        text = describe_choice(constraint) if known else describe(constraint, templates)  # type: ignore[arg-type]
+        chat = _described(templates, chat, arguments, text) if text else chat
+    ignored = bool(tools) and options.show_tools and not shown and not options.describe
+    unseen = [*([_TOOLS_OF_CHAT] if ignored else []), *([] if unread is None else [unread])]
+    media = _media(templates, chat, arguments)
+    _check_parts(templates, chat, arguments)
+    return Prompt(None, chat, arguments, media, tuple(unseen), _group(templates, chat, arguments, media))
+
+
+def _check_processor(templates: Any, chat: Chat) -> None:
+    """Raise PromptError where a chat with images, video or audio has a tokenizer alone."""
+    first = next(media_of(chat), None)
+    if first is not None and not is_processor(templates):
+        raise PromptError(
+            f"message {first.message} holds {_a(first.kind)}, which a tokenizer leaves out: the model would not see "
+            "it; pass the model's processor in place of the tokenizer"
+        )
+
+
+def _check_template(templates: Any, arguments: Mapping[str, Any]) -> None:
+    """Raise PromptError where transformers would look for a chat template in vain."""
+    render = getattr(type(templates), "apply_chat_template", None)
+    by_template = getattr(render, "__module__", "") in _RENDERS_BY_TEMPLATE  # others may write chats in code
+    if by_template and not getattr(templates, "chat_template", None) and not arguments.get("chat_template"):
+        raise PromptError(
+            f"{type(templates).__name__} has no chat template, so it cannot write chats; set tokenizer.chat_template "
+            "to that of the model, or pass a plain text as the prompt"
+        )
+
+
+def rendered(templates: Any, chat: Chat, arguments: Mapping[str, Any] | None) -> str:
+    """The text that a chat template makes of a chat; raises PromptError."""
+    # Marking what a user wrote is about tokens, and templates refuse to do it without making tokens.
+    kept = {name: value for name, value in (arguments or {}).items() if name != "sanitize_control_tokens"}
+    return str(applied(templates, chat, tokenize=False, **kept))
+
+
+def applied(templates: Any, chat: Any, **arguments: Any) -> Any:
+    """``apply_chat_template`` of a chat, or of several.
+
+    Raises:
+        PromptError: whatever goes wrong there.
+    """
+    begins = not arguments.get("continue_final_message")
+    try:
+        return templates.apply_chat_template(chat, add_generation_prompt=begins, **arguments)
+    except Exception as error:  # a template may raise anything
+        raise PromptError(f"the chat template refuses this chat: {type(error).__name__}: {error}") from error
+
+
+def _shows(templates: Any, chat: Chat, arguments: Mapping[str, Any], tools: list[dict[str, Any]]) -> bool:
+    """Whether a template writes another text when it is given tools."""
+    with_tools = rendered(templates, chat, {**arguments, "tools": tools})
+    try:
+        return with_tools != rendered(templates, chat, arguments)
+    except PromptError:  # it needs them
+        return True
+
+
+def _described(templates: Any, chat: Chat, arguments: Mapping[str, Any], text: str) -> Chat:
+    """The chat with a description in its system message; in its first user message where the template has none.
+
+    Raises:
+        PromptError: the template writes neither.
+    """
+    refused: PromptError | None = None
+    for changed in (in_system_message(chat, text), in_user_message(chat, text)):
+        if changed is not None:
+            try:
+                if text in rendered(templates, changed, arguments):
+                    return changed
+            except PromptError as error:
+                refused = error
+    raise PromptError(
+        "describe: the chat template writes the description neither as a system message nor in the first user message"
+        f"{'' if refused is None else f' ({refused})'}; leave describe out, and put hg.describe(constraint) into the "
+        "chat where the template writes it"
+    )
+
+
+def _media(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> frozenset[str]:
+    """The kinds of media in a chat.
+
+    Raises:
+        PromptError: the model would not see one of them.
+    """
+    found = list(media_of(chat))
+    if not found:
+        return frozenset()
+    whole = rendered(templates, chat, arguments)
+    for one in found:
+        if not one.loaded:
+            raise PromptError(
+                f"message {one.message}, part {one.part}: expected {_a(one.kind)} that transformers can load, "
+                f'{{"type": "{one.kind}", "{one.kind}" | "url" | "path": ...}}; the model would not see this one'
+            )
+        try:
+            seen = rendered(templates, without(chat, one), arguments) != whole
+        except PromptError:  # the template refuses a chat without it
+            seen = True
+        if not seen:
+            raise PromptError(
+                f"message {one.message}, part {one.part}: the chat template leaves {_a(one.kind)} out, so the model "
+                "would not see it; use the processor that belongs to the model, or another chat_template"
+            )
+    return frozenset(one.kind for one in found)
+
+
+def _check_parts(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> None:
+    """Raise PromptError where the template leaves a part of a message out: most often its type is misspelt."""
+    parts = list(other_parts(chat))
+    whole = rendered(templates, chat, arguments) if parts else ""
+    for one in parts:
+        text = text_of(chat, one).strip()
+        # A text that is there is seen, unless it may be there for another reason.
+        if one.loaded and (not text or text in whole):
+            continue
+        try:
+            seen = rendered(templates, without(chat, one), arguments) != whole
+        except PromptError:  # the template refuses a chat without it
+            seen = True
+        if not seen:
+            raise PromptError(
+                f"message {one.message}, part {one.part}: the chat template leaves out the part of type "
+                f"{one.kind!r}, so the model would not see it; expected one of {', '.join(PART_TYPES)}"
+                f"{meant(one.kind)}"
+            )
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind in ("image", "audio") else f"a {kind}"
+
+
+def _group(templates: Any, chat: Chat, arguments: Mapping[str, Any], media: frozenset[str]) -> Hashable:
+    if not is_processor(templates):
+        return None
+    # A processor decides by the first text of a batch whether it adds a BOS token to each.
+    bos = getattr(tokenizer_of(templates), "bos_token", None)
+    begins = bool(bos) and rendered(templates, chat, arguments).startswith(str(bos))
+    return "chat", begins, tuple(sorted(media)), repr(sorted(arguments.items(), key=lambda item: item[0]))

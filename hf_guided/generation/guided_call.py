@@ -1,0 +1,120 @@
+"""One ``model.generate`` call whose rows are governed, and its answers read back: the same for every caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ..guide import Guide
+from ..hf.decode.options import DecodeOptions
+from ..hf.decoder import GuidedDecoder
+from ..hf.generation_settings import GenerationSettings
+from ..hf.logits_processor import GuidedLogitsProcessor
+from ..session.options import SessionOptions
+from ..session.reasoning import Gate, Opening
+from ..session.reasoning_gate import gated
+from ..session.requests import Request, check_budget, row_after_prefix
+from ..session.result import RowReader
+from ..session.session import Session
+from ..session.stats import SessionStats
+
+
+def check_settings(requests: Sequence[Request], settings: GenerationSettings) -> None:
+    """Check that a call's settings leave what its constraints need; waits until they are compiled.
+
+    Raises:
+        ConstraintError, BackendError: for the first one that cannot be compiled.
+        EmptyIntersection, StopTokenError: as ``GenerationSettings.check_against``.
+    """
+    settings.check_against([None if request.compiled is None else request.compiled.result() for request in requests])
+
+
+def check_budgets(requests: Sequence[Request], settings: GenerationSettings, prompts: Sequence[Sequence[int]]) -> None:
+    """Check that every answer can be finished within ``max_new_tokens``.
+
+    Args:
+        requests: one for each prompt.
+        settings: what ``model.generate`` will use.
+        prompts: their tokens, where they may have begun to think; else empty.
+
+    Raises:
+        BudgetTooSmall: one cannot.
+    """
+    most, stops = settings.given_max_new_tokens, settings.stop_token_ids()
+    if most is None:
+        return
+    # Many prompts are alike in what matters here.
+    alike = dict.fromkeys(
+        (request.compiled, request.prefix, request.gate, _opening(request.gate, prompt))
+        for request, prompt in zip(requests, prompts, strict=True)
+    )
+    for future, prefix, gate, opening in alike:
+        compiled = None if future is None else future.result()
+        thinking = compiled if compiled is None or gate is None else gated(compiled, gate, opening)
+        check_budget(row_after_prefix(thinking, prefix, stops), most)
+
+
+def _opening(gate: Gate | None, prompt: Sequence[int]) -> Opening:
+    return Opening.ALL if gate is None else gate.opening(prompt)
+
+
+class GuidedCall:
+    """What brings constraints into one ``model.generate`` call.
+
+    Args:
+        guide: for the model.
+        requests: one for each prompt.
+        options: what is wanted of the masks.
+        loop: what is wanted of the fast loop; None: transformers' own loop runs.
+    """
+
+    def __init__(
+        self, guide: Guide, requests: Sequence[Request], options: SessionOptions, loop: DecodeOptions | None = None
+    ):
+        self.guide = guide
+        self.requests = requests
+        self._options = options
+        self.new_session: Callable[[], Session] = partial(guide.session_of, requests, options)
+        self.seam: GuidedDecoder | GuidedLogitsProcessor
+        if loop is None:
+            self.seam = GuidedLogitsProcessor(self.new_session())
+        else:
+            self.seam = guide.decoder_of(self.new_session(), loop, options.backend)
+
+    @property
+    def stats(self) -> SessionStats:
+        """What has been spent so far."""
+        return self.seam.stats
+
+    def arguments(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments for ``model.generate``, the caller's own processors and criteria among them."""
+        given = dict(generate_kwargs)
+        processors = list(given.pop("logits_processor", None) or [])
+        criteria = list(given.pop("stopping_criteria", None) or [])
+        if isinstance(self.seam, GuidedDecoder):
+            given["custom_generate"] = self.seam
+        else:
+            processors.append(self.seam)
+            criteria.append(self.seam.companion)
+        return {**given, "logits_processor": processors, "stopping_criteria": criteria}
+
+    def run(self, model: Any, **generate_kwargs: Any) -> Any:
+        """What ``model.generate`` returns."""
+        return model.generate(**self.arguments(generate_kwargs))
+
+    def reader(self, prompt: int, token_ids: Sequence[int] = (), pad_token_id: int | None = None) -> RowReader:
+        """Reads a row of a prompt back.
+
+        Args:
+            prompt: its index.
+            token_ids: the prompt's tokens, where rows think first; only their end is looked at.
+            pad_token_id: what stands after a row that was cut while others went on; None: the tokenizer's.
+        """
+        return self.guide.reader_of(
+            self.requests[prompt],
+            stop_token_ids=self._options.stop_token_ids,
+            pad_token_id=pad_token_id,
+            stats=self.stats,
+            prompt=token_ids,
+        )

@@ -1,0 +1,283 @@
+"""What is certain of an answer while it is being written: its text, and the parts of its value that have closed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Generic, Protocol
+
+from ..constraints.incremental_utf8 import utf8_decoder
+from ..constraints.tool_calls import ToolAnswer, ToolCall, ToolCalls
+from ..constraints.values import Constraint, JsonObject, JsonSchema
+from ..session.logprobs import TokenLogprob
+from ..session.reasoning import Opening
+from ..session.result import GuidedResult, RowReader
+from ..session.result_types import PartialT, T
+from .partial_json import Move, PartialJson, open_path, value_of
+from .partial_models import model_in, not_begun, typed
+
+
+@dataclass(frozen=True)
+class Partial(Generic[T, PartialT]):
+    """What is certain of one answer at one moment; nothing of it is taken back later.
+
+    For type checkers the first type argument is the type of ``result.value``, the second that of ``value``: the model
+    for a Pydantic class, what ``parse`` returns for a constraint, and Any for every other Python type, whose value is
+    plain JSON data until the answer ends.
+
+    Args:
+        index: which result of ``hg.generate`` this becomes.
+        text: the text so far, in whole characters; what comes later begins with it.
+        closed: JSON pointers to the parts of ``value`` that have closed since the last Partial of this answer, in the
+            order in which they did; "" is the whole.
+        thinking: what came in front of the answer, so far; None where nothing was to be thought.
+        logprobs: with ``logprobs``, the entries that became known since the last Partial of this answer, in the order
+            of its tokens; those of forced text come a step after the text. None where nothing is recorded.
+        result: at the end of the answer, what ``hg.generate`` gives without ``stream``.
+    """
+
+    index: int
+    text: str
+    closed: tuple[str, ...]
+    thinking: str | None
+    logprobs: tuple[TokenLogprob, ...] | None
+    result: GuidedResult[T] | None
+    _make: Callable[[], Any] = field(repr=False, compare=False)
+
+    @cached_property
+    def value(self) -> PartialT | None:
+        """What has closed so far; made when it is first read, and shared with no other Partial.
+
+        Pydantic model: an instance in which the fields that have closed are set, as their types read them, and all
+        others are None; ``model_fields_set`` tells a null that was written from what is still missing. The same holds
+        for models inside of it, and for those in lists, dicts and unions (once it is clear which member of the union it
+        is). A model whose object is open belongs to a class derived from the model and has not been validated: its
+        validators run when the object closes.
+        Every other JSON schema and Python type, such as a dataclass, an Enum, a set or a date: plain JSON data, that is
+        dicts, lists, strings, numbers, bools and None, with the members and items that have closed. Strings close at
+        their quote, numbers at the character after them. (A name that an object has twice, where its schema allows it,
+        is the one thing that changes: the last value counts, and its pointer closes again.)
+        Tool calls: a ``ToolAnswer`` with the calls that are complete.
+        Every other constraint: None.
+        In the last Partial it is ``result.value``, an instance of the type. If the answer did not finish, or its text
+        could not be read as that type, ``result.value`` is None, and this is still what had closed.
+        """
+        value: PartialT | None = self._make()
+        return value
+
+
+class _Values(Protocol):
+    """Finds values in a text that comes in pieces."""
+
+    def feed(self, text: str, so_far: str) -> list[str]:
+        """Take more text, with which ``so_far`` ends; returns pointers to what has closed."""
+        ...
+
+    def end(self, result: GuidedResult) -> list[str]:
+        """The text is complete; returns as ``feed``."""
+        ...
+
+    def snapshot(self) -> Callable[[], Any]:
+        """What makes the value as it is now."""
+        ...
+
+
+class _JsonValues:
+    """Plain JSON data until the answer ends; then the value of the result."""
+
+    def __init__(self) -> None:
+        self._json = PartialJson()
+        self._final: Callable[[], Any] | None = None
+
+    def feed(self, text: str, so_far: str) -> list[str]:
+        return self._json.feed(text)
+
+    def end(self, result: GuidedResult) -> list[str]:
+        if result.finish_reason != "stop":
+            return []
+        if result.error is None:
+            self._final = lambda: result.value
+        return self._json.end()
+
+    def snapshot(self) -> Callable[[], Any]:
+        moves, number = self._json.moves, len(self._json.moves)
+        return self._final or (lambda: self._written(moves, number))
+
+    def _written(self, moves: Sequence[Move], number: int) -> Any:
+        return value_of(moves, number)
+
+
+class _ModelValues(_JsonValues):
+    """JSON as Pydantic models.
+
+    Args:
+        python_type: a model, or a type with models in it.
+    """
+
+    def __init__(self, python_type: Any):
+        super().__init__()
+        self._type = python_type
+
+    def _written(self, moves: Sequence[Move], number: int) -> Any:
+        if not number:
+            return not_begun(self._type)
+        return typed(self._type, value_of(moves, number), open_path(moves, number))
+
+
+class _CallValues:
+    """Calls are looked for where a mark may have ended one.
+
+    Args:
+        asked: the tools.
+    """
+
+    def __init__(self, asked: ToolCalls):
+        self._asked = asked
+        self._text = ""
+        self._calls: tuple[ToolCall, ...] = ()
+
+    def feed(self, text: str, so_far: str) -> list[str]:
+        new = len(so_far) - len(text)
+        if not any(end in so_far[max(0, new - len(end) + 1) :] for end in self._asked.ends):
+            return []
+        known = len(self._calls)
+        try:
+            written, calls = self._asked.closed(so_far, known)
+        except ValueError:  # arguments that no reading makes valid: the result says so
+            return []
+        if calls:
+            self._text, self._calls = written, self._calls + calls
+        return [f"/calls/{number}" for number in range(known, len(self._calls))]
+
+    def end(self, result: GuidedResult) -> list[str]:
+        if not isinstance(result.value, ToolAnswer):
+            return []
+        known = len(self._calls)
+        self._text, self._calls = result.value.text, result.value.calls
+        return [*(f"/calls/{number}" for number in range(known, len(self._calls))), ""]
+
+    def snapshot(self) -> Callable[[], Any]:
+        text, calls = self._text, self._calls
+        return lambda: ToolAnswer(text, tuple(ToolCall(one.name, copy.deepcopy(one.arguments)) for one in calls))
+
+
+class _LastValue:
+    """Of what has no parts."""
+
+    def __init__(self) -> None:
+        self._value: Any = None
+
+    def feed(self, text: str, so_far: str) -> list[str]:
+        return []
+
+    def end(self, result: GuidedResult) -> list[str]:
+        self._value = result.value
+        return [""] if result.finish_reason == "stop" and result.error is None else []
+
+    def snapshot(self) -> Callable[[], Any]:
+        value = self._value
+        return lambda: value
+
+
+def _values_of(constraint: Constraint | None) -> _Values:
+    if isinstance(constraint, JsonSchema) and (python_type := model_in(constraint.python_type)) is not None:
+        return _ModelValues(python_type)
+    if isinstance(constraint, (JsonSchema, JsonObject)):
+        return _JsonValues()
+    return _CallValues(constraint) if isinstance(constraint, ToolCalls) else _LastValue()
+
+
+class PartialRow:
+    """One answer, from its first token to its result.
+
+    Args:
+        index: which one.
+        reader: reads its tokens.
+        logprobs: whether entries of its tokens are recorded, which its end then waits for.
+    """
+
+    def __init__(self, index: int, reader: RowReader, *, logprobs: bool = False):
+        self._index = index
+        self._reader = reader
+        self._split = None if reader.gate is None else reader.gate.splitter(reader.opening)
+        self._values = _values_of(reader.constraint)
+        self._decode_text, self._decode_thinking = utf8_decoder(), utf8_decoder()
+        self._text = ""
+        self._thinking = None if reader.gate is None or reader.opening is Opening.ALL else ""
+        self._closed: list[str] = []
+        self._heard = 0
+        self._entries: list[TokenLogprob] | None = [] if logprobs else None
+        self._shown = 0  # of the entries
+        self.ended = False
+        self._add(b"", reader.prefix)
+
+    def hear(self, token_ids: Sequence[int]) -> Partial | None:
+        """Take tokens.
+
+        Returns:
+            What there is now; None if that is nothing new.
+        """
+        before = self._text, self._thinking
+        self._take(token_ids)
+        if self._complete:
+            return self._end()
+        return self._partial(None) if self._closed or before != (self._text, self._thinking) else None
+
+    def on_logprobs(self, entries: Sequence[TokenLogprob]) -> Partial | None:
+        """Take the log probabilities of the next tokens.
+
+        Returns:
+            The last Partial, if the answer has waited for these alone.
+        """
+        assert self._entries is not None
+        self._entries += entries
+        return self._end() if self._complete else None
+
+    def end(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] | None = None) -> Partial:
+        """The call has returned, and the answer had not ended before.
+
+        Args:
+            token_ids: all of the row, with or without padding.
+            logprobs: the entries of all of them, or more; None if none are recorded.
+        """
+        self._take(token_ids[self._heard :])
+        self._entries = None if logprobs is None else list(logprobs)
+        return self._end()
+
+    @property
+    def _complete(self) -> bool:
+        return self._reader.stopped and (self._entries is None or len(self._entries) >= self._reader.num_taken)
+
+    def _take(self, token_ids: Sequence[int]) -> None:
+        self._heard += len(token_ids)
+        data = self._reader.take(token_ids)
+        self._add(*((b"", data) if self._split is None else self._split.take(data)))
+
+    def _end(self) -> Partial:
+        self.ended = True
+        rest = b"" if self._split is None else self._split.rest()
+        self._add(rest, b"", final=True)
+        result = self._reader.result()
+        if self._entries is not None:
+            del self._entries[len(result.token_ids) :]  # what came after a row had left its constraint
+            result = replace(result, logprobs=list(self._entries))
+        self._closed += self._values.end(result)
+        return self._partial(result)
+
+    def _add(self, thinking: bytes, answer: bytes, *, final: bool = False) -> None:
+        if self._thinking is not None:
+            self._thinking += self._decode_thinking.decode(thinking, final)
+        text = self._decode_text.decode(answer, final)
+        self._text += text
+        if text:
+            self._closed += self._values.feed(text, self._text)
+
+    def _partial(self, result: GuidedResult | None) -> Partial:
+        closed, self._closed = tuple(self._closed), []
+        fresh = None
+        if self._entries is not None:
+            known = self._entries[: self._reader.num_taken]
+            fresh, self._shown = tuple(known[self._shown :]), len(known)
+        return Partial(self._index, self._text, closed, self._thinking, fresh, result, self._values.snapshot())

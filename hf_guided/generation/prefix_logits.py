@@ -1,0 +1,183 @@
+"""A model's logits after prompts, and after a few tokens that follow them, again and again.
+
+Where every layer takes holes (cache_slots.py), the prompts run once: their cache is copied for the rows of each pass.
+Elsewhere the prompt runs again with the tokens, in passes whose rows have equal lengths, so that nothing is padded.
+
+The logits along a whole answer come a chunk of positions at a time (``chunks``): a table of (tokens, vocab) may take
+more memory than the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig
+
+from ..errors import UnsupportedModel
+from ..hf.decode.cache_slots import CacheSlots
+from .prompts import padded
+
+
+class PrefixLogits:
+    """Runs a model after a few prompts.
+
+    Args:
+        model: a transformers model that can generate.
+        inputs: of the prompts, as for ``model.generate``: input_ids and attention_mask, (prompts, length) int64, and
+            what else the model reads, such as images.
+        pad_token_id: for prompts of different lengths.
+        generate_kwargs: further arguments of ``model.generate``, which prepares the passes.
+
+    Raises:
+        UnsupportedModel: the prompts are more than tokens, and cannot run once for all.
+    """
+
+    def __init__(self, model: Any, inputs: Mapping[str, Tensor], pad_token_id: int, generate_kwargs: Mapping[str, Any]):
+        self._model = model
+        self._inputs = inputs
+        real = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
+        self._prompts = [[token_id for token_id, one in zip(*row, strict=True) if one] for row in real]
+        self._pad_token_id = pad_token_id
+        self._generate_kwargs = generate_kwargs
+        self._slots: CacheSlots | None = None
+        self._wide: CacheSlots | None = None  # those of a lone prompt without holes, which serve one answer
+        self.before: list[list[int]] = []  # of each row what generate() has before the output, padding included
+        self.processors: list[Any] = []  # that generate() would call, in order
+        self._run_prompts()
+        if self._slots is None and (more := sorted(inputs.keys() - {"input_ids", "attention_mask"})):
+            raise UnsupportedModel(
+                f"{type(model).__name__}: prompts with {', '.join(more)} are scored where one cache serves many rows, "
+                "which takes full attention in every layer; leave these inputs out, or sample with hg.generate"
+            )
+
+    def _run_prompts(self) -> None:
+        self._model.generate(**self._inputs, **self._generate_kwargs, custom_generate=self._prefill)
+
+    def _prefill(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: GenerationConfig,
+        **model_kwargs: Any,
+    ) -> Tensor:
+        """A decoding method for generate(), which hands over all of this; decodes nothing."""
+        self.before = input_ids.tolist()
+        self.processors = list(logits_processor)
+        slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
+        self._first = slots.prefill()  # (prompts, vocab)
+        if slots.holes:
+            self._slots = slots
+        elif slots.wide:
+            self._wide = slots
+        return input_ids
+
+    @torch.no_grad()
+    def chunks(self, tokens: Sequence[int], size: int) -> Iterator[Tensor]:
+        """Run an answer after the only prompt: the logits from which each of its tokens is chosen.
+
+        Every token runs once, where the cache takes several tokens in a pass. Elsewhere each chunk takes one more pass
+        over the prompt and the answer so far.
+
+        Args:
+            tokens: of the answer.
+            size: how many positions a chunk has at most.
+
+        Yields:
+            (positions, vocab) float32, in order; as many positions as there are tokens in all chunks together. A model
+            that computes the logits of every position, whichever are wanted, holds more than one chunk.
+        """
+        if self._slots is None and self._wide is None:
+            self._run_prompts()
+        slots = self._wide if self._slots is None else self._slots.select([0])
+        self._wide = None
+        first = self._first[:1]  # (1, vocab)
+        for start in range(0, len(tokens), size):
+            end = min(start + size, len(tokens))
+            if slots is None:
+                yield self._run_again([0], [tokens[: end - 1]], end - start)[0]
+                continue
+            # The logits before a token are those after the token before it: the prompt's last, for the first.
+            block = tokens[max(start - 1, 0) : end - 1]
+            parts = [] if start else [first]
+            if block:
+                parts.append(slots.run([block], len(block))[0])
+            yield torch.cat(parts)
+
+    @torch.no_grad()
+    def __call__(self, rows: Sequence[int], blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
+        """Run tokens after prompts.
+
+        Args:
+            rows: for each block the number of its prompt.
+            blocks: tokens, perhaps none.
+            keep: how many of the last positions' logits are wanted.
+
+        Returns:
+            (blocks, keep, vocab) float32: the last position is after the block's last token, or after the prompt's
+            where the block has none. Positions before the prompt's last token are meaningless.
+        """
+        if self._slots is None:
+            return self._run_again(rows, blocks, keep)
+        first = self._first[list(rows)]
+        places = [place for place, block in enumerate(blocks) if block]
+        if not places:
+            return first[:, None].expand(-1, keep, -1)
+        width = max(len(block) for block in blocks)
+        found = first.new_zeros(len(blocks), keep, first.shape[-1])
+        logits = self._slots.select([rows[place] for place in places]).run(
+            [blocks[place] for place in places], min(keep, width)
+        )
+        found[places, -logits.shape[1] :] = logits
+        for place, block in enumerate(blocks):  # the prompt's own last position stands before the block's first
+            if len(block) < keep:
+                found[place, keep - 1 - len(block)] = first[place]
+        return found
+
+    def _run_again(self, rows: Sequence[int], blocks: Sequence[Sequence[int]], keep: int) -> Tensor:
+        groups: dict[int, list[int]] = {}
+        for place, (row, block) in enumerate(zip(rows, blocks, strict=True)):
+            length = 0 if self._model.config.is_encoder_decoder else len(self._prompts[row])
+            groups.setdefault(length + len(block), []).append(place)
+        found: Tensor | None = None
+        for places in groups.values():
+            logits = self._run_group([rows[i] for i in places], [blocks[i] for i in places], keep)
+            if found is None:
+                found = logits.new_zeros(len(blocks), keep, logits.shape[-1])
+            found[places, -logits.shape[1] :] = logits
+        assert found is not None
+        return found
+
+    def _run_group(self, rows: Sequence[int], blocks: Sequence[Sequence[int]], keep: int) -> Tensor:
+        """(blocks, up to keep, vocab) of prompts with blocks that have one length together."""
+        given: dict[str, Tensor]
+        if self._model.config.is_encoder_decoder:
+            given = padded([self._prompts[row] for row in rows], self._pad_token_id, self._model)
+            starts = [[*self.before[row], *block] for row, block in zip(rows, blocks, strict=True)]
+            given["decoder_input_ids"] = torch.tensor(starts, device=self._model.device)
+        else:
+            whole = [[*self._prompts[row], *block] for row, block in zip(rows, blocks, strict=True)]
+            given = padded(whole, self._pad_token_id, self._model)
+        kept: list[Tensor] = []
+
+        def last_logits(
+            model: Any,
+            input_ids: Tensor,
+            logits_processor: Any,
+            stopping_criteria: Any,
+            generation_config: GenerationConfig,
+            **model_kwargs: Any,
+        ) -> Tensor:
+            generation_config.prefill_chunk_size = None  # the logits of earlier chunks would be lost
+            if "logits_to_keep" in model_kwargs:
+                model_kwargs["logits_to_keep"] = keep
+            logits = model._prefill(input_ids, generation_config, model_kwargs).logits[:, -keep:]
+            kept.append(logits.to(dtype=torch.float32, device=input_ids.device))
+            return input_ids
+
+        self._model.generate(**given, **self._generate_kwargs, custom_generate=last_logits)
+        return kept[0]

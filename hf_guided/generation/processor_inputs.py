@@ -1,0 +1,151 @@
+"""Chats with images, videos or audio as tensors for a model, by its processor."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import PromptError
+from .chat_prompts import Prompt, applied, rendered
+
+# What describes tokens; all else that a processor makes is content of another kind.
+OF_TOKENS = frozenset("input_ids attention_mask token_type_ids mm_token_type_ids position_ids".split())
+# Prints a chat that is rendered already; transformers loads the images of its messages.
+_AS_IT_IS = "{{ messages[0]['rendered'] }}"
+
+
+def processed(processor: Any, prompts: Sequence[Prompt], prefixes: Sequence[str | None], model: Any) -> dict[str, Any]:
+    """The inputs of ``model.generate`` for chats of one group.
+
+    Args:
+        processor: of transformers.
+        prompts: chats; see ``Prompt.group``.
+        prefixes: what of each answer is in the prompt already.
+        model: the model.
+
+    Returns:
+        input_ids and attention_mask, (rows, longest) int64, padded left for a decoder; and what else the processor
+        makes, on the model's device, floating point in its dtype.
+
+    Raises:
+        PromptError: the processor refuses the chats; or the model would not see something of them.
+    """
+    arguments = dict(prompts[0].arguments or {})
+    settings = dict(arguments.pop("processor_kwargs", None) or {})
+    refused = "sanitize_control_tokens" in arguments or "chat_template" not in _arguments_of(processor)
+    chats = [[dict(message) for message in prompt.chat] for prompt in prompts]  # transformers writes into them
+    if any(prefixes):
+        if refused:
+            raise PromptError(
+                f"prefix: {type(processor).__name__} renders these chats itself and appends nothing to them; leave out "
+                "the prefix, or sanitize_control_tokens if it was passed"
+            )
+        for chat, prompt, prefix in zip(chats, prompts, prefixes, strict=True):
+            chat[0]["rendered"] = rendered(processor, prompt.chat, prompt.arguments) + (prefix or "")
+        kept = arguments.keys() & _arguments_of(processor) - {"tools", "documents"}
+        arguments = {name: arguments[name] for name in kept} | {"chat_template": _AS_IT_IS}
+    if len(prompts) > 1:
+        if processor.tokenizer.pad_token_id is None:
+            raise PromptError(
+                "expected a processor whose tokenizer has a padding token, to run several chats at once; set "
+                "processor.tokenizer.pad_token = processor.tokenizer.eos_token, or pass batch_size=1"
+            )
+        settings |= {"padding": True, "padding_side": "right" if model.config.is_encoder_decoder else "left"}
+    made = applied(
+        processor,
+        chats,
+        tokenize=True,
+        return_dict=True,
+        return_tensors="pt",
+        processor_kwargs=settings,
+        **arguments,
+    )
+    inputs = {name: _on(value, model) for name, value in made.items()}
+    if "attention_mask" not in inputs:
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    _check_seen(processor, prompts, inputs, model)
+    return inputs
+
+
+def _arguments_of(processor: Any) -> set[str]:
+    return set(inspect.signature(processor.apply_chat_template).parameters)
+
+
+def tokens_of(inputs: dict[str, Any]) -> list[list[int]]:
+    """The tokens of each row without padding."""
+    rows, mask = inputs["input_ids"].tolist(), inputs["attention_mask"].tolist()
+    return [
+        [token for token, kept in zip(ids, kept_of, strict=True) if kept]
+        for ids, kept_of in zip(rows, mask, strict=True)
+    ]
+
+
+def check_takes_media(processor: Any, prompts: Iterable[Prompt], model: Any) -> None:
+    """Whether a model looks at anything but tokens, if a chat has more than text.
+
+    Raises:
+        PromptError: it does not.
+    """
+    kinds = sorted({kind for prompt in prompts for kind in prompt.media})
+    if not kinds:
+        return
+    names = set(getattr(processor, "model_input_names", ())) - set(processor.tokenizer.model_input_names)
+    if names and not names & _parameters(model):
+        raise _unseen(model, kinds)
+
+
+def _check_seen(processor: Any, prompts: Sequence[Prompt], inputs: dict[str, Any], model: Any) -> None:
+    """Each kind of content is among the tensors that the model takes, and has its place among the tokens."""
+    kinds = sorted(prompts[0].media)
+    if not kinds:
+        return
+    if not (inputs.keys() - OF_TOKENS) & _parameters(model):
+        raise _unseen(model, kinds)
+    for kind in kinds:
+        # Some processors write a video as images.
+        tokens = [_placeholder(processor, model, one) for one in {kind, *(["image"] if kind == "video" else [])}]
+        known = [token for token in tokens if token is not None]
+        if not known:
+            continue
+        for ids in inputs["input_ids"].tolist():
+            if not set(known) & set(ids):
+                raise PromptError(
+                    f"a chat holds {kind} content, and the processor wrote no {kind} token for it: the model would not "
+                    "see it; use the processor that belongs to the model"
+                )
+
+
+def _unseen(model: Any, kinds: Sequence[str]) -> PromptError:
+    return PromptError(
+        f"the chats hold {' and '.join(kinds)} content, and {type(model).__name__} takes tokens alone: it would not "
+        "see it; use a model for it, or leave it out"
+    )
+
+
+def _parameters(model: Any) -> set[str]:
+    """What the forward pass of a model takes; of an adapter (PEFT), of the model inside."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return set(inspect.signature(inner.forward).parameters)
+
+
+def _placeholder(processor: Any, model: Any, kind: str) -> int | None:
+    """The token that stands for such content; None if nobody says."""
+    for holder, name in (
+        (processor, f"{kind}_token_id"),
+        (model.config, f"{kind}_token_id"),
+        (model.config, f"{kind}_token_index"),
+    ):
+        found = getattr(holder, name, None)
+        if isinstance(found, int):
+            return found
+    return None
+
+
+def _on(value: Any, model: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)

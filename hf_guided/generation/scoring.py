@@ -1,0 +1,233 @@
+"""``hg.score``: how likely each option of a choice is after a prompt."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args, get_origin
+
+import torch
+
+from ..constraints.argument_advice import SCORE, takes_only_its_arguments
+from ..constraints.argument_checks import BATCH_SIZE, FLAG, check, whole
+from ..constraints.coerce import coerce
+from ..constraints.values import Choice, JsonSchema
+from ..errors import InvalidConstraint, UnsupportedModel
+from ..guide import Guide
+from ..hf.compat import in_step_with_others
+from ..hf.drafts.forced_text import ForcedText
+from ..options import DEFAULT_MAX_NEW_TOKENS
+from ..session.logprob_recorder import log_softmax
+from .choice_scores import ChoiceScores, OptionScore
+from .guide_cache import guide_for
+from .option_search import Node, OptionSearch
+from .options import GenerateOptions
+from .plan import Plan, plan
+from .prefix_logits import PrefixLogits
+
+# Sampling of one row, without warpers: whatever the model's own generation config says.
+_SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1, "num_return_sequences": 1}
+
+_SCALARS = (str, int, float, type(None))  # a list of these is the options of all prompts
+_NAMED = 8  # options in a message
+
+
+@takes_only_its_arguments(SCORE)
+def score(
+    model: Any,
+    tokenizer: Any,
+    prompts: Any,
+    choices: Any,
+    *,
+    guide: Guide | None = None,
+    backend: str = "auto",
+    batch_size: int = 8,
+    max_prefixes: int = 256,
+    chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    documents: Sequence[Any] | None = None,
+    describe: bool = False,
+) -> list[ChoiceScores]:
+    """The probability of each option, for classification with confidence.
+
+    An option's probability is that with which ``hg.generate(model, tokenizer, prompts, choices, do_sample=True,
+    temperature=1.0, top_k=0, top_p=1.0)`` returns it: over all tokenizations that can occur, where text that the
+    options leave no choice about is appended as there, and where stopping competes with going on if one option begins
+    another. Warpers and processors of the model's generation config are left out. Nothing is sampled.
+
+    Args:
+        model: a transformers model that can generate.
+        tokenizer: its tokenizer; or its processor, where chats hold images, video or audio.
+        prompts: a text, a chat, or a list of those, as for ``hg.generate``.
+        choices: the options of all prompts: a list of strings, an ``hg.Choice``, an Enum class or a Literal of strings
+            (both stand for the bare strings); or a list with one of these per prompt.
+        guide: a Guide for this tokenizer and model, if there is one already; otherwise one is made and kept.
+        backend: "auto", or the name of a backend.
+        batch_size: prompts that run at a time, and token prefixes of them.
+        max_prefixes: how many token prefixes to run for each prompt at most. What they do not decide is
+            ``ChoiceScores.unresolved``, and makes ``low`` and ``high`` differ.
+        chat_template_kwargs: variables of the chat template, as for ``hg.generate``.
+        documents: for chat templates that show documents, as for ``hg.generate``.
+        describe: whether the options are described in each prompt, as for ``hg.generate``.
+
+    Returns:
+        One ``ChoiceScores`` per prompt, in order.
+
+    Raises:
+        InvalidConstraint: ``choices`` are no options.
+        BatchSizeError: the number of choices is not the number of prompts.
+        PromptError: a chat template refuses a chat, or the model would not see something of it.
+        BudgetTooSmall: no option closes within the ``max_new_tokens`` of the model's generation config.
+        StopTokenError: nothing would end an answer.
+        EmptyIntersection: the model's logits are NaN where a token has to be chosen.
+        UnsupportedModel: several processes hold the model.
+        InvalidArgument: ``batch_size`` or ``max_prefixes`` is less than 1.
+    """
+    check("batch_size", batch_size, BATCH_SIZE)
+    check("max_prefixes", max_prefixes, whole(1))
+    check("describe", describe, FLAG)
+    guide = guide_for(tokenizer, model, guide)
+    if guide.ranks is not None or in_step_with_others(model):
+        raise UnsupportedModel("score: expected a model in one process, got one that several processes hold")
+    planned = plan(
+        model,
+        tokenizer,
+        prompts,
+        _choices(choices),
+        guide,
+        GenerateOptions(
+            backend=backend,
+            batch_size=batch_size,
+            draft=None,
+            device_lane=False,
+            chat_template_kwargs=chat_template_kwargs,
+            documents=documents,
+            describe=describe,
+        ),
+        _SAMPLING,
+    )
+    return [scores for places in planned.batches() for scores in _Scorer(planned, places, max_prefixes).scores()]
+
+
+def _choices(choices: Any) -> Choice | list[Choice]:
+    """One Choice for all prompts, or one per prompt."""
+    several = isinstance(choices, (list, tuple)) and any(not isinstance(item, _SCALARS) for item in choices)
+    return [_choice(item) for item in choices] if several else _choice(choices)
+
+
+def _choice(value: Any) -> Choice:
+    """The options; what are none is answered with the texts that were probably meant, or with ``hg.generate``."""
+    if isinstance(value, Choice):
+        return value
+    constraint = coerce(value) if isinstance(value, dict) else None  # {"choice": [...]} and the like
+    if isinstance(constraint, Choice):
+        return constraint
+    values: Any = value
+    if isinstance(constraint, JsonSchema) and isinstance(constraint.schema, dict):
+        values = constraint.schema.get("enum")
+    elif isinstance(value, enum.EnumMeta):
+        values = [member.value for member in value]  # type: ignore[var-annotated]
+    elif get_origin(value) is Literal:
+        values = list(get_args(value))
+    if not isinstance(values, (list, tuple)):
+        raise InvalidConstraint(
+            f"choices: expected the options as a list of strings, such as ['yes', 'no'], got {value!r:.80} of "
+            f"type {type(value).__name__}; values that are no options come from hg.generate"
+        )
+    if isinstance(constraint, JsonSchema) or not all(isinstance(item, str) for item in values):
+        texts = [item if isinstance(item, str) else json.dumps(item, default=str) for item in values]
+        raise InvalidConstraint(
+            f"choices: expected the options as strings, got {value!r:.80}; hg.score compares texts: pass "
+            f"{texts if len(texts) <= _NAMED else [*texts[:_NAMED], '...']}, or use hg.generate for JSON values"
+        )
+    return Choice(values)
+
+
+class _Scorer:
+    """Scores the options after the prompts of one batch.
+
+    Args:
+        plan: of the call.
+        places: the prompts.
+        max_prefixes: of each prompt.
+    """
+
+    def __init__(self, plan: Plan, places: Sequence[int], max_prefixes: int):
+        self._plan = plan
+        self._places = places
+        vocabulary = plan.guide.vocabulary
+        inputs = plan.inputs.batch(places, 1)[1]
+        self._logits = PrefixLogits(plan.model, inputs, plan.pad_token_id, plan.generate_kwargs)
+        start = len(self._logits.before[0])
+        budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
+        options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
+        self._session = plan.guide.session_of([plan.requests[place] for place in places], options)
+        forced = ForcedText(vocabulary, plan.guide.continuation, plan.stop_token_ids, retokenize=False, may_stop=True)
+        self._searches = [
+            OptionSearch(
+                [option.encode() for option in _options(plan, place)],
+                row,
+                before,
+                forced=forced,
+                vocabulary=vocabulary,
+                stop_token_ids=plan.stop_token_ids,
+                tokens_left=self._session.tokens_left,
+                max_prefixes=max_prefixes,
+            )
+            for place, row, before in zip(places, self._session.begin(len(places)), self._logits.before, strict=True)
+        ]
+
+    def scores(self) -> list[ChoiceScores]:
+        """Search until every prompt is decided, or has used up its prefixes."""
+        while nodes := list(self._next_nodes()):
+            numbers = [number for number, _ in nodes]
+            logits = self._logits(numbers, [node.token_ids for _, node in nodes])
+            for (number, node), line in zip(nodes, logits[:, -1], strict=True):
+                if not self._searches[number].expand(node, line):
+                    raise self._session.nothing_left(number, node.row, len(node.token_ids))
+        return [
+            _read(_options(self._plan, place), search, logprobs)
+            for place, search, logprobs in zip(self._places, self._searches, self._logprobs(), strict=True)
+        ]
+
+    def _next_nodes(self) -> Iterator[tuple[int, Node]]:
+        """The heaviest nodes of all prompts, as many as run at a time."""
+        for _ in range(self._plan.route.step):
+            number = max(range(len(self._searches)), key=lambda i: self._searches[i].heaviest)
+            node = self._searches[number].next_node()
+            if node is None:
+                return
+            yield number, node
+
+    def _logprobs(self) -> list[list[float]]:
+        """For each prompt the log probability of each option's usual tokens."""
+        rows: list[int] = []
+        tokens: list[list[int]] = []
+        for number, (place, before) in enumerate(zip(self._places, self._logits.before, strict=True)):
+            for option in _options(self._plan, place):
+                rows.append(number)
+                tokens.append(self._plan.guide.continuation(before, option.encode()) if option else [])
+        found: list[list[float]] = [[] for _ in self._places]
+        step = self._plan.route.step
+        for first in range(0, len(rows), step):
+            chunk = tokens[first : first + step]
+            keep = max(1, *map(len, chunk))
+            logits = self._logits(rows[first : first + step], [some[:-1] for some in chunk], keep)
+            for row, some, lines in zip(rows[first : first + step], chunk, logits, strict=True):
+                own = log_softmax(lines[keep - len(some) :])  # (tokens, vocab)
+                values = own.gather(1, torch.tensor(some, dtype=torch.long, device=own.device)[:, None])
+                found[row].append(float(values.sum()))
+        return found
+
+
+def _options(plan: Plan, place: int) -> Sequence[str]:
+    choice = plan.constraints[place]
+    assert isinstance(choice, Choice)
+    return choice.options
+
+
+def _read(options: Sequence[str], search: OptionSearch, logprobs: Sequence[float]) -> ChoiceScores:
+    low, middle, high = search.bounds()
+    scores = map(OptionScore, middle, low, high, logprobs)
+    return ChoiceScores(dict(zip(options, scores, strict=True)), search.unresolved, search.num_prefixes)

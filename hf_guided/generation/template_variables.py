@@ -1,0 +1,92 @@
+"""Which variables a chat template reads, and which of those it is given it does not."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from ..constraints.suggestions import did_you_mean
+
+# What transformers gives every template by itself.
+_ALWAYS = frozenset("messages add_generation_prompt raise_exception strftime_now dict namespace".split())
+# A tag of transformers for training; what stands in it is written as it is.
+_GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
+
+
+def unread_variables(templates: Any, arguments: Mapping[str, Any]) -> str | None:
+    """What to warn of: variables that the template never reads, so that giving them changes nothing.
+
+    Args:
+        templates: the tokenizer, or a processor.
+        arguments: for ``apply_chat_template``; None as a value is none.
+
+    Returns:
+        The text; None if the template reads all of them, or cannot be read itself.
+    """
+    given = {name for name, value in arguments.items() if value is not None} - _of_the_method(templates)
+    source = _source(templates, arguments) if given else None
+    read = None if source is None else _variables(source)
+    if read is None or not (unread := sorted(given - read)):
+        return None
+    own = sorted(read - _ALWAYS - _special_tokens(templates))
+    hint = did_you_mean(unread[0], own) if len(unread) == 1 else ""
+    return (
+        f"the chat template never reads {', '.join(unread)}, so this changes nothing{hint}; it reads "
+        f"{', '.join(own) or 'no variables but the messages'}"
+    )
+
+
+def _source(templates: Any, arguments: Mapping[str, Any]) -> str | None:
+    """The template that transformers would use."""
+    chosen, own = arguments.get("chat_template"), getattr(templates, "chat_template", None)
+    if isinstance(own, Mapping):
+        default = "tool_use" if arguments.get("tools") is not None and "tool_use" in own else "default"
+        chosen = own.get(chosen or default, chosen)
+    chosen = own if chosen is None else chosen
+    return chosen if isinstance(chosen, str) else None
+
+
+@lru_cache(maxsize=16)
+def _variables(source: str) -> frozenset[str] | None:
+    """The variables of a template that it does not set itself; None if it cannot be read."""
+    try:
+        from jinja2 import Environment, TemplateError, meta
+    except ImportError:  # transformers says so when it renders
+        return None
+    environment = Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"], autoescape=False)
+    try:
+        return frozenset(meta.find_undeclared_variables(environment.parse(_GENERATION.sub("", source))))
+    except TemplateError:  # also of tags that this transformers knows and we do not
+        return None
+
+
+@lru_cache(maxsize=16)
+def _parameters(method: Any) -> frozenset[str]:
+    return frozenset(inspect.signature(method).parameters if callable(method) else ())
+
+
+def _of_the_method(templates: Any) -> frozenset[str]:
+    """Arguments that ``apply_chat_template`` uses itself; of a processor also those of what makes its tensors."""
+    own = _parameters(getattr(type(templates), "apply_chat_template", None)) - {"documents", "tools"}
+    if hasattr(templates, "tokenizer") and hasattr(templates, "attributes"):
+        return own | _of_processors()
+    return own | {"sanitize_control_tokens"}
+
+
+@lru_cache(maxsize=1)
+def _of_processors() -> frozenset[str]:
+    from transformers import processing_utils
+
+    names = {"sanitize_control_tokens"}
+    for kind in vars(processing_utils).values():
+        if isinstance(kind, type) and hasattr(kind, "__required_keys__"):  # a TypedDict of arguments
+            names |= set(kind.__annotations__)
+    return frozenset(names)
+
+
+def _special_tokens(templates: Any) -> frozenset[str]:
+    holder = templates if hasattr(templates, "special_tokens_map") else getattr(templates, "tokenizer", None)
+    return frozenset(getattr(holder, "special_tokens_map", ()))

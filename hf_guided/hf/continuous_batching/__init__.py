@@ -1,0 +1,1 @@
+"""Constraints inside transformers' continuous batching."""

@@ -1,0 +1,1 @@
+"""The fast loop: cache slots, prefill, jump-forward, drafts, sampling, stopping."""

@@ -1,0 +1,291 @@
+"""The model's cache as slots: a block of tokens in, logits out, for rows that need not have the same number of tokens.
+
+One forward pass writes one block of slots for all rows. A row with fewer tokens than the block leaves *holes*: slots
+with a zero in the attention mask, which no later token looks at; positions are given explicitly and count tokens, not
+slots. With full attention over a growing cache that is exact. Sliding windows and biases count slots, and static caches
+have none to spare, so such models get no holes; and what keeps a state instead of tokens (Mamba, RecurrentGemma ...)
+may take several tokens for the beginning of a text. So there are
+
+- ``holes``: any number of tokens for each row.
+- ``wide``: the same number for all, more than one: a lone row without holes.
+- else one token for each row.
+
+Tokens stand at the end of the block, so that its last column holds each row's last token.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, EncoderDecoderCache
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from ..compat import cache_in
+from ..drafts.full_attention import other_layers
+from .static_forward import StaticForward
+
+
+class CacheSlots:
+    """Runs the model for one generate() call.
+
+    Args:
+        model: a transformers model that can generate.
+        input_ids: (rows, length) int64, the prompts, padded left; of an encoder-decoder the decoder's start.
+        generation_config: of this call, as generate() hands it to a decoding method.
+        model_kwargs: of this call, likewise.
+    """
+
+    def __init__(
+        self, model: Any, input_ids: Tensor, generation_config: GenerationConfig, model_kwargs: dict[str, Any]
+    ):
+        self._model = model
+        self._ids = input_ids
+        self.device = input_ids.device
+        self._kwargs = model_kwargs
+        self._config = generation_config
+        pad = generation_config._pad_token_tensor
+        self.pad_token_id = 0 if pad is None else int(pad)
+        self._outputs: Any = None
+        self._forward: Callable[..., Any] = model
+        # Of those with holes:
+        self._num_slots = 0
+        self._mask: Tensor | None = None  # (rows, slots) int64 on CPU; None where all would be ones
+        self._next: list[int] = []  # the position of each row's next token
+        self.padding: list[int] = []  # how many of each row's ``input_ids`` are padding
+        self.holes = self.wide = False
+
+    @property
+    def cache(self) -> Any:
+        """The model's cache as it is now."""
+        return cache_in(self._outputs)
+
+    @property
+    def prompt_can_grow(self) -> bool:
+        """Whether ``prefill`` takes text behind the prompts: nothing but tokens describes them, and none is cached."""
+        cache = self._kwargs.get("past_key_values")
+        tensors = {name: value.ndim for name, value in self._kwargs.items() if isinstance(value, Tensor)}
+        return (
+            not self._model.config.is_encoder_decoder
+            and not self._kwargs.get("mm_encoder_outputs")  # images that were looked at before
+            and tensors.items() <= {("attention_mask", 2), ("position_ids", 2)}
+            and (cache is None or cache.get_seq_length() == 0)
+        )
+
+    def prefill(self, start: Sequence[Sequence[int]] = ()) -> Tensor:
+        """Run the prompts.
+
+        Args:
+            start: for each row tokens behind its prompt, as many for all; only where ``prompt_can_grow``.
+
+        Returns:
+            (rows, vocab) float32 logits behind all that, on the device of ``input_ids``.
+        """
+        model, kwargs = self._model, self._kwargs
+        if start and start[0]:
+            tokens = torch.tensor(start, device=self.device)
+            self._ids = torch.cat([self._ids, tokens], dim=1)
+            model._update_model_kwargs_for_generation({}, kwargs, num_new_tokens=tokens.shape[1])  # in place
+        if model._valid_auto_compile_criteria(kwargs, self._config):
+            self._forward = model.get_compiled_call(self._config.compile_config)
+        self._outputs = model._prefill(self._ids, self._config, kwargs)
+        cache = self.cache
+        continued = _continued(kwargs, self._ids)
+        if continued and _takes_holes(model, cache, kwargs.get("position_ids")):
+            self.holes = True
+            positions = kwargs["position_ids"].expand(len(self._ids), -1)
+            self._next = (positions[:, -1] + 1).tolist()  # a caller's own may begin anywhere
+            mask = kwargs.get("attention_mask")
+            mask = torch.ones_like(positions, device="cpu") if mask is None else mask.cpu().long()
+            self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
+            self._num_slots = mask.shape[1]
+            self._mask = None if bool(mask.all()) else mask
+        self.wide = continued and len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
+        return self._last(1)[:, 0]
+
+    def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
+        """Run the next tokens of every row.
+
+        Args:
+            blocks: for each row its tokens, none for a row that is over; at most one without ``holes`` or ``wide``.
+            keep: how many of the last columns' logits are wanted.
+
+        Returns:
+            (rows, keep, vocab) float32 logits behind the tokens, read only; what belongs to no token is meaningless.
+        """
+        width = max(map(len, blocks))
+        assert width == 1 or self.holes or (self.wide and len(blocks) == 1)
+        if self.holes:  # these two are made anew below
+            self._kwargs.pop("attention_mask", None)
+            self._kwargs.pop("position_ids", None)
+        kwargs = self._next_kwargs(width)
+        gone = [width - len(block) for block in blocks]
+        if any(gone):
+            blocks = [[self.pad_token_id] * gap + list(block) for gap, block in zip(gone, blocks, strict=True)]
+        tokens = torch.tensor(blocks)  # (rows, width)
+        if self.holes:
+            if any(gone) or self._mask is not None:
+                real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gone])
+                self._mask = torch.cat([self._full_mask(), real], dim=1)
+            self._num_slots += width
+            first = [position - gap for position, gap in zip(self._next, gone, strict=True)]
+            positions = torch.tensor(first)[:, None]  # (rows, 1)
+            if width > 1:
+                positions = positions + torch.arange(width)  # (rows, width)
+            if any(gone):
+                positions = positions.clamp(min=0)
+            self._next = [position + width - gap for position, gap in zip(self._next, gone, strict=True)]
+            kwargs["position_ids"] = positions.to(self.device)
+            kwargs["attention_mask"] = None if self._mask is None else self._mask.to(self.device)
+        return self._run(kwargs, tokens.to(self.device), keep)
+
+    def run_on_device(self, tokens: Tensor) -> Tensor:
+        """Run one more token of every row; as ``run``, but that the host neither knows nor waits for anything.
+
+        Not to be mixed with ``run``, which keeps masks and positions on the host.
+
+        Args:
+            tokens: (rows, 1) int64, on the device of ``input_ids``.
+
+        Returns:
+            (rows, vocab) float32 logits behind them, there too.
+        """
+        if self.holes and self._mask is None:  # says nothing, but transformers would look into it, and wait for that
+            self._kwargs["attention_mask"] = None
+        kwargs = self._next_kwargs(1)
+        if not (self.holes and self._mask is not None and _takes_whole_masks(self._model)):
+            return self._run(kwargs, tokens, 1)[:, 0]
+        # What transformers would make of the mask, if it had found padding there: a token looks at all there is.
+        whole = kwargs["attention_mask"].bool()[:, None, None, :]  # (rows, 1, 1, slots)
+        return self._run({**kwargs, "attention_mask": whole}, tokens, 1)[:, 0]
+
+    @property
+    def why_not_static(self) -> str:
+        """Why there is no ``static_forward``; empty if there is one."""
+        return StaticForward.why_not(self._model, self._kwargs, self.cache)
+
+    def static_forward(self) -> StaticForward:
+        """What goes on in place of ``run_on_device``, over tensors that stay where they are."""
+        return StaticForward(self._model, self._kwargs, self.device)
+
+    def _next_kwargs(self, width: int) -> dict[str, Any]:
+        self._kwargs = self._model._update_model_kwargs_for_generation(
+            self._outputs,
+            self._kwargs,
+            is_encoder_decoder=self._model.config.is_encoder_decoder,
+            num_new_tokens=width,
+        )
+        return self._kwargs
+
+    def _run(self, kwargs: dict[str, Any], tokens: Tensor, keep: int) -> Tensor:
+        """Run tokens, (rows, width) int64; see ``run``."""
+        self._ids = tokens if kwargs["use_cache"] else torch.cat([self._ids, tokens], dim=1)
+        if "logits_to_keep" in kwargs:
+            kwargs["logits_to_keep"] = keep
+        inputs = self._model.prepare_inputs_for_generation(
+            self._ids, next_sequence_length=tokens.shape[1] if kwargs["use_cache"] else None, **kwargs
+        )
+        self._outputs = self._forward(**inputs, return_dict=True)
+        return self._last(keep)
+
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Take tokens back that were run in the last block; only with ``holes``.
+
+        Args:
+            numbers: for each row how many of its last; rows that are over count as they like.
+        """
+        least = min(numbers)
+        if least:
+            self.cache.crop(-least)
+            self._num_slots -= least
+            self._mask = None if self._mask is None else self._mask[:, : self._num_slots]
+        for i, number in enumerate(numbers):
+            self._next[i] -= number
+            if number > least:
+                self._mask = self._full_mask()
+                self._mask[i, self._num_slots - (number - least) :] = 0
+
+    def select(self, rows: Sequence[int]) -> CacheSlots:
+        """Slots whose rows are copies of some of these, for what may come after them; only with ``holes``."""
+        index = torch.tensor(rows)  # which a cache on any device takes
+        twin = copy.copy(self)
+        cache = copy.copy(self.cache)
+        cache.layers = [copy.copy(layer) for layer in cache.layers]
+        cache.batch_select_indices(index)
+        twin._outputs = CausalLMOutputWithPast(past_key_values=cache)
+        twin._ids = self._ids[index]
+        twin._mask = None if self._mask is None else self._mask[index]
+        twin._next = [self._next[row] for row in rows]
+        twin.padding = [self.padding[row] for row in rows]
+        twin._kwargs = {
+            name: value[index]
+            if isinstance(value, Tensor) and value.ndim > 1 and len(value) == len(self._ids)
+            else value
+            for name, value in self._kwargs.items()
+        }
+        return twin
+
+    def _full_mask(self) -> Tensor:
+        return torch.ones(len(self._next), self._num_slots, dtype=torch.int64) if self._mask is None else self._mask
+
+    def _last(self, keep: int) -> Tensor:
+        logits: Tensor = self._outputs.logits[:, -keep:]
+        return logits.to(dtype=torch.float32, device=self.device)
+
+
+# transformers continues these for any number of new tokens; other tensors as if one token were new.
+_CONTINUED = {"attention_mask", "decoder_attention_mask", "mm_token_type_ids"}
+
+
+def _continued(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
+    """Whether a pass of several tokens is given what passes of one token each would be given.
+
+    Types of tokens are repeated from the end of the prompt, and masks over images have a row for each token.
+    """
+    return not any(
+        isinstance(value, Tensor) and value.ndim > 1 and value.shape[:2] == input_ids.shape
+        for name, value in kwargs.items()
+        if name not in _CONTINUED and not name.endswith("position_ids")
+    )
+
+
+def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
+    """Whether every layer looks at all slots, by the attention mask and by explicit positions alone."""
+    return (
+        type(cache) is DynamicCache
+        and all(type(layer) is DynamicLayer for layer in cache.layers)
+        and not other_layers(model)
+        and position_ids is not None
+        and position_ids.ndim == 2
+        and "position_ids" in inspect.signature(model.forward).parameters
+    )
+
+
+def _takes_whole_masks(model: Any) -> bool:
+    """Whether the model takes a boolean mask (rows, heads, queries, slots) as it is, and needs no other.
+
+    What transformers' own code makes masks with hands on one that is made already; biases by distance are made of masks
+    with two dimensions.
+    """
+    module = sys.modules[type(model.base_model).__module__]
+    return (
+        model.config._attn_implementation == "sdpa"
+        and getattr(module, "create_causal_mask", None) is create_causal_mask
+        and not getattr(model.config.get_text_config(), "alibi", False)
+    )
+
+
+def _grows(cache: Any) -> bool:
+    """Whether every layer keeps keys and values of tokens, as many as come, and nothing else."""
+    if isinstance(cache, EncoderDecoderCache):
+        cache = cache.self_attention_cache
+    return type(cache) is DynamicCache and all(
+        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers
+    )

@@ -1,0 +1,69 @@
+"""What one call wants of the fast loop besides its masks, as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...constraints.argument_checks import DEVICE_LANE, FLAG, STREAMER, TEXTS, Rule, check, check_each
+from ...errors import InvalidArgument
+from ...options import DeviceLane, LoopOptions
+from ..seeds import as_int64
+from .streamers import RowListener
+
+_SEEDS = Rule(
+    "a list of ints, one for each row",
+    lambda value: isinstance(value, Sequence) and not isinstance(value, str),
+    "pass [seed]; hg.generate(..., seed=...) takes one int",
+)
+
+
+@dataclass(frozen=True)
+class DecodeOptions:
+    """Options of ``GuidedDecoder``; described in ``Guide.decoder``.
+
+    Args:
+        jump_forward: append text that the grammar leaves no choice about without a forward pass.
+        retokenize: with that, tokenize again where the sampled token meets forced text.
+        draft: what proposes tokens, in any form that ``Guide.decoder`` takes; None drafts nothing.
+        streamer: gets the prompt's and each new token of one row, or a RowListener.
+        stop_strings: a text, or texts, that end a row.
+        device_lane: whether the model's device chooses tokens by itself; None asks the environment.
+        seeds: one for each row, of what it draws; None draws with torch's generator.
+        top_logprobs: record log probabilities, with this many alternatives; None records nothing.
+
+    Raises:
+        InvalidArgument: another ``device_lane``; ``draft`` beside ``retokenize``; or
+            ``seeds`` that are no ints of 64 bits.
+    """
+
+    jump_forward: bool = True
+    retokenize: bool = False
+    draft: Any = None
+    streamer: Any = None
+    stop_strings: str | Sequence[str] = ()
+    device_lane: DeviceLane | None = None
+    seeds: Sequence[int] | None = None
+    top_logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.retokenize and self.draft is not None:
+            raise InvalidArgument(
+                "retokenize, draft: expected one of the two; a token that was confirmed cannot give way"
+            )
+        check("stop_strings", self.stop_strings, TEXTS)
+        check("jump_forward", self.jump_forward, FLAG)
+        check("retokenize", self.retokenize, FLAG)
+        if not isinstance(self.streamer, RowListener):
+            check_each({"streamer": self.streamer}, {"streamer": STREAMER})
+        check_each(
+            {"device_lane": self.device_lane, "seeds": self.seeds}, {"device_lane": DEVICE_LANE, "seeds": _SEEDS}
+        )
+        for seed in self.seeds or ():
+            as_int64(seed)
+
+    @property
+    def device_lane_or_default(self) -> DeviceLane:
+        """``device_lane``, or what the environment says."""
+        return LoopOptions.from_env().device_lane if self.device_lane is None else self.device_lane

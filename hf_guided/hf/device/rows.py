@@ -1,0 +1,61 @@
+"""What the rows of a call have on the device, all of it written in place: their tokens, and whether they have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .lane import Lane
+from .token_choice import DeviceChoice
+
+
+class DeviceRows:
+    """The rows of one generate() call.
+
+    Args:
+        lane: the rows, at their beginning.
+        ids: (rows, prompt + capacity) int64, the prompts, and behind them the lane's tokens.
+        choice: chooses tokens for the lane.
+        eos_token_ids: tokens that end a row; it goes on with padding.
+        pad_token_id: the padding.
+    """
+
+    def __init__(
+        self, lane: Lane, ids: Tensor, choice: DeviceChoice, *, eos_token_ids: Sequence[int], pad_token_id: int
+    ):
+        self._lane = lane
+        self._ids = ids
+        self._choice = choice
+        self._eos = torch.tensor(eos_token_ids, dtype=torch.int64, device=ids.device)
+        self._pad = torch.full((lane.rows,), pad_token_id, device=ids.device)
+        self._ended = torch.zeros(lane.rows, dtype=torch.bool, device=ids.device)
+
+    @property
+    def capacity(self) -> int:
+        """How many tokens each may come to."""
+        return self._lane.capacity
+
+    def take(self, logits: Tensor, place: int) -> Tensor:
+        """Let every row choose a token.
+
+        Args:
+            logits: (rows, vocab) float32, written.
+            place: how many tokens each row has; only processors in front of the masks are interested.
+
+        Returns:
+            (rows,) int64, a new tensor; -1 where there was nothing to choose. What rows that have ended choose is
+            nobody's.
+        """
+        lane = self._lane
+        chosen = self._choice(self._ids[:, : self._ids.shape[1] - lane.capacity + place], logits)
+        tokens = torch.where(self._ended, self._pad, chosen.clamp(min=0))
+        lane.tokens.scatter_(1, lane.length.long().unsqueeze(1), tokens.unsqueeze(1))
+        lane.length.add_(1)
+        self._ended.logical_or_((tokens.unsqueeze(1) == self._eos).any(1))
+        return chosen
+
+    def last(self) -> Tensor:
+        """(rows, 1) int64, the token taken last; a new tensor."""
+        return self._lane.tokens.gather(1, self._lane.length.long().sub(1).unsqueeze(1))

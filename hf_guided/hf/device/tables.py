@@ -1,0 +1,126 @@
+"""What does not change while text is generated: a vocabulary's bytes and a constraint's automaton, as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...automaton.budget import NEVER
+from ...backends.automaton import Language
+from ...vocabulary.bitmask import words
+
+if TYPE_CHECKING:
+    from ...vocabulary.tokens import Vocabulary
+
+ACCEPTING, CAN_END = 1, 2  # flags of a state: the text may stop here; tokens may lead here
+MAX_MOVES = (1 << 32) - 1  # of an automaton; 32-bit places number no more
+_BYTES = 8  # to a word
+
+
+@dataclass(frozen=True, eq=False)
+class VocabularyTables:
+    """Bytes of every text token; immutable.
+
+    Args:
+        token_bytes: (words,) int64, 8 bytes to a word, the first in its lowest bits; each token begins a word.
+        token_start: (tokens,) int32, the first word of each.
+        token_length: (tokens,) int32, in bytes; 0 for special tokens, stop tokens and those without bytes, which are
+            never walked.
+        stops: (stops,) int32, tokens that end a row.
+        mask_words: how many words a mask has.
+    """
+
+    token_bytes: Tensor
+    token_start: Tensor
+    token_length: Tensor
+    stops: Tensor
+    mask_words: int
+
+    @classmethod
+    def of(
+        cls,
+        vocabulary: Vocabulary,
+        stop_token_ids: Iterable[int] | None = None,
+        *,
+        device: torch.device | str = "cpu",
+    ) -> VocabularyTables:
+        """Lay a vocabulary out.
+
+        Args:
+            vocabulary: what to lay out.
+            stop_token_ids: tokens that end a row; None means the vocabulary's.
+            device: where the tensors are to lie.
+        """
+        stops = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
+        texts = [data or b"" for data in vocabulary.token_bytes]
+        for token_id in stops:
+            if token_id < len(texts):  # a stop token may be a column of the logits that the tokenizer does not know
+                texts[token_id] = b""
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        starts = np.concatenate(([0], np.cumsum(-(-lengths // _BYTES))))
+        padded = b"".join(data.ljust(-(-len(data) // _BYTES) * _BYTES, b"\0") for data in texts)
+        packed = np.frombuffer(padded or bytes(_BYTES), "<i8").astype(np.int64)  # at least one: an address for kernels
+        return cls(
+            token_bytes=torch.from_numpy(packed).to(device),
+            token_start=torch.from_numpy(starts[:-1].astype(np.int32)).to(device),
+            token_length=torch.from_numpy(lengths.astype(np.int32)).to(device),
+            stops=torch.tensor(stops, dtype=torch.int32, device=device),
+            mask_words=words(vocabulary.padded_size),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageTables:
+    """One constraint's automaton over bytes; immutable.
+
+    Args:
+        table: (states, classes) uint16 or uint32, where a class of bytes leads; state 0 is dead.
+        byte_class: (256,) uint8, the class of each byte.
+        flags: (states,) uint8, ``ACCEPTING`` and ``CAN_END``.
+        needed: (states,) int32, tokens to the end, the stop token counted; None where no budgets are heeded.
+        worst: the most tokens that any state needs.
+        start: the state in front of the first token.
+    """
+
+    table: Tensor
+    byte_class: Tensor
+    flags: Tensor
+    needed: Tensor | None
+    worst: int
+    start: int
+
+    @classmethod
+    def of(cls, language: Language, *, budget: bool = False, device: torch.device | str = "cpu") -> LanguageTables:
+        """Lay a compiled constraint out.
+
+        Args:
+            language: what the host lane's engines share.
+            budget: whether rows may have to close in a number of tokens; counting them takes time once.
+            device: where the tensors are to lie.
+
+        Raises:
+            ValueError: the automaton has more than ``MAX_MOVES`` moves.
+        """
+        dfa = language.walk.dfa
+        if dfa.table.size > MAX_MOVES:
+            raise ValueError(f"the automaton has {dfa.table.size} moves, the device lane numbers at most {MAX_MOVES}")
+        flags = np.where(dfa.accepting, ACCEPTING, 0) | np.where(language.can_end, CAN_END, 0)
+        counted = language.budget[0].needed if budget else None
+        return cls(
+            table=torch.from_numpy(np.array(dfa.table)).to(device),  # a copy: the automaton's own may be read-only
+            byte_class=torch.from_numpy(dfa.byte_class.astype(np.uint8)).to(device),
+            flags=torch.from_numpy(flags.astype(np.uint8)).to(device),
+            needed=None if counted is None else torch.from_numpy(counted.astype(np.int32)).to(device),
+            worst=0 if counted is None else int(counted[counted < NEVER].max(initial=0)),
+            start=dfa.start,
+        )
+
+    @property
+    def states(self) -> int:
+        """How many, the dead one included."""
+        return len(self.table)

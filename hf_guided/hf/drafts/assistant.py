@@ -1,0 +1,291 @@
+"""Drafts from a smaller model, masked by the same grammar, so that it never drafts what the row would refuse.
+
+Each row keeps its own keys and values, with the tokens they are of. For a draft those of the rows asked are put into
+one cache, filled up on the left to the longest; then come the tokens the assistant has not seen, filled up on the left
+too, and one column for each token drafted. The fillings are holes in the attention mask, and every token has its
+explicit position, which is exact for full attention. Behind the draft each row takes its own columns back. So rows may
+come and go, and what was rejected is cut off: only as much of a row is kept as its text still begins with.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import UnsupportedModel
+from ...session.apply import apply_bitmask
+from ...session.row import Row, RowState
+from ...session.tensor_parallel import Ranks
+from ...vocabulary.bitmask import allocate_bitmask
+from .base import Asked, Draft, Warp
+from .full_attention import other_layers
+
+
+class AssistantDraft:
+    """Lets an assistant model write the next tokens of every row.
+
+    Args:
+        assistant_model: a decoder of transformers with the same tokenizer, and full attention in every layer.
+        vocab_size: columns of the logits of the model that judges; None means as many as the assistant's.
+        generator: of random numbers, on the assistant's device; None means torch's own.
+
+    Where the text is sampled (``reset`` says so) it samples too, and gives the probabilities; otherwise it drafts the
+    most likely token, as a certain one.
+
+    Raises:
+        UnsupportedModel: an encoder-decoder, a model that cannot take rows of different lengths exactly, or one that
+            several processes hold.
+    """
+
+    def __init__(
+        self,
+        assistant_model: Any,
+        *,
+        vocab_size: int | None = None,
+        generator: torch.Generator | None = None,
+    ):
+        self._generator = generator
+        self._warp: Warp | None = None
+        self._decoder = _Decoder(assistant_model)
+        self._vocab_size = vocab_size
+        self._past: dict[int, _Past] = {}
+
+    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        """See ``DraftSource.propose``. Waits for the assistant once for each token drafted."""
+        walks = [_Walk(one, self._decoder.most_tokens) for one in asked]
+        walking = [walk for walk in walks if walk.goes_on]
+        if walking:
+            with torch.no_grad():
+                self._draft(walking)
+        return [walk.draft() for walk in walks]
+
+    def reset(self, warp: Warp | None = None) -> None:
+        """See ``DraftSource.reset``."""
+        self._past.clear()
+        self._warp = warp
+
+    def _draft(self, walks: Sequence[_Walk]) -> None:
+        batch = _Batch(self._decoder, [self._past.pop(walk.index, _NOTHING).up_to(walk.token_ids) for walk in walks])
+        logits = batch.forward([walk.token_ids[length:] for walk, length in zip(walks, batch.lengths, strict=True)])
+        while True:
+            self._step(walks, logits)
+            if not any(walk.goes_on for walk in walks):
+                break
+            logits = batch.forward([walk.token_ids[-1:] if walk.goes_on else [] for walk in walks])
+        for walk, (length, layers) in zip(walks, batch.split(), strict=True):
+            self._past[walk.index] = _Past(walk.token_ids[:length], layers)
+
+    def _step(self, walks: Sequence[_Walk], logits: Tensor) -> None:
+        """Add a token to every row that goes on.
+
+        Args:
+            walks: those that have ended are left alone.
+            logits: (walks, the assistant's vocab).
+        """
+        scores = logits.to(torch.float32)
+        if self._vocab_size is not None:  # padding of the logits may differ between models of a family
+            more = max(self._vocab_size - scores.shape[-1], 0)
+            scores = torch.nn.functional.pad(scores, (0, more), value=float("-inf"))[:, : self._vocab_size]
+        width = max(scores.shape[-1], *(walk.mask_width for walk in walks))
+        bitmask = allocate_bitmask(len(walks), width)
+        governed = [i for i, walk in enumerate(walks) if walk.goes_on and walk.fill(bitmask, i)]
+        scores, alive = apply_bitmask(scores, bitmask, governed)
+        for i, has_token in zip(governed, alive, strict=True):
+            walks[i].goes_on &= has_token
+        places = [i for i, walk in enumerate(walks) if walk.goes_on]
+        if not places:
+            return
+        scores = scores[places]
+        if self._warp is None:
+            for i, token_id in zip(places, scores.argmax(-1).tolist(), strict=True):
+                walks[i].take(token_id, None)
+            return
+        scores = self._warp([walks[i].token_ids for i in places], scores)
+        q = scores.softmax(-1)  # (places, vocab)
+        sampled = torch.multinomial(q, 1, generator=self._generator).flatten().tolist()
+        for line, (i, token_id) in enumerate(zip(places, sampled, strict=True)):
+            walks[i].take(token_id, q[line])
+
+
+class _Walk:
+    """A row on its way through the tokens that are being drafted for it."""
+
+    def __init__(self, asked: Asked, most_tokens: int | None):
+        self.index = asked.index
+        self.token_ids = list(asked.token_ids)
+        self._start = len(self.token_ids)
+        self._stop_token_ids = asked.stop_token_ids
+        # The last token drafted needs no place of its own.
+        room = asked.limit if most_tokens is None else most_tokens - self._start + 1
+        self._limit = min(asked.limit, room)
+        self._probabilities: list[Tensor] = []
+        self.goes_on = self._limit > 0 and self._start > 0 and asked.row.state in (RowState.FREE, RowState.OPEN)
+        self._row: Row = asked.row.fork() if self.goes_on else asked.row
+
+    @property
+    def mask_width(self) -> int:
+        """Tokens that the row's mask covers."""
+        return 0 if self._row.matcher is None else self._row.matcher.compiled.vocabulary.padded_size
+
+    def fill(self, bitmask: Tensor, line: int) -> bool:
+        """Whether the row has to be masked, and its line of the bitmask was written. A row with no way on ends."""
+        if self._row.matcher is None:
+            return False
+        self.goes_on = self._row.fill(bitmask, line)
+        return self.goes_on
+
+    def take(self, token_id: int, q: Tensor | None) -> None:
+        """Draft a token, sampled from ``q`` (vocab,)."""
+        self._row.advance(token_id)
+        self.token_ids.append(token_id)
+        if q is not None:
+            self._probabilities.append(q)
+        drafted = len(self.token_ids) - self._start
+        self.goes_on = drafted < self._limit and token_id not in self._stop_token_ids
+
+    def draft(self) -> Draft:
+        """What was drafted."""
+        return Draft(self.token_ids[self._start :], torch.stack(self._probabilities) if self._probabilities else None)
+
+
+@dataclass(frozen=True)
+class _Past:
+    """Keys and values of a row's first tokens.
+
+    Args:
+        token_ids: the tokens.
+        layers: for each layer its keys and values, each (heads, tokens, head size).
+    """
+
+    token_ids: list[int] = field(default_factory=list)
+    layers: Sequence[tuple[Tensor, Tensor]] = ()
+
+    def up_to(self, token_ids: Sequence[int]) -> _Past:
+        """As much as these tokens begin with, all but their last at most: that one's logits are wanted."""
+        most = min(len(self.token_ids), len(token_ids) - 1)
+        differs = (i for i in range(most) if self.token_ids[i] != token_ids[i])
+        same = most if self.token_ids[:most] == token_ids[:most] else next(differs)
+        return _Past(self.token_ids[:same], [(keys[:, :same], values[:, :same]) for keys, values in self.layers])
+
+
+_NOTHING = _Past()
+
+
+class _Decoder:
+    """The assistant's forward pass, for rows of different lengths."""
+
+    def __init__(self, model: Any):
+        from transformers import DynamicCache
+
+        name = type(model).__name__
+        if model.config.is_encoder_decoder:
+            raise UnsupportedModel(f"assistant {name} is an encoder-decoder; pass a decoder, such as a smaller Llama")
+        self.model = model
+        self.new_cache: Callable[[], Any] = partial(DynamicCache, config=model.config)
+        if Ranks.of(model) is not None:
+            raise UnsupportedModel(
+                f"assistant {name} is held by several processes, of which only the first one drafts; load it whole"
+            )
+        other = other_layers(model)
+        if other:
+            raise UnsupportedModel(
+                f"assistant {name} has layers that are no full attention ({', '.join(other)}): they cannot take rows "
+                "of different lengths; pass a model with full attention in every layer, such as Llama or Qwen2"
+            )
+        arguments = inspect.signature(model.forward).parameters
+        if "position_ids" not in arguments:
+            raise UnsupportedModel(
+                f"assistant {name} takes no position_ids, so that rows of different lengths would get wrong ones; "
+                "pass a model that does, such as Llama or Qwen2"
+            )
+        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in arguments else {}
+        self.most_tokens: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+    def __call__(self, token_ids: Tensor, mask: Tensor, position_ids: Tensor, cache: Any) -> Tensor:
+        """Logits behind the last column, (rows, vocab); ``cache`` has grown by as many columns as there were.
+
+        Args:
+            token_ids: (rows, columns) int64.
+            mask: (rows, columns in the cache + columns) int64, 0 is a hole.
+            position_ids: (rows, columns) int64.
+            cache: of ``new_cache``.
+        """
+        out = self.model(
+            input_ids=token_ids,
+            attention_mask=mask,
+            position_ids=position_ids,
+            past_key_values=cache,
+            use_cache=True,
+            return_dict=True,
+            **self._last_only,
+        )
+        return out.logits[:, -1]  # type: ignore[no-any-return]
+
+
+class _Batch:
+    """Rows in one cache, for the time of one draft.
+
+    Args:
+        decoder: the assistant.
+        pasts: what is known of each row.
+    """
+
+    def __init__(self, decoder: _Decoder, pasts: Sequence[_Past]):
+        self._decoder = decoder
+        self._cache = decoder.new_cache()
+        self.lengths = [len(past.token_ids) for past in pasts]  # tokens of each row in the cache
+        longest = max(self.lengths)
+        self._mask = _filled_left([[1] * length for length in self.lengths], longest)
+        num_layers = max(len(past.layers) for past in pasts)
+        for layer in range(num_layers if longest else 0):
+            for_rows = [past.layers[layer] if past.layers else None for past in pasts]
+            some_keys, some_values = next(pair for pair in for_rows if pair is not None)
+            keys = some_keys.new_zeros(len(pasts), some_keys.shape[0], longest, some_keys.shape[-1])
+            values = some_values.new_zeros(len(pasts), some_values.shape[0], longest, some_values.shape[-1])
+            for row, pair in enumerate(for_rows):
+                if pair is not None:
+                    keys[row, :, longest - self.lengths[row] :] = pair[0]
+                    values[row, :, longest - self.lengths[row] :] = pair[1]
+            self._cache.update(keys, values, layer)
+
+    def forward(self, token_ids: Sequence[Sequence[int]]) -> Tensor:
+        """Logits behind each row's last token, (rows, vocab); those of rows without new tokens mean nothing.
+
+        Args:
+            token_ids: for each row its new tokens, or none.
+        """
+        device = self._decoder.model.device
+        width = max(map(len, token_ids))
+        positions = [range(length, length + len(new)) for length, new in zip(self.lengths, token_ids, strict=True)]
+        self._mask = torch.cat([self._mask, _filled_left([[1] * len(new) for new in token_ids], width)], 1)
+        logits = self._decoder(
+            _filled_left(token_ids, width).to(device),
+            self._mask.to(device),
+            _filled_left(positions, width).to(device),
+            self._cache,
+        )
+        self.lengths = [length + len(new) for length, new in zip(self.lengths, token_ids, strict=True)]
+        return logits
+
+    def split(self) -> list[tuple[int, list[tuple[Tensor, Tensor]]]]:
+        """For each row how many tokens it has, and their keys and values: the holes are left out."""
+        rows = []
+        for row, length in enumerate(self.lengths):
+            columns = self._mask[row].nonzero().flatten()
+            layers = [
+                (layer.keys[row][:, columns.to(layer.keys.device)], layer.values[row][:, columns.to(layer.keys.device)])
+                for layer in self._cache.layers
+            ]
+            rows.append((length, layers))
+        return rows
+
+
+def _filled_left(lists: Sequence[Sequence[int]], width: int) -> Tensor:
+    """(lists, width) int64 on CPU: the lists as lines, 0 before the shorter ones."""
+    return torch.tensor([[0] * (width - len(one)) + list(one) for one in lists], dtype=torch.int64)

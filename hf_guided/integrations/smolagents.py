@@ -1,0 +1,160 @@
+"""smolagents' model on transformers, with ``response_format``: its own class refuses it.
+
+    model = GuidedTransformersModel("path/to/model", max_new_tokens=500)
+    agent = CodeAgent(tools=[], model=model, use_structured_outputs_internally=True)
+
+smolagents prepares the prompt and reads the answer; what lies between, ``self.model.generate``, is guided for the call.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from smolagents import TransformersModel
+from transformers import BatchFeature
+
+from ..constraints.coerce import coerce
+from ..constraints.values import Constraint
+from ..generation.chat_prompts import RESERVED, TemplateOptions, is_processor, prepared
+from ..generation.plan import warn_of_unseen
+from ..generation.processor_inputs import processed
+from ..guide import Guide
+from ..hf.generation_settings import GenerationSettings
+from ..hf.guided_call import guided_call
+from ..session.requests import check_budget, row_after_prefix
+
+
+class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smolagents is untyped here
+    """``TransformersModel`` whose answers keep to ``response_format``, in any form that ``hg.generate`` takes.
+
+    Args:
+        *args: as ``TransformersModel``.
+        **kwargs: likewise.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        tokenizer = self.processor.tokenizer if hasattr(self, "processor") else self.tokenizer
+        self._guide = Guide(tokenizer, self.model)
+
+    def generate(
+        self, messages: list[Any], stop_sequences: list[str] | None = None, response_format: Any = None, **kwargs: Any
+    ) -> Any:
+        """One answer; see ``TransformersModel.generate``.
+
+        Args:
+            messages: the chat.
+            stop_sequences: texts that end the answer; what keeps to a format ends by itself, and hears of none.
+            response_format: what the answer has to be; None leaves it free. The chat template is given the tools of
+                ``hg.ToolCalls``.
+            **kwargs: as there; with a response_format also ``chat_template_kwargs``, ``documents``, ``show_tools`` and
+                ``describe``, as for ``hg.generate``.
+
+        Raises:
+            ConstraintError: no answer can be promised that keeps to the format.
+        """
+        constraint = coerce(response_format)
+        if constraint is None:
+            return super().generate(messages, stop_sequences, **kwargs)
+        return TransformersModel.generate(self._guided(constraint, kwargs), messages, None, **kwargs)
+
+    def generate_stream(
+        self, messages: list[Any], stop_sequences: list[str] | None = None, response_format: Any = None, **kwargs: Any
+    ) -> Iterator[Any]:
+        """The answer as it grows; arguments as for ``generate``."""
+        constraint = coerce(response_format)
+        if constraint is None:
+            yield from super().generate_stream(messages, stop_sequences, **kwargs)
+        else:
+            guided = self._guided(constraint, kwargs)
+            yield from TransformersModel.generate_stream(guided, messages, None, **kwargs)
+            if guided.model.failure is not None:
+                raise guided.model.failure
+
+    def _guided(self, constraint: Constraint, kwargs: dict[str, Any]) -> GuidedTransformersModel:
+        """This model for one call: with a generate() that keeps to the constraint.
+
+        Args:
+            constraint: of the answer.
+            kwargs: of the call; what is for the chat template is taken out.
+        """
+        options = TemplateOptions(
+            kwargs.pop("chat_template_kwargs", None) or {},
+            kwargs.pop("documents", None),
+            show_tools=kwargs.pop("show_tools", True),
+            describe=kwargs.pop("describe", False),
+        )
+        guided = copy.copy(self)
+        name = "processor" if hasattr(self, "processor") else "tokenizer"
+        templates = _Templates(getattr(self, name), constraint, options, self.model)
+        setattr(guided, name, templates)
+        guided.model = _Generate(self.model, self._guide, constraint, templates)
+        return guided
+
+
+class _Templates:
+    """The tokenizer or processor, which renders the chat of one call with all that belongs into it.
+
+    Args:
+        templates: the tokenizer or processor.
+        constraint: of the answer.
+        options: what the chat template is given.
+        model: the model.
+    """
+
+    def __init__(self, templates: Any, constraint: Constraint, options: TemplateOptions, model: Any):
+        self._templates, self._constraint, self._options, self._model = templates, constraint, options, model
+        self.media: dict[str, Any] = {}  # what the model needs beside tokens; smolagents hands tokens on alone
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._templates, name)
+
+    def apply_chat_template(self, messages: Any, tools: Any = None, **kwargs: Any) -> Any:
+        """As theirs."""
+        given: Mapping[str, Any] = {name: value for name, value in kwargs.items() if name not in RESERVED}
+        given = {**given, **self._options.kwargs, **({"tools": tools} if tools else {})}
+        options = TemplateOptions(
+            given, self._options.documents, show_tools=self._options.show_tools, describe=self._options.describe
+        )
+        prompt = prepared(self._templates, messages, self._constraint, options)
+        warn_of_unseen([prompt])
+        if is_processor(self._templates):
+            made = processed(self._templates, [prompt], [None], self._model)
+            self.media = {name: value for name, value in made.items() if name != "input_ids"}
+            return BatchFeature({"input_ids": made["input_ids"]})
+        return self._templates.apply_chat_template(list(prompt.chat), **{**kwargs, **(prompt.arguments or {})})
+
+
+class _Generate:
+    """What smolagents uses of a model, with a constraint."""
+
+    def __init__(self, model: Any, guide: Guide, constraint: Constraint, templates: _Templates):
+        # A bad constraint raises here, and not on the thread that generates for a stream.
+        self._compiled = guide.compile(constraint, budget=True)
+        self._model, self._guide, self._constraint = model, guide, constraint
+        self._templates = templates
+        self.device = model.device
+        self.failure: Exception | None = None
+
+    def generate(self, inputs: Any, streamer: Any = None, **kwargs: Any) -> Any:
+        """As ``model.generate``; with a streamer, on whose thread nobody listens, a failure is kept."""
+        if streamer is None:
+            return self._generate(inputs, **kwargs)
+        try:
+            return self._generate(inputs, streamer=streamer, **kwargs)
+        except Exception as error:
+            self.failure = error
+            streamer.end()  # who reads from it would wait for ever
+            return None
+
+    def _generate(self, inputs: Any, **kwargs: Any) -> Any:
+        kwargs = {name: value for name, value in kwargs.items() if value is not None} | self._templates.media
+        settings = GenerationSettings(self._model, kwargs)
+        stops, most = settings.stop_token_ids(), settings.given_max_new_tokens
+        settings.check_against([self._compiled])
+        if most is not None:
+            check_budget(row_after_prefix(self._compiled, b"", stops), most)
+        processor = self._guide.logits_processor(self._constraint, stop_token_ids=stops, max_new_tokens=most)
+        return guided_call(self._model, processor, inputs=inputs, **kwargs)

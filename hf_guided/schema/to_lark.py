@@ -1,0 +1,315 @@
+"""A schema as a grammar in llguidance's Lark: scalars are terminals, arrays and objects are rules.
+
+Every terminal begins and ends with a character that tells it apart, so the lexer never has to guess: strings have their
+quotes, and white space belongs to the brackets, commas and colons around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..constraints.json_style import JsonStyle
+from ..errors import Loss, UnsupportedConstraint
+from ..regex import Node, concat, json_spelling, to_lark
+from .content_automata import Edge, Entry, Track
+from .grammar import Content, contents
+from .layout import MAX_TABS, Layout, has_levels, layout_of
+from .levels import of_known_level
+from .normalize import Normalizer
+from .scalars import constant, multiples_rule, quoted, scalars, without
+from .shapes import ANY, BooleanClause, Clause, Kind, NullClause, NumberClause, Position, StringClause
+
+
+class Rules(NamedTuple):
+    """Lines of a grammar, and the expression in it that stands for the schema's values."""
+
+    start: str
+    lines: list[str]
+
+
+def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
+    """The grammar of the JSON texts of all values that satisfy the schema.
+
+    Args:
+        n: the schema; what cannot be said is lost there.
+        style: how values are written.
+        closed: whether objects that declare properties and do not speak of others have no others.
+
+    Raises:
+        InvalidConstraint: no value satisfies it.
+        UnsupportedConstraint: it is to be indented, and its depth has no bound.
+        CompileLimitExceeded: it is too large.
+    """
+    found = contents(n, closed=closed, spelling=style.spelling)
+    if style.indent is not None and not _has_known_levels(n.root, found):
+        reason = (
+            "the depth is not known where the schema is recursive, or allows any value; pass max_depth=... as well, "
+            'which backend="auto" and "automaton" enforce'
+        )
+        raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
+    start, lines = SchemaWriter(n, found, style).write()
+    return "\n".join([f"start: {start}", *lines])
+
+
+class SchemaWriter:
+    """Writes the rules of one schema.
+
+    Args:
+        n: the schema.
+        found: its positions.
+        style: how values are written.
+        prefix: what all names of rules begin with, in lower case; names of terminals begin with the same in capitals.
+        marks: what no text holds, because it ends what the JSON stands in.
+    """
+
+    def __init__(
+        self,
+        n: Normalizer,
+        found: dict[Position, Content],
+        style: JsonStyle,
+        prefix: str = "",
+        marks: tuple[str, ...] = (),
+    ):
+        self._n = n
+        self._contents = found
+        self._prefix = prefix
+        self._kept_out = marks
+        self._spelling = style.spelling
+        self._style = style
+        self._known = of_known_level(n.root, found) if style.is_flexible else frozenset(found)
+        self._lines: list[str] = []
+        self._names: dict[tuple[Position, int | None], str] = {}
+        self._signs: dict[tuple[str, int | None], str] = {}
+        self._terminals: dict[str, str] = {}
+        self._any_is_used = False
+
+    def write(self) -> Rules:
+        """The rules, and what stands for the root."""
+        start = self._root()
+        # Every position gets its rule when it is first named; naming may name more.
+        written = 0
+        while written < len(self._names):
+            place = list(self._names)[written]
+            written += 1
+            self._rule(self._names[place], *place)
+        lines = self._lines
+        if self._any_is_used:
+            a, comma = f"{self._prefix}any", self._sign("COMMA")
+            lbrace, rbrace, lbrack, rbrack = map(self._sign, ("LBRACE", "RBRACE", "LBRACK", "RBRACK"))
+            scalar, string = (
+                self._terminal(scalars(clauses, self._spelling, self._kept_out)[0])
+                for clauses in (_ANY_SCALAR, _ANY_STRING)
+            )
+            lines += [
+                f"{a}: {scalar} | {a}_object | {a}_array",
+                f'{a}_object: {lbrace} "}}" | {lbrace} {a}_member ({comma} {a}_member)* {rbrace}',
+                f"{a}_member: {string} {self._sign('COLON')} {a}",
+                f'{a}_array: {lbrack} "]" | {lbrack} {a} ({comma} {a})* {rbrack}',
+            ]
+        lines += [f"{name}: {to_lark(self._language_of(*sign))}" for sign, name in self._signs.items()]
+        lines += [f"{name}: {expression}" for expression, name in self._terminals.items()]
+        return Rules(start, lines)
+
+    def _root(self) -> str:
+        return self._value(self._n.root, self._level(0))
+
+    def _level(self, level: int) -> int | None:
+        return level if has_levels(self._style) else None
+
+    def _sign(self, name: str, level: int | None = None) -> str:
+        """The terminal of a bracket, comma or colon with so many brackets open."""
+        level = None if level is None or (self._style.is_flexible and level > MAX_TABS) else level
+        written = f"{self._prefix.upper()}{name}{'' if level is None else level}"
+        return self._signs.setdefault((name, level), written)
+
+    def _language_of(self, name: str, level: int | None) -> Node:
+        return _signs(layout_of(self._style, level))[name]
+
+    def _value(self, position: Position, level: int | None) -> str:
+        """What stands in a rule for a value at this position, with so many brackets open around it."""
+        if position == ANY:
+            self._any_is_used = True
+            return f"{self._prefix}any"
+        content = self._contents[position]
+        if content.scalars and not (content.arrays or content.objects or content.any_array or content.any_object):
+            alternatives = self._scalars(content.scalars)
+            if len(alternatives) == 1:
+                return alternatives[0]
+            level = None
+        if position not in self._known:
+            level = None
+        return self._names.setdefault((position, level), f"{self._prefix}v{len(self._names)}")
+
+    def _rule(self, name: str, position: Position, level: int | None) -> None:
+        content = self._contents[position]
+        alternatives = self._scalars(content.scalars) + self._containers(name, content, level)
+        assert alternatives, "a rule without an alternative would be the empty text"
+        self._lines.append(f"{name}: {' | '.join(alternatives)}")
+
+    def _containers(
+        self, name: str, content: Content, level: int | None, kinds: Sequence[Kind] = ("array", "object")
+    ) -> list[str]:
+        """What stands for the arrays and objects of a position, in the rule of this name."""
+        inside = None if level is None else level + 1
+        alternatives = []
+        for kind, is_any, tracks in (
+            ("array", content.any_array, content.arrays),
+            ("object", content.any_object, content.objects),
+        ):
+            if kind not in kinds:
+                continue
+            if is_any:
+                self._any_is_used = True
+                alternatives.append(f"{self._prefix}any_{kind}")
+            for i, track in enumerate(tracks):
+                opening, empty, closing = (
+                    ("LBRACE", '"}"', "RBRACE") if kind == "object" else ("LBRACK", '"]"', "RBRACK")
+                )
+                opening, closing = self._sign(opening, inside), self._sign(closing, inside)
+                alternatives.append(f"{opening} {self._track(f'{name}_{kind[0]}{i}', track, empty, closing, inside)}")
+        return alternatives
+
+    def _track(self, prefix: str, track: Track, empty: str, closing: str, level: int | None) -> str:
+        """Everything behind the opening bracket.
+
+        States on a straight way are written one after another. The others get rules: one for before the first entry,
+        and one, with a comma in front, for behind it.
+        """
+        shared = _shared(track)
+        named: dict[tuple[int, bool], str] = {}
+        todo: list[tuple[int, bool]] = []
+
+        def straight(state: int, begun: bool) -> list[str]:
+            parts: list[str] = []
+            while (state, begun) not in shared:
+                edges, skips, ends = track.edges[state], track.skips[state], state in track.accepting
+                if ends and not edges and not skips:
+                    return [*parts, closing if begun else empty]
+                if len(edges) != 1:
+                    break
+                target = edges[0].target
+                if not ends and not skips:
+                    parts.append(self._run(edges[0], begun, level))
+                elif begun and _is_optional(track, state):
+                    parts.append(f"({self._run(edges[0], begun, level)})?")
+                else:
+                    break
+                state, begun = target, True
+            if (state, begun) not in named:
+                named[state, begun] = f"{prefix}_{len(named)}"
+                todo.append((state, begun))
+            return [*parts, named[state, begun]]
+
+        start = straight(0, False)
+        while todo:
+            state, begun = todo.pop()
+            if begun and len(track.edges[state]) == 1 and _is_optional(track, state):
+                edge = track.edges[state][0]
+                ways = [[f"({self._run(edge, begun, level)})?", *straight(edge.target, True)]]
+            else:
+                ways = [[closing if begun else empty]] if state in track.accepting else []
+                ways += [[self._run(edge, begun, level), *straight(edge.target, True)] for edge in track.edges[state]]
+                ways += [straight(target, begun) for target in track.skips[state]]
+            assert ways, "a rule without a way on would be the empty text"
+            self._lines.append(f"{named[state, begun]}: {' | '.join(' '.join(way) for way in ways)}")
+        return " ".join(start)
+
+    def _run(self, edge: Edge, begun: bool, level: int | None) -> str:
+        comma = self._sign("COMMA", level)
+        entry = " | ".join(self._entry(entry, level) for entry in edge.entries)
+        if len(edge.entries) > 1:
+            entry = f"({entry})"
+        first = f"{comma} {entry}" if begun else entry
+        if not begun and self._style.indent is not None:
+            first = f"{self._sign('FIRST', level)} {entry}"
+        if (edge.low, edge.high) == (1, 1):
+            return first
+        low, high = edge.low - 1, "" if edge.high is None else edge.high - 1
+        return f"{first} ({comma} {entry}){'*' if (low, high) == (0, '') else f'{{{low},{high}}}'}"
+
+    def _entry(self, entry: Entry, level: int | None) -> str:
+        value = self._value(entry.value, level)
+        if entry.name is None:
+            return value
+        if isinstance(entry.name, str):
+            name = self._terminal(constant(entry.name, self._kept_out))
+        else:
+            name = self._terminal(to_lark(without(quoted(json_spelling(entry.name)), self._kept_out)))
+        return f"{name} {self._sign('COLON', level)} {value}"
+
+    def _terminal(self, expression: str) -> str:
+        return self._terminals.setdefault(expression, f"{self._prefix.upper()}T{len(self._terminals)}")
+
+    def _scalars(self, clauses: list[Clause]) -> list[str]:
+        terminal, multiples = scalars(tuple(clauses), self._spelling, self._kept_out)
+        alternatives = [self._terminal(terminal)] if terminal else []
+        for clause in multiples:
+            if (rule := multiples_rule(clause, self._spelling)) is None:
+                self._n.lose_at(clause.origin, "multipleOf", "digits tell small whole factors and parts of ten alone")
+                alternatives += self._scalars([replace(clause, factors=())])
+            else:
+                alternatives.append(rule)
+        return alternatives
+
+
+def _has_known_levels(root: Position, found: dict[Position, Content]) -> bool:
+    """Whether all values are at a depth that is known: any value, and recursion, have none."""
+    entries = (
+        entry.value
+        for content in found.values()
+        for track in (*content.arrays, *content.objects)
+        for edges in track.edges
+        for edge in edges
+        for entry in edge.entries
+    )
+    if root == ANY or ANY in entries or any(one.any_array or one.any_object for one in found.values()):
+        return False
+    return len(of_known_level(root, found, most=len(found))) == len(found)
+
+
+def _shared(track: Track) -> set[tuple[int, bool]]:
+    """States, with and without something in front of them, that more than one way leads to."""
+    seen, shared, todo = {(0, False)}, set(), [(0, False)]
+    while todo:
+        state, begun = todo.pop()
+        following = [(edge.target, True) for edge in track.edges[state]]
+        following += [(target, begun) for target in track.skips[state]]
+        if begun and _is_optional(track, state):
+            following = following[:1]  # written as one way
+        for one in following:
+            if one in seen:
+                shared.add(one)
+            else:
+                seen.add(one)
+                todo.append(one)
+    # What just ends is no rule.
+    return {(state, begun) for state, begun in shared if track.edges[state] or track.skips[state]}
+
+
+def _is_optional(track: Track, state: int) -> bool:
+    """Whether its one edge may be left out, and leads where leaving it out leads."""
+    if len(track.edges[state]) != 1:
+        return False
+    target, skips = track.edges[state][0].target, track.skips[state]
+    if state in track.accepting:
+        return not skips and target in track.accepting and not track.edges[target] and not track.skips[target]
+    return skips == [target]
+
+
+def _signs(layout: Layout) -> dict[str, Node]:
+    """Brackets, commas and colons with the white space around them."""
+    return {
+        "LBRACE": layout.begin_object,
+        "RBRACE": concat(layout.space, layout.last, layout.close_object),
+        "LBRACK": layout.begin_array,
+        "RBRACK": concat(layout.space, layout.last, layout.close_array),
+        "COMMA": concat(layout.space, layout.comma),
+        "COLON": layout.colon,
+        "FIRST": layout.first,
+    }
+
+
+_ANY_STRING = (StringClause(),)
+_ANY_SCALAR = (NullClause(), BooleanClause(), NumberClause(), StringClause())

@@ -1,0 +1,416 @@
+"""A schema as a finite automaton: the same shapes and tracks that `to_lark.py` writes as a grammar, without recursion.
+
+What is not regular says so: a schema that refers to itself, or a place where any JSON value may stand. With a bound on
+the depth of nesting both are regular.
+
+It is built from the end: a value is built for the place that comes behind it, and once for each such place. So what
+ends alike is shared, and little is left to find out when the automaton is made minimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple, Protocol
+
+from ..constraints.json_style import JsonStyle, Spelling
+from ..errors import InvalidConstraint
+from ..regex import ANYTHING, Node, alt, concat, json_spelling
+from .content_automata import Edge, Entry, Track
+from .grammar import Content, all_pruned, completable, contents, too_deep_is_a_limit
+from .layout import Layout, has_levels, layout_of
+from .normalize import Normalizer
+from .ranges import remainders, untold_factors
+from .scalars import constant_language, language_of, listed_texts, numbers_but_for_untold, quoted
+from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position
+
+MAX_REMAINDERS = 5_000  # of one multipleOf, for all places behind the point together
+
+
+class NotRegular(Exception):
+    """The schema has texts that no finite automaton tells from others.
+
+    Args:
+        pointer: JSON pointer of the schema in question.
+        keyword: which keyword of it, if it is one.
+        reason: why.
+    """
+
+    def __init__(self, pointer: str, keyword: str, reason: str):
+        super().__init__(f"{pointer or '/'}: {reason}")
+        self.pointer, self.keyword, self.reason = pointer, keyword, reason
+
+
+class Builder(Protocol):
+    """What makes the automaton; it may raise when it grows too large."""
+
+    def state(self) -> int:
+        """A new state."""
+        ...
+
+    def epsilon(self, source: int, target: int) -> None:
+        """A way that takes no character."""
+        ...
+
+    def add(self, node: Node, start: int, end: int) -> None:
+        """The texts of a language between two states."""
+        ...
+
+    def regex(self, node: Node, start: int) -> int:
+        """The texts of a language behind a state; gives the state behind them."""
+        ...
+
+    def add_words(self, words: Iterable[bytes], start: int, end: int) -> None:
+        """Any of the texts between two states."""
+        ...
+
+    def add_multiples(self, node: Node, factors: tuple[Decimal, ...], start: int, end: int) -> None:
+        """Of the numbers of a language those that are multiples of each factor, between two states."""
+        ...
+
+
+@dataclass(frozen=True)
+class Regular:
+    """A schema that a finite automaton can say; nothing is built yet.
+
+    Args:
+        root: the position of the whole text.
+        contents: of each position.
+        alive: for each number of levels from 0 on, the positions that have a value of so many levels of nesting at
+            most; the last goes for all greater ones. None if nothing bounds them.
+        max_depth: how many levels there may be.
+    """
+
+    root: Position
+    contents: Mapping[Position, Content]
+    alive: tuple[frozenset[Position], ...] | None
+    max_depth: int | None
+
+    @too_deep_is_a_limit()
+    def build(self, builder: Builder, style: JsonStyle) -> tuple[int, int]:
+        """Build the automaton of the JSON texts of all values that satisfy the schema.
+
+        Args:
+            builder: takes the states.
+            style: how values are written.
+
+        Returns:
+            The state before the text, and the one behind it.
+
+        Raises:
+            CompileLimitExceeded: it is too large.
+        """
+        return Lowering(self, builder, style).build()
+
+
+@too_deep_is_a_limit()
+def regular(n: Normalizer, *, closed: bool, spelling: Spelling, max_depth: int | None = None) -> Regular:
+    """See whether a finite automaton can say a schema; takes no longer than reading it.
+
+    Args:
+        n: the schema; what cannot be said is lost there.
+        closed: whether objects that declare properties and do not speak of others have no others.
+        spelling: which texts of a value there are.
+        max_depth: how deeply arrays and objects may nest, the outermost counted; None is no bound.
+
+    Raises:
+        NotRegular: it refers to itself, or some value may be anything, and there is no bound on the depth; or there
+            is a multipleOf with too many remainders.
+        InvalidConstraint: no value satisfies it.
+        CompileLimitExceeded: it is too large to tell.
+    """
+    found = contents(n, closed=closed, spelling=spelling)
+    for position, content in found.items():
+        for clause in content.scalars:
+            _check_remainders(position, clause)
+    if max_depth is None:
+        _check_finite(n.root, found)
+        return Regular(n.root, found, None, None)
+    found = {**found, ANY: ANY_CONTENT}
+    alive = _by_levels(found, max_depth)
+    if n.root not in alive[-1]:
+        raise InvalidConstraint(
+            f"no value that satisfies the JSON Schema nests at most {max_depth} arrays and objects; raise max_depth"
+        )
+    return Regular(n.root, found, alive, max_depth)
+
+
+_ANY_ITEMS = Track([[Edge((Entry(None, ANY),), 1, 1, None)], []], [[], []], {0, 1})
+_ANY_MEMBERS = Track([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []], [[], []], {0, 1})
+ANY_CONTENT = Content(
+    [clause for kind in ("null", "boolean", "number", "string") for clause in UNIVERSE[kind]],
+    any_array=True,
+    any_object=True,
+)
+
+
+def _check_remainders(position: Position, clause: Clause) -> None:
+    if isinstance(clause, NumberClause):
+        for factor in untold_factors(clause):
+            if remainders(factor) > MAX_REMAINDERS:
+                reason = f"{factor} has more than {MAX_REMAINDERS} remainders to tell apart"
+                raise NotRegular(clause.origin or _pointer(position), "multipleOf", reason)
+
+
+def _check_finite(root: Position, found: Mapping[Position, Content]) -> None:
+    """Walk down from the root, and find a place for any value, or one that is inside of itself."""
+    if root == ANY:
+        raise NotRegular("", "", "any value may stand here")
+    under_way: dict[Position, Iterator[Position]] = {}
+    done: set[Position] = set()
+
+    def enter(position: Position) -> None:
+        content = found[position]
+        if content.any_array or content.any_object:
+            raise NotRegular(_pointer(position), "", "anything may stand in it")
+        under_way[position] = iter(dict.fromkeys(_children(content)))
+
+    enter(root)
+    while under_way:
+        position, left = next(reversed(under_way.items()))
+        child = next(left, None)
+        if child is None:
+            del under_way[position]
+            done.add(position)
+        elif child == ANY:
+            raise NotRegular(_pointer(position), "", "any value may stand here")
+        elif child in under_way:
+            raise NotRegular(_pointer(child), "", "the schema refers to itself")
+        elif child not in done:
+            enter(child)
+
+
+def _children(content: Content) -> Iterator[Position]:
+    for track in (*content.arrays, *content.objects):
+        for edges in track.edges:
+            for edge in edges:
+                for entry in edge.entries:
+                    yield entry.value
+
+
+def _by_levels(found: Mapping[Position, Content], max_depth: int) -> tuple[frozenset[Position], ...]:
+    """See ``Regular.alive``."""
+    levels = [frozenset(position for position, content in found.items() if content.scalars)]
+    while len(levels) <= max_depth:
+        below = {*levels[-1]}
+        alive = frozenset(
+            position
+            for position, content in found.items()
+            if position in below
+            or content.any_array
+            or content.any_object
+            or any(completable(track, below) for track in (*content.arrays, *content.objects))
+        )
+        levels.append(alive)
+        if len(alive) == len(below):
+            break
+    return tuple(levels)
+
+
+class Place(NamedTuple):
+    """A value to be built.
+
+    Args:
+        position: what it must satisfy.
+        end: the state behind it.
+        depth: how many levels of nesting are left; None is no bound.
+        level: how many brackets are open around it, where the layout depends on that; None elsewhere.
+    """
+
+    position: Position
+    end: int
+    depth: int | None
+    level: int | None
+
+
+class Lowering:
+    """Writes values between states.
+
+    Args:
+        schema: the content of every position.
+        builder: takes the states.
+        style: how values are written.
+    """
+
+    def __init__(self, schema: Regular, builder: Builder, style: JsonStyle):
+        self._style = style
+        self._schema = schema
+        self._builder = builder
+        self._starts: dict[Place, int] = {}
+        self._todo: list[Place] = []
+
+    def build(self) -> tuple[int, int]:
+        """All of the schema: the state before it, and the one behind it."""
+        end = self._builder.state()
+        level = 0 if has_levels(self._style) else None
+        start = self.value(Place(self._schema.root, end, self._schema.max_depth, level))
+        while self._todo:
+            place = self._todo.pop()
+            self.fill(place, self._starts[place])
+        return start, end
+
+    def value(self, place: Place) -> int:
+        """The state before a value."""
+        start = self._starts.get(place)
+        if start is None:
+            start = self._starts[place] = self._builder.state()
+            self._todo.append(place)
+        return start
+
+    def fill(self, place: Place, start: int) -> None:
+        """Everything between the state before a value and the one behind it."""
+        content = self._schema.contents[place.position]
+        languages: list[Node] = []
+        for clause in content.scalars:
+            if (texts := listed_texts(clause, self._style.spelling)) is not None:
+                self._builder.add_words((one.encode() for one in texts), start, place.end)
+            elif isinstance(clause, NumberClause) and (factors := untold_factors(clause)):
+                numbers = numbers_but_for_untold(clause, self._style.spelling)
+                self._builder.add_multiples(numbers, factors, start, place.end)
+            else:
+                languages += filter(None, [self.language(clause)])
+        self._builder.add(alt(*languages), start, place.end)
+        layout = self.layout(None if place.level is None else place.level + 1)
+        arrays = [_ANY_ITEMS] if content.any_array else content.arrays
+        objects = [_ANY_MEMBERS] if content.any_object else content.objects
+        arrays, objects = self._pruned(arrays, place.depth), self._pruned(objects, place.depth)
+        self._container(place, start, layout, layout.begin_array, arrays, layout.close_array)
+        self._container(place, start, layout, layout.begin_object, objects, layout.close_object)
+
+    def layout(self, level: int | None) -> Layout:
+        """What stands between values with so many brackets open."""
+        return layout_of(self._style, level)
+
+    def language(self, clause: Clause) -> Node | None:
+        """The texts of a clause's values."""
+        return language_of(clause, self._style.spelling)
+
+    def name(self, name: str | Node) -> Node:
+        """How the name of a member is written."""
+        return constant_language(name) if isinstance(name, str) else quoted(json_spelling(name))
+
+    def _pruned(self, tracks: list[Track], depth: int | None) -> list[Track]:
+        """Tracks without values that nest more deeply than they may."""
+        if self._schema.alive is None or depth is None:
+            return tracks
+        if depth == 0:
+            return []
+        alive = self._schema.alive[min(depth - 1, len(self._schema.alive) - 1)]
+        return all_pruned(tracks, alive)
+
+    def _container(
+        self, place: Place, start: int, layout: Layout, begin: Node, tracks: list[Track], closing: Node
+    ) -> None:
+        if tracks:
+            opened = self._builder.state()
+            self._builder.add(begin, start, opened)
+            depth = None if place.depth is None else place.depth - 1
+            level = None if place.level is None else place.level + 1
+            for track in tracks:
+                _Entries(self, track, Place(place.position, place.end, depth, level), layout, closing).build(opened)
+
+    def entry(self, entry: Entry, start: int, end: int, inside: Place, layout: Layout) -> None:
+        """One item, or one member, between two states."""
+        value = self.value(Place(entry.value, end, inside.depth, inside.level))
+        if entry.name is None:
+            self._builder.epsilon(start, value)
+            return
+        # The colon on its own, for it is the same everywhere.
+        self._builder.add(layout.colon, self._builder.regex(self.name(entry.name), start), value)
+
+
+class _Entries:
+    """One track behind its opening bracket.
+
+    For each state of the track there are two of the automaton: one behind an entry and its white space, where a comma
+    or the closing bracket comes next, and one behind the comma, where an entry must come.
+    """
+
+    def __init__(self, lowering: Lowering, track: Track, inside: Place, layout: Layout, closing: Node):
+        self._lowering, self._builder, self._layout = lowering, lowering._builder, layout
+        self._track, self._inside, self._end, self._closing = track, inside, inside.end, closing
+        self._behind: dict[int, int] = {}
+        self._before: dict[int, int] = {}
+        self._spaces: dict[int, int] = {}
+        self._todo: list[int] = []
+        self._skips = [
+            [*skips, *(edge.target for edge in edges if edge.low == 0)]
+            for skips, edges in zip(track.skips, track.edges, strict=True)
+        ]
+        self._ends = self._reaching(track.accepting)
+        self._going_on = self._reaching({state for state, edges in enumerate(track.edges) if edges})
+
+    def build(self, opened: int) -> None:
+        builder = self._builder
+        builder.add(self._layout.first, opened, self._before_entry(0))
+        if 0 in self._ends:
+            builder.add(self._closing, opened, self._end)
+        while self._todo:
+            state = self._todo.pop()
+            before = self._before[state]
+            for target in self._skips[state]:
+                builder.epsilon(before, self._before_entry(target))
+            for edge in self._track.edges[state]:
+                self._run(edge, before)
+
+    def _reaching(self, states: set[int]) -> set[int]:
+        """The states from which one of these is reached without an entry."""
+        found = set(states)
+        while more := {s for s, targets in enumerate(self._skips) if s not in found and not found.isdisjoint(targets)}:
+            found |= more
+        return found
+
+    def _before_entry(self, state: int) -> int:
+        known = self._before.get(state)
+        if known is None:
+            known = self._before[state] = self._builder.state()
+            self._todo.append(state)
+        return known
+
+    def _behind_entry(self, state: int) -> int:
+        """Where white space has come already."""
+        known = self._behind.get(state)
+        if known is None:
+            known = self._behind[state] = self._builder.state()
+            if state in self._ends:
+                self._builder.add(concat(self._layout.last, self._closing), known, self._end)
+            if state in self._going_on:
+                self._builder.add(self._layout.comma, known, self._before_entry(state))
+        return known
+
+    def _spaced(self, behind: int) -> int:
+        """The state before the white space that comes before this one."""
+        known = self._spaces.get(behind)
+        if known is None:
+            known = self._spaces[behind] = self._builder.state()
+            self._builder.add(self._layout.space, known, behind)
+        return known
+
+    def _run(self, edge: Edge, before: int) -> None:
+        """``low`` to ``high`` entries in a row."""
+        builder, low = self._builder, max(edge.low, 1)
+        for count in range(1, low if edge.high is None else edge.high):
+            behind = builder.state()
+            self._entries(edge, before, behind)
+            if count >= low:
+                builder.epsilon(behind, self._behind_entry(edge.target))
+            before = builder.state()
+            builder.add(self._layout.comma, behind, before)
+        behind = self._behind_entry(edge.target)
+        if edge.high is None:
+            before, once = builder.state(), before
+            builder.epsilon(once, before)
+            behind, last = builder.state(), behind
+            builder.epsilon(behind, last)
+            builder.add(self._layout.comma, behind, before)
+        self._entries(edge, before, behind)
+
+    def _entries(self, edge: Edge, before: int, behind: int) -> None:
+        """One entry, and the white space behind it."""
+        for entry in edge.entries:
+            self._lowering.entry(entry, before, self._spaced(behind), self._inside, self._layout)
+
+
+def _pointer(position: Position) -> str:
+    return min((term.schema for term in position), key=lambda schema: schema.order).pointer

@@ -1,0 +1,140 @@
+"""A schema as a network of small automata that call each other: one for the values of each position.
+
+The same shapes and tracks as `to_lark.py` and `to_nfa.py` write, but every value inside another is a call, so recursion and
+places for any JSON value cost nothing. White space is taken in every way that an engine writes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from ..constraints.json_style import JsonStyle
+from ..regex import ANYTHING, Node, alt, json_spellings, parse_fullmatch
+from .grammar import contents, too_deep_is_a_limit
+from .layout import Layout, layout_around
+from .normalize import Normalizer
+from .scalars import language_of, quoted
+from .shapes import ANY, Clause, NumberClause, Position, StringClause
+from .to_nfa import ANY_CONTENT, Builder, Lowering, Place, Regular
+
+_ANY_STRING = parse_fullmatch(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
+_ANY_NUMBER = parse_fullmatch(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
+
+class Inside(NamedTuple):
+    """A position, and with an indentation how many brackets are open around it."""
+
+    position: Position
+    level: int | None
+
+
+Callee = Inside | Node  # or the language of a position whose values have no children
+
+
+class Caller(Builder, Protocol):
+    """A builder that can also call."""
+
+    def call(self, callee: Callee, start: int, end: int) -> None:
+        """A value of the callee between two states."""
+        ...
+
+
+class Positions:
+    """The positions of a schema, each to be lowered on its own.
+
+    Args:
+        n: the schema.
+        style: how an engine writes values; with any spelling, in every way that some engine does.
+        closed: whether objects that declare properties and do not speak of others have no others.
+
+    Raises:
+        InvalidConstraint: no value satisfies it.
+        CompileLimitExceeded: it is too large.
+    """
+
+    def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool):
+        found = {
+            position: replace(content, scalars=[_without_upper_bound(clause) for clause in content.scalars])
+            for position, content in contents(n, closed=closed, spelling=style.spelling).items()
+        }
+        self._schema = Regular(n.root, {ANY: ANY_CONTENT, **found}, None, None)
+        self._style = style
+        self.root = self.callee(n.root, None if style.indent is None else 0)
+
+    def callee(self, position: Position, level: int | None) -> Callee:
+        """What is called for a value at a position: the same where the same scalars may stand."""
+        content = self._schema.contents[position]
+        if content.arrays or content.objects or content.any_array or content.any_object:
+            return Inside(position, level)
+        languages = [self.language(clause) for clause in content.scalars]
+        return Inside(position, level) if None in languages else alt(*(one for one in languages if one is not None))
+
+    def language(self, clause: Clause) -> Node | None:
+        """The texts of a clause's values, and what else engines let pass of them."""
+        return language_of(clause, "canonical") if self._style.is_canonical else _tolerant(clause)
+
+    @too_deep_is_a_limit()
+    def lower(self, callee: Callee, builder: Caller) -> tuple[int, int]:
+        """Build the automaton of what is called.
+
+        Returns:
+            The state before a value, and the one behind it.
+
+        Raises:
+            NotRegular: a scalar is not.
+        """
+        start = builder.state()
+        if isinstance(callee, Node):
+            return start, builder.regex(callee, start)
+        end = builder.state()
+        place = Place(callee.position, end, None, callee.level)
+        _Calling(self, self._schema, builder, self._style).fill(place, start)
+        return start, end
+
+
+class _Calling(Lowering):
+    def __init__(self, positions: Positions, schema: Regular, builder: Caller, style: JsonStyle):
+        super().__init__(schema, builder, style)
+        self._positions, self._caller = positions, builder
+        self._called: dict[Place, int] = {}
+
+    def value(self, place: Place) -> int:
+        """A call in place of the value."""
+        start = self._called.get(place)
+        if start is None:
+            start = self._called[place] = self._caller.state()
+            self._caller.call(self._positions.callee(place.position, place.level), start, place.end)
+        return start
+
+    def layout(self, level: int | None) -> Layout:
+        """As any engine lays it out."""
+        return layout_around(self._style, level)
+
+    def language(self, clause: Clause) -> Node | None:
+        """As any engine spells it."""
+        return self._positions.language(clause)
+
+    def name(self, name: str | Node) -> Node:
+        """Engines differ in how a name that is not declared may be spelled."""
+        if isinstance(name, str) or self._style.is_canonical:
+            return super().name(name)
+        return _ANY_STRING if name == ANYTHING else quoted(json_spellings(name))
+
+
+def _tolerant(clause: Clause) -> Node | None:
+    """The texts of a clause's values, and what else engines let pass: huge exponents, halves of surrogate pairs."""
+    if clause == StringClause():
+        return _ANY_STRING
+    language = language_of(clause, "any")
+    if language is not None and isinstance(clause, NumberClause) and language == language_of(NumberClause(), "any"):
+        return _ANY_NUMBER
+    return language
+
+
+def _without_upper_bound(clause: Clause) -> Clause:
+    """The shortest way to the end of a string does not depend on how long it may get: if it is too long, all are.
+
+    Engines leave no way on from where all are; and an automaton that counts what a pattern describes is large.
+    """
+    return replace(clause, high=None) if isinstance(clause, StringClause) and clause.values is None else clause

@@ -1,0 +1,1 @@
+"""What runs beside one call: rows, masks, lookahead, log probabilities, reasoning, results."""

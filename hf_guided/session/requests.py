@@ -1,0 +1,178 @@
+"""What is asked of each prompt: its constraint, what its answer begins with, its budget; and the rows made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends.base import CompiledConstraint
+from ..constraints.values import Constraint
+from ..errors import BatchSizeError, BudgetTooSmall, InvalidConstraint
+from .reasoning import Gate, Opening
+from .reasoning_gate import gated
+from .row import Row, RowState
+
+
+@dataclass(frozen=True)
+class Request:
+    """What governs one prompt's rows.
+
+    Args:
+        compiled: the constraint, perhaps still compiling; None is a free row.
+        prefix: bytes of the answer that the prompt already holds.
+        gate: what comes before the answer, if rows think first; None if they do not.
+        constraint: what was compiled, bound to the tokenizer, whose ``parse`` makes values; None for a free row.
+    """
+
+    compiled: Future[CompiledConstraint] | None = None
+    prefix: bytes = b""
+    gate: Gate | None = None
+    constraint: Constraint | None = None
+
+
+class Requests:
+    """The requests of one generate() call, and the rows that begin there.
+
+    Args:
+        requests: one for all rows, or one per prompt.
+        per_prompt: whether they are per prompt; rows of one prompt (beams, return sequences) are neighbours.
+        stop_token_ids: tokens that end a row.
+        max_new_tokens: every row closes its text within so many tokens; None sets no such limit.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        *,
+        per_prompt: bool,
+        stop_token_ids: Sequence[int],
+        max_new_tokens: int | None,
+    ):
+        self._requests = tuple(requests)
+        self._per_prompt = per_prompt
+        self._stop_token_ids = stop_token_ids
+        self._max_new_tokens = max_new_tokens
+        self._prototypes: dict[tuple[int, Opening], Row] | None = None
+        self.ready = False  # whether rows can be made: ``prepare`` has been called
+
+    @property
+    def compiled(self) -> bool:
+        """Whether ``prepare`` would not wait."""
+        return all(request.compiled is None or request.compiled.done() for request in self._requests)
+
+    def prepare(self, warn: Callable[[str], None]) -> None:
+        """Wait for compilation, and make each prompt's row take its prefix.
+
+        Args:
+            warn: told of what may be cut, for want of a way to its end.
+
+        Raises:
+            BudgetTooSmall: ``max_new_tokens`` is too few from the start, thinking aside.
+            InvalidConstraint: a prefix is not the beginning of any text.
+        """
+        prototypes = {(i, Opening.ALL): self._prototype(i, Opening.ALL) for i in range(len(self._requests))}
+        for row in prototypes.values():
+            if self._max_new_tokens is None:
+                break
+            if row.state is RowState.OPEN and row.matcher is not None and row.matcher.min_tokens_to_finish() is None:
+                warn(
+                    f"{row.matcher.compiled.backend} found no way to the end of {row.matcher.compiled.constraint}, so "
+                    f"its texts may be cut by max_new_tokens={self._max_new_tokens}; allow more tokens, or a "
+                    "constraint that ends"
+                )
+        self._prototypes, self.ready = prototypes, True
+
+    def new_rows(
+        self, num_rows: int, prompts: Sequence[Sequence[int]] | NDArray[np.int64] | None = None
+    ) -> tuple[list[Row], int]:
+        """Rows behind their prefixes, and how many neighbours share a request; behind ``prepare``.
+
+        Args:
+            num_rows: how many.
+            prompts: token ids of each row; they may have begun the thinking. None: they have not.
+
+        Raises:
+            BatchSizeError: the number of rows is no multiple of the number of prompts.
+            BudgetTooSmall: ``max_new_tokens`` is too few for thinking nothing.
+        """
+        asked = self.num_groups
+        if num_rows % asked:
+            raise BatchSizeError(
+                f"expected {asked} rows or a multiple, because {asked} constraints were given (one per prompt), "
+                f"got {num_rows} rows; pass one constraint per prompt, or a single one for all"
+            )
+        group_size = max(num_rows // asked, 1)
+        rows = [self._row_at(i // group_size, () if prompts is None else prompts[i]) for i in range(num_rows)]
+        return [row.fork() for row in rows], group_size
+
+    @property
+    def num_groups(self) -> int:
+        """Into how many parts rows are divided, each asked for something of its own; one where all are asked alike."""
+        return len(self._requests) if self._per_prompt else 1
+
+    def _row_at(self, place: int, prompt: Sequence[int] | NDArray[np.int64]) -> Row:
+        assert self._prototypes is not None
+        gate = self._requests[place].gate
+        opening = Opening.ALL if gate is None else gate.opening(prompt)
+        if (place, opening) not in self._prototypes:
+            self._prototypes[place, opening] = self._prototype(place, opening)
+        return self._prototypes[place, opening]
+
+    def _prototype(self, place: int, opening: Opening) -> Row:
+        request = self._requests[place]
+        compiled = None if request.compiled is None else request.compiled.result()
+        if compiled is not None and request.gate is not None:
+            compiled = gated(compiled, request.gate, opening)
+        row = row_after_prefix(compiled, request.prefix, self._stop_token_ids)
+        if self._max_new_tokens is not None:
+            check_budget(row, self._max_new_tokens)
+        return row
+
+    def prefix_of(self, row: int, num_rows: int) -> bytes:
+        """What of a row's answer its prompt already holds."""
+        return self._requests[row * len(self._requests) // num_rows if self._per_prompt else 0].prefix
+
+
+def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_token_ids: Sequence[int] | None) -> Row:
+    """A row that has taken the bytes of ``prefix``; a free row without ``compiled``.
+
+    Raises:
+        InvalidConstraint: the prefix is not the beginning of any text in the language.
+    """
+    if compiled is None:
+        return Row(None)
+    row = Row(compiled.matcher(stop_token_ids))
+    token_ids = compiled.vocabulary.encode_bytes(prefix)
+    for taken, token_id in enumerate(token_ids):
+        if not row.advance(token_id):
+            good = compiled.vocabulary.decode_bytes(token_ids[:taken]).decode(errors="replace")
+            raise InvalidConstraint(
+                f"prefix {prefix.decode(errors='replace')!r} is not the beginning of any text in the constraint: it "
+                f"takes {good!r} and nothing after it; correct the prefix, or the constraint"
+            )
+    return row
+
+
+def check_budget(row: Row, max_new_tokens: int) -> None:
+    """Raise BudgetTooSmall if the row's text cannot be finished in so many tokens."""
+    minimum = None if row.matcher is None else row.matcher.min_tokens_to_finish()
+    if minimum is not None and minimum > max_new_tokens:
+        raise BudgetTooSmall(
+            f"max_new_tokens={max_new_tokens} is too few: the shortest text of this constraint that was found takes "
+            f"{minimum} tokens, the stop token counted; raise max_new_tokens to {minimum} at least, or ask for less",
+            minimum=minimum,
+        )
+
+
+def prefix_bytes(prefix: str | None) -> bytes:
+    """A prefix as bytes, none for None; raises InvalidConstraint where it is no text."""
+    if not isinstance(prefix, (str, type(None))):
+        raise InvalidConstraint(f"prefix: expected a str, got {prefix!r} of type {type(prefix).__name__}")
+    try:
+        return (prefix or "").encode()
+    except UnicodeEncodeError as error:
+        raise InvalidConstraint(f"prefix: expected text that UTF-8 can write: {error}") from None

@@ -1,0 +1,166 @@
+"""One row of the batch: its matcher, and the tokens that came after the matcher would take no more.
+
+    open ──stop token──► stopped
+      │ ╲
+      │  token the grammar forbids ──► closed   (left the grammar from outside: a dead beam, a forced token)
+      └─ no token is allowed ────────► closed   (dead end: the vocabulary or the engine has no way on, or the engine
+                                                 reached its limit)
+
+A free row has no matcher and is never masked. Stopped and closed rows may be handed more tokens (padding, a beam that
+runs past its end); those are counted in ``tail`` and cost nothing. ``rewind`` undoes in the reverse order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ..backends.base import Matcher
+from ..errors import CompileLimitExceeded
+
+
+class RowState(str, Enum):
+    """Where a row stands."""
+
+    FREE = "free"
+    OPEN = "open"
+    STOPPED = "stopped"
+    CLOSED = "closed"
+
+
+class Mark(NamedTuple):
+    """Where a row stood: how many tokens it had taken, and what had ended it."""
+
+    taken: int
+    limit: CompileLimitExceeded | None
+    dead_end: bool
+
+
+class Row:
+    """A row's position in its constraint.
+
+    Args:
+        matcher: at the start of the output (``prefix`` already accepted), or None for a free row. Owned by the row.
+    """
+
+    __slots__ = ("_dead_end", "is_open", "limit", "matcher", "tail")
+
+    def __init__(self, matcher: Matcher | None):
+        self.matcher = matcher
+        # Kept, and not computed from the rest: it is looked at several times a token.
+        self.is_open = matcher is not None and not matcher.is_terminated()
+        self.tail: list[int] = []
+        self.limit: CompileLimitExceeded | None = None  # what the engine gave up with, which ends this row alone
+        self._dead_end = False
+
+    @property
+    def state(self) -> RowState:
+        """Free, open, stopped or closed."""
+        if self.is_open:
+            return RowState.OPEN
+        if self.matcher is None:
+            return RowState.FREE
+        return RowState.STOPPED if self.matcher.is_terminated() else RowState.CLOSED
+
+    @property
+    def ends_dead(self) -> bool:
+        """Whether it has ended because its engine or the vocabulary had no way on."""
+        return self._dead_end or self.limit is not None
+
+    def advance(self, token_id: int) -> bool:
+        """Take one token.
+
+        Returns:
+            False when this token took an open row out of its grammar, which closes the row.
+        """
+        matcher = self.matcher
+        if matcher is None:
+            return True
+        if not self.is_open:
+            self.tail.append(token_id)
+            return True
+        try:
+            if matcher.accept_token(token_id):
+                if token_id in matcher.stop_token_ids:
+                    self.is_open = False
+                return True
+        except CompileLimitExceeded as error:
+            self.limit = error
+        self.tail.append(token_id)
+        self.is_open = False
+        return self.limit is not None
+
+    def takes(self, token_ids: Sequence[int]) -> bool:
+        """Whether an open or free row could take all of these tokens; a row that has ended takes none."""
+        return (self.is_open or self.matcher is None) and self.num_taken(token_ids) == len(token_ids)
+
+    def num_taken(self, token_ids: Sequence[int]) -> int:
+        """How many of these tokens, from the first on, the row could take; none if it has ended."""
+        if self.matcher is None:
+            return len(token_ids)
+        if not self.is_open:
+            return 0
+        try:
+            return self.matcher.validate_tokens(token_ids)
+        except CompileLimitExceeded:
+            return 0
+
+    def fill(self, bitmask: Tensor, index: int, tokens_left: int | None = None) -> bool:
+        """Write which tokens may come next into ``bitmask[index]``; an open row with none is closed.
+
+        Args:
+            bitmask: (rows, words) int32 on CPU.
+            index: this row's place in it.
+            tokens_left: what is left of the row's budget, if it has one; see ``Matcher.fill_next_token_bitmask``.
+
+        Returns:
+            Whether the row is open, and its line of the bitmask was written.
+        """
+        if self.matcher is None or not self.is_open:
+            return False
+        try:
+            self.is_open = bool(self.matcher.fill_row(bitmask, index, tokens_left).any())
+        except CompileLimitExceeded as error:
+            self.limit, self.is_open = error, False
+        self._dead_end = not self.is_open
+        return self.is_open
+
+    def jump_forward_bytes(self) -> bytes:
+        """What the grammar leaves no choice about; nothing for a row that is not open, or whose engine gives up."""
+        if self.matcher is None or not self.is_open:
+            return b""
+        try:
+            return self.matcher.jump_forward_bytes()
+        except CompileLimitExceeded:
+            return b""  # the next mask will meet it again, and end the row
+
+    def rewind(self, num_tokens: int) -> None:
+        """Undo the last ``num_tokens`` tokens, whichever state they led to."""
+        if self.matcher is None or num_tokens == 0:
+            return
+        self._dead_end, self.limit = False, None
+        from_tail = min(num_tokens, len(self.tail))
+        del self.tail[len(self.tail) - from_tail :]
+        self.matcher.rollback(num_tokens - from_tail)
+        self.is_open = not self.tail and not self.matcher.is_terminated()
+
+    def mark(self) -> Mark:
+        """Where it stands, for ``return_to``."""
+        taken = 0 if self.matcher is None else self.matcher.num_accepted + len(self.tail)
+        return Mark(taken, self.limit, self._dead_end)
+
+    def return_to(self, mark: Mark) -> None:
+        """Undo all that was taken and filled since; unlike with ``rewind``, what had come to a dead end stays there."""
+        self.rewind(self.mark().taken - mark.taken)
+        self.limit, self._dead_end = mark.limit, mark.dead_end
+        self.is_open = self.matcher is not None and not (self.tail or self._dead_end or self.matcher.is_terminated())
+
+    def fork(self) -> Row:
+        """An independent copy."""
+        twin = Row(None if self.matcher is None else self.matcher.fork())
+        twin.tail, twin.limit, twin._dead_end = list(self.tail), self.limit, self._dead_end
+        twin.is_open = self.is_open
+        return twin

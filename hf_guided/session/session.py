@@ -1,0 +1,397 @@
+"""One object every seam holds: constraints and input_ids in, masked scores out.
+
+Stages of a call: find the rows (tracker), fill a bitmask row for each (matcher), write -inf (apply), and look at what
+is left. Compiling is waited for at the first call, so that it overlaps the prefill.
+
+The first two stages can run while the model computes the scores, on the worker of background_worker.py: begun by ``fill_ahead``
+in loops that keep their rows, by ``foresee`` where somebody is told the next ids before the forward pass. One such job
+is under way at most (lookahead.py), and every other call waits for it first. What was foreseen for ids that are not asked
+for is undone, and nobody hears of its errors and warnings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from torch import Tensor
+
+from ..errors import BatchSizeError, EmptyIntersection, GenerationError, StopTokenError, TokenRejected
+from ..trace.recorder import Recorder
+from ..vocabulary.bitmask import allocate_bitmask
+from ..vocabulary.tokens import Vocabulary
+from .background_worker import Pending
+from .logprob_recorder import LogprobRecorder
+from .logprobs import TokenLogprob
+from .lookahead import Ahead, Foreseen
+from .masks import MaskFiller, Masks, Stretches
+from .options import SessionOptions
+from .requests import Request, Requests
+from .row import Row
+from .stats import SessionStats
+from .tensor_parallel import Ranks
+from .tracker import RowTracker, TokenIds
+
+# Below this, filling masks elsewhere saves nothing: two threads wait for each other, and for the interpreter.
+_HAND_OVER_NS = 500_000
+
+
+class Session:
+    """Masks the scores of one generate() call after another.
+
+    Args:
+        vocabulary: whose tokens the constraints were compiled for.
+        requests: one for all rows, or one per prompt.
+        options: what is wanted of the masks.
+        per_prompt: whether ``requests`` are per prompt; rows of one prompt (beams, return sequences) are neighbours.
+        ranks: the processes that hold the model, if there are several; the first one masks for all.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        requests: Sequence[Request],
+        options: SessionOptions,
+        *,
+        per_prompt: bool,
+        ranks: Ranks | None = None,
+    ):
+        self.vocabulary = vocabulary
+        self.stats = SessionStats()
+        self.recorder = Recorder() if options.trace else None
+        given = options.stop_token_ids
+        self.stop_token_ids = vocabulary.stop_token_ids if given is None else tuple(given)
+        outside = [token_id for token_id in self.stop_token_ids if not 0 <= token_id < vocabulary.padded_size]
+        if outside or not self.stop_token_ids:
+            raise StopTokenError(
+                f"expected stop_token_ids inside the model's logits, which have {vocabulary.padded_size} columns, and "
+                f"at least one, got {list(self.stop_token_ids)}; pass what generate() is given as eos_token_id"
+            )
+        self._max_new_tokens = options.max_new_tokens
+        self._raise_on_violation = options.on_violation == "raise"
+        self._requests = Requests(
+            requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids, max_new_tokens=options.max_new_tokens
+        )
+        self._tracker = RowTracker(self._new_rows, self._violated)
+        self._filler = MaskFiller(vocabulary, self.stop_token_ids)
+        self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
+        self._overlap = options.overlap_or_default
+        self._ranks = ranks
+        self._last_fill_ns = 0
+        self._ahead = Ahead(self._waited)
+
+    def reset(self) -> None:
+        """Begin anew: the next call is a new prompt whatever its tokens are."""
+        self._settle()
+        self._tracker.reset()
+        if self.recorder is not None:
+            self.recorder.begin()
+
+    def mask(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores with -inf for every token a row's constraint forbids.
+
+        Args:
+            input_ids: (rows, length) int, any device; prompt and output so far.
+            scores: (rows, vocab) floating point, any device; never written.
+
+        Returns:
+            A new tensor like ``scores``; ``scores`` itself where it has another vocabulary's width.
+
+        Raises:
+            BatchSizeError: the number of rows is no multiple of the number of prompts.
+            BudgetTooSmall: at the first call, where ``max_new_tokens`` is too few from the start.
+            TokenRejected: a row left its grammar, with ``on_violation="raise"``.
+            EmptyIntersection: what the constraint allows, other processors have forbidden.
+        """
+        if self._ranks is not None:
+            return self._ranks.computed(lambda: self._masked(input_ids, scores), like=scores)
+        return self._masked(input_ids, scores)
+
+    def _masked(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """See ``mask``."""
+        if scores.shape[-1] != self.vocabulary.padded_size:
+            self._filler.warn_once(
+                f"scores with {scores.shape[-1]} columns pass through unmasked: the Guide was built for "
+                f"{self.vocabulary.padded_size}. Right for an assistant model with another tokenizer; "
+                "otherwise build the Guide with this model"
+            )
+            return scores
+        if input_ids.ndim != 2 or scores.ndim != 2 or len(input_ids) != len(scores):
+            raise BatchSizeError(
+                "expected input_ids (rows, length) and scores (rows, vocab) with as many rows, "
+                f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
+            )
+        if not self._requests.ready:
+            self._prepare()
+        try:
+            masks = None if self._ahead.pending is None else self._foreseen_for(input_ids)
+            if masks is None:
+                ids = input_ids.cpu().numpy()
+                masks = self._masks_behind(ids, partial(self._tracker.update, ids), self._filler)
+        except GenerationError:
+            raise  # found behind a whole step
+        except BaseException:
+            # Somewhere in the middle of one: nothing is known of these rows any more.
+            self._tracker.reset()
+            raise
+        masked = self.apply(scores, masks)
+        if self.recorder is not None:
+            self.recorder.follow(self._ids, self._tracker.prompt_length, self._requests.num_groups)
+        return masked
+
+    def foresee(self, input_ids: Tensor) -> None:
+        """Begin on the masks behind these ids, which are likely to be asked for; returns at once.
+
+        Only a step of all rows in their places is foreseen. What goes wrong is raised by ``mask``, if it is called with
+        these ids.
+
+        Args:
+            input_ids: as ``mask`` takes them; read, and on a GPU not to be written in place before then.
+
+        Streams: the ids are copied to the host behind what is queued on the current stream now, not behind the forward
+            pass that follows.
+        """
+        if not self._pays or (self._ranks is not None and not self._ranks.first):
+            return
+        if self._ahead.pending is not None:
+            self._settle()
+        if input_ids.ndim != 2 or not self._tracker.expects(*input_ids.shape):
+            return
+        foreseen = Foreseen(input_ids, None if input_ids.is_inference() else input_ids._version)
+        fetch = self._host_ids(input_ids)
+        filler, tracker = self._filler, self._tracker
+
+        def job() -> Masks | None:
+            foreseen.ids = fetch()
+            foreseen.step = tracker.next_step(foreseen.ids)
+            if foreseen.step is None:
+                return None
+            return self._masks_behind(foreseen.ids, foreseen.step.take, filler)
+
+        self._ahead.begin(job, foreseen)
+
+    # -- for loops that keep their rows themselves ---------------------------------------------------------------
+
+    @property
+    def compiled(self) -> bool:
+        """Whether ``begin`` would not wait for compilation."""
+        return self._requests.compiled
+
+    def begin(self, num_rows: int, prompts: Sequence[Sequence[int]] | None = None) -> list[Row]:
+        """Rows at the start of their constraints, behind the prefixes.
+
+        Args:
+            num_rows: how many.
+            prompts: token ids of each row, where rows think first: a prompt may have begun that.
+
+        Raises:
+            BatchSizeError, BudgetTooSmall: as ``mask``.
+        """
+        self._settle()
+        if not self._requests.ready:
+            self._prepare()
+        return self._requests.new_rows(num_rows, prompts)[0]
+
+    def logprob_recorder(
+        self,
+        prompts: Sequence[Sequence[int]],
+        top: int,
+        report: Callable[[int, Sequence[TokenLogprob]], None] | None = None,
+    ) -> LogprobRecorder:
+        """What records the log probabilities of the rows after these prompts; see there."""
+        return LogprobRecorder(
+            self.vocabulary,
+            self.begin(len(prompts), prompts),
+            stop_token_ids=self.stop_token_ids,
+            tokens_left=self.tokens_left,
+            top=top,
+            report=report,
+        )
+
+    def prefix_of(self, row: int, num_rows: int) -> bytes:
+        """What of a row's answer its prompt already holds."""
+        return self._requests.prefix_of(row, num_rows)
+
+    def tokens_left(self, generated: int) -> int | None:
+        """What is left of a row's budget behind so many tokens of output; None if there is none."""
+        return None if self._max_new_tokens is None else self._max_new_tokens - generated
+
+    def fill_ahead(
+        self,
+        rows: Sequence[Row],
+        tokens_left: Sequence[int | None],
+        stretches: Stretches | None = None,
+    ) -> Pending[Masks]:
+        """``MaskFiller.fill`` on the worker: until ``result()`` has returned the masks, the rows belong to it.
+
+        Without overlap they are filled before this returns.
+        """
+        if self._ahead.pending is not None:
+            self._settle()
+        job = partial(self._fill, self._filler, rows, tokens_left, stretches)
+        if self._pays:
+            return self._ahead.begin(job)
+        pending = Pending(job)
+        pending.run()
+        return pending
+
+    def apply(self, scores: Tensor, masks: Masks) -> Tensor:
+        """Masked scores, one line for each of ``masks``; see ``MaskFiller.apply``."""
+        if self.recorder is not None:
+            self.recorder.see(scores, masks)
+        start = time.perf_counter_ns()
+        masked = self._filler.apply(scores, masks)
+        self.stats.calls += 1
+        self.stats.masked_rows += len(masks.governed)
+        self.stats.apply_ns += time.perf_counter_ns() - start
+        return masked
+
+    def forwarded(self, start_ns: int, rows: Sequence[int]) -> None:
+        """Count a forward pass of the model that began then and has just ended, with these rows."""
+        self.stats.forward_ns += time.perf_counter_ns() - start_ns
+        self.stats.forwards += 1
+        self.stats.row_forwards += len(rows)
+        if self.recorder is not None:
+            self.recorder.spent("forward", start_ns, rows)
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """Within how many tokens every row closes its text; None if there is no such limit."""
+        return self._max_new_tokens
+
+    def nothing_left(self, index: int, row: Row, generated: int) -> EmptyIntersection:
+        """The error for a row of whose allowed tokens none has a finite score; as ``apply`` raises it.
+
+        Args:
+            index: the row's number.
+            row: the row, open.
+            generated: how many tokens of output it has.
+        """
+        bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
+        row.fill(bitmask, 0, self.tokens_left(generated))
+        return self._filler.nothing_left(index, bitmask)
+
+    # -- ahead of being asked for ----------------------------------------------------------------------------------
+
+    @property
+    def _pays(self) -> bool:
+        """Whether filling elsewhere saves time: on a GPU it also starts the copy there."""
+        if self._overlap == "auto":
+            return self._last_fill_ns > _HAND_OVER_NS or self._filler.transfers is not None
+        return self._overlap
+
+    def _waited(self, nanoseconds: int) -> None:
+        self.stats.wait_mask_ns += nanoseconds
+        if self.recorder is not None:
+            self.recorder.spent("wait", time.perf_counter_ns() - nanoseconds)
+
+    def _foreseen_for(self, input_ids: Tensor) -> Masks | None:
+        """The masks that were foreseen, if they were for these ids; otherwise everything is as if none had been."""
+        job = self._ahead.masks_for(input_ids)
+        if job is None:
+            self._settle()
+            return None
+        masks = job.result()
+        self.stats.foreseen += masks is not None
+        return masks
+
+    def _settle(self) -> None:
+        """Have the rows, the tracker and the slots back from the worker; what was foreseen is undone."""
+        try:
+            if not self._ahead.settle():
+                self._tracker = RowTracker(self._new_rows, self._violated)
+                self._filler = self._filler.anew()
+                self._ahead.forget()
+        except BaseException:
+            self._tracker.reset()
+            raise
+
+    def _host_ids(self, input_ids: Tensor) -> Callable[[], TokenIds]:
+        """Begin to bring ids to the host; the function waits for them there, on any thread."""
+        transfers = self._filler.transfers
+        if transfers is None or transfers.device != input_ids.device:
+            ids = input_ids.cpu().numpy().copy()  # whoever showed them may write into them
+            return lambda: ids
+        arriving = transfers.to_host(input_ids)
+
+        def arrived() -> TokenIds:
+            arriving.synchronize()
+            return arriving.tensor.numpy()
+
+        return arrived
+
+    # -- filling ---------------------------------------------------------------------------------------------------
+
+    def _masks_behind(self, ids: TokenIds, find_rows: Callable[[], list[Row]], filler: MaskFiller) -> Masks:
+        """Find the rows of ids (rows, length) and fill the masks of what may follow."""
+        start = time.perf_counter_ns()
+        self._ids = ids
+        rows = find_rows()
+        self.stats.track_ns += time.perf_counter_ns() - start
+        most = self._max_new_tokens
+        left = None if most is None else most - (ids.shape[1] - self._tracker.prompt_length)
+        return self._fill(filler, rows, [left] * len(rows), None)
+
+    def _fill(
+        self,
+        filler: MaskFiller,
+        rows: Sequence[Row],
+        tokens_left: Sequence[int | None],
+        stretches: Stretches | None,
+    ) -> Masks:
+        start, worked = time.perf_counter_ns(), time.thread_time_ns()
+        masks = filler.fill(rows, tokens_left, stretches)
+        self.stats.fill_ns += time.perf_counter_ns() - start - masks.copy_ns
+        self.stats.copy_ns += masks.copy_ns
+        if self.recorder is not None:
+            self.recorder.spent("fill", start)
+        # Its work, not its time: on the worker it waits for the forward pass to let go of the interpreter, too.
+        self._last_fill_ns = time.thread_time_ns() - worked
+        return masks
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+
+    def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
+        """Rows for a new prompt, the one being served."""
+        return self._requests.new_rows(num_rows, self._ids)
+
+    def _prepare(self) -> None:
+        """Wait for compilation."""
+        start = time.perf_counter_ns()
+        self._requests.prepare(self._filler.warn_once)
+        self.stats.wait_ns += time.perf_counter_ns() - start
+        if self.recorder is not None:
+            self.recorder.spent("compile", start)
+
+    def _violated(self, index: int, row: Row, token_id: int) -> None:
+        self.violated(index, row, token_id, self._ids[index, self._tracker.prompt_length : -1].tolist())
+
+    def violated(self, index: int, row: Row, token_id: int, before: Sequence[int]) -> None:
+        """Tell of a token that a row's grammar has just refused.
+
+        Args:
+            index: the row's number.
+            row: the row, closed by it.
+            token_id: the token.
+            before: the row's output in front of it.
+
+        Raises:
+            TokenRejected: with ``on_violation="raise"``.
+        """
+        if not self._raise_on_violation:
+            return
+        assert row.matcher is not None
+        position = len(before)
+        so_far = self.vocabulary.decode_bytes(before)
+        bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
+        row.matcher.fill_next_token_bitmask(bitmask)
+        raise TokenRejected(
+            f"row {index} left its constraint at output position {position}: after {so_far.decode(errors='replace')!r} "
+            f"came {self.vocabulary.token_text(token_id)} ({token_id}), allowed were {self._filler.shown(bitmask)}; "
+            'find what forces this token, or use on_violation="close" to end such rows',
+            row=index,
+            position=position,
+            token_id=token_id,
+        )

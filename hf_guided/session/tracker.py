@@ -1,0 +1,246 @@
+"""Which rows exist now: input_ids in, one ``Row`` per line of logits out.
+
+A logits processor is told nothing but ``input_ids`` (rows, length). Between two calls generate() may have appended a
+sampled token, permuted and doubled beams, thrown rejected draft tokens away, let an assistant model run ahead with
+the same processor, or begun another prompt. The tracker compares what it sees with what it saw. Per prompt it keeps a
+*stream*: the prompt's length, the last input_ids, and a ``Row`` for each line.
+
+How a continuation is told from a new prompt (the rule users are promised):
+
+1. A call belongs to a stream if it has as many rows and every row shares the stream's prompt.
+2. One token longer than the last call, every row without its last token being one the stream has (beams may be
+   permuted or repeated): a step. A last token that the grammar forbids closes that row alone.
+3. Not longer than the last call, every row without its last token being the beginning of one the stream has: a
+   rewind, as after rejected draft tokens. A last token that the grammar forbids cannot be a draft of ours: a new
+   prompt. With nothing but the prompt left, the rows are back at the start.
+4. More than one token longer, every row extending its own: continues only if every open row's grammar takes all of
+   the new tokens; past a stopped or closed row, a new prompt.
+5. Everything else is a new prompt. ``reset()`` makes any next call one.
+
+``next_step`` is for who is told the ids before they are asked for: it takes a step of the newest stream that can be
+undone exactly, as if nobody had foreseen it.
+
+Two streams are kept, so that an assistant model with a tokenizer of its own (but logits as wide as the main model's)
+does not push the main model's stream out.
+
+Rows find their past by their tokens, only among rows of the same constraint: two rows with the same tokens and the same
+constraint are in the same state, so it does not matter which of them is taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BatchSizeError, name_row
+from .row import Mark, Row
+
+TokenIds = NDArray[np.int64]
+NewRows = Callable[[int], "tuple[list[Row], int]"]
+ReportViolation = Callable[[int, Row, int], None]
+
+
+class RowTracker:
+    """Keeps a ``Row`` for every line of input_ids through whatever a generation mode does to them.
+
+    Args:
+        new_rows: makes fresh rows for a new prompt, given their number; also says how many neighbouring rows share
+            one constraint. Raises BatchSizeError when the number does not fit.
+        on_violation: called with (row index, row, token id) when a token took a row out of its grammar.
+    """
+
+    def __init__(self, new_rows: NewRows, on_violation: ReportViolation):
+        self._new_rows = new_rows
+        self._on_violation = on_violation
+        self._streams: deque[_Stream] = deque(maxlen=2)
+        self.prompt_length = 0  # tokens before the output in the last call
+
+    def reset(self) -> None:
+        """Forget everything: the next call begins a new prompt."""
+        self._streams.clear()
+
+    def update(self, input_ids: TokenIds) -> list[Row]:
+        """The rows behind the lines of ``input_ids``.
+
+        Args:
+            input_ids: (rows, length) int64 on the host; read, and copied.
+
+        Returns:
+            One Row per line, moved to the end of its tokens.
+        """
+        for stream in self._streams:
+            refused = stream.follow(input_ids)
+            if refused is not None:
+                if stream is not self._streams[0]:
+                    self._streams.reverse()  # two at most: the one in use stands first
+                    self.prompt_length = stream.prompt_length
+                if refused:
+                    self._report(stream, refused)
+                return stream.rows
+        rows, group_size = self._new_rows(len(input_ids))
+        self._streams.appendleft(_Stream(input_ids, rows, group_size))
+        self.prompt_length = input_ids.shape[1]
+        return rows
+
+    def expects(self, rows: int, length: int) -> bool:
+        """Whether ids of this shape could be the newest stream's next step."""
+        return bool(self._streams) and self._streams[0].shape == (rows, length - 1)
+
+    def next_step(self, input_ids: TokenIds) -> StepAhead | None:
+        """The step to these ids, not taken yet; None unless they are the newest stream's, each row one token longer."""
+        if not self._streams or not self._streams[0].is_step_to(input_ids):
+            return None
+        return StepAhead(self._streams[0], input_ids, self._report)
+
+    def _report(self, stream: _Stream, refused: Sequence[int]) -> None:
+        for index in refused:
+            self._on_violation(index, stream.rows[index], stream.last_token(index))
+
+
+class StepAhead:
+    """One token for every row, which can be taken back. Made by ``RowTracker.next_step``."""
+
+    def __init__(self, stream: _Stream, ids: TokenIds, report: Callable[[_Stream, Sequence[int]], None]):
+        self._stream, self._ids, self._report = stream, ids, report
+        self._before = stream.mark()
+
+    def take(self) -> list[Row]:
+        """The rows, moved to the end of their tokens; as ``RowTracker.update``."""
+        self._report(self._stream, self._stream.step(self._ids))
+        return self._stream.rows
+
+    def undo(self) -> None:
+        """Put the rows back, however far ``take``, and filling masks behind it, came."""
+        self._stream.return_to(self._before)
+
+
+class _Stream:
+    """One prompt batch and what became of its rows so far."""
+
+    def __init__(self, prompt: TokenIds, rows: list[Row], group_size: int):
+        self.rows = rows
+        self.prompt_length = prompt.shape[1]
+        self._group_size = group_size
+        self._ids = prompt.copy()  # (rows, length) as of the last call
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and length of the last ids."""
+        return self._ids.shape[0], self._ids.shape[1]
+
+    def last_token(self, row: int) -> int:
+        """The token that this row took last."""
+        return int(self._ids[row, -1])
+
+    def is_step_to(self, ids: TokenIds) -> bool:
+        """Whether ids are the last ones, each row in its place and one token longer: the common case, plain loops."""
+        rows, length = self._ids.shape
+        return ids.shape == (rows, length + 1) and bool((ids[:, :-1] == self._ids).all())
+
+    def mark(self) -> tuple[TokenIds, list[Mark]]:
+        """Where all rows stand."""
+        return self._ids, [row.mark() for row in self.rows]
+
+    def return_to(self, before: tuple[TokenIds, list[Mark]]) -> None:
+        """Undo the step taken since."""
+        self._ids, marks = before
+        for row, mark in zip(self.rows, marks, strict=True):
+            row.return_to(mark)
+
+    def follow(self, ids: TokenIds) -> Sequence[int] | None:
+        """Move the rows to ``ids``; None, and nothing changed, if this is no continuation (see the rules above).
+
+        Returns:
+            Indices of rows whose last token their grammar forbids.
+        """
+        rows, length = ids.shape
+        last = self._ids.shape[1]
+        if rows != len(self._ids) or length < self.prompt_length:
+            return None
+        if length > last + 1:
+            return self._jump(ids, last)
+        if length == last and np.array_equal(ids, self._ids):  # a second look: the verifier after its assistant
+            return ()
+        if self.is_step_to(ids):
+            return self.step(ids)
+        parents = self._parents(ids, self._group_size)
+        if parents is None:
+            if length == last + 1 and self._parents(ids, rows) is not None:
+                raise BatchSizeError(
+                    f"a beam moved to a row with another constraint: {rows // self._group_size} constraints were given "
+                    f"for {rows} rows, but fewer prompts; pass one constraint per prompt, not per beam"
+                )
+            return None
+        if length <= last and not self._rewind_is_ours(ids, parents):
+            return None
+        self.rows = self._take(parents, length)
+        return self.step(ids)
+
+    def _jump(self, ids: TokenIds, last: int) -> Sequence[int] | None:
+        if not np.array_equal(ids[:, :last], self._ids):
+            return None
+        news = ids[:, last:].tolist()
+        if not all(row.takes(new) for row, new in zip(self.rows, news, strict=True)):
+            return None
+        for row, new in zip(self.rows, news, strict=True):
+            for token_id in new:
+                row.advance(token_id)
+        self._ids = ids.copy()
+        return ()
+
+    def step(self, ids: TokenIds) -> Sequence[int]:
+        """Give each row its last token, unless that token is the prompt's.
+
+        Returns:
+            Indices of rows whose last token their grammar forbids.
+        """
+        self._ids = ids.copy()
+        if ids.shape[1] == self.prompt_length:
+            return ()
+        refused, i = [], 0
+        try:
+            for i, token_id in enumerate(ids[:, -1].tolist()):
+                if not self.rows[i].advance(token_id):
+                    refused.append(i)
+        except Exception as error:
+            name_row(error, i)
+            raise
+        return refused
+
+    def _parents(self, ids: TokenIds, group_size: int) -> list[int] | None:
+        """For each row, which old row of its group begins with all of its tokens but the last; None if one has none."""
+        known = max(ids.shape[1] - 1, self.prompt_length)
+        places: dict[tuple[int, bytes], int] = {}
+        for i, old in enumerate(self._ids[:, :known]):
+            places.setdefault((i // group_size, old.tobytes()), i)
+        found = [places.get((i // group_size, new.tobytes()), -1) for i, new in enumerate(ids[:, :known])]
+        return None if -1 in found else found
+
+    def _rewind_is_ours(self, ids: TokenIds, parents: list[int]) -> bool:
+        """Whether every last token is one that the row, wound back, allows (rule 3)."""
+        if ids.shape[1] == self.prompt_length:
+            return True
+        back = self._ids.shape[1] - (ids.shape[1] - 1)
+        for i, parent in enumerate(parents):
+            if self._ids[parent, ids.shape[1] - 1] == ids[i, -1]:
+                continue  # it stood there before
+            row = self.rows[parent].fork()
+            row.rewind(back)
+            if not row.advance(int(ids[i, -1])):
+                return False
+        return True
+
+    def _take(self, parents: list[int], length: int) -> list[Row]:
+        """Each row's parent, wound back to all of the row's tokens but the last; shared parents are forked."""
+        back = self._ids.shape[1] - max(length - 1, self.prompt_length)
+        for parent in set(parents):
+            self.rows[parent].rewind(back)
+        taken: set[int] = set()
+        rows = []
+        for parent in parents:
+            rows.append(self.rows[parent].fork() if parent in taken else self.rows[parent])
+            taken.add(parent)
+        return rows

@@ -1,0 +1,68 @@
+"""From what was recorded to what is shown: names for its tokens, and the automaton they went through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..backends.base import CompiledConstraint
+from ..constraints.values import Constraint
+from ..errors import HFGuidedError
+from ..vocabulary.tokens import Vocabulary
+from .events import RowRecord
+from .graph import Graph, TooLarge, graph_of
+from .page import TokenText
+from .trace import Trace
+
+_MOST_WORDS = 400  # characters of a constraint
+
+
+def trace_of(
+    record: RowRecord,
+    vocabulary: Vocabulary,
+    constraint: Constraint | None,
+    *,
+    automaton: Callable[[], CompiledConstraint],
+    prefix: bytes = b"",
+    thinks: bool = False,
+) -> Trace:
+    """A trace of one row.
+
+    Args:
+        record: what was written down.
+        vocabulary: of its tokens.
+        constraint: what was asked for; None for a free row.
+        automaton: compiles it for the native engine.
+        prefix: bytes of the answer that stood in the prompt.
+        thinks: whether the row thinks first.
+    """
+    ids = {token.token_id for token in record.tokens}
+    for token in record.tokens:
+        ids.update(one.token_id for one in (() if token.look is None else token.look.best))
+    texts = {
+        token_id: TokenText(
+            vocabulary.token_bytes[token_id] if vocabulary.is_text(token_id) else None, vocabulary.token_text(token_id)
+        )
+        for token_id in ids
+    }
+    graph, why_not = None, ""
+    if constraint is None:
+        why_not = "the answer has no constraint"
+    elif thinks:
+        why_not = "the answer begins with thinking, which is not part of the constraint"
+    else:
+        try:
+            graph = _graph(automaton(), record, texts, prefix)
+        except (HFGuidedError, TooLarge) as error:
+            why_not = str(error).rstrip(".")
+    words = "anything" if constraint is None else str(constraint)
+    if len(words) > _MOST_WORDS:
+        words = f"{words[: _MOST_WORDS - 1]}…"
+    return Trace(record, texts, words, vocabulary.padded_size, graph, why_not)
+
+
+def _graph(compiled: CompiledConstraint, record: RowRecord, texts: dict[int, TokenText], prefix: bytes) -> Graph:
+    from ..backends.automaton import AutomatonEngine  # takes time to import, and few ask for it
+
+    engine = compiled.new_engine()
+    assert isinstance(engine, AutomatonEngine)
+    return graph_of(engine.language.walk.dfa, [texts[token.token_id].data for token in record.tokens], prefix)

@@ -1,0 +1,152 @@
+"""Puts what was recorded into page.html: data as JSON, which page.js draws and nothing interprets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from .events import Look, RowRecord, TokenRecord
+from .graph import Graph
+from .layout import RADIUS, layout
+from .token_labels import shown
+
+_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}  # HTML might see the script's end there
+_PLACES = 6  # significant digits of a probability
+
+
+class TokenText(NamedTuple):
+    """What a token writes.
+
+    Args:
+        data: its bytes; None for one that is no text.
+        name: how messages call it.
+    """
+
+    data: bytes | None
+    name: str
+
+
+def page(
+    record: RowRecord,
+    texts: Mapping[int, TokenText],
+    *,
+    constraint: str,
+    vocab_size: int,
+    graph: Graph | None,
+    why_no_graph: str,
+) -> str:
+    """One HTML file without references to others; arguments as for ``Trace``."""
+    data = {
+        "constraint": constraint,
+        "vocabSize": vocab_size,
+        "tokens": [_token(token, texts) for token in record.tokens],
+        "numbers": _numbers(record),
+        "spans": _spans(record),
+        "graph": None if graph is None else _graph(graph),
+        "whyNoGraph": why_no_graph,
+    }
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
+    whole = _asset("page.html")
+    # The data last: it may hold anything, such as the name of another place to fill.
+    for mark, part in ("/*CSS*/", _asset("page.css")), ("/*JS*/", _asset("page.js")), ("/*DATA*/", text):
+        whole = whole.replace(mark, part, 1)
+    return whole
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _numbers(record: RowRecord) -> dict[str, Any]:
+    tokens, looked = len(record.tokens), [token.look for token in record.tokens if token.look is not None]
+    return {
+        "tokens": tokens,
+        "forwards": record.forwards,
+        "perForward": _rounded(tokens / record.forwards) if record.forwards else None,
+        "forced": _rounded(record.forced / tokens) if tokens else 0.0,
+        "removed": _rounded(record.removed),
+        "asked": len(looked),
+        "overruled": sum(look.overruled for look in looked),
+    }
+
+
+def _token(token: TokenRecord, texts: Mapping[int, TokenText]) -> dict[str, Any]:
+    data = _text(token.token_id, texts) | {"id": token.token_id, "kind": token.kind}
+    raw = texts[token.token_id].data
+    if raw is not None:
+        data["bytes"] = raw.hex(" ")
+    if token.look is not None:
+        data |= _look(token.look, texts)
+    for name in "before", "after":
+        if (value := getattr(token, name)) is not None:
+            data[name] = _rounded(value)
+    if token.span is not None:
+        data["span"] = token.span
+    return data
+
+
+def _look(look: Look, texts: Mapping[int, TokenText]) -> dict[str, Any]:
+    return {
+        "allowed": look.allowed,
+        "removed": _rounded(look.removed),
+        "overruled": look.overruled,
+        "best": [
+            _text(one.token_id, texts) | {"id": one.token_id, "p": _rounded(one.probability), "ok": one.allowed}
+            for one in look.best
+        ],
+    }
+
+
+def _text(token_id: int, texts: Mapping[int, TokenText]) -> dict[str, Any]:
+    data, name = texts[token_id]
+    return {"text": shown(name.encode("utf-8", "replace")), "special": True} if data is None else {"text": shown(data)}
+
+
+def _spans(record: RowRecord) -> list[dict[str, Any]]:
+    begin = min((span.start_ns for span in record.spans), default=0)
+    return [
+        {
+            "what": span.what,
+            "start": _milliseconds(span.start_ns - begin),
+            "ms": _milliseconds(span.end_ns - span.start_ns),
+            "worker": span.on_worker,
+        }
+        for span in record.spans
+    ]
+
+
+def _graph(graph: Graph) -> dict[str, Any]:
+    placed = layout(graph)
+    return {
+        "width": _point([placed.width])[0],
+        "height": _point([placed.height])[0],
+        "radius": RADIUS,
+        "nodes": [_point(node) for node in placed.nodes],
+        "accepting": graph.accepting,
+        "edges": [
+            {
+                "label": edge.label,
+                "full": edge.full,
+                "ring": edge.source == edge.target,
+                "points": [_point(point) for point in points],
+                "at": _point(at),
+            }
+            for edge, points, at in zip(graph.edges, placed.edges, placed.labels, strict=True)
+        ],
+        "places": [place._asdict() for place in graph.places],
+    }
+
+
+def _point(values: Iterable[float]) -> Sequence[float]:
+    return [round(value, 1) for value in values]
+
+
+def _rounded(value: float) -> float:
+    rounded = float(f"{value:.{_PLACES}g}")
+    return 1 - 10**-_PLACES if value < 1 <= rounded else rounded  # nearly all is not all
+
+
+def _milliseconds(nanoseconds: int) -> float:
+    return round(nanoseconds / 1e6, 4)

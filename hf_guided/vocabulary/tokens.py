@@ -1,0 +1,228 @@
+"""A tokenizer and a model's logits width, as plain data: bytes of every token, stop tokens, which ids are text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import InvalidArgument, StopTokenError, UnwritableConstraint, VocabularySizeError
+from .bitmask import WORD_BITS, words
+from .token_bytes import read_token_bytes
+
+_LONG = 32  # bytes; longer tokens are rulers and indentation
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """What the engines know of a tokenizer; immutable, shared by threads.
+
+    Args:
+        token_bytes: one entry per id the tokenizer knows; None = can never be typed inside text (special, control,
+            unused, without bytes, or a stop token).
+        stop_token_ids: sorted, at least one.
+        padded_size: width of the model's logits, at least ``len(token_bytes)``.
+        tokenizer: the tokenizer read, for chat templates and error texts.
+    """
+
+    token_bytes: tuple[bytes | None, ...] = field(repr=False)
+    stop_token_ids: tuple[int, ...]
+    padded_size: int
+    tokenizer: PreTrainedTokenizerBase = field(repr=False)
+
+    @classmethod
+    def from_tokenizer(
+        cls,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        padded_size: int | None = None,
+        stop_token_ids: Iterable[int] = (),
+    ) -> Vocabulary:
+        """Read a tokenizer.
+
+        Args:
+            tokenizer: a byte-level BPE, SentencePiece, Tekken, Unigram or ByT5 tokenizer of transformers.
+            padded_size: width of the model's logits; None means as many as the tokenizer has tokens.
+            stop_token_ids: stop tokens besides the tokenizer's EOS (those of the generation config).
+
+        Raises:
+            UnsupportedTokenizer: its tokens have no exact bytes.
+            VocabularySizeError: the tokenizer has tokens that the logits have no column for.
+            StopTokenError: there is no stop token, or one outside the logits.
+        """
+        token_bytes = read_token_bytes(tokenizer)
+        name = type(tokenizer).__name__
+        size = len(token_bytes) if padded_size is None else int(padded_size)
+        if size < len(token_bytes):
+            raise VocabularySizeError(
+                f"{name} has {len(token_bytes)} tokens, the model's logits have {size} columns; "
+                f"call model.resize_token_embeddings({len(token_bytes)}), or pass the tokenizer that belongs to the "
+                "model"
+            )
+        eos = tokenizer.eos_token_id
+        stops = tuple(sorted({int(token_id) for token_id in stop_token_ids} | (set() if eos is None else {int(eos)})))
+        if not stops:
+            raise StopTokenError(
+                f"{name} has no EOS token, so no output could ever end; set tokenizer.eos_token, or eos_token_id in "
+                "the model's generation_config"
+            )
+        for token_id in stops:
+            if not 0 <= token_id < size:
+                raise StopTokenError(
+                    f"stop token {token_id} is outside the model's logits, which have {size} columns; correct "
+                    "eos_token_id in the generation_config, or pass the tokenizer that belongs to the model"
+                )
+            if token_id < len(token_bytes):
+                token_bytes[token_id] = None
+        return cls(tuple(token_bytes), stops, size, tokenizer)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over token bytes, stop tokens and padded size: the same for vocabularies that compile alike."""
+        lengths = np.fromiter((-1 if data is None else len(data) for data in self.token_bytes), "<i4")
+        digest = hashlib.sha256(f"{self.padded_size} {self.stop_token_ids} {len(lengths)} ".encode())
+        digest.update(lengths.tobytes())
+        digest.update(b"".join(data for data in self.token_bytes if data is not None))
+        return digest.hexdigest()
+
+    @cached_property
+    def text_words(self) -> NDArray[np.int32]:
+        """(words,) int32, read-only: 1 where the token may be typed; stop tokens are 0."""
+        return self.bitmask_of(token_id for token_id, data in enumerate(self.token_bytes) if data is not None)
+
+    @cached_property
+    def writable_bytes(self) -> frozenset[int]:
+        """The bytes that a text token of just that byte exists for."""
+        return frozenset(data[0] for data in self.token_bytes if data is not None and len(data) == 1)
+
+    def is_text(self, token_id: int) -> bool:
+        """Whether the token may be typed inside text; False for any int outside the vocabulary."""
+        return 0 <= token_id < len(self.token_bytes) and self.token_bytes[token_id] is not None
+
+    def bitmask_of(self, token_ids: Iterable[int]) -> NDArray[np.int32]:
+        """A bitmask row of these tokens.
+
+        Args:
+            token_ids: each at least 0 and below ``padded_size``.
+
+        Returns:
+            (words,) int32, read-only.
+
+        Raises:
+            InvalidArgument: an id is outside.
+        """
+        ids = np.fromiter(token_ids, np.int64)
+        outside = ids[(ids < 0) | (ids >= self.padded_size)]
+        if len(outside):
+            raise InvalidArgument(
+                f"token {outside[0]} is outside the model's logits, which have {self.padded_size} columns"
+            )
+        bits = np.zeros(words(self.padded_size) * WORD_BITS, np.bool_)
+        bits[ids] = True
+        row = np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
+        row.flags.writeable = False
+        return row
+
+    def decode_bytes(self, token_ids: Iterable[int]) -> bytes:
+        """The text of the tokens; tokens that are no text give nothing."""
+        return b"".join(self.token_bytes[token_id] or b"" for token_id in token_ids if self.is_text(token_id))
+
+    def encode_bytes(self, data: bytes) -> list[int]:
+        """Text tokens that join to exactly these bytes, each the longest that leaves a rest which can be written.
+
+        This is not the tokenizer's own tokenization; it exists for any bytes, and needs no text around them.
+
+        Raises:
+            UnwritableConstraint: no tokens of this vocabulary join to these bytes; names the characters.
+        """
+        path = self._longest_path(data)
+        if path is None:
+            # Lone bytes (text that is no UTF-8) travel through the str as surrogates.
+            characters = sorted(set(data.decode("utf-8", "surrogateescape")))
+            missing = [
+                raw for raw in (c.encode("utf-8", "surrogateescape") for c in characters) if not self._writes(raw)
+            ]
+            raise UnwritableConstraint(
+                f"{type(self.tokenizer).__name__} has no tokens that write {', '.join(map(_show, missing))}; "
+                "change the constraint so that it can be met without them, or use a model with another tokenizer"
+            )
+        return path
+
+    def lengths_at(self, data: bytes, start: int = 0) -> Iterator[int]:
+        """How long the text tokens are that the bytes from ``start`` on begin with; ascending, those of 32 at most."""
+        ids = self._ids_by_bytes
+        for end in range(start + 1, min(start + _LONG, len(data)) + 1):
+            if data[start:end] in ids:
+                yield end - start
+
+    @cached_property
+    def in_order(self) -> tuple[list[bytes], list[int]]:
+        """All text tokens' bytes, sorted, and their ids."""
+        ordered = sorted((data, token_id) for token_id, data in enumerate(self.token_bytes) if data is not None)
+        return [data for data, _ in ordered], [token_id for _, token_id in ordered]
+
+    def token_text(self, token_id: int) -> str:
+        r"""The token as an error message shows it: ``' Hi'``, ``b'\xf0\x9f'``, ``</s>`` or ``<token 7>``."""
+        if self.is_text(token_id):
+            return _show(self.token_bytes[token_id] or b"")
+        if 0 <= token_id < len(self.token_bytes):
+            try:
+                return str(self.tokenizer.convert_ids_to_tokens(int(token_id)) or f"<token {token_id}>")
+            except Exception:  # some tokenizers raise whatever they like for an id they reserve
+                pass
+        return f"<token {token_id}>"
+
+    def special_in(self, texts: Iterable[str]) -> dict[int, bytes]:
+        """The tokens that are no text but stand in these texts by name (``<|tool_call_begin|>``), and their names."""
+        texts, found = list(texts), {}
+        for token_id, data in enumerate(self.token_bytes):
+            if data is None and any(len(name := self.token_text(token_id)) > 1 and name in text for text in texts):
+                found[token_id] = name.encode()
+        return found
+
+    def with_text(self, names: Mapping[int, bytes]) -> Vocabulary:
+        """This vocabulary, in which these tokens are text."""
+        return replace(self, token_bytes=tuple(names.get(i, data) for i, data in enumerate(self.token_bytes)))
+
+    @cached_property
+    def _ids_by_bytes(self) -> dict[bytes, int]:
+        # Of tokens with the same bytes the last stays: SentencePiece's byte tokens stand before its pieces, and the
+        # tokenizer writes "A" with the piece; added tokens stand last, and win when the tokenizer encodes.
+        return {data: token_id for token_id, data in enumerate(self.token_bytes) if data is not None}
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._ids_by_bytes), default=0)
+
+    def _writes(self, data: bytes) -> bool:
+        return self._longest_path(data) is not None
+
+    def _longest_path(self, data: bytes) -> list[int] | None:
+        ids = self._ids_by_bytes
+        end = len(data)
+        steps = [0] * end + [-1]  # length of the token that starts here; 0 = the rest cannot be written
+        for start in range(end - 1, -1, -1):
+            for length in range(min(self._longest, end - start), 0, -1):
+                if steps[start + length] and data[start : start + length] in ids:
+                    steps[start] = length
+                    break
+        path: list[int] = []
+        start = 0
+        while start < end:
+            if not steps[start]:
+                return None
+            path.append(ids[data[start : start + steps[start]]])
+            start += steps[start]
+        return path
+
+
+def _show(data: bytes) -> str:
+    try:
+        return repr(data.decode())
+    except UnicodeDecodeError:
+        return repr(data)
