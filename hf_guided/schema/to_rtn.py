@@ -1,7 +1,7 @@
 """A schema as a network of small automata that call each other: one for the values of each position.
 
-The same shapes and tracks as `to_lark.py` and `to_nfa.py` write, but every value inside another is a call, so recursion and
-places for any JSON value cost nothing. White space is taken in every way that an engine writes it.
+It has the shapes and tracks that `to_lark.py` and `to_nfa.py` write, but every value inside another is a call, so
+recursion and positions for any JSON value cost nothing. White space is taken in every way that an engine writes it.
 """
 
 from __future__ import annotations

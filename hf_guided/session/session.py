@@ -1,12 +1,12 @@
 """One object every seam holds: constraints and input_ids in, masked scores out.
 
-Stages of a call: find the rows (tracker), fill a bitmask row for each (matcher), write -inf (apply), and look at what
-is left. Compiling is waited for at the first call, so that it overlaps the prefill.
+Stages of a call: find the rows (tracker), fill a bitmask row for each (matcher), write -inf (apply), and check what is
+left. The first call waits for compiling, so that compiling overlaps the prefill.
 
-The first two stages can run while the model computes the scores, on the worker of background_worker.py: begun by ``fill_ahead``
-in loops that keep their rows, by ``foresee`` where somebody is told the next ids before the forward pass. One such job
-is under way at most (lookahead.py), and every other call waits for it first. What was foreseen for ids that are not asked
-for is undone, and nobody hears of its errors and warnings.
+The first two stages can run while the model computes the scores, on the worker of background_worker.py:
+``fill_ahead`` starts them in loops that keep their rows, ``foresee`` where the next ids are known before the forward
+pass. At most one such job runs at a time (lookahead.py), and every other call waits for it first. Masks for ids that
+never come are undone; their errors and warnings are dropped.
 """
 
 from __future__ import annotations

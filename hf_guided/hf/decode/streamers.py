@@ -1,7 +1,7 @@
-"""Who hears of tokens while they are generated.
+"""Listeners: objects that get tokens while they are generated.
 
-A listener hears of tokens that are final: of confirmed drafts, of no rejected ones, and of no step that is undone.
-Loops of ours tell it by themselves (sequence_state.py); transformers' own loops tell a streamer, which can be made of one.
+A listener gets final tokens only: those of confirmed drafts, none of rejected ones, none of a step that is undone.
+Our own loops call it directly (sequence_state.py); transformers' loops call a streamer, which can wrap a listener.
 """
 
 from __future__ import annotations
