@@ -1146,6 +1146,12 @@ REMOVALS = [
 ]
 
 
+def cells(file: str, test: str) -> list[str]:
+    """The ids of a test's cells that removals name: the default run has them."""
+    named = [removal.test.removeprefix(f"{file}::{test}[") for removal in REMOVALS]
+    return sorted({one[:-1] for one in named if one.endswith("]") and "::" not in one})
+
+
 def survives(removal: Removal) -> str | None:
     """Why the removal went unnoticed; None if the test passes as things are, and fails without this."""
     with tempfile.TemporaryDirectory() as folder:
