@@ -162,7 +162,7 @@ def finished(compiled, vocabulary: Vocabulary, walks: int, steps: int = 300) -> 
     texts = []
     for _ in range(walks):
         matcher = compiled.matcher()
-        taken = walk(matcher, [rng.randrange(100_000) for _ in range(steps)])
+        taken = walk(matcher, [rng.randrange(100_000) for _ in range(steps)], past_the_end=False)
         if matcher.is_terminated():
             texts.append(vocabulary.decode_bytes(taken).decode())
     return texts
