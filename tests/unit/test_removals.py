@@ -11,7 +11,6 @@ import pytest
 
 from tests.removals import REMOVALS, ROOT, Removal
 
-
 read = cache(Path.read_text)
 
 
