@@ -92,9 +92,9 @@ def only_slow(cell: Names) -> bool:
     """Fifty calls of one row each take long, and so do grammars that loop over 131,072 tokens."""
     mode, kind, vocabulary = cell
     foreign, one_row = mode.startswith("foreign"), mode.startswith(("foreign", "assisted", "prompt_lookup"))
-    slow = (foreign and kind not in ("regex", "choice")) or (one_row and kind == "pydantic")
+    slow = (foreign and kind not in ("regex", "choice")) or (one_row and kind in ("pydantic", "lark"))
     if vocabulary == "tekken":
-        slow |= one_row and kind != "regex"
+        slow |= one_row
         slow |= mode.startswith("encoder_decoder") and kind == "lark"
     return slow
 
