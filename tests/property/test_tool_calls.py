@@ -23,7 +23,6 @@ from hf_guided.backends.base import Matcher
 from hf_guided.backends.compiler import Compiler
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import toy
-from tests.pairs import pairwise
 from tests.tool_families import ENDS, FAMILIES, STARTS, flat, parsed, template
 from tests.vocabularies import demo
 
@@ -146,9 +145,11 @@ def walk(matcher: Matcher, wished: Sequence[bytes], rng: random.Random, avoided:
 
 @pytest.mark.parametrize(
     ("family", "parallel"),
-    pairwise(
-        FAMILIES, [True, False], only_slow=lambda cell: ([*FAMILIES].index(cell[0]) % 2 == 0) == (cell[1] == "True")
-    ),
+    [
+        pytest.param(family, parallel, marks=[pytest.mark.slow] * (i % 2 == parallel))
+        for i, family in enumerate(FAMILIES)
+        for parallel in (True, False)
+    ],
 )
 def test_walks_write_calls_that_others_can_read(family: str, parallel: bool) -> None:
     schemas = tools_of(family)
