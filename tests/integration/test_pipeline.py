@@ -173,7 +173,7 @@ def test_empty_prompt(guided):
 # -- many prompts ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 5])
+@pytest.mark.parametrize("batch_size", [*(pytest.param(size, marks=pytest.mark.slow) for size in (1, 2, 5)), 3])
 def test_each_prompt_meets_its_own_constraint(guided, batch_size):
     tasks = demo.examples(7, seed=2)
     outs = guided(

@@ -30,8 +30,8 @@ AMPLE = Limits(max_work=20_000_000)  # for what is taken by languages that look 
     [
         "(a{1000}){1000}",
         "(a|b)*a(a|b){24}",
-        r"(\w{1,20}[ ,]?){5,80}",
-        "(?:.{1,20}[,;]){1,30}",
+        pytest.param(r"(\w{1,20}[ ,]?){5,80}", marks=pytest.mark.slow),
+        pytest.param("(?:.{1,20}[,;]){1,30}", marks=pytest.mark.slow),
         r"\w{1,1000}",
         r"((\w{1,50}){1,50}){1,50}",
         r"(?!.*\w{1,300}x)\w{1,300}",
