@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from .hf.continuous_batching.request_masks import Asked
     from .hf.device.store import DeviceStore
 
+Futures = dict[str, Future[CompiledConstraint]]  # what one call compiles, by ``Constraint.key``
+
 _MAX_GATES = 16  # of the last limits and markers asked for; one with special markers holds a vocabulary
 
 
@@ -353,8 +355,9 @@ class Guide:
         gate: Gate | None = None,
         *,
         budget: bool = True,
+        futures: Futures | None = None,
     ) -> list[Request]:
-        """What each prompt's rows are governed by, compiling in the background; the same object is compiled once.
+        """What governs each prompt's rows; constraints compile in the background, equal ones once.
 
         Args:
             constraints: one for each prompt, in any form; None is free.
@@ -362,18 +365,22 @@ class Guide:
             backend: "auto", or the name of a backend.
             gate: what comes before the answers.
             budget: as for ``compile``.
+            futures: what was compiled for the same call before, with the same ``backend`` and ``budget``; written.
 
         Raises:
             InvalidConstraint: a constraint is malformed, or a prefix is no text.
         """
-        compiled: dict[int, tuple[Constraint | None, Future[CompiledConstraint] | None]] = {id(None): (None, None)}
+        futures = {} if futures is None else futures
+        bound: dict[int, Constraint | None] = {id(None): None}
         requests = []
-        for constraint, prefix in zip(constraints, prefixes, strict=True):
-            if id(constraint) not in compiled:
-                bound = self._required(constraint)
-                compiled[id(constraint)] = bound, self._compiler.submit(bound, backend, budget=budget)
-            bound_constraint, future = compiled[id(constraint)]
-            requests.append(Request(future, prefix_bytes(prefix), gate, bound_constraint))
+        for given, prefix in zip(constraints, prefixes, strict=True):
+            if id(given) not in bound:
+                bound[id(given)] = self._required(given)
+            constraint = bound[id(given)]
+            if constraint is not None and constraint.key not in futures:
+                futures[constraint.key] = self._compiler.submit(constraint, backend, budget=budget)
+            compiled = None if constraint is None else futures[constraint.key]
+            requests.append(Request(compiled, prefix_bytes(prefix), gate, constraint))
         return requests
 
     def session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:

@@ -18,12 +18,12 @@ from transformers import BatchFeature
 from ..constraints.coerce import coerce
 from ..constraints.values import Constraint
 from ..generation.chat_prompts import RESERVED, TemplateOptions, is_processor, prepared
-from ..generation.plan import warn_of_unseen
+from ..generation.guided_call import GuidedCall, check_budgets, check_compiled, check_settings
 from ..generation.processor_inputs import processed
+from ..generation.template_arguments import warn_of_unseen
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
-from ..hf.guided_call import guided_call
-from ..session.requests import check_budget, row_after_prefix
+from ..session.options import SessionOptions
 
 
 class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smolagents is untyped here
@@ -131,10 +131,10 @@ class _Generate:
     """What smolagents uses of a model, with a constraint."""
 
     def __init__(self, model: Any, guide: Guide, constraint: Constraint, templates: _Templates):
+        self._model, self._guide, self._templates = model, guide, templates
+        self._requests = guide.requests([constraint], [None])
         # A bad constraint raises here, and not on the thread that generates for a stream.
-        self._compiled = guide.compile(constraint, budget=True)
-        self._model, self._guide, self._constraint = model, guide, constraint
-        self._templates = templates
+        check_compiled(self._requests)
         self.device = model.device
         self.failure: Exception | None = None
 
@@ -152,9 +152,7 @@ class _Generate:
     def _generate(self, inputs: Any, **kwargs: Any) -> Any:
         kwargs = {name: value for name, value in kwargs.items() if value is not None} | self._templates.media
         settings = GenerationSettings(self._model, kwargs)
-        stops, most = settings.stop_token_ids(), settings.given_max_new_tokens
-        settings.check_against([self._compiled])
-        if most is not None:
-            check_budget(row_after_prefix(self._compiled, b"", stops), most)
-        processor = self._guide.logits_processor(self._constraint, stop_token_ids=stops, max_new_tokens=most)
-        return guided_call(self._model, processor, inputs=inputs, **kwargs)
+        check_settings(self._requests, settings)
+        check_budgets(self._requests, settings, [()])
+        options = SessionOptions(stop_token_ids=settings.stop_token_ids(), max_new_tokens=settings.given_max_new_tokens)
+        return GuidedCall(self._guide, self._requests, options).run(self._model, inputs=inputs, **kwargs)

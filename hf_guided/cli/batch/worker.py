@@ -10,10 +10,11 @@ from ...constraints.values import Constraint
 from ...errors import HFGuidedError, UsageError
 from ...generation.api import generate
 from ...generation.chat_prompts import Prompt, TemplateOptions, prepared
+from ...generation.guided_call import check_budgets, check_compiled
 from ...generation.prompts import as_prompts, encoded
 from ...guide import Guide
+from ...hf.generation_settings import GenerationSettings
 from ...hf.seeds import row_seed
-from ...session.requests import check_budget, row_after_prefix
 from ...session.result import GuidedResult
 from ...session.stats import SessionStats
 from .job import Job
@@ -78,8 +79,9 @@ class Worker:
         if job.chat and not tokenizer.chat_template:
             raise UsageError("--chat: this tokenizer has no chat template; leave --chat out, and write prompts in full")
         if rows.default is not None:
-            compiled = self._guide.compile(rows.default, job.backend, budget=True)
-            check_budget(row_after_prefix(compiled, b"", None), job.max_new_tokens)
+            requests = self._guide.requests([rows.default], [None], job.backend)
+            check_compiled(requests)
+            check_budgets(requests, GenerationSettings(model, {"max_new_tokens": job.max_new_tokens}), [()])
         self._settings: dict[str, Any] = {"do_sample": False}
         if job.temperature is not None:
             self._settings |= {"do_sample": True, "temperature": job.temperature, "top_p": job.top_p or 1.0}
