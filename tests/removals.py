@@ -1090,8 +1090,8 @@ REMOVALS = [
     Removal(
         "tensor parallel: the decoder asks whether the prompts are the same",
         "hf/decoder.py",
-        "                    ranks.agreed(input_ids.tolist, repr)\n",
-        "                    pass\n",
+        "        ranks.agreed(input_ids.tolist, repr)\n",
+        "        pass\n",
         f"{SPREAD}::test_errors_reach_both",
     ),
     Removal(
