@@ -1111,7 +1111,7 @@ REMOVALS = [
     Removal(
         "batch: prompts end in front of the last position",
         "cli/batch/worker.py",
-        "            room = min(room, int(self._positions) - length)\n",
+        "            most = min(most, int(self._positions) - length)\n",
         "",
         f"{BATCH}::test_hostile_rows_end_no_job",
     ),
@@ -1125,8 +1125,8 @@ REMOVALS = [
     Removal(
         "batch: each row draws with a seed of its own",
         "cli/batch/worker.py",
-        "row_seed(self._job.seed, row) for row in ready",
-        "self._job.seed for row in ready",
+        "row_seed(self._job.seed, i) for i in ready",
+        "self._job.seed for i in ready",
         f"{BATCH}::test_rows_are_answered_in_order_and_with_their_own_seeds",
     ),
     Removal(

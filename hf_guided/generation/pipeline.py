@@ -1,7 +1,7 @@
 """The task ``guided-generation``: transformers' text-generation pipeline with a constraint for every prompt.
 
-Prompts, chats, data sets, batches and generation arguments go the way they go in the text-generation pipeline. A
-constraint travels with its prompt through preprocessing and collation, so it meets the right row in any batch.
+Prompts, chats, data sets, batches and generation arguments are handled as in the text-generation pipeline. A constraint
+stays with its prompt through preprocessing and collation, so it governs the right row in any batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .route import choose_route
 from .template_arguments import template_options, warn_of_unseen
 from .unknown_arguments import check_arguments
 
-# Taken by the text-generation pipeline without being in a signature.
+# Arguments that the text-generation pipeline takes, and that are in no signature.
 _PARENTS = ("add_special_tokens", "batch_size", "num_workers", "padding", "prefix_length")
 _FOR_PROMPTS = ("response_format", "chat_template_kwargs", "show_tools", "describe")
 _FOR_LOOP = ("backend", "reasoning", "jump_forward")
@@ -45,7 +45,7 @@ _DEFAULTS = GenerationConfig(max_new_tokens=DEFAULT_MAX_NEW_TOKENS, do_sample=Tr
 
 @dataclass(frozen=True)
 class _Prompt:
-    """A prompt beside its own constraint."""
+    """A prompt with its own constraint."""
 
     prompt: Any
     constraint: Constraint | None
@@ -91,25 +91,29 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     - ``response_format``: a constraint for all prompts, or a list with one per prompt of a list (None = free). Given to
       ``pipeline(...)`` it is the default of every call.
     - ``backend``: "auto", or the name of a backend.
-    - ``reasoning``: what comes in front of every answer, an ``hg.Reasoning``.
+    - ``reasoning``: what comes before every answer, an ``hg.Reasoning``.
+    - ``jump_forward``: False (the default) runs transformers' own loop, with one forward pass per token. True runs the
+      fast loop, as ``hg.generate`` does: text that the grammar leaves no choice about is appended without the model, in
+      the tokenizer's own tokenization. Beams, and features that only generate() itself has (an assistant model, stop
+      strings, a streamer ...), run in transformers' own loop in any case.
     - ``chat_template_kwargs``, ``documents``, ``show_tools``, ``describe``: as for ``hg.generate``, one for all
       prompts. Chat templates are given the tools of ``hg.ToolCalls`` where the call has no ``tools``.
 
     With ``pipeline(..., processor=processor)`` chats may hold images, video and audio.
 
-    As in the text-generation pipeline, answers are sampled, at temperature 0.7, where neither the call nor the model's
-    generation config says something else; pass ``do_sample=False`` for greedy decoding. (``hg.generate`` is greedy
+    As in the text-generation pipeline, answers are sampled at temperature 0.7, unless the call or the model's
+    generation config sets something else; pass ``do_sample=False`` for greedy decoding. (``hg.generate`` is greedy
     unless the call or the model's generation config sets ``do_sample``.)
 
-    An argument that none of the pipeline, the generation settings and the model takes is an ``UnknownArgument``.
+    An argument that is unknown to the pipeline, the generation settings and the model is an ``UnknownArgument``.
 
     Returns a list of dicts per prompt, one per returned sequence, as the text-generation pipeline does, with
 
-    - ``generated_text``: the answer alone (``return_full_text=True`` puts the prompt, or the chat, in front of it);
-    - ``thinking``: only with ``reasoning``, and where the prompt had not ended it: what came in front of the answer;
+    - ``generated_text``: the answer alone (``return_full_text=True`` puts the prompt, or the chat, before it);
+    - ``thinking``: only with ``reasoning``, and unless the prompt had ended it: the text before the answer;
     - ``value``: the answer as a value of the constraint; None if it did not finish;
     - ``finish_reason``: "stop", "length" or "dead_end";
-    - ``error``: only where a finished answer could not be turned into a value, and why.
+    - ``error``: only where a finished answer could not be turned into a value: the reason.
 
     A chat that ends with a message of the assistant is continued; that message is the beginning of the answer.
     """
@@ -125,20 +129,20 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         super().__init__(*args, tokenizer=tokenizer, processor=processor, **kwargs)
 
     def check_model_type(self, supported_models: Any) -> None:
-        """Models for text are those of the text-generation pipeline; with a processor, there is no list of them."""
+        """Without a processor, check as the text-generation pipeline; with one, there is no list of models."""
         if not is_processor(self._templates):
             super().check_model_type(supported_models)
 
     @property
     def _templates(self) -> Any:
-        """What renders chats: the processor, if there is one."""
+        """The processor or the tokenizer, whichever renders chats."""
         return self.processor if self.processor is not None and is_processor(self.processor) else self.tokenizer
 
     def __call__(self, text_inputs: Any, **kwargs: Any) -> Any:
         """Generate; see the class.
 
         Raises:
-            UnknownArgument: a keyword argument that nothing takes; before anything is compiled.
+            UnknownArgument: an unknown keyword argument; before anything is compiled.
             InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: before anything is generated.
             BatchSizeError: the number of constraints is not the number of prompts.
         """
@@ -168,7 +172,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         GenerationSettings(self.model, others).check_values()
 
     def _sanitize_parameters(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        # Taken out first: transformers hands everything it does not know to generate().
+        # Taken out first: transformers passes every argument that it does not know to generate().
         compiled = {_COMPILED: kwargs.pop(_COMPILED)} if _COMPILED in kwargs else {}
         self._check_arguments(kwargs)
         for_prompts = {name: kwargs.pop(name) for name in _FOR_PROMPTS if name in kwargs}
@@ -189,29 +193,29 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         tokenizer_encode_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Tokenize a prompt and put its constraint beside it."""
+        """Tokenize a prompt, and keep its constraint with its tokens."""
         if isinstance(prompt_text, _Prompt):
             prompt_text, response_format = prompt_text.prompt, prompt_text.constraint
         constraint = coerce(response_format)
-        begun = _begun(prompt_text, kwargs.get("continue_final_message"))
+        prefix = _continued_text(prompt_text, kwargs.get("continue_final_message"))
         given = {**(chat_template_kwargs or {}), **({} if tools is None else {"tools": tools})}
         chat = prompt_text.messages if isinstance(prompt_text, Chat) else prompt_text
         [options] = template_options(given, documents, [chat], show_tools=show_tools, describe=describe)
-        prompt = prepared(self._templates, chat, constraint, options, continues=begun is not None)
+        prompt = prepared(self._templates, chat, constraint, options, continues=prefix is not None)
         warn_of_unseen([prompt])
         if is_processor(self._templates):
             check_takes_media(self._templates, [prompt], self.model)
-            if begun is not None:  # so that the answer can be joined to it
-                prompt_text = Chat([*chat[:-1], {**chat[-1], "content": begun}])
-            inputs: Any = {"prompt_text": prompt_text, "row": _Row(constraint, begun, prompt)}
+            if prefix is not None:  # so that the answer can be joined to it
+                prompt_text = Chat([*chat[:-1], {**chat[-1], "content": prefix}])
+            inputs: Any = {"prompt_text": prompt_text, "row": _Row(constraint, prefix, prompt)}
             return inputs
         arguments = {**(tokenizer_encode_kwargs or {}), **(prompt.arguments or {})}
-        arguments.pop("continue_final_message", None)  # the text-generation pipeline decides it likewise
+        arguments.pop("continue_final_message", None)  # the text-generation pipeline decides it in the same way
         for_template = {name: arguments.pop(name, None) for name in ("tools", "documents")}
         ready = Chat(list(prompt.chat)) if prompt.text is None else prompt.text
         inputs = super().preprocess(ready, tokenizer_encode_kwargs=arguments, **for_template, **kwargs)
-        inputs["prompt_text"] = prompt_text  # as it was given, for what comes back
-        inputs["row"] = _Row(constraint, begun, None)
+        inputs["prompt_text"] = prompt_text  # the original, for the outputs
+        inputs["row"] = _Row(constraint, prefix, None)
         return inputs
 
     def _forward(
@@ -332,7 +336,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
 
 
 def _pair(prompts: Any, constraints: list[Constraint | None]) -> list[_Prompt]:
-    """Each prompt beside its constraint."""
+    """Each prompt with its constraint."""
     several = isinstance(prompts, (list, tuple)) and not (prompts and is_valid_message(prompts[0]))
     if not several or len(prompts) != len(constraints):
         raise BatchSizeError(
@@ -345,7 +349,7 @@ def _pair(prompts: Any, constraints: list[Constraint | None]) -> list[_Prompt]:
     ]
 
 
-def _begun(prompt: Any, continue_final_message: bool | None) -> str | None:
+def _continued_text(prompt: Any, continue_final_message: bool | None) -> str | None:
     """The beginning of the answer, if the prompt is a chat whose last message is to be continued."""
     if not isinstance(prompt, Chat):
         return None
