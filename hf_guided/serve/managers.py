@@ -82,7 +82,7 @@ class OneByOneManager(GenerateManager):  # type: ignore[misc]  # transformers is
         def put(item: Any) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, item)
 
-        streamer = AnswerStreamer(model.asked.reader(_prompt(inputs)), put)
+        streamer = AnswerStreamer(model.request.reader(_prompt(inputs)), put)
 
         def run() -> None:
             try:
@@ -106,7 +106,7 @@ class OneByOneManager(GenerateManager):  # type: ignore[misc]  # transformers is
                 watched = _Watched(model, cancelled)
                 return await super().generate_non_streaming(watched, processor, inputs, gen_config, request_id)  # type: ignore[no-any-return]
         message = Message()
-        streamer = AnswerStreamer(model.asked.reader(_prompt(inputs)), message.add)
+        streamer = AnswerStreamer(model.request.reader(_prompt(inputs)), message.add)
 
         generate = {**inputs, "streamer": streamer, "generation_config": gen_config, "tokenizer": processor}
         with self._cancellable(streamer.cancel):
