@@ -32,7 +32,7 @@ FORCED = "tests/property/test_forced.py"
 CONTINUATION = "tests/property/test_continuation.py"
 ACCEPTANCE = "tests/unit/test_acceptance.py"
 BATCHING = "tests/integration/test_continuous_batching.py"
-READING = "tests/unit/test_tool_reading.py"
+READING = "tests/unit/test_tool_parser.py"
 THINKING = "tests/integration/test_reasoning.py"
 AROUND_MARKERS = "tests/property/test_reasoning.py"
 TRACE = "tests/integration/test_trace.py"
@@ -48,7 +48,7 @@ SEEDS = "tests/integration/test_seeds.py"
 SPREAD = "tests/integration/test_tensor_parallel.py"
 BATCH = "tests/integration/test_batch.py"
 PARTS = "tests/unit/test_batch_parts.py"
-SERVED = "tests/unit/test_serve_reading.py"
+SERVED = "tests/unit/test_answer_parser.py"
 FORESEEN = "tests/property/test_foreseen.py::test_foreseen_or_not"
 PASSED, FAILED = 0, 1  # pytest's exit status when all tests that ran passed, and when some failed
 
@@ -627,8 +627,8 @@ REMOVALS = [
     Removal(
         "continuation: the tokens in front count",
         "vocabulary/retokenize.py",
-        "        found = self._cut(context, data)\n",
-        "        found = None\n",
+        "        token_ids = self._cut(context, data)\n",
+        "        token_ids = None\n",
         f"{CONTINUATION}::test_the_tokens_of_the_whole[demo]",
     ),
     Removal(
@@ -767,7 +767,7 @@ REMOVALS = [
     Removal(
         "tiers: later requests are served by the automaton",
         "backends/compiler.py",
-        "                self._cache.put((key, backend, False), Compilation(*found))\n",
+        "                self._cache.put((key, backend, False), Compilation(*second))\n",
         "",
         "tests/unit/test_tiers.py::test_warm_up_leaves_the_engines_that_will_serve",
     ),
@@ -788,7 +788,7 @@ REMOVALS = [
     Removal(
         "tool calls: strings without quotes keep those they have",
         "constraints/tool_parser.py",
-        " and not isinstance(found[0], str)",
+        " and not isinstance(reading[0], str)",
         "",
         f"{READING}::test_a_string_keeps_its_quotes",
     ),

@@ -19,7 +19,7 @@ from ...session.result import GuidedResult
 from ...session.stats import SessionStats
 from .job import Job
 from .lines import Answer
-from .parts import Place
+from .parts import AnswerLocation
 from .rows import Rows
 from .tables import BadRow, is_json
 
@@ -35,7 +35,7 @@ class Share(NamedTuple):
     process: int
     processes: int
 
-    def batches(self, answered: Sequence[Place | None], batch_size: int) -> Iterator[range]:
+    def batches(self, answered: Sequence[AnswerLocation | None], batch_size: int) -> Iterator[range]:
         """The rows of each batch that has to be run, in order.
 
         Args:
@@ -123,7 +123,7 @@ class Worker:
         Raises:
             Exception: this row cannot be answered.
         """
-        given = self._rows.asked(row)
+        given = self._rows.request(row)
         kwargs, describe = self._job.chat_template_kwargs, self._job.describe
         if kwargs and isinstance(given.prompt, str):
             raise BadRow("--chat-template-kwargs: expected a chat, got a text, which no template renders; add --chat")
