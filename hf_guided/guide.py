@@ -24,7 +24,7 @@ from .options import CompilerOptions, DeviceLane, Overlap
 from .schema.audit import Audit
 from .session.logprobs import num_top
 from .session.options import OnViolation, SessionOptions
-from .session.reasoning import Gate, Opening, Reasoning
+from .session.reasoning import Opening, Reasoning, ReasoningGate
 from .session.requests import Request, prefix_bytes
 from .session.result import GuidedResult, RowReader
 from .session.row import Row
@@ -86,7 +86,7 @@ class Guide:
         self.ranks = Ranks.of(model)
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
-        self._gate_for = lru_cache(_MAX_GATES)(partial(Gate, self.vocabulary))
+        self._gate_for = lru_cache(_MAX_GATES)(partial(ReasoningGate, self.vocabulary))
 
     @property
     def tokenizer(self) -> Any:
@@ -350,7 +350,7 @@ class Guide:
         constraints: Sequence[Any],
         prefixes: Sequence[str | None],
         backend: str = "auto",
-        gate: Gate | None = None,
+        gate: ReasoningGate | None = None,
         *,
         budget: bool = True,
     ) -> list[Request]:
@@ -477,11 +477,11 @@ class Guide:
         options = SessionOptions(asked.backend, asked.stop_token_ids, "close", asked.max_new_tokens, overlap=False)
         return self._session(asked.constraint, asked.prefix, options).begin(1)[0]
 
-    def gate(self, reasoning: Reasoning | None) -> Gate | None:
+    def gate(self, reasoning: Reasoning | None) -> ReasoningGate | None:
         """What thinking in front of an answer takes in this vocabulary; None for None.
 
         Raises:
-            InvalidConstraint, UnwritableConstraint: see ``Gate``.
+            InvalidConstraint, UnwritableConstraint: see ``ReasoningGate``.
         """
         if reasoning is None:
             return None

@@ -22,15 +22,15 @@ BAD = "tests/integration/test_bad_input.py"
 PIPELINE = "tests/integration/test_pipeline.py"
 BUDGET = "tests/integration/test_budget.py"
 TRACKER = "tests/unit/test_tracker.py"
-AHEAD = "tests/unit/test_session_ahead.py"
-WORKER = "tests/unit/test_prefetch.py"
+LOOKAHEAD = "tests/unit/test_lookahead.py"
+WORKER = "tests/unit/test_background_worker.py"
 DEVICE = "tests/integration/test_device_loop.py"
 DECODER = "tests/integration/test_decoder.py"
 ARGUMENTS = "tests/integration/test_decoder_arguments.py"
 DRAFTED = "tests/integration/test_decoder_drafts.py"
 FORCED = "tests/property/test_forced.py"
 CONTINUATION = "tests/property/test_continuation.py"
-ACCEPTANCE = "tests/unit/test_acceptance.py"
+VERIFY = "tests/unit/test_verify.py"
 BATCHING = "tests/integration/test_continuous_batching.py"
 READING = "tests/unit/test_tool_reading.py"
 THINKING = "tests/integration/test_reasoning.py"
@@ -49,7 +49,7 @@ SPREAD = "tests/integration/test_tensor_parallel.py"
 BATCH = "tests/integration/test_batch.py"
 PARTS = "tests/unit/test_batch_parts.py"
 SERVED = "tests/unit/test_serve_reading.py"
-FORESEEN = "tests/property/test_foreseen.py::test_foreseen_or_not"
+WITH_LOOKAHEAD = "tests/property/test_lookahead.py::test_foreseen_or_not"
 PASSED, FAILED = 0, 1  # pytest's exit status when all tests that ran passed, and when some failed
 
 
@@ -101,7 +101,7 @@ REMOVALS = [
     Removal(
         "reasoning: the bytes behind the marker are the answer's",
         "session/reasoning_gate.py",
-        "        given = None if moved is None else self._behind.token_ids(moved.rest)\n",
+        "        given = None if moved is None else self._prefixes.token_ids(moved.rest)\n",
         "        given = None if moved is None else ()\n",
         f"{AROUND_MARKERS}::test_masks_are_what_looking_for_the_marker_gives",
     ),
@@ -115,7 +115,7 @@ REMOVALS = [
     Removal(
         "reasoning: room is left for the marker",
         "session/reasoning_gate.py",
-        "        if room < gate.longest_way + least:\n",
+        "        if room < gate.max_tokens_to_end + least:\n",
         "        if room < least:\n",
         f"{AROUND_MARKERS}::test_a_budget_is_kept",
     ),
@@ -136,8 +136,8 @@ REMOVALS = [
     Removal(
         "greedy and sampling: the mask itself",
         "session/session.py",
-        "        return masked\n\n    def foresee(",
-        "        return scores\n\n    def foresee(",
+        "        return masked\n\n    def look_ahead(",
+        "        return scores\n\n    def look_ahead(",
         mode("sampling"),
     ),
     Removal(
@@ -164,8 +164,8 @@ REMOVALS = [
     Removal(
         "beams: only among rows of the same constraint",
         "session/tracker.py",
-        "places.get((i // group_size, new.tobytes()), -1)",
-        "places.get((0, new.tobytes()), -1)",
+        "index_of.get((i // group_size, new.tobytes()), -1)",
+        "index_of.get((0, new.tobytes()), -1)",
         f"{MODES}::test_beams_of_different_prompts_keep_to_their_own_constraint",
     ),
     Removal(
@@ -367,14 +367,14 @@ REMOVALS = [
     Removal(
         "an empty intersection is an error",
         "session/masks.py",
-        "            if line not in masks.over:\n",
+        "            if position not in masks.ended:\n",
         "            if False:\n",
         f"{BAD}::test_other_processors_leave_nothing",
     ),
     Removal(
         "a closed row that may not stop is no NaN",
         "session/masks.py",
-        "            masked[line, list(self._stop_token_ids)] = 0.0",
+        "            masked[position, list(self._stop_token_ids)] = 0.0",
         "            pass",
         f"{BAD}::test_a_closed_row_that_may_not_end_yet_spoils_nobody[sampling]",
     ),
@@ -409,7 +409,7 @@ REMOVALS = [
     Removal(
         "compiling overlaps: the processor is there at once",
         "session/session.py",
-        "dtype=np.int64)  # of the call being served, for messages\n",
+        "dtype=np.int64)  # of the current call, for messages\n",
         "dtype=np.int64)\n        self._prepare()\n",
         f"{SEAM}::test_processor_is_there_before_its_grammar",
     ),
@@ -444,59 +444,59 @@ REMOVALS = [
     Removal(
         "overlap: a step that was foreseen in vain is taken back",
         "session/lookahead.py",
-        "            foreseen.step.undo()\n",
+        "            expected.step.undo()\n",
         "            pass\n",
-        FORESEEN,
+        WITH_LOOKAHEAD,
     ),
     Removal(
         "overlap: masks foreseen for other ids are not used",
         "session/lookahead.py",
-        "        if not foreseen.is_for(input_ids):\n            return None\n",
+        "        if not expected.is_for(input_ids):\n            return None\n",
         "",
-        FORESEEN,
+        WITH_LOOKAHEAD,
     ),
     Removal(
         "overlap: a dead end outlives a step that is taken back",
         "session/row.py",
         "        self.limit, self._dead_end = mark.limit, mark.dead_end\n",
         "",
-        f"{AHEAD}::test_a_row_at_a_dead_end_stays_there_when_a_step_is_taken_back",
+        f"{LOOKAHEAD}::test_a_row_at_a_dead_end_stays_there_when_a_step_is_taken_back",
     ),
     Removal(
         "overlap: reset() forgets what was foreseen",
         "session/session.py",
         "        self._settle()\n        self._tracker.reset()\n",
         "        self._tracker.reset()\n",
-        f"{AHEAD}::test_reset_forgets_what_was_foreseen",
+        f"{LOOKAHEAD}::test_reset_forgets_what_was_foreseen",
     ),
     Removal(
         "overlap: a job given up on keeps its slots",
         "session/session.py",
-        "                self._filler = self._filler.anew()\n",
+        "                self._filler = self._filler.with_new_buffers()\n",
         "",
-        f"{AHEAD}::test_after_control_c_the_next_call_works_whatever_the_job_does",
+        f"{LOOKAHEAD}::test_after_control_c_the_next_call_works_whatever_the_job_does",
     ),
     Removal(
         "overlap: errors of an engine leave nothing behind",
         "session/session.py",
-        "            # Somewhere in the middle of one: nothing is known of these rows any more.\n"
+        "            # The step is incomplete, so the state of these rows is unknown.\n"
         "            self._tracker.reset()\n",
         "",
-        f"{AHEAD}::test_engine_errors_are_for_who_asks_and_the_next_prompt_works",
+        f"{LOOKAHEAD}::test_engine_errors_are_for_who_asks_and_the_next_prompt_works",
     ),
     Removal(
         "overlap: a slot is written when its copy is done",
         "session/pinned_buffers.py",
-        "            sent.synchronize()\n",
+        "            transfer.synchronize()\n",
         "",
-        "tests/unit/test_mask_slots.py::test_no_slot_is_written_before_its_copy_is_done",
+        "tests/unit/test_pinned_buffers.py::test_no_slot_is_written_before_its_copy_is_done",
     ),
     Removal(
         "overlap: free rows cost no copy",
         "session/masks.py",
-        "self._slots.send(governed, transfers) if governed else None",
-        "self._slots.send(range(lines), transfers)",
-        f"{AHEAD}::test_copies_that_are_late_change_nothing",
+        "self._buffers.send(governed, transfers) if governed else None",
+        "self._buffers.send(range(positions), transfers)",
+        f"{LOOKAHEAD}::test_copies_that_are_late_change_nothing",
     ),
     Removal(
         "overlap: who wants a job that is not begun does it",
@@ -517,14 +517,14 @@ REMOVALS = [
         "hf/guided_call.py",
         "        criteria.append(seam.companion)\n",
         "",
-        "tests/integration/test_prefetch.py::test_hg_generate_brings_the_companion_to_the_plain_loop",
+        "tests/integration/test_lookahead.py::test_hg_generate_brings_the_companion_to_the_plain_loop",
     ),
     Removal(
         "overlap: the pipeline passes the companion",
         "generation/pipeline.py",
         "stopping_criteria=[*criteria, processor.companion],",
         "stopping_criteria=criteria,",
-        "tests/integration/test_prefetch.py::test_the_pipeline_brings_the_companion",
+        "tests/integration/test_lookahead.py::test_the_pipeline_brings_the_companion",
     ),
     Removal(
         "prefill: what is forced at once is read with the prompts",
@@ -685,21 +685,21 @@ REMOVALS = [
         "hf/drafts/verify.py",
         "if token_id != best[start + j]), len(draft))",
         "if False), len(draft))",
-        f"{ACCEPTANCE}::test_greedy_is_what_one_token_after_another_gives[0]",
+        f"{VERIFY}::test_greedy_is_what_one_token_after_another_gives[0]",
     ),
     Removal(
         "acceptance: what falls is replaced from what is left over",
         "hf/drafts/verify.py",
         "        left[weighed] = _residual(left[weighed], torch.stack(q_fallen))\n",
         "        pass\n",
-        f"{ACCEPTANCE}::test_first_token_is_a_sample_of_p",
+        f"{VERIFY}::test_first_token_is_a_sample_of_p",
     ),
     Removal(
         "acceptance: by the probability it was drafted with",
         "hf/drafts/verify.py",
         "            q_drafted[span] = q.gather(1, drafted[span, None]).flatten().to(p.dtype)\n",
         "            pass\n",
-        f"{ACCEPTANCE}::test_first_token_is_a_sample_of_p",
+        f"{VERIFY}::test_first_token_is_a_sample_of_p",
     ),
     Removal(
         "device lane: the step too many leaves the cache",

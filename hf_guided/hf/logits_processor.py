@@ -21,12 +21,12 @@ class MaskCompanion(StoppingCriteria):  # type: ignore[misc]  # transformers is 
         self._session = session
 
     def __call__(self, input_ids: torch.LongTensor, scores: object, **kwargs: object) -> torch.Tensor:
-        """Begin on the next masks; see ``Session.foresee``.
+        """Begin on the next masks; see ``Session.look_ahead``.
 
         Returns:
             (rows,) bool on the device of ``input_ids``: False everywhere.
         """
-        self._session.foresee(input_ids)
+        self._session.look_ahead(input_ids)
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 

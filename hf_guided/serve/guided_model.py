@@ -47,7 +47,9 @@ class Asked:
     def reader(self, prompt: list[int]) -> AnswerReader:
         """What takes an answer behind this prompt apart."""
         vocabulary, gate = self.compiled.vocabulary, self.guide.gate(self.reasoning)
-        return AnswerReader(vocabulary, self.constraint, None if gate is None else gate.over(vocabulary), prompt)
+        return AnswerReader(
+            vocabulary, self.constraint, None if gate is None else gate.for_vocabulary(vocabulary), prompt
+        )
 
 
 class SteeredModel:

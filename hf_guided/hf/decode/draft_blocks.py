@@ -19,32 +19,32 @@ from .stopping import RowStops
 
 @dataclass(frozen=True)
 class Guess:
-    """A draft as it will be written: stretches of a drafted token and the forced text behind it.
+    """A draft as it will be written: segments of a drafted token and the forced text behind it.
 
     Args:
-        stretches: what the model confirms or rejects is the first token of each.
+        segments: what the model confirms or rejects is the first token of each.
         probabilities: of those first tokens, as in ``Draft``.
         drafted: whether a source of drafts proposed them; else they were likely anyway.
     """
 
-    stretches: Sequence[Sequence[int]] = ()
+    segments: Sequence[Sequence[int]] = ()
     probabilities: Tensor | None = None
     drafted: bool = False
 
     @cached_property
     def firsts(self) -> list[int]:
         """The tokens to be confirmed."""
-        return [stretch[0] for stretch in self.stretches]
+        return [segment[0] for segment in self.segments]
 
     @cached_property
     def ends(self) -> list[int]:
         """How many tokens there are up to each position where one is to be chosen."""
-        return list(accumulate(map(len, self.stretches), initial=0))
+        return list(accumulate(map(len, self.segments), initial=0))
 
     @cached_property
     def tokens(self) -> list[int]:
         """All of it."""
-        return list(chain(*self.stretches))
+        return list(chain(*self.segments))
 
 
 NO_GUESS = Guess()
@@ -89,9 +89,9 @@ class Guesser:
         return guesses
 
     def observe(self, index: int, guess: Guess, agreed: int) -> None:
-        """Tell how many of a row's stretches were confirmed."""
+        """Tell how many of a row's segments were confirmed."""
         if guess.drafted:
-            self._lengths.observe(index, len(guess.stretches), agreed)
+            self._lengths.observe(index, len(guess.segments), agreed)
 
     def _asked(self, lines: Sequence[Line], i: int) -> Asked:
         line, left = lines[i], self._session.tokens_left(lines[i].num_generated)
@@ -115,16 +115,16 @@ class Guesser:
             raise InvalidArgument(
                 f"draft: expected token ids from 0 to {width - 1}, got {list(tokens)} of a DraftSource"
             )
-        stretches: list[list[int]] = [[token_id] for token_id in tokens]
+        segments: list[list[int]] = [[token_id] for token_id in tokens]
         if self._forced is not None:
             left = self._session.tokens_left(line.num_generated)
-            stretches = self._forced.stretches(line.row, line.token_ids, tokens, left)
+            segments = self._forced.segments(line.row, line.token_ids, tokens, left)
         # Behind the greatest length the model may have no positions, and nothing of it would be kept.
         room = self._stops.room(line.token_ids)
-        stretches = [
-            stretch for stretch, end in zip(stretches, accumulate(map(len, stretches)), strict=True) if end < room
+        segments = [
+            segment for segment, end in zip(segments, accumulate(map(len, segments)), strict=True) if end < room
         ]
         q = draft.probabilities
         if q is not None:
-            q = q[list(accumulate(map(len, stretches), initial=0))[:-1]]  # all but the last agree with the draft
-        return Guess(stretches, q, drafted=bool(draft.tokens))
+            q = q[list(accumulate(map(len, segments), initial=0))[:-1]]  # all but the last agree with the draft
+        return Guess(segments, q, drafted=bool(draft.tokens))

@@ -41,7 +41,7 @@ class _Choice:
         at: those of them that are at a choice.
         guesses: for each place.
         drafted: whether there are tokens in any of them.
-        masks: for each place, and behind each stretch guessed there; until they are there the rows are the worker's.
+        masks: for each place, and behind each segment guessed there; until they are there the rows are the worker's.
     """
 
     places: list[int]
@@ -168,8 +168,8 @@ class DecodeLoop:
         guessed = [guesses.get(i, NO_GUESS) for i in places]
         most = self._session.max_new_tokens
         left = [None if most is None else most - self._lines[i].num_generated for i in places]
-        stretches = [guess.stretches for guess in guessed] if guesses else None
-        return _Choice(places, at, guessed, bool(guesses), self._session.fill_ahead(rows, left, stretches))
+        segments = [guess.segments for guess in guessed] if guesses else None
+        return _Choice(places, at, guessed, bool(guesses), self._session.fill_ahead(rows, left, segments))
 
     def _choose(self, choice: _Choice, logits: Tensor) -> Tensor:
         """Extend the rows that are at a choice; returns the (lines, vocab) scores they were chosen from."""
@@ -241,7 +241,7 @@ class DecodeLoop:
         return accept_seeded(scores, firsts, numbers[0], numbers[1])
 
     def _take(self, i: int, guess: Guess, agreed: int, bonus: int) -> None:
-        """Add the stretches that the model has seen and confirmed, and the token that it chose behind them."""
+        """Add the segments that the model has seen and confirmed, and the token that it chose behind them."""
         line, stats = self._lines[i], self._session.stats
         written = 0
         for token_id in guess.tokens[: guess.ends[agreed]]:
@@ -255,10 +255,10 @@ class DecodeLoop:
             if not line.row.advance(bonus):  # who came behind the masks has forced it
                 self._session.violated(i, line.row, bonus, line.token_ids[line.prompt_length :])
             self._append(line, [bonus])
-        if guess.stretches:
+        if guess.segments:
             # Of what was confirmed, that behind the row's end is not written.
             accepted = sum(start < written for start in guess.ends[:agreed])
-            stats.drafted_tokens += len(guess.stretches)
+            stats.drafted_tokens += len(guess.segments)
             stats.accepted_tokens += accepted
             stats.forced_tokens += written - accepted
         self._jump(line)

@@ -31,17 +31,17 @@ class LeadingSlots(CacheSlots):
 
     def prefill(self, start: Sequence[Sequence[int]] = ()) -> Tensor:
         """See ``CacheSlots.prefill``."""
-        self._ranks.tell("prefill", start)
+        self._ranks.broadcast("prefill", start)
         return super().prefill(start)
 
     def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
         """See ``CacheSlots.run``."""
-        self._ranks.tell("run", blocks, keep)
+        self._ranks.broadcast("run", blocks, keep)
         return super().run(blocks, keep)
 
     def forget(self, numbers: Sequence[int]) -> None:
         """See ``CacheSlots.forget``."""
-        self._ranks.tell("forget", numbers)
+        self._ranks.broadcast("forget", numbers)
         super().forget(numbers)
 
 
@@ -56,9 +56,9 @@ def lead(ranks: Ranks, slots: CacheSlots, loop: Callable[[], list[list[int]]]) -
     try:
         rows = loop()
     except BaseException as error:
-        ranks.tell(_FAILED, portable(error))
+        ranks.broadcast(_FAILED, portable(error))
         raise
-    ranks.tell(_DONE, rows, random_state(slots.device))
+    ranks.broadcast(_DONE, rows, random_state(slots.device))
     return rows
 
 
@@ -77,7 +77,7 @@ def follow(ranks: Ranks, slots: CacheSlots) -> list[list[int]]:
     """
     failed: Exception | None = None
     while True:
-        what, *arguments = ranks.hear()
+        what, *arguments = ranks.receive()
         if what == _DONE:
             rows, state = arguments
             set_random_state(state, slots.device)

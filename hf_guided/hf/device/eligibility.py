@@ -8,7 +8,7 @@ import torch
 
 from ...backends.automaton import AutomatonEngine
 from ...options import DeviceLane
-from ...session.reasoning_gate import GatedEngine
+from ...session.reasoning_gate import ReasoningEngine
 from ...session.row import RowState
 from ...session.session import Session
 from ..decode.scores import Scoring
@@ -61,7 +61,7 @@ def _start_of(i: int, line: Line) -> Start:
     if matcher is None:
         return Start()
     engine = matcher.engine
-    if isinstance(engine, GatedEngine):
+    if isinstance(engine, ReasoningEngine):
         raise NotOnDevice(f"row {i} thinks first, and the end of that is found on the host")
     if not isinstance(engine, AutomatonEngine):
         raise NotOnDevice(f"row {i} is served by {matcher.compiled.backend}, not by the automaton")

@@ -86,7 +86,7 @@ class ForcedText:
             return forced._replace(token_ids=[*forced.token_ids, self._stop])
         return forced
 
-    def stretches(
+    def segments(
         self, row: Row, before: Sequence[int], draft: Sequence[int], tokens_left: int | None
     ) -> list[list[int]]:
         """A draft as it will be written if it is right: each drafted token with the forced text behind it.
@@ -97,19 +97,19 @@ class ForcedText:
             draft: tokens; cut where the row refuses one, and where it goes another way than forced text does.
             tokens_left: what is left of its budget.
         """
-        stretches: list[list[int]] = []
+        segments: list[list[int]] = []
         written = list(before)
         start = row.mark()
         place = 0
         while place < len(draft) and row.advance(draft[place]):
             left = None if tokens_left is None else tokens_left - (len(written) - len(before)) - 1
-            stretch = [draft[place], *self.advance(row, [*written, draft[place]], left, loose=False).token_ids]
-            stretches.append(stretch)
-            written += stretch
-            agrees = list(draft[place : place + len(stretch)]) == stretch
-            place = place + len(stretch) if agrees else len(draft)
+            segment = [draft[place], *self.advance(row, [*written, draft[place]], left, loose=False).token_ids]
+            segments.append(segment)
+            written += segment
+            agrees = list(draft[place : place + len(segment)]) == segment
+            place = place + len(segment) if agrees else len(draft)
         row.return_to(start)  # a token that it refused has closed it
-        return stretches
+        return segments
 
     def _over(self, row: Row) -> ForcedText:
         """The same in the row's own vocabulary, where that has special tokens as text."""

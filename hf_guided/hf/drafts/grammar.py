@@ -14,7 +14,7 @@ from typing import TypeAlias
 from ...backends.base import CompiledConstraint, Matcher
 from ...constraints.values import Constraint, JsonObject, JsonSchema
 from ...errors import CompileLimitExceeded, UnwritableConstraint
-from ...session.reasoning_gate import GatedEngine
+from ...session.reasoning_gate import ReasoningEngine
 from ...session.row import Row, RowState
 from .base import Asked, Draft, Warp
 from .layout import Layout
@@ -67,7 +67,7 @@ class GrammarDraft:
             return None
         output, prefix = list(asked.token_ids[asked.prompt_length :]), asked.prefix
         engine = None if asked.row.matcher is None else asked.row.matcher.engine
-        if isinstance(engine, GatedEngine):
+        if isinstance(engine, ReasoningEngine):
             if engine.answer is None:
                 return None
             thought, prefix = engine.answer
