@@ -38,7 +38,7 @@ from .vocabulary.retokenize import Continuation
 from .vocabulary.tokens import Vocabulary
 
 if TYPE_CHECKING:
-    from .hf.continuous_batching.request_masks import Asked
+    from .hf.continuous_batching.request_masks import RequestConstraint
     from .hf.device.store import DeviceStore
 
 _MAX_GATES = 16  # of the last limits and markers asked for; one with special markers holds a vocabulary
@@ -472,7 +472,7 @@ class Guide:
         attach(manager, self.vocabulary, self._begin)
         return manager
 
-    def _begin(self, asked: Asked) -> Row:
+    def _begin(self, asked: RequestConstraint) -> Row:
         """The row of a request in continuous batching, at the start of its output."""
         options = SessionOptions(asked.backend, asked.stop_token_ids, "close", asked.max_new_tokens, overlap=False)
         return self._session(asked.constraint, asked.prefix, options).begin(1)[0]

@@ -381,7 +381,7 @@ REMOVALS = [
     Removal(
         "hg.generate looks at the settings beforehand",
         "hf/generation_settings.py",
-        "        governed = [one for one in compiled if one is not None]\n",
+        "        governed = [constraint for constraint in compiled if constraint is not None]\n",
         "        return\n        governed = []\n",
         f"{BAD}::test_hg_generate_looks_at_the_settings_beforehand",
     ),
@@ -543,7 +543,7 @@ REMOVALS = [
     Removal(
         "prefill: what was read is not read again",
         "hf/decode/prefill.py",
-        "        line.unfed -= width\n",
+        "        sequence.unfed -= width\n",
         "        pass\n",
         f"{DECODER}::test_what_is_forced_at_once_is_read_with_the_prompts[llama-1]",
     ),
@@ -557,28 +557,28 @@ REMOVALS = [
     Removal(
         "jumps: forced text is appended",
         "hf/decode/jump_forward.py",
-        "        if self._forced is not None and not line.over:\n",
+        "        if self._forced is not None and not sequence.finished:\n",
         "        if False:\n",
         f"{DECODER}::test_jumps_write_what_one_forward_a_token_writes[llama-1]",
     ),
     Removal(
         "jumps: a token that gives way to another is taken back",
         "hf/decode/jump_forward.py",
-        "                del line.token_ids[-forced.taken_back :]\n",
+        "                del sequence.token_ids[-forced.taken_back :]\n",
         "                pass\n",
         f"{ARGUMENTS}::test_retokenized_text_is_what_the_tokenizer_writes",
     ),
     Removal(
         "jumps: a budget counts what was generated",
         "hf/decode/jump_forward.py",
-        "left, stats = self._session.tokens_left(line.num_generated), self._session.stats",
+        "left, stats = self._session.tokens_left(sequence.num_generated), self._session.stats",
         "left, stats = self._session.tokens_left(0), self._session.stats",
         f"{ARGUMENTS}::test_what_was_generated_is_taken_from_the_budget_of_forced_text",
     ),
     Removal(
         "forced text: the end is left where a token may go on over it",
         "hf/drafts/forced_text.py",
-        "if joined and len(joined) * _RARE >= len(nexts):",
+        "if joined and len(joined) * _RARE >= len(next_bytes):",
         "if False:",
         f"{FORCED}::test_a_brace_is_not_forced_where_a_quote_may_join_it",
     ),
@@ -620,7 +620,7 @@ REMOVALS = [
     Removal(
         "forced text: a row comes back from its draft",
         "hf/drafts/forced_text.py",
-        "        row.return_to(start)  # a token that it refused has closed it\n",
+        "        row.return_to(start)  # a refused token has closed it\n",
         "",
         f"{DRAFTED}::test_greedy_text_is_the_same[llama-1-oracle]",
     ),
@@ -662,14 +662,14 @@ REMOVALS = [
     Removal(
         "guesses: none beside processors that remember",
         "hf/decode/loop.py",
-        "or self._one_each or not self._scoring.takes_guesses:",
+        "or self._one_each or not self._scoring.takes_drafts:",
         "or self._one_each:",
         f"{DRAFTED}::test_processors_that_remember_see_what_the_plain_loop_shows_them",
     ),
     Removal(
         "drafts: rejected tokens leave the cache",
         "hf/decode/loop.py",
-        "            self._slots.forget([rejected.get(i, most) for i in range(len(self._lines))])\n",
+        "            self._slots.forget([rejected.get(i, most) for i in range(len(self._sequences))])\n",
         "",
         f"{DRAFTED}::test_greedy_text_is_the_same[llama-3-oracle]",
     ),
@@ -690,7 +690,7 @@ REMOVALS = [
     Removal(
         "acceptance: what falls is replaced from what is left over",
         "hf/drafts/verify.py",
-        "        left[weighed] = _residual(left[weighed], torch.stack(q_fallen))\n",
+        "        left[weighed] = _residual(left[weighed], torch.stack(q_rejected))\n",
         "        pass\n",
         f"{VERIFY}::test_first_token_is_a_sample_of_p",
     ),
@@ -704,7 +704,7 @@ REMOVALS = [
     Removal(
         "device lane: the step too many leaves the cache",
         "hf/device/loop.py",
-        "                    self._extra.undo()\n",
+        "                    self._rollback.undo()\n",
         "",
         f"{DEVICE}::test_the_cache_knows_nothing_of_the_step_too_many[llama-False]",
     ),
@@ -725,8 +725,8 @@ REMOVALS = [
     Removal(
         "device lane: a step is heard when the next is queued",
         "hf/device/loop.py",
-        "                following = self._copies.to_host(chosen)\n                self._hear(lines, sent)\n",
-        "                self._hear(lines, sent)\n                following = self._copies.to_host(chosen)\n",
+        "                following = self._copies.to_host(chosen)\n                self._receive(sequences, copy)\n",
+        "                self._receive(sequences, copy)\n                following = self._copies.to_host(chosen)\n",
         f"{DEVICE}::test_nothing_younger_than_a_step_is_waited_for",
     ),
     Removal(
@@ -760,8 +760,8 @@ REMOVALS = [
     Removal(
         "device lane: a pool is lent to one call at a time",
         "hf/device/store.py",
-        "return self._idle.pop(place)",
-        "return self._idle[place]",
+        "return self._idle.pop(i)",
+        "return self._idle[i]",
         "tests/unit/test_device_store.py::test_a_pool_has_one_user_at_a_time",
     ),
     Removal(
@@ -817,14 +817,14 @@ REMOVALS = [
     Removal(
         "continuous batching: an engine's failure is its request's",
         "hf/continuous_batching/request_masks.py",
-        "        except Exception as error:  # an engine may raise anything\n",
+        "        except Exception as error:  # an engine may raise any error\n",
         "        except ZeroDivisionError as error:\n",
         f"{BATCHING}::test_an_engine_that_fails_ends_its_own_request_alone",
     ),
     Removal(
         "continuous batching: a request that goes wrong may stop",
         "hf/continuous_batching/request_masks.py",
-        "        self._host.numpy()[slot] = self.vocabulary.bitmask_of(asked.stop_token_ids)\n",
+        "        self._host.numpy()[slot] = self.vocabulary.bitmask_of(request.stop_token_ids)\n",
         "",
         f"{BATCHING}::test_an_engine_that_fails_ends_its_own_request_alone",
     ),
@@ -838,15 +838,15 @@ REMOVALS = [
     Removal(
         "continuous batching: a row is made where none came along",
         "hf/continuous_batching/request_masks.py",
-        "self._begin(asked) if asked.row is None else asked.row.fork()",
-        "asked.row.fork()",
+        "self._begin(request) if request.row is None else request.row.fork()",
+        "request.row.fork()",
         f"{BATCHING}::test_what_travels_to_other_processes_is_the_constraint_alone",
     ),
     Removal(
         "continuous batching: return sequences have rows of their own",
         "hf/continuous_batching/request_masks.py",
-        "asked.row.fork()",
-        "asked.row",
+        "request.row.fork()",
+        "request.row",
         f"{BATCHING}::test_return_sequences_are_independent",
     ),
     Removal(
@@ -873,14 +873,14 @@ REMOVALS = [
     Removal(
         "trace: confirmed drafts are told of",
         "hf/decode/loop.py",
-        "for n, token_id in enumerate([*guess.firsts[:agreed], bonus]):",
+        "for n, token_id in enumerate([*draft.firsts[:agreed], bonus]):",
         "for n, token_id in [(agreed, bonus)]:",
         f"{TRACE}::test_a_loop_of_ours[1-drafts]",
     ),
     Removal(
         "trace: rows have several lines of scores",
         "hf/decode/loop.py",
-        "            first += len(guess.ends)\n",
+        "            first += len(draft.ends)\n",
         "            first += 1\n",
         f"{TRACE}::test_a_loop_of_ours[3-drafts]",
     ),
@@ -1069,8 +1069,8 @@ REMOVALS = [
     Removal(
         "seeds: drafts draw where they stand",
         "hf/decode/loop.py",
-        "[self._lines[i].num_generated + end for end in guess.ends]",
-        "[self._lines[i].num_generated for end in guess.ends]",
+        "[self._sequences[i].num_generated + end for end in draft.ends]",
+        "[self._sequences[i].num_generated for end in draft.ends]",
         f"{SEEDS}::test_drafts_change_nothing",
     ),
     Removal(

@@ -14,7 +14,7 @@ from threading import Event
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from ..hf.decode.streamers import RowListener
+from ..hf.decode.streamers import TokenListener
 
 
 class Cancelled(BaseException):
@@ -45,14 +45,14 @@ def take() -> Cancellation | None:
     return cancellation
 
 
-class CancelledListener(RowListener):
+class CancelledListener(TokenListener):
     """Checks the flag at the tokens of our own loops."""
 
     def __init__(self, cancellation: Cancellation):
         self._cancellation = cancellation
 
-    def hear(self, row: int, token_ids: Sequence[int]) -> None:
-        """See ``RowListener``."""
+    def on_tokens(self, row: int, token_ids: Sequence[int]) -> None:
+        """See ``TokenListener``."""
         self._cancellation.check()
 
 

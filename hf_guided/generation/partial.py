@@ -213,7 +213,7 @@ class PartialRow:
         self.ended = False
         self._add(b"", reader.prefix)
 
-    def hear(self, token_ids: Sequence[int]) -> Partial | None:
+    def add_tokens(self, token_ids: Sequence[int]) -> Partial | None:
         """Take tokens.
 
         Returns:

@@ -31,7 +31,7 @@ from ..vocabulary.processors import tokenizer_of
 from .arguments import GenerateArguments
 from .cancellation import Cancellation, take
 from .chat_prompts import Prompt, TemplateOptions, prepared
-from .continuous import Together
+from .continuous import ContinuousRun
 from .guided_call import check_budgets, check_settings
 from .options import GenerateOptions
 from .processor_inputs import check_takes_media
@@ -51,7 +51,7 @@ class Route:
     """
 
     fast: bool
-    together: Together | None
+    together: ContinuousRun | None
     step: int
 
 
@@ -338,7 +338,7 @@ def _together(
     guide: Guide,
     generate_kwargs: Mapping[str, Any],
     options: GenerateOptions,
-) -> Together:
+) -> ContinuousRun:
     if options.trace:
         raise InvalidArgument("trace: nothing is written down in continuous_batching; leave one of them out")
     if options.reasoning is not None:
@@ -347,11 +347,11 @@ def _together(
         raise InvalidArgument("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
     config = options.continuous_batching
     given = config if isinstance(config, ContinuousBatchingConfig) else None
-    return Together(model, guide, generate_kwargs, given, options.batch_size, options.top_logprobs is not None)
+    return ContinuousRun(model, guide, generate_kwargs, given, options.batch_size, options.top_logprobs is not None)
 
 
 def _route(
-    settings: GenerationSettings, model: Any, num_prompts: int, options: GenerateOptions, together: Together | None
+    settings: GenerationSettings, model: Any, num_prompts: int, options: GenerateOptions, together: ContinuousRun | None
 ) -> tuple[Route, GenerateOptions]:
     """Which loop runs, and the options with ``draft`` and ``device_lane`` decided."""
     device_lane = LoopOptions.from_env().device_lane if options.device_lane is None else options.device_lane

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..hf.decode.step_logprobs import record_output
-from ..hf.decode.streamers import RowListener, RowStreamer
+from ..hf.decode.streamers import RowStreamer, TokenListener
 from ..hf.decoder import GuidedDecoder
 from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import row_seed
@@ -19,7 +19,7 @@ from ..session.logprobs import TokenLogprob
 from ..session.result import GuidedResult, RowReader
 from ..session.stats import SessionStats
 from .cancellation import CancelledListener, CancelledProcessor
-from .continuous import Answer, Ask, Together
+from .continuous import Answer, ContinuousRun, GuidedRequest
 from .guided_call import GuidedCall
 from .pass_logprobs import logprobs_of
 from .plan import Plan
@@ -89,7 +89,7 @@ class Batch:
         attempt: how often these prompts were run before; it makes other samples of the same seeds.
     """
 
-    def __init__(self, plan: Plan, places: Sequence[int], listener: RowListener | None = None, attempt: int = 0):
+    def __init__(self, plan: Plan, places: Sequence[int], listener: TokenListener | None = None, attempt: int = 0):
         self.places = places
         self.copies = int(plan.settings.get("num_return_sequences") or 1)
         self._plan = plan
@@ -189,13 +189,13 @@ class Batch:
         return recorder.entries
 
 
-def _run_together(plan: Plan, places: Sequence[int], together: Together) -> Ran:
+def _run_together(plan: Plan, places: Sequence[int], together: ContinuousRun) -> Ran:
     """All of these prompts in one manager."""
     asks = []
     for i in places:
         ids = plan.encoded(i)
         budget = plan.settings.max_new_tokens(len(ids)) or DEFAULT_MAX_NEW_TOKENS
-        asks.append(Ask(ids, plan.constraints[i], plan.prefixes[i], budget))
+        asks.append(GuidedRequest(ids, plan.constraints[i], plan.prefixes[i], budget))
     began = time.perf_counter()
     answers, stats = together.run(asks, plan.options.backend, plan.stop_token_ids, plan.cancellation)
     seconds = time.perf_counter() - began
@@ -212,7 +212,7 @@ def _run_together(plan: Plan, places: Sequence[int], together: Together) -> Ran:
 
 
 def _with_logprobs(
-    plan: Plan, place: int, ask: Ask, answers: Sequence[Answer], results: Sequence[GuidedResult[Any]]
+    plan: Plan, place: int, ask: GuidedRequest, answers: Sequence[Answer], results: Sequence[GuidedResult[Any]]
 ) -> list[GuidedResult[Any]]:
     """The results of one prompt with their log probabilities."""
     assert plan.options.top_logprobs is not None

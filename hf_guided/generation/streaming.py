@@ -18,7 +18,7 @@ import torch
 from transformers.generation.configuration_utils import GenerationMode
 
 from ..errors import InvalidArgument
-from ..hf.decode.streamers import RowListener
+from ..hf.decode.streamers import TokenListener
 from ..session.logprobs import TokenLogprob
 from .cancellation import Cancellation, Cancelled
 from .partial import Partial, PartialRow
@@ -103,12 +103,12 @@ class _Over:
 _Queue = SimpleQueue[_Begun | _Heard | _Recorded | _Ended | _Over]
 
 
-class _Ear(RowListener):
+class _Ear(TokenListener):
     def __init__(self, queue: _Queue, closing: Cancellation):
         self._queue = queue
         self._closing = closing
 
-    def hear(self, row: int, token_ids: Sequence[int]) -> None:
+    def on_tokens(self, row: int, token_ids: Sequence[int]) -> None:
         self._closing.check()
         self._queue.put(_Heard(row, token_ids))
 
@@ -154,7 +154,7 @@ def _partials(queue: _Queue, told: Progress) -> Iterator[Partial]:
                 PartialRow(item.first + row, batch.reader(row), logprobs=batch.records) for row in range(batch.num_rows)
             ]
         elif isinstance(item, _Heard):
-            partial = rows[item.row].hear(item.token_ids)
+            partial = rows[item.row].add_tokens(item.token_ids)
             if partial is not None:
                 yield partial
         elif isinstance(item, _Recorded):

@@ -33,17 +33,17 @@ from ..trace.recorder import Recorder
 from ..vocabulary.retokenize import Continuation
 from .compat import in_step_with_others
 from .decode.cache_slots import CacheSlots
-from .decode.draft_blocks import Guesser
-from .decode.jump_forward import Jumps
+from .decode.draft_blocks import DraftBlocks
+from .decode.jump_forward import JumpForward
 from .decode.loop import DecodeLoop
 from .decode.options import DecodeOptions
 from .decode.prefill import prefill
-from .decode.rank_zero_slots import LeadingSlots, follow, lead
+from .decode.rank_zero_slots import RankZeroSlots, replay_rank_zero, run_rank_zero
 from .decode.scores import Scoring, before_warpers
 from .decode.step_logprobs import StepLogprobs, record_output
 from .decode.stopping import RowStops
-from .decode.streamers import OneRowListener, RowListener, RowStreamer
-from .device.requests import NotOnDevice, check_asked
+from .decode.streamers import RowStreamer, StreamerListener, TokenListener
+from .device.requests import NotOnDevice, check_requested
 from .drafts import DraftSource
 from .drafts.forced_text import ForcedText
 from .logits_processor import GuidedLogitsProcessor
@@ -85,11 +85,11 @@ class GuidedDecoder:
         self._continuation = continuation
         self._options = options
         self._drafts = drafts
-        hears_all = isinstance(options.streamer, RowListener)
+        hears_all = isinstance(options.streamer, TokenListener)
         self._streamer = None if hears_all else options.streamer
-        self._listener: RowListener | None = options.streamer if hears_all else None
+        self._listener: TokenListener | None = options.streamer if hears_all else None
         if self._streamer is not None:
-            self._listener = OneRowListener(self._streamer)
+            self._listener = StreamerListener(self._streamer)
         texts = options.stop_strings
         self._stop_strings = [texts] if isinstance(texts, str) else list(texts)
         self._store = store
@@ -229,14 +229,14 @@ class GuidedDecoder:
                 ranks = Ranks.of(model)
                 if ranks is not None:
                     ranks.agreed(input_ids.tolist, repr)
-                slots = CacheSlots(*call) if ranks is None or not ranks.first else LeadingSlots(ranks, *call)
+                slots = CacheSlots(*call) if ranks is None or not ranks.first else RankZeroSlots(ranks, *call)
                 loop = partial(self._run, slots, input_ids, scoring, stops, generation_config)
                 if ranks is None:
                     rows = loop()
                 elif ranks.first:
-                    rows = lead(ranks, slots, loop)
+                    rows = run_rank_zero(ranks, slots, loop)
                 else:
-                    rows = follow(ranks, slots)
+                    rows = replay_rank_zero(ranks, slots)
                     self._why_host = "another process chooses for this one"
                     self._tell(rows, input_ids.shape[1])
         except BaseException:
@@ -252,7 +252,7 @@ class GuidedDecoder:
     ) -> list[list[int]]:
         """The tokens of each row, from a loop of ours: on the device if that is wanted and can be, else on the host."""
         forced = self._forced_text(scoring, stops)
-        jump = Jumps(self._session, stops, forced)
+        jump = JumpForward(self._session, stops, forced)
         lines, logits = prefill(
             self._session,
             slots,
@@ -263,13 +263,13 @@ class GuidedDecoder:
         )
         self._why_host = ""
         try:
-            check_asked(
+            check_requested(
                 self._options.device_lane_or_default,
                 slots.device,
                 jump_forward=self._options.jump_forward,
                 drafts=self._drafts is not None,
                 recorded=self._session.recorder is not None,
-                spread=isinstance(slots, LeadingSlots),
+                spread=isinstance(slots, RankZeroSlots),
                 logprobs=self._options.top_logprobs is not None,
             )
             from .device.run import run_on_device  # comes with the automaton, which takes time to import
@@ -283,7 +283,7 @@ class GuidedDecoder:
                 scoring=scoring,
                 stops=stops,
                 config=config,
-                asked=self._options.device_lane_or_default,
+                device_lane=self._options.device_lane_or_default,
                 store=self._store(),
                 seeds=self._seeds,
             )
@@ -300,7 +300,7 @@ class GuidedDecoder:
         """The listener hears of rows that were written elsewhere, of all of their tokens at once."""
         if self._listener is not None:
             for i, token_ids in enumerate(rows):
-                self._listener.hear(i, token_ids[prompt_length:])
+                self._listener.on_tokens(i, token_ids[prompt_length:])
 
     def _row_streamer(self, input_ids: Tensor) -> RowStreamer | None:
         """For transformers' own loop, behind the prompts (rows, length)."""
@@ -316,21 +316,21 @@ class GuidedDecoder:
         scoring: Scoring,
         stops: RowStops,
         forced: ForcedText | None,
-        jump: Jumps,
+        jump: JumpForward,
         config: GenerationConfig,
         logprobs: StepLogprobs | None,
     ) -> DecodeLoop:
-        guesser = None
+        drafter = None
         if not self._options.retokenize:  # else a token that was confirmed might have to give way again
             warp = scoring.warp if config.do_sample else None
-            guesser = Guesser(self._drafts, self._session, stops, forced, warp)
+            drafter = DraftBlocks(self._drafts, self._session, stops, forced, warp)
         return DecodeLoop(
             self._session,
             slots,
             scoring,
             stops,
             jump=jump,
-            guesser=guesser,
+            drafter=drafter,
             do_sample=config.do_sample,
             seeds=self._seeds,
             logprobs=logprobs,

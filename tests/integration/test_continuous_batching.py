@@ -28,7 +28,7 @@ from transformers.generation.continuous_batching import RequestState
 import hf_guided as hg
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.hf.continuous_batching.compat import first_processor
-from hf_guided.hf.continuous_batching.request_masks import Asked
+from hf_guided.hf.continuous_batching.request_masks import RequestConstraint
 from tests import vocabularies
 from tests.integration import models
 
@@ -268,7 +268,7 @@ def test_what_travels_to_other_processes_is_the_constraint_alone() -> None:
 
 
 def test_what_was_asked_is_a_value() -> None:
-    asked = Asked(hg.Regex("a"), "auto", "b", (1, 2), 7, object())  # type: ignore[arg-type]
+    asked = RequestConstraint(hg.Regex("a"), "auto", "b", (1, 2), 7, object())  # type: ignore[arg-type]
     assert copy.deepcopy(asked) is asked
     again = pickle.loads(pickle.dumps(asked))
     assert again == asked and hash(again) == hash(asked) and again.row is None
