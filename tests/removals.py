@@ -894,7 +894,7 @@ REMOVALS = [
     Removal(
         "trace: looks of another constraint's row are not taken",
         "trace/recorder.py",
-        "            group = line * groups // len(ids)\n",
+        "            group = position * groups // len(ids)\n",
         "            group = 0\n",
         f"{TRACE}::test_rows_of_a_batch_in_a_loop_of_transformers",
     ),
@@ -929,8 +929,8 @@ REMOVALS = [
     Removal(
         "streaming: a reader that has gone ends the call",
         "generation/streaming.py",
-        "        self._closing.check()\n        self._queue.put(_Heard(row, token_ids))",
-        "        self._queue.put(_Heard(row, token_ids))",
+        "        self._closing.check()\n        self._queue.put(_NewTokens(row, token_ids))",
+        "        self._queue.put(_NewTokens(row, token_ids))",
         f"{STREAMING}::test_leaving_early_ends_the_call_within_a_step[close-fast]",
     ),
     Removal(
