@@ -1,5 +1,5 @@
-# make demo | make test | make check (also: test-all, format). Each makes the environment it needs first: Python 3.10 or
-# newer with venv is enough.
+# make demo | make test | make check | make docs (also: test-all, format). Each makes the environment it needs first:
+# Python 3.10 or newer with venv is enough.
 #   PYTHON  what makes the environment            (default python3)
 #   VENV    where it stands; may exist already    (default .venv)
 
@@ -7,8 +7,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.hf-guided-ready
+DOCS_READY := $(VENV)/.hf-guided-docs-ready
 
-.PHONY: demo test test-all check format
+.PHONY: demo test test-all check format docs
 
 demo: $(READY)
 	$(BIN)/hf-guided demo
@@ -30,8 +31,17 @@ format: $(READY)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+# The site, in docs/_build/html, from nothing (-E), so that every warning comes. Warnings are errors.
+docs: $(DOCS_READY)
+	$(BIN)/python -m sphinx -b html -E -W --keep-going -q docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 # Installed again whenever the project's dependencies or the tested versions change.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt -e ".[dev]"
+	touch $@
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install -c constraints.txt -e ".[docs]"
 	touch $@

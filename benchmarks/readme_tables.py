@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks import bench_decode, bench_forwards, bench_schemas, bench_soundness, bench_suite, compare_table
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "measured.md")
+README, MEASURED = ROOT / "README.md", ROOT / "docs" / "measured.md"
 
 Row = dict[str, str]
 
@@ -95,17 +95,21 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
 """Of each script: its file in results/, and what writes its table."""
 
 
+def documents_of(name: str) -> tuple[Path, ...]:
+    """The documents that show a script's table; each shows it once."""
+    return (README, MEASURED) if name == "compare" else (MEASURED,)
+
+
 def main() -> None:
-    texts = {document: document.read_text(encoding="utf-8") for document in DOCUMENTS}
+    texts = {document: document.read_text(encoding="utf-8") for document in (README, MEASURED)}
     for name, (results, write) in TABLES.items():
         table = write(rows_of(results))
         pattern = re.compile(rf"(<!-- {name}: the table.*?-->\n).*?(<!-- {name}: end -->)", re.DOTALL)
-        places = 0
-        for document, text in texts.items():
-            texts[document], found = pattern.subn(lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", text)
-            places += found
-        if places != 1:
-            raise SystemExit(f"expected one place for {name} in {', '.join(one.name for one in texts)}, found {places}")
+        for document in documents_of(name):
+            text, count = pattern.subn(lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", texts[document])
+            if count != 1:
+                raise SystemExit(f"{document}: expected the markers of {name} once, found them {count} times")
+            texts[document] = text
     for document, text in texts.items():
         document.write_text(text, encoding="utf-8")
 

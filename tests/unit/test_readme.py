@@ -26,14 +26,14 @@ BLOCK = re.compile(
 
 
 PAGES = ["README.md", *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs" / "guides").glob("*.md"))]
+COPIES = {"changelog.md"}  # what the documentation site copies into its folder
 DOCUMENTS = [
     *PAGES,
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "benchmarks/README.md",
     "notebooks/README.md",
-    "docs/rules.md",
-    "docs/map.md",
-    "docs/measured.md",
+    *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md") if page.name not in COPIES),
 ]
 
 

@@ -1,0 +1,85 @@
+"""Builds the documentation site: ``make docs``. Needs no network and executes nothing (tests run every example).
+
+Pages are also read as plain files in the repository, so their links are relative to the repository's folders. While a
+page is built, a link that leaves this folder becomes a page of the site where there is one (notebooks, the changelog),
+and an address in the repository where there is none.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+REPOSITORY = "https://github.com/hf-guided/hf-guided"
+BRANCH = "main"
+
+project = "hf-guided"
+author = "The hf-guided authors"
+copyright = "2026, The hf-guided authors"  # noqa: A001 (Sphinx names it so)
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "hf-guided"
+myst_heading_anchors = 3
+nitpicky = True
+nb_execution_mode = "off"
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # docstrings say what is taken; the overloads of one function would fill a page
+python_maximum_signature_line_length = 100
+napoleon_numpy_docstring = False
+
+PAGES = {
+    "CHANGELOG.md": "changelog.md",
+    **{
+        file.relative_to(ROOT).as_posix(): file.relative_to(ROOT).as_posix()
+        for file in sorted((ROOT / "notebooks").glob("*"))
+        if file.suffix in (".ipynb", ".md")
+    },
+}
+"""Files outside this folder that are pages of the site: path in the repository -> path in this folder."""
+
+_LINK = re.compile(r"(?P<begin>\]\()(?P<target>(?![\w+.-]+:|#)[^)\s#\\]+)(?P<end>(?:#[^)\s\\]*)?\))")
+
+
+def copy_pages() -> None:
+    """Copy ``PAGES`` into this folder. Git ignores the copies."""
+    shutil.rmtree(DOCS / "notebooks", ignore_errors=True)  # with what has another name by now
+    for source, page in PAGES.items():
+        (DOCS / page).parent.mkdir(exist_ok=True)
+        shutil.copy2(ROOT / source, DOCS / page)
+
+
+def site_links(page: str, text: str) -> str:
+    """The text of a page in which every link leads somewhere from the site.
+
+    Args:
+        page: the page's path in this folder.
+        text: its Markdown, or a notebook's JSON.
+    """
+    source = next((source for source, copy in PAGES.items() if copy == page), f"docs/{page}")
+
+    def link(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match["target"]))
+        page_target = PAGES.get(target, target.removeprefix("docs/") if target.startswith("docs/") else None)
+        if page_target is None:
+            kind = "tree" if (ROOT / target).is_dir() else "blob"
+            return f"{match['begin']}{REPOSITORY}/{kind}/{BRANCH}/{target}{match['end']}"
+        return f"{match['begin']}{posixpath.relpath(page_target, posixpath.dirname(page) or '.')}{match['end']}"
+
+    return _LINK.sub(link, text)
+
+
+def _rewrite(app: Any, docname: str, source: list[str]) -> None:
+    page = Path(app.env.doc2path(docname)).relative_to(DOCS).as_posix()
+    source[0] = site_links(page, source[0])
+
+
+def setup(app: Any) -> None:
+    copy_pages()
+    app.connect("source-read", _rewrite)

@@ -1,0 +1,116 @@
+"""The README is short, and every page of the documentation site is reachable and complete."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import posixpath
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import hf_guided
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+TOCTREE = re.compile(r"^```\{toctree\}\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def conf() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_conf", DOCS / "conf.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def pages(conf: ModuleType) -> set[str]:
+    """Every page of the site, without its suffix."""
+    own = {file.relative_to(DOCS).as_posix() for file in DOCS.rglob("*.md") if not file.is_relative_to(DOCS / "_build")}
+    return {posixpath.splitext(page)[0] for page in own | set(conf.PAGES.values())}
+
+
+def entries(page: str, known: set[str]) -> list[str]:
+    """The pages that a page's tables of contents name."""
+    file = DOCS / f"{page}.md"
+    named = []
+    for tree in TOCTREE.finditer(file.read_text(encoding="utf-8")) if file.exists() else ():
+        for line in tree["body"].splitlines():
+            if line and not line.startswith(":"):
+                entry = posixpath.normpath(posixpath.join(posixpath.dirname(page), line))
+                pattern = re.escape(entry).replace(r"\*", "[^/]*")
+                matches = [name for name in sorted(known) if re.fullmatch(pattern, name)]
+                assert matches, f"{page}: {entry} is no page"
+                named += matches
+    return named
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_every_page_is_reachable_from_the_index(conf):
+    known = pages(conf)
+    assert {"index", "rules", "measured", "api", "changelog", "notebooks/01_quickstart", "guides/types"} <= known
+    reached, todo = set(), ["index"]
+    while todo:
+        page = todo.pop()
+        if page not in reached:
+            reached.add(page)
+            todo += entries(page, known)
+    assert reached == known
+
+
+def test_no_page_is_listed_twice(conf):
+    listed = entries("index", pages(conf))
+    assert sorted(listed) == sorted(set(listed))
+
+
+def test_the_reference_has_every_public_name_once():
+    directives = re.findall(r"^\.\. auto\w+:: hf_guided\.(\w+)(.*)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+    assert sorted(name for name, _ in directives) == hf_guided.__all__
+    for name, signature in directives:
+        if signature:  # written by hand, because the overloads would fill a page
+            written = re.findall(r"\w+", signature.partition(", *,")[0])
+            taken = inspect.signature(getattr(hf_guided, name)).parameters.values()
+            assert written == [argument.name for argument in taken if argument.kind is argument.POSITIONAL_OR_KEYWORD]
+
+
+def test_the_reference_names_members_that_exist():
+    text = (DOCS / "api.md").read_text()
+    named = re.findall(
+        r"^\.\. auto\w+:: hf_guided\.(\w+).*\n(?:   :special.*\n)?   :members: (.+)$", text, re.MULTILINE
+    )
+    assert named
+    for name, members in named:
+        assert all(hasattr(getattr(hf_guided, name), member) for member in members.split(", ")), name
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "expected"),
+    [
+        ("index.md", "](rules.md)", "](rules.md)"),
+        ("guides/types.md", "](../rules.md#rows)", "](../rules.md#rows)"),
+        ("guides/types.md", "](scoring.md)", "](scoring.md)"),
+        ("guides/trace.md", "](../trace.png)", "](../trace.png)"),
+        ("guides/backend.md", "](../../notebooks/README.md)", "](../notebooks/README.md)"),
+        ("index.md", "](../CHANGELOG.md)", "](changelog.md)"),
+        ("measured.md", "](../benchmarks/README.md#x)", "](REPOSITORY/blob/main/benchmarks/README.md#x)"),
+        ("map.md", "](../benchmarks)", "](REPOSITORY/tree/main/benchmarks)"),
+        ("changelog.md", "](docs/rules.md)", "](rules.md)"),
+        ("changelog.md", "](CONTRIBUTING.md)", "](REPOSITORY/blob/main/CONTRIBUTING.md)"),
+        ("notebooks/07_speed.ipynb", "](../benchmarks/README.md)", "](REPOSITORY/blob/main/benchmarks/README.md)"),
+        ("notebooks/07_speed.ipynb", "](01_quickstart.ipynb)", "](01_quickstart.ipynb)"),
+        ("index.md", "](https://keepachangelog.com/en)", "](https://keepachangelog.com/en)"),
+        ("index.md", "](#here)", "](#here)"),
+        ("index.md", "](mailto:a@b.example)", "](mailto:a@b.example)"),
+    ],
+)
+def test_links_lead_somewhere_from_the_site(conf, page, link, expected):
+    assert conf.site_links(page, f"[text{link}") == f"[text{expected.replace('REPOSITORY', conf.REPOSITORY)}"
+
+
+def test_the_site_and_the_package_name_the_same_repository(conf):
+    assert f'Source = "{conf.REPOSITORY}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

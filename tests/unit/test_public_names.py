@@ -1,0 +1,85 @@
+"""The names that users, plug-ins and Hub repositories hold: each change of this list is a change for them."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import pytest
+
+import hf_guided as hg
+
+PUBLIC = """
+Audit BackendError BackendUnavailable BatchSizeError BitmaskShapeError BudgetTooSmall Choice ChoiceScores
+CompileLimitExceeded CompilerOptions Constraint ConstraintError EmptyIntersection GenerationError Grammar Guide
+GuidedResult HFGuidedError InternalError InvalidArgument InvalidConstraint JsonObject JsonSchema Loss Model NoValue
+OptionScore Partial PromptError Reasoning Regex SessionStats StopTokenError StructuralTag TokenLogprob TokenRejected
+TokenizerError ToolAnswer ToolCall ToolCalls TopLogprobs Trace UnknownArgument UnsupportedConstraint UnsupportedModel
+UnsupportedTokenizer UnwritableConstraint UsageError VocabularySizeError agenerate describe generate register score
+""".split()
+# class -> the classes that callers may catch it as
+ERRORS = {
+    "BackendError": "HFGuidedError",
+    "BackendUnavailable": "BackendError",
+    "BudgetTooSmall": "ConstraintError",
+    "CompileLimitExceeded": "BackendError",
+    "ConstraintError": "HFGuidedError",
+    "GenerationError": "HFGuidedError",
+    "InvalidConstraint": "ConstraintError",
+    "UnsupportedConstraint": "ConstraintError",
+    "UnwritableConstraint": "ConstraintError",
+}
+MODULES = {
+    "hf_guided.backends.adapter": [],
+    "hf_guided.backends.base": ["Backend", "CompiledConstraint", "Engine", "Matcher"],
+    "hf_guided.batch": ["main"],
+    "hf_guided.bitmask": ["allocate_bitmask", "pack", "unpack"],
+    "hf_guided.cli": ["main"],
+    "hf_guided.constraints": ["Choice", "Constraint", "Grammar", "JsonObject", "JsonSchema", "Regex", "StructuralTag"],
+    "hf_guided.demo": ["load"],
+    "hf_guided.drafts": ["Draft", "DraftSource"],
+    "hf_guided.errors": ["HFGuidedError"],
+    "hf_guided.hf.custom_generate": ["generate"],
+    "hf_guided.hf.listening": ["RowListener"],
+    "hf_guided.schema.formats": ["NARROWER"],
+    "hf_guided.serve.smolagents_model": ["GuidedTransformersModel"],
+    "hf_guided.vocabulary": ["Vocabulary"],
+}
+METHODS = {
+    "Guide": "attach audit compile decoder logits_processor read reader session stats submit warm_up",
+    "GuidedResult": "error finish_reason logprobs stats text token_ids value",
+}
+
+
+def test_public_names() -> None:
+    assert sorted(hg.__all__) == sorted(PUBLIC)
+    for name in PUBLIC:
+        assert getattr(hg, name).__module__.startswith("hf_guided"), name
+
+
+def test_errors_are_caught_as_before() -> None:
+    classes = {name: getattr(hg, name) for name in PUBLIC if inspect.isclass(getattr(hg, name))}
+    errors = [name for name, cls in classes.items() if issubclass(cls, Exception)]
+    assert {"ValueError"} <= {base.__name__ for base in hg.InvalidArgument.__mro__}
+    for name, base in ERRORS.items():
+        assert issubclass(getattr(hg, name), getattr(hg, base)), name
+    for name in errors:
+        assert issubclass(getattr(hg, name), hg.HFGuidedError), name
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_import_paths(module: str) -> None:
+    loaded = import_module(module)
+    for name in MODULES[module]:
+        assert hasattr(loaded, name), name
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods(name: str) -> None:
+    known = {*dir(getattr(hg, name)), *getattr(getattr(hg, name), "__dataclass_fields__", {})}
+    assert set(METHODS[name].split()) <= known
+
+
+def test_the_entry_point_group_and_the_command() -> None:
+    assert {entry.value for entry in entry_points(group="console_scripts", name="hf-guided")} == {"hf_guided.cli:main"}
