@@ -1,4 +1,4 @@
-"""``hf_guided.hf.decode.streamers.TokenListener`` under the names that callers import; RowListener is the old one."""
+"""``hf_guided.hf.decode.streamers`` under the name that callers import; RowListener is TokenListener's old name."""
 
 from .decode.streamers import TokenListener
 from .decode.streamers import TokenListener as RowListener
