@@ -24,7 +24,7 @@ from .options import CompilerOptions, DeviceLane, Overlap
 from .schema.audit import Audit
 from .session.logprobs import num_top
 from .session.options import OnViolation, SessionOptions
-from .session.reasoning import Gate, Opening, Reasoning
+from .session.reasoning import Opening, Reasoning, ReasoningGate
 from .session.requests import Request, prefix_bytes
 from .session.result import GuidedResult, RowReader
 from .session.row import Row
@@ -38,7 +38,7 @@ from .vocabulary.retokenize import Continuation
 from .vocabulary.tokens import Vocabulary
 
 if TYPE_CHECKING:
-    from .hf.continuous_batching.request_masks import Asked
+    from .hf.continuous_batching.request_masks import RequestConstraint
     from .hf.device.store import DeviceStore
 
 Futures = dict[str, Future[CompiledConstraint]]  # what one call compiles, by ``Constraint.key``
@@ -88,7 +88,7 @@ class Guide:
         self.ranks = Ranks.of(model)
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
-        self._gate_for = lru_cache(_MAX_GATES)(partial(Gate, self.vocabulary))
+        self._gate_for = lru_cache(_MAX_GATES)(partial(ReasoningGate, self.vocabulary))
 
     @property
     def tokenizer(self) -> Any:
@@ -350,7 +350,7 @@ class Guide:
         constraints: Sequence[Any],
         prefixes: Sequence[str | None],
         backend: str = "auto",
-        gate: Gate | None = None,
+        gate: ReasoningGate | None = None,
         *,
         budget: bool = True,
         futures: Futures | None = None,
@@ -478,18 +478,18 @@ class Guide:
         attach(manager, self.vocabulary, self._begin)
         return manager
 
-    def _begin(self, request: Asked) -> Row:
+    def _begin(self, request: RequestConstraint) -> Row:
         """The row of a request in continuous batching, at the start of its output."""
         options = SessionOptions(
             request.backend, request.stop_token_ids, max_new_tokens=request.max_new_tokens, overlap=False
         )
         return self._session(request.constraint, request.prefix, options).begin(1)[0]
 
-    def gate(self, reasoning: Reasoning | None) -> Gate | None:
+    def gate(self, reasoning: Reasoning | None) -> ReasoningGate | None:
         """Thinking before an answer, for this vocabulary; None for None.
 
         Raises:
-            InvalidConstraint, UnwritableConstraint: see ``Gate``.
+            InvalidConstraint, UnwritableConstraint: see ``ReasoningGate``.
         """
         if reasoning is None:
             return None

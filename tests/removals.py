@@ -22,15 +22,15 @@ BAD = "tests/integration/test_bad_input.py"
 PIPELINE = "tests/integration/test_pipeline.py"
 BUDGET = "tests/integration/test_budget.py"
 TRACKER = "tests/unit/test_tracker.py"
-AHEAD = "tests/unit/test_session_ahead.py"
-WORKER = "tests/unit/test_prefetch.py"
+LOOKAHEAD = "tests/unit/test_lookahead.py"
+WORKER = "tests/unit/test_background_worker.py"
 DEVICE = "tests/integration/test_device_loop.py"
 DECODER = "tests/integration/test_decoder.py"
 ARGUMENTS = "tests/integration/test_decoder_arguments.py"
 DRAFTED = "tests/integration/test_decoder_drafts.py"
 FORCED = "tests/property/test_forced.py"
 CONTINUATION = "tests/property/test_continuation.py"
-ACCEPTANCE = "tests/unit/test_acceptance.py"
+VERIFY = "tests/unit/test_verify.py"
 BATCHING = "tests/integration/test_continuous_batching.py"
 READING = "tests/unit/test_tool_parser.py"
 THINKING = "tests/integration/test_reasoning.py"
@@ -49,7 +49,7 @@ SPREAD = "tests/integration/test_tensor_parallel.py"
 BATCH = "tests/integration/test_batch.py"
 PARTS = "tests/unit/test_batch_parts.py"
 SERVED = "tests/unit/test_answer_parser.py"
-FORESEEN = "tests/property/test_foreseen.py::test_foreseen_or_not"
+WITH_LOOKAHEAD = "tests/property/test_lookahead.py::test_foreseen_or_not"
 PASSED, FAILED = 0, 1  # pytest's exit status when all tests that ran passed, and when some failed
 
 
@@ -101,7 +101,7 @@ REMOVALS = [
     Removal(
         "reasoning: the bytes behind the marker are the answer's",
         "session/reasoning_gate.py",
-        "        given = None if moved is None else self._behind.token_ids(moved.rest)\n",
+        "        given = None if moved is None else self._prefixes.token_ids(moved.rest)\n",
         "        given = None if moved is None else ()\n",
         f"{AROUND_MARKERS}::test_masks_are_what_looking_for_the_marker_gives",
     ),
@@ -115,7 +115,7 @@ REMOVALS = [
     Removal(
         "reasoning: room is left for the marker",
         "session/reasoning_gate.py",
-        "        if room < gate.longest_way + least:\n",
+        "        if room < gate.max_tokens_to_end + least:\n",
         "        if room < least:\n",
         f"{AROUND_MARKERS}::test_a_budget_is_kept",
     ),
@@ -136,8 +136,8 @@ REMOVALS = [
     Removal(
         "greedy and sampling: the mask itself",
         "session/session.py",
-        "        return masked\n\n    def foresee(",
-        "        return scores\n\n    def foresee(",
+        "        return masked\n\n    def look_ahead(",
+        "        return scores\n\n    def look_ahead(",
         mode("sampling"),
     ),
     Removal(
@@ -164,8 +164,8 @@ REMOVALS = [
     Removal(
         "beams: only among rows of the same constraint",
         "session/tracker.py",
-        "places.get((i // group_size, new.tobytes()), -1)",
-        "places.get((0, new.tobytes()), -1)",
+        "index_of.get((i // group_size, new.tobytes()), -1)",
+        "index_of.get((0, new.tobytes()), -1)",
         f"{MODES}::test_beams_of_different_prompts_keep_to_their_own_constraint",
     ),
     Removal(
@@ -367,21 +367,21 @@ REMOVALS = [
     Removal(
         "an empty intersection is an error",
         "session/masks.py",
-        "            if line not in masks.over:\n",
+        "            if position not in masks.ended:\n",
         "            if False:\n",
         f"{BAD}::test_other_processors_leave_nothing",
     ),
     Removal(
         "a closed row that may not stop is no NaN",
         "session/masks.py",
-        "            masked[line, list(self._stop_token_ids)] = 0.0",
+        "            masked[position, list(self._stop_token_ids)] = 0.0",
         "            pass",
         f"{BAD}::test_a_closed_row_that_may_not_end_yet_spoils_nobody[sampling]",
     ),
     Removal(
         "hg.generate looks at the settings beforehand",
         "hf/generation_settings.py",
-        "        governed = [one for one in compiled if one is not None]\n",
+        "        governed = [constraint for constraint in compiled if constraint is not None]\n",
         "        return\n        governed = []\n",
         f"{BAD}::test_hg_generate_looks_at_the_settings_beforehand",
     ),
@@ -409,7 +409,7 @@ REMOVALS = [
     Removal(
         "compiling overlaps: the processor is there at once",
         "session/session.py",
-        "dtype=np.int64)  # of the call being served, for messages\n",
+        "dtype=np.int64)  # of the current call, for messages\n",
         "dtype=np.int64)\n        self._prepare()\n",
         f"{SEAM}::test_processor_is_there_before_its_grammar",
     ),
@@ -444,59 +444,59 @@ REMOVALS = [
     Removal(
         "overlap: a step that was foreseen in vain is taken back",
         "session/lookahead.py",
-        "            foreseen.step.undo()\n",
+        "            expected.step.undo()\n",
         "            pass\n",
-        FORESEEN,
+        WITH_LOOKAHEAD,
     ),
     Removal(
         "overlap: masks foreseen for other ids are not used",
         "session/lookahead.py",
-        "        if not foreseen.is_for(input_ids):\n            return None\n",
+        "        if not expected.is_for(input_ids):\n            return None\n",
         "",
-        FORESEEN,
+        WITH_LOOKAHEAD,
     ),
     Removal(
         "overlap: a dead end outlives a step that is taken back",
         "session/row.py",
         "        self.limit, self._dead_end = mark.limit, mark.dead_end\n",
         "",
-        f"{AHEAD}::test_a_row_at_a_dead_end_stays_there_when_a_step_is_taken_back",
+        f"{LOOKAHEAD}::test_a_row_at_a_dead_end_stays_there_when_a_step_is_taken_back",
     ),
     Removal(
         "overlap: reset() forgets what was foreseen",
         "session/session.py",
         "        self._settle()\n        self._tracker.reset()\n",
         "        self._tracker.reset()\n",
-        f"{AHEAD}::test_reset_forgets_what_was_foreseen",
+        f"{LOOKAHEAD}::test_reset_forgets_what_was_foreseen",
     ),
     Removal(
         "overlap: a job given up on keeps its slots",
         "session/session.py",
-        "                self._filler = self._filler.anew()\n",
+        "                self._filler = self._filler.with_new_buffers()\n",
         "",
-        f"{AHEAD}::test_after_control_c_the_next_call_works_whatever_the_job_does",
+        f"{LOOKAHEAD}::test_after_control_c_the_next_call_works_whatever_the_job_does",
     ),
     Removal(
         "overlap: errors of an engine leave nothing behind",
         "session/session.py",
-        "            # Somewhere in the middle of one: nothing is known of these rows any more.\n"
+        "            # The step is incomplete, so the state of these rows is unknown.\n"
         "            self._tracker.reset()\n",
         "",
-        f"{AHEAD}::test_engine_errors_are_for_who_asks_and_the_next_prompt_works",
+        f"{LOOKAHEAD}::test_engine_errors_are_for_who_asks_and_the_next_prompt_works",
     ),
     Removal(
         "overlap: a slot is written when its copy is done",
         "session/pinned_buffers.py",
-        "            sent.synchronize()\n",
+        "            transfer.synchronize()\n",
         "",
-        "tests/unit/test_mask_slots.py::test_no_slot_is_written_before_its_copy_is_done",
+        "tests/unit/test_pinned_buffers.py::test_no_slot_is_written_before_its_copy_is_done",
     ),
     Removal(
         "overlap: free rows cost no copy",
         "session/masks.py",
-        "self._slots.send(governed, transfers) if governed else None",
-        "self._slots.send(range(lines), transfers)",
-        f"{AHEAD}::test_copies_that_are_late_change_nothing",
+        "self._buffers.send(governed, transfers) if governed else None",
+        "self._buffers.send(range(positions), transfers)",
+        f"{LOOKAHEAD}::test_copies_that_are_late_change_nothing",
     ),
     Removal(
         "overlap: who wants a job that is not begun does it",
@@ -517,14 +517,14 @@ REMOVALS = [
         "generation/guided_call.py",
         "            criteria.append(self.seam.companion)\n",
         "            pass\n",
-        "tests/integration/test_prefetch.py::test_hg_generate_brings_the_companion_to_the_plain_loop",
+        "tests/integration/test_lookahead.py::test_hg_generate_brings_the_companion_to_the_plain_loop",
     ),
     Removal(
         "overlap: the pipeline passes the companion",
         "generation/guided_call.py",
         "            criteria.append(self.seam.companion)\n",
         "            pass\n",
-        "tests/integration/test_prefetch.py::test_the_pipeline_brings_the_companion",
+        "tests/integration/test_lookahead.py::test_the_pipeline_brings_the_companion",
     ),
     Removal(
         "prefill: what is forced at once is read with the prompts",
@@ -543,7 +543,7 @@ REMOVALS = [
     Removal(
         "prefill: what was read is not read again",
         "hf/decode/prefill.py",
-        "        line.unfed -= width\n",
+        "        sequence.unfed -= width\n",
         "        pass\n",
         f"{DECODER}::test_what_is_forced_at_once_is_read_with_the_prompts[llama-1]",
     ),
@@ -557,28 +557,28 @@ REMOVALS = [
     Removal(
         "jumps: forced text is appended",
         "hf/decode/jump_forward.py",
-        "        if self._forced is not None and not line.over:\n",
+        "        if self._forced is not None and not sequence.finished:\n",
         "        if False:\n",
         f"{DECODER}::test_jumps_write_what_one_forward_a_token_writes[llama-1]",
     ),
     Removal(
         "jumps: a token that gives way to another is taken back",
         "hf/decode/jump_forward.py",
-        "                del line.token_ids[-forced.taken_back :]\n",
+        "                del sequence.token_ids[-forced.taken_back :]\n",
         "                pass\n",
         f"{ARGUMENTS}::test_retokenized_text_is_what_the_tokenizer_writes",
     ),
     Removal(
         "jumps: a budget counts what was generated",
         "hf/decode/jump_forward.py",
-        "left, stats = self._session.tokens_left(line.num_generated), self._session.stats",
+        "left, stats = self._session.tokens_left(sequence.num_generated), self._session.stats",
         "left, stats = self._session.tokens_left(0), self._session.stats",
         f"{ARGUMENTS}::test_what_was_generated_is_taken_from_the_budget_of_forced_text",
     ),
     Removal(
         "forced text: the end is left where a token may go on over it",
         "hf/drafts/forced_text.py",
-        "if joined and len(joined) * _RARE >= len(nexts):",
+        "if joined and len(joined) * _RARE >= len(next_bytes):",
         "if False:",
         f"{FORCED}::test_a_brace_is_not_forced_where_a_quote_may_join_it",
     ),
@@ -620,7 +620,7 @@ REMOVALS = [
     Removal(
         "forced text: a row comes back from its draft",
         "hf/drafts/forced_text.py",
-        "        row.return_to(start)  # a token that it refused has closed it\n",
+        "        row.return_to(start)  # a refused token has closed it\n",
         "",
         f"{DRAFTED}::test_greedy_text_is_the_same[llama-1-oracle]",
     ),
@@ -662,14 +662,14 @@ REMOVALS = [
     Removal(
         "guesses: none beside processors that remember",
         "hf/decode/loop.py",
-        "or self._one_each or not self._scoring.takes_guesses:",
+        "or self._one_each or not self._scoring.takes_drafts:",
         "or self._one_each:",
         f"{DRAFTED}::test_processors_that_remember_see_what_the_plain_loop_shows_them",
     ),
     Removal(
         "drafts: rejected tokens leave the cache",
         "hf/decode/loop.py",
-        "            self._slots.forget([rejected.get(i, most) for i in range(len(self._lines))])\n",
+        "            self._slots.forget([rejected.get(i, most) for i in range(len(self._sequences))])\n",
         "",
         f"{DRAFTED}::test_greedy_text_is_the_same[llama-3-oracle]",
     ),
@@ -685,26 +685,26 @@ REMOVALS = [
         "hf/drafts/verify.py",
         "if token_id != best[start + j]), len(draft))",
         "if False), len(draft))",
-        f"{ACCEPTANCE}::test_greedy_is_what_one_token_after_another_gives[0]",
+        f"{VERIFY}::test_greedy_is_what_one_token_after_another_gives[0]",
     ),
     Removal(
         "acceptance: what falls is replaced from what is left over",
         "hf/drafts/verify.py",
-        "        left[weighed] = _residual(left[weighed], torch.stack(q_fallen))\n",
+        "        left[weighed] = _residual(left[weighed], torch.stack(q_rejected))\n",
         "        pass\n",
-        f"{ACCEPTANCE}::test_first_token_is_a_sample_of_p",
+        f"{VERIFY}::test_first_token_is_a_sample_of_p",
     ),
     Removal(
         "acceptance: by the probability it was drafted with",
         "hf/drafts/verify.py",
         "            q_drafted[span] = q.gather(1, drafted[span, None]).flatten().to(p.dtype)\n",
         "            pass\n",
-        f"{ACCEPTANCE}::test_first_token_is_a_sample_of_p",
+        f"{VERIFY}::test_first_token_is_a_sample_of_p",
     ),
     Removal(
         "device lane: the step too many leaves the cache",
         "hf/device/loop.py",
-        "                    self._extra.undo()\n",
+        "                    self._rollback.undo()\n",
         "",
         f"{DEVICE}::test_the_cache_knows_nothing_of_the_step_too_many[llama-False]",
     ),
@@ -725,8 +725,8 @@ REMOVALS = [
     Removal(
         "device lane: a step is heard when the next is queued",
         "hf/device/loop.py",
-        "                following = self._copies.to_host(chosen)\n                self._hear(lines, sent)\n",
-        "                self._hear(lines, sent)\n                following = self._copies.to_host(chosen)\n",
+        "                following = self._copies.to_host(chosen)\n                self._receive(sequences, copy)\n",
+        "                self._receive(sequences, copy)\n                following = self._copies.to_host(chosen)\n",
         f"{DEVICE}::test_nothing_younger_than_a_step_is_waited_for",
     ),
     Removal(
@@ -760,8 +760,8 @@ REMOVALS = [
     Removal(
         "device lane: a pool is lent to one call at a time",
         "hf/device/store.py",
-        "return self._idle.pop(place)",
-        "return self._idle[place]",
+        "return self._idle.pop(i)",
+        "return self._idle[i]",
         "tests/unit/test_device_store.py::test_a_pool_has_one_user_at_a_time",
     ),
     Removal(
@@ -817,14 +817,14 @@ REMOVALS = [
     Removal(
         "continuous batching: an engine's failure is its request's",
         "hf/continuous_batching/request_masks.py",
-        "        except Exception as error:  # an engine may raise anything\n",
+        "        except Exception as error:  # an engine may raise any error\n",
         "        except ZeroDivisionError as error:\n",
         f"{BATCHING}::test_an_engine_that_fails_ends_its_own_request_alone",
     ),
     Removal(
         "continuous batching: a request that goes wrong may stop",
         "hf/continuous_batching/request_masks.py",
-        "        self._host.numpy()[slot] = self.vocabulary.bitmask_of(asked.stop_token_ids)\n",
+        "        self._host.numpy()[slot] = self.vocabulary.bitmask_of(request.stop_token_ids)\n",
         "",
         f"{BATCHING}::test_an_engine_that_fails_ends_its_own_request_alone",
     ),
@@ -838,15 +838,15 @@ REMOVALS = [
     Removal(
         "continuous batching: a row is made where none came along",
         "hf/continuous_batching/request_masks.py",
-        "self._begin(asked) if asked.row is None else asked.row.fork()",
-        "asked.row.fork()",
+        "self._begin(request) if request.row is None else request.row.fork()",
+        "request.row.fork()",
         f"{BATCHING}::test_what_travels_to_other_processes_is_the_constraint_alone",
     ),
     Removal(
         "continuous batching: return sequences have rows of their own",
         "hf/continuous_batching/request_masks.py",
-        "asked.row.fork()",
-        "asked.row",
+        "request.row.fork()",
+        "request.row",
         f"{BATCHING}::test_return_sequences_are_independent",
     ),
     Removal(
@@ -873,14 +873,14 @@ REMOVALS = [
     Removal(
         "trace: confirmed drafts are told of",
         "hf/decode/loop.py",
-        "for n, token_id in enumerate([*guess.firsts[:agreed], bonus]):",
+        "for n, token_id in enumerate([*draft.firsts[:agreed], bonus]):",
         "for n, token_id in [(agreed, bonus)]:",
         f"{TRACE}::test_a_loop_of_ours[1-drafts]",
     ),
     Removal(
         "trace: rows have several lines of scores",
         "hf/decode/loop.py",
-        "            first += len(guess.ends)\n",
+        "            first += len(draft.ends)\n",
         "            first += 1\n",
         f"{TRACE}::test_a_loop_of_ours[3-drafts]",
     ),
@@ -894,7 +894,7 @@ REMOVALS = [
     Removal(
         "trace: looks of another constraint's row are not taken",
         "trace/recorder.py",
-        "            group = line * groups // len(ids)\n",
+        "            group = position * groups // len(ids)\n",
         "            group = 0\n",
         f"{TRACE}::test_rows_of_a_batch_in_a_loop_of_transformers",
     ),
@@ -929,8 +929,8 @@ REMOVALS = [
     Removal(
         "streaming: a reader that has gone ends the call",
         "generation/streaming.py",
-        "        self._closing.check()\n        self._queue.put(_Heard(row, token_ids))",
-        "        self._queue.put(_Heard(row, token_ids))",
+        "        self._closing.check()\n        self._queue.put(_NewTokens(row, token_ids))",
+        "        self._queue.put(_NewTokens(row, token_ids))",
         f"{STREAMING}::test_leaving_early_ends_the_call_within_a_step[close-fast]",
     ),
     Removal(
@@ -1069,8 +1069,8 @@ REMOVALS = [
     Removal(
         "seeds: drafts draw where they stand",
         "hf/decode/loop.py",
-        "[self._lines[i].num_generated + end for end in guess.ends]",
-        "[self._lines[i].num_generated for end in guess.ends]",
+        "[self._sequences[i].num_generated + end for end in draft.ends]",
+        "[self._sequences[i].num_generated for end in draft.ends]",
         f"{SEEDS}::test_drafts_change_nothing",
     ),
     Removal(

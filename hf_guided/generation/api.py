@@ -265,7 +265,7 @@ def generate(
         PromptError: a chat template refuses a chat, or the model would not see an image, video or audio of it.
         InvalidArgument: a value that an argument cannot have (a ``batch_size`` of 0, a negative ``temperature``), or
             arguments that exclude each other, such as ``stream`` and ``retries``; before anything is run.
-        GenerationError: processes that hold the model together were asked for different things.
+        GenerationError: the processes that hold the model were called with different arguments.
         BatchSizeError: the number of constraints or prefixes is not the number of prompts.
         StopTokenError: generate() would stop at no token at all.
         EmptyIntersection: the generation settings forbid what the constraint needs.

@@ -1,8 +1,7 @@
 """Ends a running call from another thread, at its next token.
 
-The call looks at the flag wherever a token has been chosen: loops of ours through a listener, transformers' own loops
-through a logits processor. ``hg.agenerate`` leaves the flag in a context variable, where the plan of the call that it
-makes finds it.
+The call checks a flag after each chosen token: our own loops through a listener, transformers' loops through a logits
+processor. ``hg.agenerate`` puts the flag into a context variable, from which the plan of its call takes it.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from threading import Event
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from ..hf.decode.streamers import RowListener
+from ..hf.decode.streamers import TokenListener
 
 
 class Cancelled(BaseException):
-    """Nobody wants the answer any more. Not an Exception, so that no handler on the way takes it for an error."""
+    """The caller no longer wants the answer. Not an Exception, so that no handler takes it for an error."""
 
 
 class Cancellation(Event):
@@ -34,30 +33,30 @@ _next: ContextVar[Cancellation | None] = ContextVar("hf_guided_cancellation", de
 
 
 def hand_over(cancellation: Cancellation) -> None:
-    """Let the next ``hg.generate`` call of this context be ended by it."""
+    """Give the flag to the next ``hg.generate`` call of this context."""
     _next.set(cancellation)
 
 
 def take() -> Cancellation | None:
-    """What was handed over, for the call that takes it alone: not for calls that its callbacks make."""
+    """The flag for this call, removed from the context, so that calls made by its callbacks do not get it."""
     cancellation = _next.get()
     _next.set(None)
     return cancellation
 
 
-class CancelledListener(RowListener):
+class CancelledListener(TokenListener):
     """Checks the flag at the tokens of our own loops."""
 
     def __init__(self, cancellation: Cancellation):
         self._cancellation = cancellation
 
-    def hear(self, row: int, token_ids: Sequence[int]) -> None:
-        """See ``RowListener``."""
+    def on_tokens(self, row: int, token_ids: Sequence[int]) -> None:
+        """See ``TokenListener``."""
         self._cancellation.check()
 
 
 class CancelledProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
-    """Checks the flag in transformers' own loops, beam search included; leaves the scores as they are."""
+    """Checks the flag in transformers' own loops, beam search included; returns the scores unchanged."""
 
     def __init__(self, cancellation: Cancellation):
         self._cancellation = cancellation

@@ -1,4 +1,4 @@
-"""What ``hg.score`` gives for one prompt."""
+"""The result of ``hg.score`` for one prompt."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class OptionScore(NamedTuple):
     """How likely one option is.
 
     Args:
-        probability: that ``hg.generate`` samples it; between ``low`` and ``high``, and equal to both where the search
-            was complete.
-        low: the least that the probability can be.
-        high: the most that it can be.
+        probability: that ``hg.generate`` samples it; between ``low`` and ``high``, and equal to both if the search was
+            complete.
+        low: a lower bound of the probability.
+        high: an upper bound of the probability.
         logprob: natural log probability that the model gives to the option's text as the tokenizer writes it after the
             prompt, without a mask and without a stop token.
     """
@@ -27,13 +27,13 @@ class OptionScore(NamedTuple):
 
 @dataclass(frozen=True)
 class ChoiceScores:
-    """The options of one prompt and how likely each is.
+    """The options of one prompt and the probability of each.
 
     Args:
-        options: the score of each option, in the order in which they were given.
+        options: the score of each option, in the caller's order.
         unresolved: probability of the token prefixes that were not expanded, because ``max_prefixes`` was reached; 0.0
-            where the search was complete.
-        num_prefixes: how many token prefixes were expanded.
+            if the search was complete.
+        num_prefixes: number of expanded token prefixes.
     """
 
     options: Mapping[str, OptionScore]
@@ -42,7 +42,7 @@ class ChoiceScores:
 
     @property
     def best(self) -> str:
-        """The most probable option; of equals the first."""
+        """The most probable option; among equals the first."""
         return max(self.options, key=lambda option: self.options[option].probability)
 
     @property

@@ -1,4 +1,4 @@
-"""Prompts that transformers' continuous batching runs together, from their tokens to those of their answers."""
+"""Generates with transformers' continuous batching: requests as tokens in, the tokens of their answers out."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .cancellation import Cancellation
 
 
 @dataclass(frozen=True)
-class Ask:
-    """One prompt, and what is asked of its answer.
+class GuidedRequest:
+    """One prompt, and the constraint of its answer.
 
     Args:
-        input_ids: the prompt, with the prefix behind it.
-        constraint: None leaves it free.
-        prefix: what of the answer the prompt already holds.
-        max_new_tokens: how long the answer may become.
+        input_ids: the prompt, followed by the prefix.
+        constraint: of the answer; None for a free answer.
+        prefix: the beginning of the answer that the prompt already contains.
+        max_new_tokens: the maximum length of the answer.
     """
 
     input_ids: list[int]
@@ -36,11 +36,11 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the manager gives for a prompt.
+    """The manager's answer for a prompt.
 
     Args:
         token_ids: the output.
-        logprobs: log probabilities with which they were sampled; none unless they are recorded.
+        logprobs: log probabilities with which they were sampled; empty unless they are recorded.
     """
 
     token_ids: list[int]
@@ -48,20 +48,20 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Together:
-    """Runs prompts in a manager of their own, one call after another.
+class ContinuousRun:
+    """Runs requests in a manager of its own, one call after another.
 
     Args:
         model: a decoder.
         guide: for this model.
-        generate_kwargs: what ``model.generate`` would be given.
-        config: for the manager; None leaves it to transformers, but on a CPU gives the cache room for a few rows.
-        rows: how many there.
+        generate_kwargs: for ``model.generate``.
+        config: for the manager; None means transformers' default, but on a CPU a cache for a few rows.
+        rows: the number of those rows.
         logprobs: whether the manager records log probabilities.
 
     Raises:
-        InvalidArgument: arguments that the manager would drop, or a manager that the model keeps.
-        InvalidArgument: arguments that belong in no generation config.
+        InvalidArgument: arguments that the manager would ignore, or a manager that the model keeps.
+        InvalidArgument: arguments that are not in a generation config.
         UnsupportedModel: an encoder-decoder.
     """
 
@@ -81,18 +81,18 @@ class Together:
         if not settings.takes_decoder or self.generate_kwargs.get("logits_processor"):
             raise InvalidArgument(
                 "continuous_batching: expected greedy decoding or sampling without beams, stop_strings, a streamer, an "
-                "assistant, or processors and criteria of one's own, none of which a manager knows; leave one out"
+                "assistant, or your own processors and criteria, which a manager does not support; leave them out"
             )
         effective_config(self.model, dict(self.generate_kwargs))
         if kept_manager(self.model) is not None:
             raise InvalidArgument(
-                "continuous_batching: the model keeps a manager with settings of its own, which would be used; call "
+                "continuous_batching: the model keeps a manager with other settings, which would be used; call "
                 "model.destroy_cached_continuous_batching_manager() first, or add_request() of that manager"
             )
 
     def run(
         self,
-        asks: Sequence[Ask],
+        requests: Sequence[GuidedRequest],
         backend: str,
         stop_token_ids: Sequence[int],
         cancellation: Cancellation | None = None,
@@ -100,13 +100,13 @@ class Together:
         """Generate.
 
         Args:
-            asks: the prompts.
+            requests: the prompts.
             backend: of all constraints.
-            stop_token_ids: what ends an answer.
-            cancellation: looked at every twentieth of a second; it stops the manager.
+            stop_token_ids: tokens that end an answer.
+            cancellation: checked every twentieth of a second; stops the manager.
 
         Returns:
-            For each prompt its answers; and what was spent on all of them.
+            For each prompt its answers; and the counters of all of them.
 
         Raises:
             GenerationError: the manager failed.
@@ -116,7 +116,7 @@ class Together:
         config = effective_config(self.model, dict(self.generate_kwargs))
         manager = self.guide.attach(
             self.model.init_continuous_batching(
-                generation_config=config, continuous_batching_config=self._batching_config(asks)
+                generation_config=config, continuous_batching_config=self._batching_config(requests)
             )
         )
         manager.start()
@@ -124,53 +124,53 @@ class Together:
         try:
             request_ids = [
                 manager.add_request(
-                    ask.input_ids,
-                    max_new_tokens=ask.max_new_tokens,
+                    request.input_ids,
+                    max_new_tokens=request.max_new_tokens,
                     eos_token_id=list(stop_token_ids),
-                    response_format=ask.constraint,
+                    response_format=request.constraint,
                     backend=backend,
-                    prefix=ask.prefix,
+                    prefix=request.prefix,
                 )
-                for ask in asks
+                for request in requests
             ]
             copies = config.num_return_sequences or 1
-            answers = [_with_children(request_id, copies) for request_id in request_ids]
-            found = _collect(manager, {answer for some in answers for answer in some}, cancellation)
+            groups = [_with_children(request_id, copies) for request_id in request_ids]
+            answers = _collect(manager, {answer_id for group in groups for answer_id in group}, cancellation)
             done = True
         finally:
             manager.stop(block=True, hard_stop=not done)
             manager.destroy()
-        return [[found[answer] for answer in some] for some in answers], first_processor(manager).stats
+        return [[answers[answer_id] for answer_id in group] for group in groups], first_processor(manager).stats
 
-    def _batching_config(self, asks: Sequence[Ask]) -> ContinuousBatchingConfig:
-        config = self.config or self._config_for(asks)
+    def _batching_config(self, requests: Sequence[GuidedRequest]) -> ContinuousBatchingConfig:
+        config = self.config or self._config_for(requests)
         if self.logprobs and not config.return_logprobs:
             config = copy.copy(config)
             config.return_logprobs = True
         return config
 
-    def _config_for(self, asks: Sequence[Ask]) -> ContinuousBatchingConfig:
-        """Transformers takes most of the memory there is for the cache, which is right on a GPU."""
+    def _config_for(self, requests: Sequence[GuidedRequest]) -> ContinuousBatchingConfig:
+        """The default config; on a CPU with a small cache, where transformers would take most of the memory."""
         if self.model.device.type != "cpu":
             return ContinuousBatchingConfig()
         config = ContinuousBatchingConfig(page_size=64, max_batch_tokens=512, max_requests_per_batch=self.rows)
-        longest = max(len(ask.input_ids) + ask.max_new_tokens for ask in asks)
+        longest = max(len(request.input_ids) + request.max_new_tokens for request in requests)
         config.num_blocks = self.rows * (longest // config.page_size + 2)
         return config
 
 
 def _with_children(request_id: str, copies: int) -> list[str]:
-    """The ids of a request and of those that the manager forks from it."""
+    """The ids of a request and of its forks in the manager."""
     return [request_id, *(f"{request_id}__child#{i}" for i in range(copies - 1))]
 
 
 def _collect(manager: Any, wanted: set[str], cancellation: Cancellation | None) -> dict[str, Answer]:
-    """Wait for these requests; their answers."""
-    found: dict[str, Answer] = {}
-    while wanted - found.keys():
+    """Wait for these requests, and return their answers by id."""
+    answers: dict[str, Answer] = {}
+    while wanted - answers.keys():
         if cancellation is not None:
             cancellation.check()
-        # A limit, so that a manager that has died is noticed.
+        # A time limit, so that a dead manager is noticed.
         output = manager.get_result(timeout=1 if cancellation is None else 0.05)
         if output is None:
             if not manager.is_running():
@@ -178,5 +178,5 @@ def _collect(manager: Any, wanted: set[str], cancellation: Cancellation | None) 
         elif output.status.name == "FAILED":
             raise GenerationError(f"{output.request_id} failed: {output.error}")
         elif output.is_finished():
-            found[output.request_id] = Answer(output.generated_tokens, output.logprobs)
-    return found
+            answers[output.request_id] = Answer(output.generated_tokens, output.logprobs)
+    return answers

@@ -1,4 +1,4 @@
-"""The guides of the last few models, for callers who bring none of their own."""
+"""A cache of guides for the last few models, for callers without a guide of their own."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _kept_lock = Lock()
 
 
 def guide_for(tokenizer: Any, model: Any, given: Guide | None = None) -> Guide:
-    """A Guide that is made once for a tokenizer and a model's width, stop tokens and processes.
+    """The cached Guide for a tokenizer and a model's width, stop tokens and processes; made at the first call.
 
     Args:
         tokenizer: of the model; or a processor.
         model: the model.
-        given: the caller's own guide, which is taken as it is; None for none.
+        given: the caller's own guide, which is returned; or None.
 
     Raises:
         TokenizerError: no model, or no tokenizer.
@@ -33,9 +33,9 @@ def guide_for(tokenizer: Any, model: Any, given: Guide | None = None) -> Guide:
     if given is not None:
         check("guide", given, Rule("an hg.Guide or None", lambda value: isinstance(value, Guide)))
         return given
-    # A guide holds its tokenizer, so no other object can have that id while it is kept.
+    # A guide keeps its tokenizer, so its id is not reused while the guide is cached.
     ranks = Ranks.of(model)
-    spread = None if ranks is None else (id(ranks.group), ranks.device)  # the guide holds the group, too
+    spread = None if ranks is None else (id(ranks.group), ranks.device)  # the guide keeps the group, too
     inner = tokenizer_of(tokenizer)
     key = (
         id(tokenizer),

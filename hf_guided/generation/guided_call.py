@@ -13,8 +13,8 @@ from ..hf.decoder import GuidedDecoder
 from ..hf.generation_settings import GenerationSettings
 from ..hf.logits_processor import GuidedLogitsProcessor
 from ..session.options import SessionOptions
-from ..session.reasoning import Gate, Opening
-from ..session.reasoning_gate import gated
+from ..session.reasoning import Opening, ReasoningGate
+from ..session.reasoning_gate import gate_constraint
 from ..session.requests import Request, check_budget, row_after_prefix
 from ..session.result import RowReader
 from ..session.session import Session
@@ -61,11 +61,11 @@ def check_budgets(requests: Sequence[Request], settings: GenerationSettings, pro
     )
     for future, prefix, gate, opening in distinct:
         compiled = None if future is None else future.result()
-        thinking = compiled if compiled is None or gate is None else gated(compiled, gate, opening)
+        thinking = compiled if compiled is None or gate is None else gate_constraint(compiled, gate, opening)
         check_budget(row_after_prefix(thinking, prefix, stops), most)
 
 
-def _opening(gate: Gate | None, prompt: Sequence[int]) -> Opening:
+def _opening(gate: ReasoningGate | None, prompt: Sequence[int]) -> Opening:
     return Opening.ALL if gate is None else gate.opening(prompt)
 
 

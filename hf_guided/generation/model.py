@@ -1,4 +1,4 @@
-"""``hg.Model``: a model and its tokenizer bound once; a call gives one value back."""
+"""``hg.Model``: a model and its tokenizer bound once; a call returns one value."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .prompts import as_prompts, check_order
 
 
 class Model:
-    """The short face of ``hg.generate``: ``hg.Model(model, tokenizer)(prompt, Person)`` is a ``Person``.
+    """A shorter form of ``hg.generate``: ``hg.Model(model, tokenizer)(prompt, Person)`` is a ``Person``.
 
     Args:
         model: a transformers model that can generate.
         tokenizer: its tokenizer.
-        **arguments: arguments of ``hg.generate``, for every call that does not give its own.
+        **arguments: arguments of ``hg.generate``, used by every call that does not set its own.
     """
 
     def __init__(self, model: Any, tokenizer: Any, **arguments: Unpack[GenerateArguments]):
@@ -41,11 +41,11 @@ class Model:
     def __call__(self, prompt: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> Any: ...
 
     def __call__(self, prompt: Any, constraint: Any = None, **arguments: Any) -> Any:
-        """Generate one answer and give its value back.
+        """Generate one answer and return its value.
 
         Args:
             prompt: one text or one chat.
-            constraint: as for ``hg.generate``; None gives free text.
+            constraint: see ``hg.generate``; None gives free text.
             **arguments: the other arguments of ``hg.generate``, without ``stream``.
 
         Returns:
@@ -54,17 +54,17 @@ class Model:
 
         Raises:
             NoValue: the answer did not finish, or a validator refused it; the error has the ``GuidedResult``.
-            InvalidArgument: more than one prompt, or arguments that ask for more than one answer.
-            HFGuidedError: as ``hg.generate``.
+            InvalidArgument: more than one prompt, or arguments that request more than one answer.
+            HFGuidedError: see ``hg.generate``.
         """
         check_order(prompt, constraint)
         if len(as_prompts(prompt)) != 1:
             raise InvalidArgument(
-                "expected one prompt, got a list of several; use hg.generate, which gives a list of results"
+                "expected one prompt, got a list of several; use hg.generate, which returns a list of results"
             )
         given = {**self._arguments, **arguments}
         if given.pop("stream", False):
-            raise InvalidArgument("stream: a call gives one finished value; use hg.generate(..., stream=True)")
+            raise InvalidArgument("stream: a call returns one finished value; use hg.generate(..., stream=True)")
         results = generate(self._model, self._tokenizer, prompt, constraint, stream=False, **given)
         if len(results) != 1:
             raise InvalidArgument(
@@ -72,12 +72,12 @@ class Model:
             )
         [result] = results
         if result.value is None and (result.finish_reason != "stop" or result.error is not None):
-            why = {
+            reasons = {
                 "stop": f"it could not be read: {result.error}",
                 "length": f"it was cut after {len(result.token_ids)} tokens; raise max_new_tokens",
                 "dead_end": result.error or "no token of this vocabulary could follow",
             }
-            raise NoValue(f"the answer has no value: {why[result.finish_reason]}", result=result)
+            raise NoValue(f"the answer has no value: {reasons[result.finish_reason]}", result=result)
         return result.value
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What is certain of an answer while it is being written: its text, and the parts of its value that have closed."""
+"""The certain part of an answer during generation: its text, and the parts of its value that have closed."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from .partial_models import model_in, not_begun, typed
 
 @dataclass(frozen=True)
 class Partial(Generic[T, PartialT]):
-    """What is certain of one answer at one moment; nothing of it is taken back later.
+    """The certain part of one answer at one moment; nothing of it changes later.
 
     For type checkers the first type argument is the type of ``result.value``, the second that of ``value``: the model
-    for a Pydantic class, what ``parse`` returns for a constraint, and Any for every other Python type, whose value is
+    for a Pydantic class, the result of ``parse`` for a constraint, and Any for every other Python type, whose value is
     plain JSON data until the answer ends.
 
     Args:
-        index: which result of ``hg.generate`` this becomes.
-        text: the text so far, in whole characters; what comes later begins with it.
-        closed: JSON pointers to the parts of ``value`` that have closed since the last Partial of this answer, in the
-            order in which they did; "" is the whole.
-        thinking: what came in front of the answer, so far; None where nothing was to be thought.
+        index: of the answer among the results of ``hg.generate``.
+        text: the text so far, in whole characters; all later text begins with it.
+        closed: JSON pointers to the parts of ``value`` that have closed since the last Partial of this answer, in that
+            order; "" is the whole.
+        thinking: the text before the answer, so far; None if the row does not think.
         logprobs: with ``logprobs``, the entries that became known since the last Partial of this answer, in the order
-            of its tokens; those of forced text come a step after the text. None where nothing is recorded.
-        result: at the end of the answer, what ``hg.generate`` gives without ``stream``.
+            of its tokens; those of forced text come a step after the text. None if they are not recorded.
+        result: at the end of the answer, the result that ``hg.generate`` returns without ``stream``.
     """
 
     index: int
@@ -48,7 +48,7 @@ class Partial(Generic[T, PartialT]):
 
     @cached_property
     def value(self) -> PartialT | None:
-        """What has closed so far; made when it is first read, and shared with no other Partial.
+        """The closed parts of the value; made at the first read, and shared with no other Partial.
 
         Pydantic model: an instance in which the fields that have closed are set, as their types read them, and all
         others are None; ``model_fields_set`` tells a null that was written from what is still missing. The same holds
@@ -72,15 +72,15 @@ class _Values(Protocol):
     """Finds values in a text that comes in pieces."""
 
     def feed(self, text: str, so_far: str) -> list[str]:
-        """Take more text, with which ``so_far`` ends; returns pointers to what has closed."""
+        """Take more text, with which ``so_far`` ends; returns pointers to the parts that have closed."""
         ...
 
     def end(self, result: GuidedResult) -> list[str]:
-        """The text is complete; returns as ``feed``."""
+        """The text is complete; returns the same as ``feed``."""
         ...
 
     def snapshot(self) -> Callable[[], Any]:
-        """What makes the value as it is now."""
+        """A function that makes the current value."""
         ...
 
 
@@ -127,25 +127,25 @@ class _ModelValues(_JsonValues):
 
 
 class _CallValues:
-    """Calls are looked for where a mark may have ended one.
+    """Tool calls; the text is searched for them after marks that may have ended one.
 
     Args:
-        asked: the tools.
+        tools: the constraint.
     """
 
-    def __init__(self, asked: ToolCalls):
-        self._asked = asked
+    def __init__(self, tools: ToolCalls):
+        self._tools = tools
         self._text = ""
         self._calls: tuple[ToolCall, ...] = ()
 
     def feed(self, text: str, so_far: str) -> list[str]:
         new = len(so_far) - len(text)
-        if not any(end in so_far[max(0, new - len(end) + 1) :] for end in self._asked.ends):
+        if not any(end in so_far[max(0, new - len(end) + 1) :] for end in self._tools.ends):
             return []
         known = len(self._calls)
         try:
-            written, calls = self._asked.closed(so_far, known)
-        except ValueError:  # arguments that no reading makes valid: the result says so
+            written, calls = self._tools.closed(so_far, known)
+        except ValueError:  # the arguments are not valid in any reading: the result says so
             return []
         if calls:
             self._text, self._calls = written, self._calls + calls
@@ -160,11 +160,11 @@ class _CallValues:
 
     def snapshot(self) -> Callable[[], Any]:
         text, calls = self._text, self._calls
-        return lambda: ToolAnswer(text, tuple(ToolCall(one.name, copy.deepcopy(one.arguments)) for one in calls))
+        return lambda: ToolAnswer(text, tuple(ToolCall(call.name, copy.deepcopy(call.arguments)) for call in calls))
 
 
 class _LastValue:
-    """Of what has no parts."""
+    """A value without parts."""
 
     def __init__(self) -> None:
         self._value: Any = None
@@ -193,9 +193,9 @@ class PartialRow:
     """One answer, from its first token to its result.
 
     Args:
-        index: which one.
+        index: of the answer.
         reader: reads its tokens.
-        logprobs: whether entries of its tokens are recorded, which its end then waits for.
+        logprobs: whether log probabilities are recorded; the answer's end then waits for them.
     """
 
     def __init__(self, index: int, reader: RowReader, *, logprobs: bool = False):
@@ -207,17 +207,17 @@ class PartialRow:
         self._text = ""
         self._thinking = None if reader.gate is None or reader.opening is Opening.ALL else ""
         self._closed: list[str] = []
-        self._heard = 0
+        self._num_tokens = 0
         self._entries: list[TokenLogprob] | None = [] if logprobs else None
         self._shown = 0  # of the entries
         self.ended = False
         self._add(b"", reader.prefix)
 
-    def hear(self, token_ids: Sequence[int]) -> Partial | None:
+    def add_tokens(self, token_ids: Sequence[int]) -> Partial | None:
         """Take tokens.
 
         Returns:
-            What there is now; None if that is nothing new.
+            The new Partial; None if nothing is new.
         """
         before = self._text, self._thinking
         self._take(token_ids)
@@ -229,20 +229,20 @@ class PartialRow:
         """Take the log probabilities of the next tokens.
 
         Returns:
-            The last Partial, if the answer has waited for these alone.
+            The last Partial, if the answer was complete but for them.
         """
         assert self._entries is not None
         self._entries += entries
         return self._end() if self._complete else None
 
     def end(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] | None = None) -> Partial:
-        """The call has returned, and the answer had not ended before.
+        """End the answer when the call has returned, if it has not ended before.
 
         Args:
             token_ids: all of the row, with or without padding.
             logprobs: the entries of all of them, or more; None if none are recorded.
         """
-        self._take(token_ids[self._heard :])
+        self._take(token_ids[self._num_tokens :])
         self._entries = None if logprobs is None else list(logprobs)
         return self._end()
 
@@ -251,7 +251,7 @@ class PartialRow:
         return self._reader.stopped and (self._entries is None or len(self._entries) >= self._reader.num_taken)
 
     def _take(self, token_ids: Sequence[int]) -> None:
-        self._heard += len(token_ids)
+        self._num_tokens += len(token_ids)
         data = self._reader.take(token_ids)
         self._add(*((b"", data) if self._split is None else self._split.take(data)))
 
@@ -261,7 +261,7 @@ class PartialRow:
         self._add(rest, b"", final=True)
         result = self._reader.result()
         if self._entries is not None:
-            del self._entries[len(result.token_ids) :]  # what came after a row had left its constraint
+            del self._entries[len(result.token_ids) :]  # tokens after the row left its constraint
             result = replace(result, logprobs=list(self._entries))
         self._closed += self._values.end(result)
         return self._partial(result)

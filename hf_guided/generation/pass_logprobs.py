@@ -1,6 +1,6 @@
-"""Log probabilities of answers that are complete: one more forward pass over each prompt and its answer.
+"""Log probabilities of complete answers: one more forward pass over each prompt and its answer.
 
-For loops that show nobody their logits, such as transformers' continuous batching.
+For loops whose logits are not accessible, such as transformers' continuous batching.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..session.session import Session
 from .prefix_logits import PrefixLogits
 from .prompts import padded
 
-_CHUNK = 64  # positions whose logits exist at a time: 128,000 logits in float32 are half a megabyte each
+_CHUNK = 64  # positions processed at a time: 128,000 logits in float32 are half a megabyte for each
 
 
 def logprobs_of(
@@ -39,26 +39,30 @@ def logprobs_of(
         session: the constraint of the answers.
         prompt: token ids.
         answers: token ids of each.
-        sampled: the log probabilities with which these tokens were sampled, as the manager has recorded them.
+        sampled: the log probabilities with which these tokens were sampled, as recorded by the manager.
         top: how many alternatives to list.
         pad_token_id: of the prompt's batch.
         generate_kwargs: for ``model.generate``; one row for each prompt.
     """
     logits = PrefixLogits(model, padded([prompt], pad_token_id, model), pad_token_id, generate_kwargs)
-    kept = [one for one in logits.processors if getattr(one, "supports_continuous_batching", None) is not False]
-    warp = Scoring(kept)
+    supported = [
+        processor
+        for processor in logits.processors
+        if getattr(processor, "supports_continuous_batching", None) is not False
+    ]
+    warp = Scoring(supported)
     recorder = session.logprob_recorder([prompt] * len(answers), top)
     for row, tokens in enumerate(answers):
         if not tokens:
             continue
 
-        def scores(lines: Sequence[int], masked: Tensor, tokens: Sequence[int] = tokens) -> Tensor:
-            return warp([[*prompt, *tokens[:line]] for line in lines], masked, lambda unchanged: unchanged)
+        def scores(ends: Sequence[int], masked: Tensor, tokens: Sequence[int] = tokens) -> Tensor:
+            return warp([[*prompt, *tokens[:end]] for end in ends], masked, lambda unchanged: unchanged)
 
-        positions = [Position(row, token_id, line) for line, token_id in enumerate(tokens)]
+        positions = [Position(row, token_id, end) for end, token_id in enumerate(tokens)]
         for number, raw in enumerate(logits.chunks(tokens, _CHUNK)):  # (up to _CHUNK, vocab)
             recorder.record(raw, positions[number * _CHUNK : (number + 1) * _CHUNK], scores)
-    # What the manager has recorded is exact; a second pass rounds otherwise, and top-k may cut elsewhere.
+    # The manager's values are exact; a second pass rounds differently, and top-k may cut at another token.
     return [
         [replace(entry, sampled_logprob=value) for entry, value in zip(entries, values, strict=True)]
         for entries, values in zip(recorder.entries, sampled, strict=True)

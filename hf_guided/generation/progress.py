@@ -1,4 +1,4 @@
-"""What is told of a call that takes several batches: a bar, and what each of them has spent."""
+"""Progress of a call with several batches: a bar, and statistics of each batch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..session.stats import SessionStats
 
 
 class Progress:
-    """A bar, which may be hidden, and statistics for whoever wants them.
+    """A progress bar, which may be hidden, and statistics.
 
     Args:
-        prompts: how many there are.
-        step: how many of them run at a time.
-        stats: True shows speed behind the bar; a function is called with what each batch has spent.
-        shown: whether there is a bar; None shows one on a terminal when there is something to be seen.
+        prompts: the number of prompts.
+        step: prompts in a batch.
+        stats: True displays the speed next to the bar; a function is called with the statistics of each batch.
+        shown: whether to display the bar; None displays it on a terminal if there is more than one batch.
     """
 
     def __init__(self, prompts: int, step: int, stats: bool | Callable[[SessionStats], None], shown: bool | None):
@@ -34,7 +34,7 @@ class Progress:
         self._bar.close()
 
     def spent(self, stats: SessionStats, seconds: float) -> None:
-        """A batch has ended."""
+        """Report a finished batch."""
         if self._stats is True and stats.forwards:
             self._bar.set_postfix_str(
                 f"{stats.tokens / seconds:.0f} tokens/s, {stats.row_forwards / stats.tokens:.2f} forwards/token"
@@ -43,5 +43,5 @@ class Progress:
             self._stats(stats)
 
     def done(self, prompts: int) -> None:
-        """So many prompts more have their results."""
+        """Report that this many more prompts have their results."""
         self._bar.update(prompts)

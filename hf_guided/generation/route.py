@@ -13,7 +13,7 @@ from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
 from ..options import LoopOptions
 from .chat_prompts import Prompt
-from .continuous import Together
+from .continuous import ContinuousRun
 from .options import GenerateOptions
 
 
@@ -28,7 +28,7 @@ class Route:
     """
 
     fast: bool
-    continuous: Together | None
+    continuous: ContinuousRun | None
     step: int
 
 
@@ -37,7 +37,7 @@ def choose_route(
     model: Any,
     options: GenerateOptions,
     num_prompts: int = 1,
-    continuous: Together | None = None,
+    continuous: ContinuousRun | None = None,
 ) -> tuple[Route, GenerateOptions]:
     """Which loop runs, and the options with ``draft`` and ``device_lane`` decided.
 
@@ -75,7 +75,7 @@ def continuous_batching(
     prompts: Sequence[Prompt],
     generate_kwargs: Mapping[str, Any],
     options: GenerateOptions,
-) -> Together | None:
+) -> ContinuousRun | None:
     """What runs all prompts in one manager; None unless the options ask for it.
 
     Raises:
@@ -95,4 +95,4 @@ def continuous_batching(
         raise InvalidArgument("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
     config = options.continuous_batching
     given = config if isinstance(config, ContinuousBatchingConfig) else None
-    return Together(model, guide, generate_kwargs, given, options.batch_size, options.top_logprobs is not None)
+    return ContinuousRun(model, guide, generate_kwargs, given, options.batch_size, options.top_logprobs is not None)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..hf.decode.options import DecodeOptions
 from ..hf.decode.step_logprobs import record_output
-from ..hf.decode.streamers import RowListener, RowStreamer
+from ..hf.decode.streamers import RowStreamer, TokenListener
 from ..hf.decoder import GuidedDecoder
 from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import row_seed
@@ -20,7 +20,7 @@ from ..session.logprobs import TokenLogprob
 from ..session.result import GuidedResult, RowReader
 from ..session.stats import SessionStats
 from .cancellation import CancelledListener, CancelledProcessor
-from .continuous import Answer, Ask, Together
+from .continuous import Answer, ContinuousRun, GuidedRequest
 from .guided_call import GuidedCall
 from .pass_logprobs import logprobs_of
 from .plan import Plan
@@ -96,7 +96,7 @@ class Batch:
         attempt: how often these prompts were run before; the same seeds then give other samples.
     """
 
-    def __init__(self, plan: Plan, indices: Sequence[int], listener: RowListener | None = None, attempt: int = 0):
+    def __init__(self, plan: Plan, indices: Sequence[int], listener: TokenListener | None = None, attempt: int = 0):
         self.indices = indices
         self.copies = int(plan.settings.get("num_return_sequences") or 1)
         self._plan = plan
@@ -118,7 +118,7 @@ class Batch:
         options = plan.options.session(plan.stop_token_ids, budget)
         self._call = GuidedCall(plan.guide, [plan.requests[i] for i in indices], options, loop)
 
-    def _fast_loop(self, listener: RowListener | None, attempt: int) -> DecodeOptions:
+    def _fast_loop(self, listener: TokenListener | None, attempt: int) -> DecodeOptions:
         """The options of the fast loop: its rows' seeds, and who gets their tokens."""
         plan = self._plan
         seeds = plan.seeds and [
@@ -128,7 +128,7 @@ class Batch:
             listener = CancelledListener(plan.cancellation)
         return plan.options.decode(streamer=listener, seeds=seeds)
 
-    def _listen(self, listener: RowListener | None) -> None:
+    def _listen(self, listener: TokenListener | None) -> None:
         """Have transformers' own loop hand over its tokens, or ask whether it is cancelled."""
         if listener is not None:
             self._generate_kwargs["streamer"] = RowStreamer(listener, self._plan.stop_token_ids)
@@ -204,13 +204,13 @@ class Batch:
         return recorder.entries
 
 
-def _run_continuous(plan: Plan, indices: Sequence[int], manager: Together) -> BatchResults:
+def _run_continuous(plan: Plan, indices: Sequence[int], manager: ContinuousRun) -> BatchResults:
     """All of these prompts in one manager."""
     requests = []
     for i in indices:
         ids = plan.encoded(i)
         budget = plan.settings.max_new_tokens(len(ids)) or DEFAULT_MAX_NEW_TOKENS
-        requests.append(Ask(ids, plan.constraints[i], plan.prefixes[i], budget))
+        requests.append(GuidedRequest(ids, plan.constraints[i], plan.prefixes[i], budget))
     began = time.perf_counter()
     answers, stats = manager.run(requests, plan.options.backend, plan.stop_token_ids, plan.cancellation)
     seconds = time.perf_counter() - began
@@ -227,7 +227,7 @@ def _run_continuous(plan: Plan, indices: Sequence[int], manager: Together) -> Ba
 
 
 def _with_logprobs(
-    plan: Plan, index: int, request: Ask, answers: Sequence[Answer], results: Sequence[GuidedResult[Any]]
+    plan: Plan, index: int, request: GuidedRequest, answers: Sequence[Answer], results: Sequence[GuidedResult[Any]]
 ) -> list[GuidedResult[Any]]:
     """The results of one prompt with their log probabilities."""
     assert plan.options.top_logprobs is not None

@@ -1,8 +1,8 @@
-"""``hg.generate(..., stream=True)``: answers while they are being written.
+"""``hg.generate(..., stream=True)``: answers while they are generated.
 
-The model runs on a thread of its own, which puts what it hears of tokens into a queue. Reading them, replaying the
-grammar and taking values apart is done on the thread that iterates, while the model works on the next step. Closing the
-iterator makes the listener raise, which ends the call at its next token; the thread that began to read waits for that.
+The model runs on a thread of its own, which puts new tokens into a queue. The iterating thread reads them, replays the
+grammar and parses values, while the model works on the next step. When the iterator is closed, the listener raises at
+the next token, which ends the call; the thread that began to iterate waits for that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from transformers.generation.configuration_utils import GenerationMode
 
 from ..errors import InvalidArgument
-from ..hf.decode.streamers import RowListener
+from ..hf.decode.streamers import TokenListener
 from ..session.logprobs import TokenLogprob
 from .cancellation import Cancellation, Cancelled
 from .partial import Partial, PartialRow
@@ -28,18 +28,18 @@ from .run import Batch
 
 
 def check_can_stream(plan: Plan) -> None:
-    """Refuse what would take back what was shown, or has nothing to show before its end.
+    """Refuse calls that could change text after it was returned, or that return no text before their end.
 
     Raises:
-        InvalidArgument: says what to leave out.
+        InvalidArgument: names the argument to leave out.
     """
     settings = plan.settings
     if plan.options.trace:
         raise InvalidArgument(
-            "stream, trace: what happened is known when the last row has ended; leave one of them out"
+            "stream, trace: a trace is complete only after the last row has ended; leave one of them out"
         )
     if plan.options.retries:
-        raise InvalidArgument("stream, retries: a retry would take back what was shown; leave retries out")
+        raise InvalidArgument("stream, retries: a retry would replace text that was returned; leave retries out")
     if plan.route.continuous is not None:
         raise InvalidArgument(
             "stream, continuous_batching: leave continuous_batching out; or use guide.attach(manager), and "
@@ -47,8 +47,8 @@ def check_can_stream(plan: Plan) -> None:
         )
     if settings.get("num_beams") not in (None, 1):
         raise InvalidArgument(
-            f"stream, num_beams={settings.get('num_beams')}: beams change their minds about all of their text until "
-            "they end; leave num_beams out, or stream"
+            f"stream, num_beams={settings.get('num_beams')}: beams may change all of their text until they end; leave "
+            "num_beams out, or stream"
         )
     if settings.generation_mode not in (
         GenerationMode.GREEDY_SEARCH,
@@ -63,7 +63,7 @@ def check_can_stream(plan: Plan) -> None:
     for name in ("streamer", "custom_generate"):
         if given.get(name) is not None:
             raise InvalidArgument(
-                f"stream, {name}: expected one of the two, for each of them takes the tokens; leave one out"
+                f"stream, {name}: expected one of the two, because each of them takes the tokens; leave one out"
             )
     if settings.get("token_healing"):
         raise InvalidArgument(
@@ -78,13 +78,13 @@ class _Begun:
 
 
 @dataclass(frozen=True)
-class _Heard:
+class _NewTokens:
     row: int
     token_ids: Sequence[int]
 
 
 @dataclass(frozen=True)
-class _Recorded:
+class _NewLogprobs:
     row: int
     entries: Sequence[TokenLogprob]
 
@@ -96,29 +96,29 @@ class _Ended:
 
 
 @dataclass(frozen=True)
-class _Over:
+class _Finished:
     error: BaseException | None
 
 
-_Queue = SimpleQueue[_Begun | _Heard | _Recorded | _Ended | _Over]
+_Queue = SimpleQueue[_Begun | _NewTokens | _NewLogprobs | _Ended | _Finished]
 
 
-class _Ear(RowListener):
+class _QueueListener(TokenListener):
     def __init__(self, queue: _Queue, closing: Cancellation):
         self._queue = queue
         self._closing = closing
 
-    def hear(self, row: int, token_ids: Sequence[int]) -> None:
+    def on_tokens(self, row: int, token_ids: Sequence[int]) -> None:
         self._closing.check()
-        self._queue.put(_Heard(row, token_ids))
+        self._queue.put(_NewTokens(row, token_ids))
 
     def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> None:
         self._closing.check()
-        self._queue.put(_Recorded(row, entries))
+        self._queue.put(_NewLogprobs(row, entries))
 
 
 def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
-    """Run the batches one after another, and yield what is new, row by row, as it comes.
+    """Run the batches one after another, and yield new text of each row as it comes.
 
     Args:
         plan: one that can be streamed.
@@ -134,16 +134,16 @@ def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
     )
     worker.start()
     try:
-        with Progress(len(plan.prompts), plan.route.step, plan.options.stats, plan.options.progress) as told:
-            yield from _partials(queue, told)
+        with Progress(len(plan.prompts), plan.route.step, plan.options.stats, plan.options.progress) as progress:
+            yield from _partials(queue, progress)
     finally:
         closing.set()
-        # Garbage may be collected on any thread: on the worker itself, or on one that the worker waits for.
+        # Garbage collection may run on any thread: on the worker itself, or on one that the worker waits for.
         if current_thread() is reader:
             worker.join()
 
 
-def _partials(queue: _Queue, told: Progress) -> Iterator[Partial]:
+def _partials(queue: _Queue, progress: Progress) -> Iterator[Partial]:
     batch: Batch | None = None
     rows: list[PartialRow] = []
     while True:
@@ -153,21 +153,21 @@ def _partials(queue: _Queue, told: Progress) -> Iterator[Partial]:
             rows = [
                 PartialRow(item.first + row, batch.reader(row), logprobs=batch.records) for row in range(batch.num_rows)
             ]
-        elif isinstance(item, _Heard):
-            partial = rows[item.row].hear(item.token_ids)
+        elif isinstance(item, _NewTokens):
+            partial = rows[item.row].add_tokens(item.token_ids)
             if partial is not None:
                 yield partial
-        elif isinstance(item, _Recorded):
+        elif isinstance(item, _NewLogprobs):
             partial = rows[item.row].on_logprobs(item.entries)
             if partial is not None:
                 yield partial
         elif isinstance(item, _Ended):
             assert batch is not None
-            told.spent(batch.stats, item.seconds)
+            progress.spent(batch.stats, item.seconds)
             for number, (row, token_ids) in enumerate(zip(rows, item.rows, strict=True)):
                 if not row.ended:
                     yield row.end(token_ids, batch.logprobs(number))
-            told.done(len(batch.indices))
+            progress.done(len(batch.indices))
         elif item.error is not None:
             raise item.error
         else:
@@ -182,26 +182,26 @@ def _generate(
     try:
         with surroundings():
             first = 0
-            for places in plan.batches():
+            for indices in plan.batches():
                 if closing.is_set():
                     break
-                batch = Batch(plan, places, _Ear(queue, closing))
+                batch = Batch(plan, indices, _QueueListener(queue, closing))
                 queue.put(_Begun(batch, first))
                 rows, seconds = batch.run()
                 queue.put(_Ended(rows, seconds))
                 first += batch.num_rows
     except Cancelled:
         pass
-    except BaseException as found:  # whatever it is, it is for whoever iterates
-        error = found
-    queue.put(_Over(error))
+    except BaseException as caught:  # the iterating thread raises it
+        error = caught
+    queue.put(_Finished(error))
 
 
 def surroundings(kind: str) -> Callable[[], contextlib.ExitStack]:
-    """What torch keeps for each thread, as it is on this one; the function enters it on another.
+    """The state that torch keeps for each thread, copied from this one; the returned function enters it on another.
 
     Args:
-        kind: of device.
+        kind: the device type.
     """
     cuda_stream = torch.cuda.current_stream() if kind == "cuda" else None
     autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None

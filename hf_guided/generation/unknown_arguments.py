@@ -1,4 +1,4 @@
-"""A misspelled keyword argument is an error before anything is compiled, and the error says what was meant."""
+"""Refuses misspelled keyword arguments before anything is compiled, and suggests the right name."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ..constraints.argument_advice import Call, advice
 from ..errors import UnknownArgument
 from ..hf.compat import layers
 
-# Taken by generate() without being in its signature.
+# generate() takes these without having them in its signature.
 _BESIDE = ("assistant_tokenizer", "debug_io", "mm_encoder_outputs", "tokenizer", "trust_remote_code")
 
 
 def check_arguments(model: Any, generate_kwargs: Mapping[str, Any], own: Iterable[str], call: Call) -> None:
-    """Refuse what nothing would take.
+    """Refuse arguments that neither this library nor generate() takes.
 
     Args:
         model: the model that will generate.
-        generate_kwargs: what was given beside ``own``.
+        generate_kwargs: the arguments other than ``own``.
         own: names of the caller's other arguments, for the suggestion.
         call: which call this is, for the message.
 
     Raises:
-        UnknownArgument: a name that neither the caller, nor ``GenerationConfig``, nor the model knows; or one that
-            stands for the input, which comes from the prompts.
+        UnknownArgument: a name that neither the caller, nor ``GenerationConfig``, nor the model knows; or one for the
+            input, which comes from the prompts.
     """
     for name in ("inputs", "input_ids", "attention_mask"):
         if generate_kwargs.get(name) is not None:
@@ -55,7 +55,7 @@ def check_arguments(model: Any, generate_kwargs: Mapping[str, Any], own: Iterabl
 
 
 def _taken(model: Any, generate_kwargs: Mapping[str, Any]) -> set[str]:
-    """What generate() takes, by the rules of its own check (``_validate_model_kwargs``)."""
+    """The arguments that generate() takes, by the rules of its own check (``_validate_model_kwargs``)."""
     configs = GenerationConfig(), model.generation_config, generate_kwargs.get("generation_config")
     settings = [vars(config) for config in configs if isinstance(config, GenerationConfig)]
     known = {name for each in settings for name in each if not name.startswith("_")}
@@ -82,7 +82,7 @@ def _parameters(function: Any) -> set[str]:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a callable without a signature
         return set()
-    return {one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+    return {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
 
 
 def _refuses_unknown(model: Any, generate_kwargs: Mapping[str, Any]) -> bool:

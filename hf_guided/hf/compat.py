@@ -1,4 +1,4 @@
-"""What we need to know of a transformers model or config, read in one place."""
+"""Facts about a transformers model, config or cache, read in one module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..vocabulary.processors import tokenizer_of
 
 
 def check_pair(model: Any, tokenizer: Any) -> None:
-    """Refuse what is no model, or no tokenizer, before either is used.
+    """Refuse arguments that are not a model and a tokenizer, before either is used.
 
     Raises:
         TokenizerError: they are swapped, or one is the name of a checkpoint.
@@ -26,10 +26,10 @@ def check_pair(model: Any, tokenizer: Any) -> None:
             f"expected a model and its tokenizer, got {type(model).__name__} as the model and "
             f"{type(tokenizer).__name__} as the tokenizer; {step}"
         )
-    for what, value, loader in (("model", model, "AutoModelForCausalLM"), ("tokenizer", tokenizer, "AutoTokenizer")):
+    for kind, value, loader in (("model", model, "AutoModelForCausalLM"), ("tokenizer", tokenizer, "AutoTokenizer")):
         if isinstance(value, str):
             raise TokenizerError(
-                f"expected a {what}, got the string {value!r}; load it first: {loader}.from_pretrained({value!r})"
+                f"expected a {kind}, got the string {value!r}; load it first: {loader}.from_pretrained({value!r})"
             )
     inner = tokenizer_of(tokenizer)
     if not hasattr(inner, "__len__") or not hasattr(inner, "eos_token_id"):
@@ -40,7 +40,7 @@ def check_pair(model: Any, tokenizer: Any) -> None:
 
 
 def check_generates(model: Any) -> None:
-    """Refuse what has no ``generate`` of transformers: a config, a width, a base model.
+    """Refuse objects without transformers' ``generate``: a config, a width, a base model.
 
     Raises:
         UnsupportedModel: it cannot generate.
@@ -53,7 +53,7 @@ def check_generates(model: Any) -> None:
 
 
 def layers(model: Any) -> Iterator[Any]:
-    """The model, and the model inside of it where ``torch.compile`` or PEFT wraps one."""
+    """The model, and the models inside the wrappers of ``torch.compile`` and PEFT."""
     yield model
     inner = getattr(model, "_orig_mod", None)
     if inner is None and callable(base := getattr(model, "get_base_model", None)):
@@ -98,7 +98,7 @@ def token_id_tuple(eos_token_id: Any) -> tuple[int, ...]:
 
 
 def generation_eos_token_ids(model: Any) -> tuple[int, ...]:
-    """The stop tokens generate() would use for this model; of a bare config its own; empty for a width."""
+    """The stop tokens that generate() would use for this model; those of a bare config; empty for a width."""
     config = getattr(model, "generation_config", None) or model
     return token_id_tuple(getattr(config, "eos_token_id", None))
 
@@ -114,10 +114,10 @@ def in_step_with_others(model: Any) -> bool:
 
 
 def cache_in(outputs: Any) -> Any:
-    """The cache among a model's outputs, whatever its family calls it; None if there is none."""
+    """The cache among a model's outputs, under any of its names; None if there is none."""
     return next((outputs[name] for name in ALL_CACHE_NAMES if outputs.get(name) is not None), None)
 
 
 def is_callers_own(cache: Any) -> bool:
-    """Whether a cache was handed to generate(), whose caller will see what becomes of it."""
+    """Whether generate() was called with this cache, so that its caller sees changes of it."""
     return bool(getattr(cache, "_is_user_defined", False))

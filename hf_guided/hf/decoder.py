@@ -33,18 +33,18 @@ from ..trace.recorder import Recorder
 from ..vocabulary.retokenize import Continuation
 from .compat import in_step_with_others
 from .decode.cache_slots import CacheSlots
-from .decode.draft_blocks import Guesser
-from .decode.jump_forward import Jumps
+from .decode.draft_blocks import DraftBlocks
+from .decode.jump_forward import JumpForward
 from .decode.loop import DecodeLoop
 from .decode.options import DecodeOptions
 from .decode.prefill import prefill
-from .decode.rank_zero_slots import LeadingSlots, follow, lead
+from .decode.rank_zero_slots import RankZeroSlots, replay_rank_zero, run_rank_zero
 from .decode.scores import Scoring, before_warpers
-from .decode.sequence_state import Line
+from .decode.sequence_state import SequenceState
 from .decode.step_logprobs import StepLogprobs, record_output
 from .decode.stopping import RowStops
-from .decode.streamers import OneRowListener, RowListener, RowStreamer
-from .device.requests import NotOnDevice, check_asked
+from .decode.streamers import RowStreamer, StreamerListener, TokenListener
+from .device.requests import NotOnDevice, check_requested
 from .drafts import DraftSource
 from .drafts.forced_text import ForcedText
 from .logits_processor import GuidedLogitsProcessor
@@ -80,11 +80,11 @@ class GuidedDecoder:
         self._continuation = continuation
         self._options = options
         self._drafts = drafts
-        for_all_rows = isinstance(options.streamer, RowListener)
+        for_all_rows = isinstance(options.streamer, TokenListener)
         self._streamer = None if for_all_rows else options.streamer
-        self._listener: RowListener | None = options.streamer if for_all_rows else None
+        self._listener: TokenListener | None = options.streamer if for_all_rows else None
         if self._streamer is not None:
-            self._listener = OneRowListener(self._streamer)
+            self._listener = StreamerListener(self._streamer)
         texts = options.stop_strings
         self._stop_strings = [texts] if isinstance(texts, str) else list(texts)
         self._store = store
@@ -259,10 +259,12 @@ class GuidedDecoder:
             return self._run(slots, input_ids, scoring, stops, config), slots.cache
         ranks.agreed(input_ids.tolist, repr)
         if ranks.first:
-            slots = LeadingSlots(ranks, *call)
-            return lead(ranks, slots, partial(self._run, slots, input_ids, scoring, stops, config)), slots.cache
+            slots = RankZeroSlots(ranks, *call)
+            return run_rank_zero(
+                ranks, slots, partial(self._run, slots, input_ids, scoring, stops, config)
+            ), slots.cache
         slots = CacheSlots(*call)
-        rows = follow(ranks, slots)
+        rows = replay_rank_zero(ranks, slots)
         self._why_host = "another process chooses for this one"
         self._report(rows, input_ids.shape[1])
         return rows, slots.cache
@@ -272,7 +274,7 @@ class GuidedDecoder:
     ) -> list[list[int]]:
         """The tokens of each row: from the device lane if it is requested and possible, else from the host's loop."""
         forced = self._forced_text(scoring, stops)
-        jump = Jumps(self._session, stops, forced)
+        jump = JumpForward(self._session, stops, forced)
         lines, logits = prefill(
             self._session,
             slots,
@@ -295,7 +297,7 @@ class GuidedDecoder:
 
     def _run_on_device(
         self,
-        lines: list[Line],
+        lines: list[SequenceState],
         logits: Tensor,
         input_ids: Tensor,
         slots: CacheSlots,
@@ -309,13 +311,13 @@ class GuidedDecoder:
             NotOnDevice: why tokens have to be chosen on the host.
         """
         device_lane = self._options.device_lane_or_default
-        check_asked(
+        check_requested(
             device_lane,
             slots.device,
             jump_forward=self._options.jump_forward,
             drafts=self._drafts is not None,
             recorded=self._session.recorder is not None,
-            spread=isinstance(slots, LeadingSlots),
+            spread=isinstance(slots, RankZeroSlots),
             logprobs=self._options.top_logprobs is not None,
         )
         from .device.run import run_on_device  # comes with the automaton, which takes time to import
@@ -329,7 +331,7 @@ class GuidedDecoder:
             scoring=scoring,
             stops=stops,
             config=config,
-            asked=device_lane,
+            device_lane=device_lane,
             store=self._store(),
             seeds=self._seeds,
         )
@@ -338,7 +340,7 @@ class GuidedDecoder:
         """Report to the listener rows that another process generated, with all of their tokens at once."""
         if self._listener is not None:
             for i, token_ids in enumerate(rows):
-                self._listener.hear(i, token_ids[prompt_length:])
+                self._listener.on_tokens(i, token_ids[prompt_length:])
 
     def _row_streamer(self, input_ids: Tensor) -> RowStreamer | None:
         """A streamer for transformers' own loop, after the prompts (rows, length)."""
@@ -354,21 +356,21 @@ class GuidedDecoder:
         scoring: Scoring,
         stops: RowStops,
         forced: ForcedText | None,
-        jump: Jumps,
+        jump: JumpForward,
         config: GenerationConfig,
         logprobs: StepLogprobs | None,
     ) -> DecodeLoop:
-        guesser = None
+        drafter = None
         if not self._options.retokenize:  # retokenizing may replace a token that was confirmed
             warp = scoring.warp if config.do_sample else None
-            guesser = Guesser(self._drafts, self._session, stops, forced, warp)
+            drafter = DraftBlocks(self._drafts, self._session, stops, forced, warp)
         return DecodeLoop(
             self._session,
             slots,
             scoring,
             stops,
             jump=jump,
-            guesser=guesser,
+            drafter=drafter,
             do_sample=config.do_sample,
             seeds=self._seeds,
             logprobs=logprobs,

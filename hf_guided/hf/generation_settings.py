@@ -1,4 +1,4 @@
-"""What a generate() call will really use, read before it starts, and what of it cannot go with a constraint."""
+"""The settings that a generate() call will use, and their conflicts with constraints, read before it starts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _CONFIG = Rule(
 
 
 class GenerationSettings:
-    """The arguments of one generate() call over its generation config over the model's own.
+    """The settings of one call: arguments of generate(), then its generation config, then the model's own.
 
     Args:
         model: the model that will generate.
-        generate_kwargs: arguments for ``model.generate``; read, never changed.
+        generate_kwargs: arguments for ``model.generate``; read only.
     """
 
     def __init__(self, model: Any, generate_kwargs: Mapping[str, Any]):
@@ -45,19 +45,19 @@ class GenerationSettings:
         """Check the values of the settings, before anything runs.
 
         Raises:
-            InvalidArgument: a value that no generation can use.
+            InvalidArgument: a value that generate() cannot use.
         """
         if self._config is not None:
             check("generation_config", self._config, _CONFIG)
         check_settings(self.get)
 
     def kwargs_with(self, **values: Any) -> dict[str, Any]:
-        """The arguments with these set too: inside the generation config if there is one, as generate() wants."""
+        """The arguments with these values; inside the generation config if there is one, as generate() requires."""
         return self.over(self._kwargs, **values)
 
     @staticmethod
     def over(generate_kwargs: Mapping[str, Any], **values: Any) -> dict[str, Any]:
-        """Arguments of generate() with these values, set where they are set already."""
+        """Arguments of generate() with these values; inside the generation config if there is one."""
         config = copy.deepcopy(generate_kwargs.get("generation_config"))
         if config is not None:
             config.update(**values)
@@ -67,17 +67,17 @@ class GenerationSettings:
 
     @property
     def samples(self) -> bool:
-        """Whether rows are sampled, each by itself."""
+        """Whether rows are sampled independently."""
         return bool(self.get("do_sample")) and (self.get("num_beams") or 1) == 1
 
     @property
     def one_at_a_time(self) -> bool:
-        """Whether this is a mode that transformers runs with batches of one only."""
+        """Whether transformers runs this mode only with batches of one row."""
         return self._kwargs.get("assistant_model") is not None or bool(self.get("prompt_lookup_num_tokens"))
 
     @property
     def generation_mode(self) -> GenerationMode:
-        """Which of its methods generate() will use."""
+        """The method that generate() will use."""
         config = copy.copy(self._defaults)
         for name in vars(config):
             setattr(config, name, self.get(name))
@@ -85,30 +85,28 @@ class GenerationSettings:
 
     @property
     def takes_decoder(self) -> bool:
-        """Whether a decode loop of our own may run this: greedy or sampling, with nothing that only generate() sees."""
-        own = {"assistant_model", "custom_generate", "streamer", "synced_gpus", "prefix_allowed_tokens_fn"}
-        own.add(
-            "stopping_criteria"
-        )  # may keep something for each row of the batch; our loop shows it one row at a time
+        """Whether our decode loop may run this call: greedy or sampling, without features that only generate() has."""
+        unsupported = {"assistant_model", "custom_generate", "streamer", "synced_gpus", "prefix_allowed_tokens_fn"}
+        unsupported.add("stopping_criteria")  # may keep a state for each row; our loop calls it with one row at a time
         return (
             self.generation_mode in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
             and not self._kwargs.get("synced_gpus")
-            and not own & {name for name, value in self._kwargs.items() if value is not None}
+            and not unsupported & {name for name, value in self._kwargs.items() if value is not None}
             and not self.needs_tokenizer
         )
 
     @property
     def needs_tokenizer(self) -> bool:
-        """Whether generate() asks for the tokenizer too."""
+        """Whether generate() needs the tokenizer too."""
         return bool(
             self.get("stop_strings") or self.get("token_healing") or self._kwargs.get("assistant_tokenizer") is not None
         )
 
     def max_new_tokens(self, input_length: int) -> int | None:
-        """How many tokens generate() will add to a batch, if it is told; transformers' own 20 counts for nothing.
+        """How many tokens generate() will add to a batch, if a setting says so; transformers' default 20 is ignored.
 
         Args:
-            input_length: tokens of the longest prompt of a decoder, 1 for an encoder-decoder's start.
+            input_length: tokens of a decoder's longest prompt, 1 for an encoder-decoder's start.
         """
         given = self.given_max_new_tokens
         if given is None and (longest := self.get("max_length")) is not None:
@@ -120,7 +118,7 @@ class GenerationSettings:
         """``max_new_tokens`` alone.
 
         Raises:
-            InvalidArgument: it is no number of tokens.
+            InvalidArgument: it is not an int of 1 or more.
         """
         given = self.get("max_new_tokens")
         if given is None:
@@ -130,10 +128,10 @@ class GenerationSettings:
         return int(given)
 
     def stop_token_ids(self) -> tuple[int, ...]:
-        """What ends a row.
+        """The tokens that end a row.
 
         Raises:
-            StopTokenError: nothing does.
+            StopTokenError: there are none.
         """
         stops = token_id_tuple(self.get("eos_token_id"))
         if not stops:
@@ -144,13 +142,13 @@ class GenerationSettings:
         return tuple(sorted(set(stops)))
 
     def check_against(self, compiled: Sequence[CompiledConstraint | None]) -> None:
-        """Find settings that would leave a constraint nothing to choose from.
+        """Find settings that leave a constraint no token to choose.
 
         Raises:
-            EmptyIntersection: names the setting and what to do.
+            EmptyIntersection: names the setting and how to change it.
             UnsupportedConstraint: generate() would not call a logits processor at all.
         """
-        governed = [one for one in compiled if one is not None]
+        governed = [constraint for constraint in compiled if constraint is not None]
         if governed and self.get("cache_implementation") == "paged":
             raise UnsupportedConstraint(
                 'cache_implementation="paged" ignores logits processors, so nothing would be enforced; leave it out, '
@@ -159,7 +157,7 @@ class GenerationSettings:
         stops = self.stop_token_ids()
         if governed and set(stops) <= set(self.get("suppress_tokens") or ()):
             raise EmptyIntersection(
-                f"suppress_tokens forbids every stop token {list(stops)}, so no guided row could end; take them out"
+                f"suppress_tokens forbids every stop token {list(stops)}, so no guided row could end; remove them"
             )
         if governed and self.get("forced_eos_token_id") is not None:
             raise EmptyIntersection(
@@ -168,14 +166,14 @@ class GenerationSettings:
             )
         forced_bos = self.get("forced_bos_token_id")
         min_new_tokens = self.get("min_new_tokens") or 0
-        for one in governed:
-            if forced_bos is not None and not one.matcher(stops).validate_tokens([forced_bos]):
+        for constraint in governed:
+            if forced_bos is not None and not constraint.matcher(stops).validate_tokens([forced_bos]):
                 raise EmptyIntersection(
-                    f"forced_bos_token_id forces {one.vocabulary.token_text(forced_bos)}, with which no text of "
-                    f"{one.constraint} begins; set model.generation_config.forced_bos_token_id = None"
+                    f"forced_bos_token_id forces {constraint.vocabulary.token_text(forced_bos)}, but no text of "
+                    f"{constraint.constraint} begins with it; set model.generation_config.forced_bos_token_id = None"
                 )
-            if isinstance(one.constraint, Choice):
-                longest = max(len(option.encode()) for option in one.constraint.options)
+            if isinstance(constraint.constraint, Choice):
+                longest = max(len(option.encode()) for option in constraint.constraint.options)
                 if longest < min_new_tokens:
                     raise EmptyIntersection(
                         f"min_new_tokens={min_new_tokens}, but the longest option has only {longest} bytes; lower it"

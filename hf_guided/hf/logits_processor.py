@@ -1,7 +1,7 @@
-"""The plain seam: a LogitsProcessor for ``model.generate(logits_processor=[...])``, any generation mode.
+"""A LogitsProcessor for ``model.generate(logits_processor=[...])``, in any generation mode.
 
-generate() calls a processor when the forward pass has been started, and stopping criteria before that. So a criterion
-that stops nothing is the place where the next masks can be begun: that is what a processor's ``companion`` is.
+generate() calls logits processors after it has started the forward pass, and stopping criteria before that. So a
+criterion that never stops can start to fill the next masks earlier: that is a processor's ``companion``.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from ..trace.recorder import Recorder
 
 
 class MaskCompanion(StoppingCriteria):  # type: ignore[misc]  # transformers is untyped here
-    """Shows the session the tokens that were just chosen; never stops anything. A processor's ``companion``."""
+    """A processor's ``companion``: announces the chosen tokens to the session; never stops generation."""
 
     def __init__(self, session: Session):
         self._session = session
 
     def __call__(self, input_ids: torch.LongTensor, scores: object, **kwargs: object) -> torch.Tensor:
-        """Begin on the next masks; see ``Session.foresee``.
+        """Start to fill the next masks; see ``Session.look_ahead``.
 
         Returns:
             (rows,) bool on the device of ``input_ids``: False everywhere.
         """
-        self._session.foresee(input_ids)
+        self._session.look_ahead(input_ids)
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 
 class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
     """Keeps every row inside its constraint. Made by ``Guide.logits_processor``.
 
-    One processor serves any number of generate() calls, one after another. How it tells a new prompt from a
-    continuation stands in tracker.py; ``reset()`` always begins a new one. Not to be shared by generate() calls that
-    run at the same time.
+    One processor may be used in any number of generate() calls, one after another. tracker.py says how it distinguishes
+    a new prompt from a continuation; ``reset()`` always begins a new one. generate() calls that run at the same time
+    must not share a processor.
     """
 
     def __init__(self, session: Session):
@@ -52,20 +52,20 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
     __call__.__signature__ = inspect.signature(__call__)  # type: ignore[attr-defined]
 
     def reset(self) -> None:
-        """Begin anew: the next call is a new prompt whatever its tokens are."""
+        """Start over: the next call is a new prompt, for any token ids."""
         self._session.reset()
 
     @property
     def companion(self) -> MaskCompanion:
-        """A stopping criterion that has the masks filled while the forward pass runs; without it, they are behind it.
+        """A stopping criterion that starts to fill the masks during the forward pass, not after it.
 
-        ``generate(logits_processor=[processor], stopping_criteria=[processor.companion])``. It stops nothing.
+        ``generate(logits_processor=[processor], stopping_criteria=[processor.companion])``. It never stops generation.
         """
         return self._companion
 
     @property
     def recorder(self) -> Recorder | None:
-        """What writes down what is done; None without ``trace=True``. ``Guide.trace`` reads it."""
+        """The recorder for ``Guide.trace``; None without ``trace=True``."""
         return self._session.recorder
 
     @property
@@ -75,5 +75,5 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
 
     @property
     def stats(self) -> SessionStats:
-        """What this processor has done so far."""
+        """Counters and times of this processor."""
         return self._session.stats

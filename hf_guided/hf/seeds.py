@@ -1,4 +1,4 @@
-"""Seeds of rows: each a function of what was asked and of the row's place, whatever batch the row is in."""
+"""Seeds of rows: functions of the caller's seed and of the row's index, independent of the batch."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from ..errors import InvalidArgument
 BITS = 64
 
 
-def row_seed(seed: int, *place: int) -> int:
-    """The seed of a row: 64 bits that any other seed or place would have made others.
+def row_seed(seed: int, *index: int) -> int:
+    """The seed of a row: a 64-bit hash of seed and index.
 
     Args:
-        seed: asked for, any int.
-        place: numbers that say which row it is.
+        seed: any int.
+        index: numbers that identify the row.
     """
-    digest = hashlib.blake2b(repr((seed, *place)).encode(), digest_size=BITS // 8).digest()
+    digest = hashlib.blake2b(repr((seed, *index)).encode(), digest_size=BITS // 8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 
 def prompt_seeds(seed: Any, prompts: int) -> list[int] | None:
-    """One seed for each prompt; None where none was asked for.
+    """One seed for each prompt; None without a seed.
 
     Args:
         seed: one int for all, one int for each, or None.
-        prompts: how many.
+        prompts: the number of prompts.
 
     Raises:
-        InvalidArgument: it is none of these.
+        InvalidArgument: another value.
     """
     if seed is None:
         return None
@@ -42,10 +42,10 @@ def prompt_seeds(seed: Any, prompts: int) -> list[int] | None:
 
 
 def as_int64(seed: Any) -> int:
-    """A seed as tensors hold it.
+    """A seed as a signed 64-bit int, the form in which tensors hold it.
 
     Raises:
-        InvalidArgument: it is no int of 64 bits, signed or not.
+        InvalidArgument: it is not an int of 64 bits, signed or unsigned.
     """
     half = 1 << BITS - 1
     if not _is_int(seed) or not -half <= seed < 2 * half:

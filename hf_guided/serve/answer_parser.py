@@ -15,7 +15,7 @@ from transformers.cli.serving.utils import ReasoningText, ToolCall
 from ..constraints.incremental_utf8 import utf8_decoder
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
-from ..session.reasoning import Gate, Opening
+from ..session.reasoning import Opening, ReasoningGate
 from ..vocabulary.tokens import Vocabulary
 
 Part: TypeAlias = str | ToolCall  # a piece of text (as ReasoningText, of thinking), or a whole call
@@ -31,7 +31,9 @@ class AnswerReader:
         prompt: token ids, which may have begun the thinking.
     """
 
-    def __init__(self, vocabulary: Vocabulary, constraint: Constraint, gate: Gate | None, prompt: Sequence[int]):
+    def __init__(
+        self, vocabulary: Vocabulary, constraint: Constraint, gate: ReasoningGate | None, prompt: Sequence[int]
+    ):
         opening = Opening.ALL if gate is None else gate.opening(prompt)
         self._vocabulary = vocabulary if gate is None else gate.vocabulary
         self._thinking = None if gate is None else gate.splitter(opening)

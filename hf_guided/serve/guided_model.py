@@ -46,7 +46,9 @@ class GuidedRequest:
         """Takes apart the answer to this prompt."""
         assert self.request.compiled is not None, "only requests with a constraint are guided"
         vocabulary, gate = self.request.compiled.result().vocabulary, self.request.gate
-        return AnswerReader(vocabulary, self.constraint, None if gate is None else gate.over(vocabulary), prompt)
+        return AnswerReader(
+            vocabulary, self.constraint, None if gate is None else gate.for_vocabulary(vocabulary), prompt
+        )
 
 
 class GuidedModel:

@@ -1,1 +1,1 @@
-"""What runs beside one call: rows, masks, lookahead, log probabilities, reasoning, results."""
+"""Rows, masks, lookahead, log probabilities, reasoning and results of one call."""

@@ -1,11 +1,11 @@
-"""The one place that writes -inf into logits.
+"""The only module that writes -inf into logits.
 
-Always into a fresh tensor: generate() keeps the raw logits for ``output_logits``, keeps every processed one for
-``output_scores``, and prompt lookup hands the same tensor in again and again.
+It always writes a fresh tensor: generate() keeps the raw logits for ``output_logits``, keeps every processed tensor for
+``output_scores``, and prompt lookup passes the same tensor again and again.
 
 On CPU most masks are nearly empty (inside a keyword) or nearly full (inside a string), so a row is built from the side
-that has fewer token ids; only what lies between, and small vocabularies, unpack every bit. Anywhere else the bitmask is
-on the device already, or is copied there, and is applied by the reference in bitmask.py.
+that has fewer token ids. Masks between the two, and small vocabularies, unpack every bit. On other devices the bitmask
+is already there, or is copied there, and the reference in bitmask.py applies it.
 """
 
 from __future__ import annotations
@@ -25,51 +25,51 @@ from .cuda_copies import Transfer
 
 # Above this share of mixed words, unpacking all bits beats gathering ids (measured at 131k tokens).
 _GATHER_SHARE = 1 / 8
-_SMALL = 8192  # tokens below which it always does: looking where the bits are takes longer than the bits
-_PROBE = 4096
+_SMALL = 8192  # with fewer tokens all bits are always unpacked: finding the set bits takes longer
+_PROBE = 4096  # scores that are read first to find one above -inf
 _NEG_INF = float("-inf")
 Numbers = NDArray[np.signedinteger[Any]]  # one row of scores as integers of their size
 _INT_OF_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def apply_bitmask(
-    scores: Tensor, bitmask: Tensor, rows: Sequence[int], sent: Transfer | None = None
+    scores: Tensor, bitmask: Tensor, rows: Sequence[int], transfer: Transfer | None = None
 ) -> tuple[Tensor, list[bool]]:
     """A copy of the scores with -inf wherever the bitmask forbids.
 
     Args:
         scores: (rows, vocab) fp16 | bf16 | fp32 | fp64, any device; read only.
         bitmask: (rows, >= ceil(vocab / 32)) int32 on CPU.
-        rows: which rows to mask; the others come back bit for bit as they were.
-        sent: these rows of the bitmask, one below the other, on their way to a device; None if they are on the host
-            alone.
+        rows: rows to mask; the others come back bit for bit as they were.
+        transfer: these rows of the bitmask, stacked, on their way to a device; None if only the host has them.
 
     Returns:
         The masked scores, like ``scores``; and for each of ``rows`` whether an allowed token has a score above -inf
-        (NaN counts as not).
+        (NaN is not above it).
 
     Raises:
         BitmaskShapeError: the bitmask covers fewer tokens than ``scores`` has columns.
 
-    Streams: runs on the current stream; for scores on a GPU it waits for them once, to know which rows are alive.
+    Streams: runs on the current stream; for scores on a GPU it waits for the device once, to learn which rows have an
+        allowed score.
     """
     check_width(bitmask, scores.shape[-1])
     if scores.device.type == "cpu":
         return _apply_on_cpu(scores, bitmask, rows)
     if not rows:
         return scores.clone(), []
-    if sent is None or sent.tensor.device != scores.device:
+    if transfer is None or transfer.tensor.device != scores.device:
         return _apply_on_device(scores, bitmask[list(rows)].to(scores.device), rows)
-    sent.join()
-    return _apply_on_device(scores, sent.tensor, rows)
+    transfer.join()
+    return _apply_on_device(scores, transfer.tensor, rows)
 
 
 def _apply_on_device(scores: Tensor, governed: Tensor, rows: Sequence[int]) -> tuple[Tensor, list[bool]]:
-    """As ``apply_bitmask``, given the bitmask of ``rows`` alone, one or more, on the device of the scores."""
-    if len(rows) == len(scores):  # all of them, so nothing has to be picked out and put back
+    """See ``apply_bitmask``; ``governed`` is the bitmask of ``rows`` alone, on the device of the scores."""
+    if len(rows) == len(scores):  # all rows are masked: no selection is needed
         masked = part = apply_bitmask_reference(scores, governed)
     else:
-        # Not waited for: so small a copy from ordinary memory is read before the call returns.
+        # The host does not wait: a copy this small is read from pageable memory before the call returns.
         index = torch.tensor(rows).to(scores.device, non_blocking=True)
         part = apply_bitmask_reference(scores[index], governed)
         masked = scores.index_copy(0, index, part)
@@ -77,8 +77,8 @@ def _apply_on_device(scores: Tensor, governed: Tensor, rows: Sequence[int]) -> t
 
 
 def _apply_on_cpu(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple[Tensor, list[bool]]:
-    # Rows are written in numpy: torch hands each to a team of threads, which on a busy machine wait for each other far
-    # longer than a row takes (16 ms against 0.1).
+    # Numpy writes the rows: torch splits each over a team of threads, and on a busy machine these wait for each other
+    # far longer than a row takes (16 ms against 0.1).
     masked = torch.empty(scores.shape, dtype=scores.dtype)
     as_int = _INT_OF_SIZE[scores.element_size()]
     source, target = scores.detach().view(as_int).numpy(), masked.view(as_int).numpy()  # (rows, vocab)
@@ -96,12 +96,12 @@ def _apply_on_cpu(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple
 
 @cache
 def _neg_inf_bits(dtype: torch.dtype) -> int:
-    """-inf of this type, as the integer of its size that has the same bits."""
+    """The bits of -inf in this type, as an integer of the same size."""
     return int(torch.tensor(_NEG_INF, dtype=dtype).view(_INT_OF_SIZE[dtype.itemsize]))
 
 
 def _write_row(source: Numbers, words: NDArray[np.int32], target: Numbers, neg_inf: int) -> Numbers:
-    """Write one row of the result, and return what may hold more than -inf: the allowed scores, or all of the row.
+    """Write one row of the result; returns scores that include every allowed one: those alone, or the whole row.
 
     Args:
         source: (vocab,) the bits of the scores, because numpy has no bfloat16.
@@ -116,9 +116,9 @@ def _write_row(source: Numbers, words: NDArray[np.int32], target: Numbers, neg_i
         return target
     words = words[: words_of(vocab)]
     few = int(len(words) * _GATHER_SHARE)
-    some = words != 0
-    if np.count_nonzero(some) <= few:
-        allowed = _token_ids(words, some, vocab)
+    nonzero = words != 0
+    if np.count_nonzero(nonzero) <= few:
+        allowed = _token_ids(words, nonzero, vocab)
         kept = source[allowed]
         target.fill(neg_inf)
         target[allowed] = kept
@@ -128,7 +128,7 @@ def _write_row(source: Numbers, words: NDArray[np.int32], target: Numbers, neg_i
         target[:] = source
         target[_token_ids(~words, gaps, vocab)] = neg_inf
         return target
-    # No branch at every token, which a scattered mask would make the processor guess wrong: 0.07 ms, not 0.44.
+    # Without a branch for each token, which the processor would mispredict on a scattered mask: 0.07 ms, not 0.44.
     keep = np.negative(_unpacked(words, vocab), dtype=source.dtype)  # 0 or all bits
     np.bitwise_xor(source, neg_inf, out=target)
     target &= keep
@@ -137,8 +137,8 @@ def _write_row(source: Numbers, words: NDArray[np.int32], target: Numbers, neg_i
 
 
 def _is_alive(numbers: Numbers, dtype: torch.dtype) -> bool:
-    """Whether any is above -inf; as a rule one is found at once, and only a doubtful row is read to its end."""
-    # numpy has no bfloat16, and is the faster of the two for one small row.
+    """Whether any score is above -inf; usually the first part has one, and the rest is read only if it has none."""
+    # Numpy is faster for one small row, but has no bfloat16.
     scores = numbers.view(np.float32) if dtype is torch.float32 else torch.from_numpy(numbers).view(dtype)
     return len(numbers) > 0 and bool(
         scores[:_PROBE].max() > _NEG_INF or (len(numbers) > _PROBE and scores.max() > _NEG_INF)
@@ -150,8 +150,8 @@ def _unpacked(words: NDArray[np.int32], vocab: int) -> NDArray[np.uint8]:
     return np.unpackbits(words.view(np.uint8), count=vocab, bitorder="little")
 
 
-def _token_ids(words: NDArray[np.int32], places: NDArray[np.bool_], vocab: int) -> NDArray[np.int64]:
-    """Ids of the set bits, given which words have any; cheap when few have."""
-    bits = np.flatnonzero(np.unpackbits(words[places].view(np.uint8), bitorder="little").view(np.bool_))
-    ids = np.flatnonzero(places)[bits // WORD_BITS] * WORD_BITS + bits % WORD_BITS
+def _token_ids(words: NDArray[np.int32], with_bits: NDArray[np.bool_], vocab: int) -> NDArray[np.int64]:
+    """Ids of the set bits, given which words have any; fast if few words have."""
+    bits = np.flatnonzero(np.unpackbits(words[with_bits].view(np.uint8), bitorder="little").view(np.bool_))
+    ids = np.flatnonzero(with_bits)[bits // WORD_BITS] * WORD_BITS + bits % WORD_BITS
     return ids[ids < vocab] if vocab % WORD_BITS else ids

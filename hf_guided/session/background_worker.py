@@ -1,15 +1,15 @@
 """A thread that fills masks while the forward pass runs.
 
-- One daemon thread serves the whole process, in the order in which jobs come. It is made by the first job; a forked
-  child, which has no part in its parent's thread, makes its own.
-- Between ``submit`` and the end of ``wait`` (or ``result``, which waits) whatever a job touches belongs to it: nobody
-  else may use its rows, their matchers or its slot of the bitmask.
-- A job that is not begun when its result is wanted is done by the thread that wants it. So a thread that died, is stuck
-  in somebody else's job, or cannot be made any more because the interpreter is going down, holds nobody up.
-- A job begun on a thread that died in the middle is lost: waiting for it notices, and raises InternalError.
-- What a job raises is raised by ``result``, and by nothing else: who does not ask is not told.
-- Ctrl-C while waiting leaves the job running, and ``left`` true. Whoever waited then either waits again or parts with
-  all that the job touches.
+- One daemon thread serves the whole process, and takes the jobs in order. The first job creates it; a forked child has
+  no copy of its parent's thread, and creates its own.
+- Between ``submit`` and the end of ``wait`` (or ``result``, which waits), the job owns everything that it touches: no
+  other code may use its rows, their matchers or its half of the bitmask.
+- If a job has not started when its result is needed, the waiting thread runs it. So a worker that died, is busy with
+  another job, or cannot be created because the interpreter shuts down, blocks no caller.
+- If the worker dies in the middle of a job, the job is lost: ``wait`` notices, and raises InternalError.
+- An exception of a job is raised only by ``result``.
+- Ctrl-C in ``wait`` leaves the job running and sets ``left``. The caller then either waits again or gives up
+  everything that the job touches.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from ..errors import InternalError
 
 T = TypeVar("T")
 
-_LOOK_AFTER = 0.2  # seconds after which one who waits looks whether the job's thread still lives
+_CHECK_EVERY = 0.2  # seconds between two checks of a waiting thread that the worker is still alive
 
 
 class Pending(Generic[T]):
-    """A job, and then its result. Begun by ``submit``, or by ``run`` at once; waited for by one thread.
+    """A job, and later its result. Started by ``submit`` or ``run``; one thread waits for it.
 
     Args:
         job: called once.
-        on_waited: told the nanoseconds that the thread which wants the result has waited for another.
+        on_waited: called with the nanoseconds that a caller waited for another thread.
     """
 
     def __init__(self, job: Callable[[], T], on_waited: Callable[[int], None] | None = None):
         self.left = False  # a wait for it was interrupted
         self._job: Callable[[], T] | None = job
         self._on_waited = on_waited
-        self._owner: dict[str, threading.Thread] = {}  # who does it; setdefault claims it in one step
+        self._owner: dict[str, threading.Thread] = {}  # the thread that runs it; setdefault claims it in one step
         self._done = threading.Event()
         self._value: T | None = None
         self._error: BaseException | None = None
@@ -51,9 +51,9 @@ class Pending(Generic[T]):
         return self._done.is_set()
 
     def run(self) -> None:
-        """Do the job on this thread, unless another has begun it.
+        """Run the job on this thread, unless another thread has started it.
 
-        What the job raises is kept for ``result``; only what ends a thread (Ctrl-C, SystemExit) is also raised here.
+        ``result`` raises the job's exception. Exceptions that end a thread (Ctrl-C, SystemExit) are also raised here.
         """
         job = self._claim()
         if job is None:
@@ -68,12 +68,12 @@ class Pending(Generic[T]):
             self._done.set()
 
     def cancel(self) -> None:
-        """See to it that the job is not begun any more; its result must not be asked for."""
+        """Prevent the start of a job that has not started; do not read its result afterwards."""
         if self._claim() is not None:
             self._done.set()
 
     def _claim(self) -> Callable[[], T] | None:
-        """The job, if it is this thread that may do it."""
+        """The job, if this thread may run it."""
         me = threading.current_thread()
         job = self._job
         if job is None or self._owner.setdefault("thread", me) is not me:
@@ -85,7 +85,7 @@ class Pending(Generic[T]):
         """Return when the job has ended.
 
         Raises:
-            InternalError: the thread that did it is no more.
+            InternalError: the thread that ran it has ended.
         """
         if self._done.is_set():
             return
@@ -93,14 +93,14 @@ class Pending(Generic[T]):
         start = time.perf_counter_ns()
         try:
             while not self._done.is_set():
-                # Looked at before waiting: behind a fork the event itself may be locked for ever.
+                # Checked before waiting: after a fork the event's own lock may be held for ever.
                 lost = sys.is_finalizing() or not self._owner["thread"].is_alive()
                 if lost and not self._done.is_set():
                     raise InternalError(
                         "the thread that filled a mask ended in the middle (a fork, or the end of the interpreter): "
-                        "begin this generation anew; if neither happened, please report it"
+                        "start this generation again; if neither happened, please report it"
                     )
-                self._done.wait(_LOOK_AFTER)
+                self._done.wait(_CHECK_EVERY)
         except BaseException:
             self.left = True
             raise
@@ -108,11 +108,11 @@ class Pending(Generic[T]):
             self._on_waited(time.perf_counter_ns() - start)
 
     def result(self) -> T:
-        """What the job returned.
+        """The job's return value.
 
         Raises:
-            InternalError: the thread that did it is no more, or was told to end.
-            Exception: what the job raised.
+            InternalError: the thread that ran it has ended.
+            Exception: raised by the job.
         """
         if not self._done.is_set():
             self.wait()
@@ -123,20 +123,20 @@ class Pending(Generic[T]):
             raise error
         # Raised here, a SystemExit thrown into the worker would end the caller's thread.
         raise InternalError(
-            f"the thread that filled a mask was told to end ({error!r}): begin this generation anew"
+            f"the thread that filled a mask was stopped ({error!r}): start this generation again"
         ) from error
 
 
 def submit(pending: Pending[Any]) -> None:
-    """Have the worker do a job."""
+    """Queue a job for the worker."""
     global _worker
-    if sys.is_finalizing():  # a thread started now would never run: whoever wants the result does the job
+    if sys.is_finalizing():  # a new thread would never run: the waiting thread runs the job
         return
     with _lock:
         if _worker is None or not _worker.thread.is_alive():
             try:
                 _worker = _Worker()
-            except RuntimeError:  # a little earlier in the interpreter's end, Python itself refuses
+            except RuntimeError:  # Python starts no threads during shutdown
                 return
     _worker.jobs.put(pending)
 
@@ -153,7 +153,7 @@ def _serve(jobs: queue.SimpleQueue[Pending[Any]]) -> None:
         pending = jobs.get()
         try:
             pending.run()
-        except BaseException:  # told to end; who asks for the result will hear of it
+        except BaseException:  # the thread has to end; ``result`` reports the exception
             return
         del pending  # an idle thread would keep the last session alive
 
@@ -164,7 +164,7 @@ _lock = threading.Lock()
 
 def _after_fork_in_child() -> None:
     global _worker, _lock
-    # The lock may have been held by a thread that does not exist here.
+    # A thread of the parent may have held the lock.
     _worker, _lock = None, threading.Lock()
 
 

@@ -1,7 +1,7 @@
-"""Copies between host and GPU that nobody waits for who does not need to: a side stream, and an event behind each.
+"""Asynchronous copies between host and GPU: a side stream, and an event after each copy.
 
-The one place that knows CUDA streams, behind two small protocols, so that what depends on copies being late is
-tested without a GPU.
+The only module that knows CUDA streams. Its protocols are small, so that code which depends on late copies is tested
+without a GPU.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import Tensor
 
 
 class HostCopy(Protocol):
-    """A copy to the host under way, and what it will have copied.
+    """A copy to the host that may still be running.
 
     Args:
-        tensor: the copy, to be used behind ``synchronize``.
+        tensor: the copy; read it only after ``synchronize``.
     """
 
     @property
@@ -27,19 +27,19 @@ class HostCopy(Protocol):
         ...
 
     def synchronize(self) -> None:
-        """Wait on the host until the source has been read and the copy is written."""
+        """Make the host wait until the source has been read and the copy is complete."""
         ...
 
 
 class Transfer(HostCopy, Protocol):
-    """A copy under way, and what it will have copied.
+    """A copy, to or from a device, that may still be running.
 
     Args:
-        tensor: the copy; on a GPU to be used behind ``join``, on the host behind ``synchronize``.
+        tensor: the copy; read it only after ``join`` on a GPU, and after ``synchronize`` on the host.
     """
 
     def join(self) -> None:
-        """Make the current stream wait for the copy; the host goes on."""
+        """Make the current stream wait for the copy; the host does not wait."""
         ...
 
 
@@ -47,10 +47,10 @@ class HostCopies(Protocol):
     """Starts copies from one device to the host, in order."""
 
     def to_host(self, source: Tensor) -> HostCopy:
-        """Copy a tensor on the device, as it is behind what is queued on the current stream now.
+        """Copy a tensor from the device, in its state after all work queued on the current stream so far.
 
         Args:
-            source: any shape; not written in place before the copy is done.
+            source: any shape; do not write it in place before the copy is done.
         """
         ...
 
@@ -60,14 +60,14 @@ class Transfers(HostCopies, Protocol):
 
     @property
     def device(self) -> torch.device:
-        """The device's side of the copies."""
+        """The device."""
         ...
 
     def to_device(self, pieces: Sequence[Tensor]) -> Transfer:
-        """Copy tensors on the host, one below the other, into a new one on the device.
+        """Stack tensors on the host into a new tensor on the device.
 
         Args:
-            pieces: (rows, ...) each, pinned, as wide as one another; not to be written before ``synchronize``.
+            pieces: (rows, ...) each, pinned, of equal width; do not write them before ``synchronize``.
         """
         ...
 
@@ -77,11 +77,11 @@ class _Arrived:
     tensor: Tensor
 
     def synchronize(self) -> None:
-        """It is there."""
+        """The copy is complete."""
 
 
 class DirectCopies:
-    """Copies of which each is done before the next thing is: for devices that offer nothing better."""
+    """Synchronous copies, for devices without streams."""
 
     def to_host(self, source: Tensor) -> HostCopy:
         """See ``HostCopies``."""
@@ -89,7 +89,7 @@ class DirectCopies:
 
 
 class CudaTransfers:
-    """Copies to and from one CUDA device on a stream of their own. Used by any thread.
+    """Copies to and from one CUDA device on a stream of their own. Thread safe.
 
     Args:
         device: with an index.
@@ -117,7 +117,7 @@ class CudaTransfers:
             self._stream.wait_event(written)
             tensor = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
             tensor.copy_(source, non_blocking=True)
-            source.record_stream(self._stream)  # its memory is not given to others before it has been read
+            source.record_stream(self._stream)  # keeps its memory from being reused before it is read
             return _CudaTransfer(tensor, self._stream.record_event())
 
 

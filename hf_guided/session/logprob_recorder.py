@@ -1,7 +1,7 @@
-"""Computes the log probabilities of output as its logits become known, position after position of each row.
+"""Computes the log probabilities of the output as its logits become known, position by position of each row.
 
-The masks are computed a second time, by rows of its own that follow the output token by token. So forced text and
-verified drafts get the mask of every single token, whatever the loop computed, and the loop's rows stay untouched.
+It computes the masks a second time, with rows of its own that follow the output token by token. So every token of
+forced text and of verified drafts gets its own mask, and the loop's rows stay untouched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..vocabulary.tokens import Vocabulary
 from .logprobs import Alternatives, TokenLogprob, TopLogprobs
 from .row import Row
 
-_CHUNK = 1 << 23  # logits that are worked on at a time: a pass over long forced text has many positions
+_CHUNK = 1 << 23  # logits processed at a time: a pass over long forced text has many positions
 
 
 class Position(NamedTuple):
@@ -27,7 +27,7 @@ class Position(NamedTuple):
     Args:
         row: the row's number.
         token_id: its token.
-        scores: the line of scores from which the token was chosen; None for forced text.
+        scores: index of the scores from which the token was chosen; None for forced text.
     """
 
     row: int
@@ -35,7 +35,7 @@ class Position(NamedTuple):
     scores: int | None
 
 
-# Given lines of scores, and the masked logits of the same positions (lines, vocab): those scores, (lines, vocab).
+# (indices of scores, masked logits of the same positions (positions, vocab)) -> those scores, (positions, vocab).
 Scores: TypeAlias = Callable[[Sequence[int], Tensor], Tensor]
 
 
@@ -44,11 +44,11 @@ class LogprobRecorder:
 
     Args:
         vocabulary: of the logits.
-        rows: one for each row of output, before its first token; taken over.
+        rows: one for each row of output, before its first token; owned by the recorder.
         stop_token_ids: the only tokens that a row allows after its end.
-        tokens_left: what is left of a row's budget after a number of tokens; None if there is no budget.
+        tokens_left: maps a number of generated tokens to the rest of a row's token budget; None without a budget.
         top: how many alternatives to record.
-        report: called with a row's number and its new entries; or None.
+        report: called with a row's number and its new entries; None reports nothing.
     """
 
     def __init__(
@@ -70,17 +70,17 @@ class LogprobRecorder:
         self.entries: list[list[TokenLogprob]] = [[] for _ in rows]
 
     def record(self, logits: Tensor, positions: Sequence[Position], scores: Tensor | Scores | None) -> None:
-        """Add the entries of some positions.
+        """Add entries for these positions.
 
         Args:
-            logits: (positions, vocab) floating point, any device, the model's; read only.
+            logits: (positions, vocab) floating point, any device: the model's logits; read only.
             positions: those of one row are consecutive, and continue where the row's last call ended.
-            scores: (lines, vocab) floating point, what the sampler saw, or a function that makes them; None where every
+            scores: (scores, vocab) floating point: the sampler's input, or a function that computes it; None if every
                 position is forced.
         """
         known = [len(entries) for entries in self.entries]
         if isinstance(scores, Tensor):
-            scores = partial(_lines_of, scores)
+            scores = partial(_rows_of, scores)
         step = max(1, _CHUNK // self._width)
         for first in range(0, len(positions), step):
             chunk = positions[first : first + step]
@@ -97,34 +97,34 @@ class LogprobRecorder:
         masked = log_softmax(under_mask)
         token_ids = [position.token_id for position in positions]
         before, under = _values(raw, token_ids), _values(masked, token_ids)
-        chosen = [place for place, position in enumerate(positions) if position.scores is not None]
+        chosen = [i for i, position in enumerate(positions) if position.scores is not None]
         after = [0.0] * len(positions)
         top_sampled: list[Alternatives] = [((token_id, 0.0),) if self._top else () for token_id in token_ids]
         if chosen:
             assert scores is not None
-            lines = [line for position in positions if (line := position.scores) is not None]
-            sampled = log_softmax(scores(lines, under_mask[chosen]))
-            found = _values(sampled, [token_ids[place] for place in chosen]), self._most_likely(sampled)
-            for place, value, best in zip(chosen, *found, strict=True):
-                after[place], top_sampled[place] = value, best
+            indices = [index for position in positions if (index := position.scores) is not None]
+            sampled = log_softmax(scores(indices, under_mask[chosen]))
+            values = _values(sampled, [token_ids[i] for i in chosen])
+            for i, value, alternatives in zip(chosen, values, self._most_likely(sampled), strict=True):
+                after[i], top_sampled[i] = value, alternatives
         tops = map(TopLogprobs, self._most_likely(raw), self._most_likely(masked), top_sampled)
         for position, logprob, mask, sample, top in zip(positions, before, under, after, tops, strict=True):
             entry = TokenLogprob(position.token_id, logprob, mask, sample, position.scores is None, top)
             self.entries[position.row].append(entry)
 
     def _allowed(self, positions: Sequence[Position]) -> Tensor:
-        """(positions, vocab) bool on CPU: what may stand there; moves the rows over the positions."""
+        """(positions, vocab) bool on CPU: the allowed tokens; advances the rows over the positions."""
         bitmask = allocate_bitmask(len(positions), self._width)
-        ahead = dict.fromkeys((position.row for position in positions), 0)
-        for place, (number, token_id, _) in enumerate(positions):
+        advanced = dict.fromkeys((position.row for position in positions), 0)
+        for i, (number, token_id, _) in enumerate(positions):
             row = self._rows[number]
-            left = self._tokens_left(len(self.entries[number]) + ahead[number])
+            left = self._tokens_left(len(self.entries[number]) + advanced[number])
             if row.matcher is None:
-                bitmask[place] = -1
-            elif not row.fill(bitmask, place, left):
-                bitmask[place] = self._stop_words
+                bitmask[i] = -1
+            elif not row.fill(bitmask, i, left):
+                bitmask[i] = self._stop_words
             row.advance(token_id)
-            ahead[number] += 1
+            advanced[number] += 1
         return unpack(bitmask, self._width)
 
     def _most_likely(self, log_p: Tensor) -> list[Alternatives]:
@@ -137,12 +137,12 @@ class LogprobRecorder:
         ]
 
 
-def _lines_of(scores: Tensor, lines: Sequence[int], masked: Tensor) -> Tensor:
-    return scores[list(lines)]
+def _rows_of(scores: Tensor, indices: Sequence[int], masked: Tensor) -> Tensor:
+    return scores[list(indices)]
 
 
 def log_softmax(scores: Tensor) -> Tensor:
-    """Of (..., vocab) scores, in double precision where the device has it; all -inf where every score is."""
+    """Log softmax of (..., vocab) scores, in float64 if the device supports it; all -inf if every score is -inf."""
     wide = scores.to(torch.float32 if scores.device.type == "mps" else torch.float64)
     log_p = wide.log_softmax(-1)
     return torch.where(log_p.isnan(), -torch.inf, log_p)

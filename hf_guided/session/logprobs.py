@@ -1,4 +1,4 @@
-"""How likely a generated token was: to the model, under its mask, and to the sampler."""
+"""Log probabilities of a generated token: of the model, under its mask, and of the sampler's input."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class TopLogprobs(NamedTuple):
     Tokens with probability 0 are left out, so a list may be shorter than was requested.
 
     Args:
-        raw: of the model.
-        masked: of the model under the mask.
-        sampled: of what the sampler saw; of forced text the token that was written, alone.
+        raw: of the model's logits.
+        masked: of the same logits under the mask.
+        sampled: of the sampler's input; for forced text only the written token.
     """
 
     raw: Alternatives = ()
@@ -35,11 +35,11 @@ class TokenLogprob:
         token_id: the token.
         logprob: log softmax of the model's logits, before any processor, mask or warper.
         masked_logprob: log softmax of the same logits over the tokens that the constraint allows at this position;
-            equal to ``logprob`` in a free row, -inf for a token that something else forced against the mask. For
+            equal to ``logprob`` in a free row, -inf for a token that the mask forbids but another processor forced. For
             forced text it is computed in the same way, so it is 0.0 only where a single token is allowed.
         sampled_logprob: log softmax of the scores from which the token was chosen: after the mask, after all
             processors and warpers (temperature, top-k, top-p ...). 0.0 for forced text.
-        forced: whether it was appended because the constraint left no choice about its text.
+        forced: whether it was appended because the constraint allowed only one continuation of the text.
         top: the k most likely tokens of each of the three distributions; empty lists with ``logprobs=True``.
     """
 
@@ -52,10 +52,10 @@ class TokenLogprob:
 
 
 def num_top(logprobs: bool | int | None) -> int | None:
-    """How many alternatives ``logprobs`` requests: 0 for True, k for k; None for False and None, which record nothing.
+    """How many alternatives ``logprobs`` requests: 0 for True, k for k; None for False and None.
 
     Raises:
-        InvalidArgument: it is none of these.
+        InvalidArgument: another value.
     """
     if logprobs is None or logprobs is False:
         return None
@@ -63,7 +63,7 @@ def num_top(logprobs: bool | int | None) -> int | None:
         return 0
     if not isinstance(logprobs, Integral) or logprobs < 1:
         raise InvalidArgument(
-            f"logprobs: expected True, False or a number of alternatives from 1 on, got {logprobs!r}; True gives the "
-            "log probabilities of the generated tokens alone"
+            f"logprobs: expected True, False or an int of 1 or more, got {logprobs!r}; True gives the log "
+            "probabilities of the generated tokens alone"
         )
     return int(logprobs)

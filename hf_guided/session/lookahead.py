@@ -1,7 +1,7 @@
-"""The one job of a session that may be under way ahead of being asked for, and what it was begun for.
+"""A session's lookahead: the one job that fills masks before they are requested, and the input ids it is for.
 
-Until a job has ended, the rows, the tracker and the slots are its own. ``settle`` has them back; a job that somebody
-gave up waiting for (Ctrl-C) keeps what it has, and the session goes on with new ones.
+A running job owns the rows, the tracker and the buffers. ``settle`` takes them back. If a caller stopped waiting for a
+job (Ctrl-C), the job keeps them, and the session continues with new ones.
 """
 
 from __future__ import annotations
@@ -15,91 +15,91 @@ from torch import Tensor
 
 from .background_worker import Pending, submit
 from .masks import Masks
-from .tracker import StepAhead, TokenIds
+from .tracker import LookaheadStep, TokenIds
 
 
 @dataclass(eq=False)
-class Foreseen:
-    """Ids that may be asked for.
+class ExpectedIds:
+    """Input ids of a likely next call.
 
     Args:
-        input_ids: as they were shown.
-        version: of ``input_ids`` then, if it counts what is written into it.
-        ids: the same on the host, once they have arrived there.
-        step: the tracker's step to them, if they are one.
+        input_ids: the tensor that was announced.
+        version: its version counter at that time, if it has one.
+        ids: the same ids on the host, once they have arrived.
+        step: the tracker's step to them, if there is one.
     """
 
     input_ids: Tensor
     version: int | None
     ids: TokenIds | None = None
-    step: StepAhead | None = None
+    step: LookaheadStep | None = None
 
     def is_for(self, input_ids: Tensor) -> bool:
-        """Whether these are the ids that were foreseen."""
+        """Whether these are the announced ids."""
         if self.ids is None or self.ids.shape != input_ids.shape:
             return False
         if input_ids is self.input_ids and input_ids.device.type != "cpu" and self.version is not None:
-            return input_ids._version == self.version  # brought to the host, they would wait for the forward pass
+            return input_ids._version == self.version  # a copy to the host would wait for the forward pass
         return np.array_equal(self.ids, input_ids.cpu().numpy())
 
 
-class Ahead:
-    """Begins a job, and says what became of it. Used by one thread.
+class Lookahead:
+    """Starts a job, and keeps track of it. Used by one thread.
 
     Args:
-        on_waited: told the nanoseconds that the session has waited for a job.
+        on_waited: called with the nanoseconds that the session waited for a job.
     """
 
     def __init__(self, on_waited: Callable[[int], None]):
         self._on_waited = on_waited
-        self.pending: Pending[Any] | None = None  # the job that may be under way
-        self._foreseen: Foreseen | None = None  # what it is for, if it is for ids that may be asked for
+        self.pending: Pending[Any] | None = None  # the job that may be running
+        self._expected: ExpectedIds | None = None  # the ids it is for; None for a job without ids
 
-    def begin(self, job: Callable[[], Any], foreseen: Foreseen | None = None) -> Pending[Any]:
-        """Begin a job on the worker, after ``settle``.
+    def begin(self, job: Callable[[], Any], expected: ExpectedIds | None = None) -> Pending[Any]:
+        """Start a job on the worker, after ``settle``.
 
         Args:
             job: called once.
-            foreseen: what its masks are for; None where who begins it asks for its result.
+            expected: the ids that its masks are for; None if the caller itself reads the result.
         """
-        # Kept before it is begun: an interruption in between must not leave rows to a job that nobody knows of.
-        self._foreseen = foreseen
+        # Stored before it starts: after an interruption in between, the session must still know the running job.
+        self._expected = expected
         self.pending = pending = Pending(job, self._on_waited)
         submit(pending)
         return pending
 
     def masks_for(self, input_ids: Tensor) -> Pending[Masks | None] | None:
-        """The job that was begun for these ids, ended; None if there is none, and then it has yet to be settled."""
-        pending, foreseen = self.pending, self._foreseen
-        if pending is None or foreseen is None or pending.left:
+        """The job that was started for these ids, ended; None if there is none, and then ``settle`` is still needed."""
+        pending, expected = self.pending, self._expected
+        if pending is None or expected is None or pending.left:
             return None
         pending.wait()
-        if not foreseen.is_for(input_ids):
+        if not expected.is_for(input_ids):
             return None
         self.forget()
         return pending
 
     def settle(self) -> bool:
-        """Wait for the job, and undo what was foreseen.
+        """Wait for the job, and undo its step.
 
         Returns:
-            False if somebody gave up on the job and it still runs: it keeps what it has, until ``forget`` says that
-            others are there.
+            False if a caller stopped waiting for the job and it still runs: it keeps what it owns, and the session
+            calls ``forget`` after it has created new objects.
         """
-        pending, foreseen = self.pending, self._foreseen
+        pending, expected = self.pending, self._expected
         if pending is None:
             return True
-        if foreseen is not None:
+        if expected is not None:
             pending.cancel()
         if not pending.left:
             pending.wait()
-        if not pending.done():  # it may go on for as long as it likes, with what it has
+        if not pending.done():  # the job continues, and keeps what it owns
             return False
-        if foreseen is not None and foreseen.step is not None:
-            foreseen.step.undo()
+        if expected is not None and expected.step is not None:
+            expected.step.undo()
         self.forget()
         return True
 
     def forget(self) -> None:
-        """Nothing is under way any more that the session has a part in."""
-        self.pending = self._foreseen = None
+        """The session has no running job any more."""
+        self.pending = self._expected = None

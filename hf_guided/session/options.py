@@ -1,4 +1,4 @@
-"""What one call wants of its masks, as one object: made where the call comes in, and handed down whole."""
+"""Mask options of one call, in one object."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ OnViolation = Literal["close", "raise"]
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """Options of ``Guide.session`` and of all that holds a session; described in ``Guide.logits_processor``.
+    """Options of ``Guide.session`` and of the classes that hold a session; described in ``Guide.logits_processor``.
 
     Args:
         backend: of all constraints.
         stop_token_ids: tokens that end a row; None means the vocabulary's.
         on_violation: "close" ends a row that left its grammar, "raise" raises TokenRejected.
-        max_new_tokens: every row closes its text within so many tokens, the stop token counted, if its engine keeps
-            budgets; None sets no such limit.
-        overlap: whether masks are filled on another thread, ahead of being needed; "auto": only while they take longer
-            than handing them over does; None asks the environment. The result is the same.
-        reasoning: what rows write before they answer.
-        trace: whether to record what could be chosen at every position.
+        max_new_tokens: every row closes its text within this many tokens, the stop token included, if its engine
+            supports token budgets; None sets no limit.
+        overlap: whether another thread fills masks during the forward pass; "auto": only if filling takes longer than
+            the handover to that thread; None reads the environment. The result is the same.
+        reasoning: the free text that rows write before they answer.
+        trace: whether to record the alternatives at every position.
 
     Raises:
-        InvalidArgument: another ``on_violation``, or a ``max_new_tokens`` that is no int of 1 or more.
+        InvalidArgument: another ``on_violation``, or a ``max_new_tokens`` that is not an int of 1 or more.
     """
 
     backend: str = "auto"
@@ -54,5 +54,5 @@ class SessionOptions:
 
     @property
     def overlap_or_default(self) -> Overlap:
-        """``overlap``, or what the environment says."""
+        """``overlap``, or the value from the environment."""
         return LoopOptions.from_env().overlap if self.overlap is None else self.overlap

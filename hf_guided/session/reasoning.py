@@ -1,12 +1,12 @@
-"""Thinking in front of an answer: free text between two markers, then what the constraint asks for.
+"""Thinking before an answer: free text between two markers, then the constraint.
 
-``Reasoning`` is what is asked. ``Gate`` is what follows from it for one vocabulary: how the markers are written in
-tokens, and where a text ends its thinking. The end marker is looked for in the bytes, so it makes no difference how it
-is split over tokens, or what shares a token with it. How much of it a text ends with is all that has to be known
-(Knuth, Morris, Pratt): a number, the *matched* bytes.
+``Reasoning`` is the user's option. ``ReasoningGate`` derives from it, for one vocabulary, the tokens of the markers and
+the end of a text's thinking. It searches the bytes for the end marker, so the marker may be split over tokens in any
+way, and share a token with other text. Its state is one number, the *matched* bytes: how much of the end marker the
+text ends with (Knuth, Morris, Pratt).
 
 Some tokenizers write a marker with special tokens, which are never text. The gate has a vocabulary of its own in which
-those, and no others, are text too.
+these, and no others, are text too.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ from ..errors import InvalidConstraint, UnwritableConstraint
 from ..vocabulary.retokenize import Continuation
 from ..vocabulary.tokens import Vocabulary
 
-_TAIL = 32  # tokens of white space that a chat template may put behind a marker, at most
+_TAIL = 32  # tokens of white space, at most, that a chat template may put after a marker
 
 
 @dataclass(frozen=True)
 class Reasoning:
-    """Free text in front of the answer, up to a marker; the constraint begins right behind it.
+    """Free text before the answer, up to a marker; the constraint begins right after it.
 
     Args:
-        start: what thinking begins with. A prompt that ends with it (white space aside), as some chat templates do,
-            has begun it; otherwise the output begins with it. Empty: thinking begins with the output in any case.
-        end: what ends it, wherever it stands. A prompt that ends with it leaves nothing to think.
-        max_tokens: of thinking, markers aside; when they are used up the end marker is written. None: no limit but
-            that of the whole output.
+        start: the marker that begins thinking. A prompt that ends with it (white space aside), as with some chat
+            templates, has begun the thinking; otherwise the output begins with it. Empty: the output always begins
+            with thinking.
+        end: the marker that ends thinking, anywhere in the text. After a prompt that ends with it, there is no
+            thinking.
+        max_tokens: of thinking, markers not counted; after them the end marker is written. None: only the limit of the
+            whole output.
 
     Raises:
-        InvalidConstraint: no end marker, or something that is no text or no number of tokens.
+        InvalidConstraint: no end marker, or a value of another type.
     """
 
     start: str = "<think>"
@@ -63,38 +65,38 @@ class Reasoning:
 
 
 class Opening(Enum):
-    """What of the thinking a prompt holds already."""
+    """How much of the thinking a prompt already contains."""
 
     NOTHING = "nothing"  # the output begins with the start marker
     START = "start"
-    ALL = "all"  # there is nothing to think
+    ALL = "all"  # there is no thinking
 
 
-class Moved(NamedTuple):
-    """Where a text stands behind a token more.
+class MarkerMatch(NamedTuple):
+    """The state of thinking after one more token.
 
     Args:
-        matched: bytes of the end marker that it ends with; as many as there are where thinking is over.
-        rest: what of the token stands behind the marker.
+        matched: bytes of the end marker that the text ends with; all of them if thinking has ended.
+        rest: the part of the token after the marker.
     """
 
     matched: int
     rest: bytes
 
 
-class Free(NamedTuple):
-    """What may come while there is no need to end.
+class FreeTokens(NamedTuple):
+    """The tokens that are allowed while thinking need not end.
 
     Args:
-        words: (words,) int32, read-only: tokens that go on thinking, or end with the end marker.
-        glued: tokens that hold the end of the marker and more: what stands behind it.
+        words: (words,) int32, read-only: tokens that continue thinking, or end with the end marker.
+        glued: tokens that contain the end of the marker and more, with the bytes after it.
     """
 
     words: NDArray[np.int32]
     glued: dict[int, bytes]
 
 
-class Gate:
+class ReasoningGate:
     """The markers in one vocabulary; thread safe.
 
     Args:
@@ -102,7 +104,7 @@ class Gate:
         reasoning: the markers.
 
     Raises:
-        InvalidConstraint: a marker holds a stop token, behind which nothing can come.
+        InvalidConstraint: a marker contains a stop token, after which nothing can follow.
         UnwritableConstraint: the vocabulary has no tokens for a marker.
     """
 
@@ -111,60 +113,60 @@ class Gate:
         self._start, self._end = reasoning.start.encode(), reasoning.end.encode()
         self._special = _special_tokens(vocabulary, (reasoning.start, reasoning.end))
         self._base = vocabulary
-        self._over: dict[int, Gate] = {}
-        # In which the markers are text.
+        self._for_vocabulary: dict[int, ReasoningGate] = {}
+        # In this vocabulary the markers are text.
         self.vocabulary = vocabulary.with_text(self._special) if self._special else vocabulary
         self._continuation = Continuation(self.vocabulary)
         self._shorter = _borders(self._end)
         self.start_ids = tuple(self._written(self._start)) if self._start else ()
-        self._first, self._needed = self._ways_to_end()
-        self._free: dict[int, Free] = {}
+        self._first, self._needed = self._paths_to_end()
+        self._free: dict[int, FreeTokens] = {}
 
-    def over(self, vocabulary: Vocabulary) -> Gate:
-        """The same in the vocabulary of an answer, where that has special tokens as text; kept."""
+    def for_vocabulary(self, vocabulary: Vocabulary) -> ReasoningGate:
+        """The gate for an answer's vocabulary, which may have special tokens as text; cached."""
         if vocabulary is self._base:
             return self
-        found = self._over.get(id(vocabulary))
-        if found is None:  # it keeps the vocabulary, so that the number stays its own
-            found = self._over[id(vocabulary)] = Gate(vocabulary, self.reasoning)
-        return found
+        gate = self._for_vocabulary.get(id(vocabulary))
+        if gate is None:  # the gate keeps the vocabulary, so its id is not reused
+            gate = self._for_vocabulary[id(vocabulary)] = ReasoningGate(vocabulary, self.reasoning)
+        return gate
 
     @property
-    def whole(self) -> int:
+    def end_length(self) -> int:
         """Bytes of the end marker."""
         return len(self._end)
 
     @property
-    def longest_way(self) -> int:
-        """The most tokens that writing the end marker takes from anywhere."""
+    def max_tokens_to_end(self) -> int:
+        """The largest number of tokens that the end marker needs from any state."""
         return max(self._needed)
 
     def opening(self, prompt: Sequence[int] | NDArray[np.int64]) -> Opening:
-        """What of the thinking a prompt holds, told by what it ends with.
+        """How much of the thinking a prompt contains, judged by its end.
 
-        A marker that is spoken of in the middle of a prompt means nothing.
+        A marker in the middle of a prompt has no meaning.
 
         Args:
-            prompt: token ids; empty where the output does not stand behind the prompt, as in an encoder-decoder.
+            prompt: token ids; empty if the output does not follow the prompt, as in an encoder-decoder.
         """
         longest = max(len(self._start), len(self._end)) + _TAIL
         text = self.vocabulary.decode_bytes(map(int, prompt[-longest:])).rstrip()
-        for marker, found in ((self._end, Opening.ALL), (self._start, Opening.START)):
+        for marker, opening in ((self._end, Opening.ALL), (self._start, Opening.START)):
             if marker.strip() and text.endswith(marker.rstrip()):
-                return found
+                return opening
         return Opening.NOTHING if self._start else Opening.START
 
     def split(self, data: bytes, opening: Opening) -> tuple[bytes | None, bytes]:
-        """The thinking and the answer in an output; None where nothing was to be thought.
+        """The thinking and the answer in an output; None for the thinking if there is none.
 
         Args:
-            data: the output, as the gate's own vocabulary reads it.
-            opening: what its prompt holds.
+            data: the output, decoded by the gate's own vocabulary.
+            opening: how much of the thinking the prompt contains.
         """
         if opening is Opening.ALL:
             return None, data
         if opening is Opening.NOTHING:
-            data = data[len(self._start) :]  # it begins with that, or with a part of it
+            data = data[len(self._start) :]  # the output begins with it, or with a part of it
         thinking, _, answer = data.partition(self._end)
         return thinking, answer
 
@@ -173,17 +175,17 @@ class Gate:
         return Splitter(self._start if opening is Opening.NOTHING else b"", self._end, over=opening is Opening.ALL)
 
     def first_token(self, matched: int) -> int:
-        """The token that comes next where the end marker has to be written."""
+        """The next token if the end marker has to be written."""
         token_id = self._first[matched]
-        assert token_id is not None, "a place that no token may lead to"
+        assert token_id is not None, "a state that no token may lead to"
         return token_id
 
     def tokens_to_end(self, matched: int) -> int:
-        """How many tokens that takes in all."""
+        """How many tokens the rest of the end marker needs."""
         return self._needed[matched]
 
     def bytes_to_end(self, matched: int) -> bytes:
-        """What is missing of the end marker."""
+        """The missing bytes of the end marker."""
         return self._end[matched:]
 
     @property
@@ -191,45 +193,45 @@ class Gate:
         """Whether both markers are written without special tokens."""
         return not self._special
 
-    def move(self, matched: int, token_id: int) -> Moved | None:
-        """Where thinking stands behind a token of the gate's vocabulary; None where that may not come."""
+    def move(self, matched: int, token_id: int) -> MarkerMatch | None:
+        """The state of thinking after a token of the gate's vocabulary; None if the token is not allowed."""
         data = self.vocabulary.token_bytes[token_id] or b""
-        for place, byte in enumerate(data, 1):
+        for end, byte in enumerate(data, 1):
             matched = self._after(matched, byte)
-            if matched == self.whole:
-                rest = data[place:]
-                return None if rest and token_id in self._special else Moved(matched, rest)
-        # A special token is a part of the marker or nothing; and the marker has to be in reach.
+            if matched == self.end_length:
+                rest = data[end:]
+                return None if rest and token_id in self._special else MarkerMatch(matched, rest)
+            # A special token is part of the marker or not allowed; and the rest of the marker must be writable.
         if self._first[matched] is None or (token_id in self._special and matched < len(data)):
             return None
-        return Moved(matched, b"")
+        return MarkerMatch(matched, b"")
 
-    def free(self, matched: int) -> Free:
-        """What may come next; made when first asked for."""
-        found = self._free.get(matched)
-        if found is None:
-            found = self._free[matched] = self._found_free(matched)
-        return found
+    def free(self, matched: int) -> FreeTokens:
+        """The tokens that are allowed next; computed at the first call."""
+        free = self._free.get(matched)
+        if free is None:
+            free = self._free[matched] = self._free_tokens(matched)
+        return free
 
     def _after(self, matched: int, byte: int) -> int:
         while matched and self._end[matched] != byte:
             matched = self._shorter[matched]
         return matched + (self._end[matched] == byte)
 
-    def _found_free(self, matched: int) -> Free:
-        if all(first is not None for first in self._first[: self.whole]):
+    def _free_tokens(self, matched: int) -> FreeTokens:
+        if all(first is not None for first in self._first[: self.end_length]):
             doubtful = self._may_end(matched)
-        else:  # places without a way to the end: any token may lead to one
+        else:  # from some states the marker cannot be finished: any token may lead to one
             doubtful = [i for i, data in enumerate(self.vocabulary.token_bytes) if data is not None]
         moved = {token_id: self.move(matched, token_id) for token_id in (*doubtful, *self._special)}
         glued = {token_id: to.rest for token_id, to in moved.items() if to is not None and to.rest}
         out = self.vocabulary.bitmask_of([token_id for token_id, to in moved.items() if to is None or to.rest])
         words = self.vocabulary.text_words & ~out
         words.flags.writeable = False
-        return Free(words, glued)
+        return FreeTokens(words, glued)
 
     def _may_end(self, matched: int) -> list[int]:
-        """The tokens that may hold the end of the marker, given what of it came before."""
+        """The tokens that may contain the end of the marker, given its bytes matched so far."""
         tails = []
         while matched:
             tails.append(self._end[matched:])
@@ -241,51 +243,51 @@ class Gate:
             if data is not None and (data.startswith(begin) or self._end in data)
         ]
 
-    def _ways_to_end(self) -> tuple[list[int | None], list[int]]:
-        """For each number of matched bytes the token that goes on writing the marker, and how many it takes.
+    def _paths_to_end(self) -> tuple[list[int | None], list[int]]:
+        """For each number of matched bytes, the next token of the end marker and how many tokens the rest needs.
 
-        Where the tokenizer's own way comes by, it goes on; a place in the middle of one of its tokens has its own.
+        States on the tokenizer's own path follow it; a state inside one of its tokens has a path of its own.
         """
-        first: list[int | None] = [None] * self.whole
-        for matched in range(self.whole):
+        first: list[int | None] = [None] * self.end_length
+        for matched in range(self.end_length):
             if first[matched] is not None:
                 continue
             try:
-                way = self._written(self._end[matched:])
+                path = self._written(self._end[matched:])
             except UnwritableConstraint:
                 if not matched:
                     raise
                 continue
-            place = matched
-            for token_id in way:
-                if first[place] is not None:
+            position = matched
+            for token_id in path:
+                if first[position] is not None:
                     break
-                first[place] = token_id
-                place += len(self.vocabulary.decode_bytes([token_id]))
-        needed = [0] * (self.whole + 1)
-        for matched in reversed(range(self.whole)):
+                first[position] = token_id
+                position += len(self.vocabulary.decode_bytes([token_id]))
+        needed = [0] * (self.end_length + 1)
+        for matched in reversed(range(self.end_length)):
             if (next_id := first[matched]) is not None:
                 needed[matched] = 1 + needed[matched + len(self.vocabulary.decode_bytes([next_id]))]
         return first, needed
 
     def _written(self, data: bytes) -> list[int]:
-        """The tokens of a marker, as the tokenizer writes it."""
-        if self._special:  # some tokenizers do not read special tokens in a text
+        """The tokens of a marker in the tokenizer's own tokenization."""
+        if self._special:  # some tokenizers do not recognize special tokens in a text
             return self.vocabulary.encode_bytes(data)
         try:
-            before = self.vocabulary.encode_bytes(b"\n")  # at the start of a text some would put a space in front
+            before = self.vocabulary.encode_bytes(b"\n")  # some tokenizers add a space at the start of a text
         except UnwritableConstraint:
             before = []
         return self._continuation(before, data)
 
 
 class Splitter:
-    """Parts thinking from the answer while both are being written; tells only what no later piece can change.
+    """Separates thinking from the answer while both are generated; returns only final text.
 
     Args:
         start: the marker that the output begins with, or with a part of it.
-        end: the marker behind the thinking.
-        over: whether there is nothing to think.
+        end: the marker after the thinking.
+        over: whether there is no thinking.
     """
 
     def __init__(self, start: bytes, end: bytes, *, over: bool):
@@ -296,11 +298,11 @@ class Splitter:
 
     @property
     def over(self) -> bool:
-        """Whether all that comes is the answer."""
+        """Whether all further text belongs to the answer."""
         return self._over
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """What a piece adds to the thinking, and to the answer."""
+        """The bytes that a piece of output adds to the thinking, and to the answer."""
         if self._over:
             return b"", data
         skipped = min(self._skip, len(data))
@@ -314,28 +316,28 @@ class Splitter:
         return thinking[: len(thinking) - held], b""
 
     def rest(self) -> bytes:
-        """What is left of the thinking where the output ends in the middle of it."""
+        """The rest of the thinking, if the output ends in the middle of it."""
         return b"" if self._over else self._held
 
 
 def _special_tokens(vocabulary: Vocabulary, markers: Sequence[str]) -> dict[int, bytes]:
-    """The special tokens that the markers are written with, and their text."""
-    found = vocabulary.special_in(markers)
-    for token_id, name in found.items():
+    """The special tokens of the markers, and their text."""
+    special = vocabulary.special_in(markers)
+    for token_id, name in special.items():
         if token_id in vocabulary.stop_token_ids:
             raise InvalidConstraint(
-                f"reasoning: the marker holds the stop token {name.decode()}, behind which nothing can come; use "
+                f"reasoning: the marker contains the stop token {name.decode()}, after which nothing can follow; use "
                 "another marker"
             )
-    return found
+    return special
 
 
 def _borders(marker: bytes) -> list[int]:
-    """For each beginning of the marker the length of the longest shorter beginning that it ends with."""
-    found = [0, 0]
-    for place in range(1, len(marker)):
-        length = found[place]
-        while length and marker[length] != marker[place]:
-            length = found[length]
-        found.append(length + (marker[length] == marker[place]))
-    return found
+    """For each prefix of the marker, the length of its longest proper suffix that is also a prefix of the marker."""
+    borders = [0, 0]
+    for end in range(1, len(marker)):
+        length = borders[end]
+        while length and marker[length] != marker[end]:
+            length = borders[length]
+        borders.append(length + (marker[length] == marker[end]))
+    return borders

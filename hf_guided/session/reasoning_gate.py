@@ -1,8 +1,8 @@
-"""Any engine behind a gate: free text until the end marker, then the engine, from the first byte behind it.
+"""Any engine after a reasoning gate: free text until the end marker, then the engine, from the first byte after it.
 
-While a row thinks its engine waits at the start of the grammar. A token that holds the end of the marker and the
-beginning of the answer gives the engine the rest of its bytes, in tokens of their own. Masks while thinking depend on
-little (how much of the marker the text ends with), and are kept.
+While a row thinks, its engine waits at the start of the grammar. If a token contains the end of the marker and the
+beginning of the answer, the engine is given the rest of its bytes, as other tokens. Masks during thinking depend only
+on how much of the marker the text ends with, and are cached.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from torch import Tensor
 
 from ..backends.base import BudgetedEngine, CompiledConstraint, Engine, MaskedEngine
 from ..errors import CompileLimitExceeded, UnwritableConstraint
-from .reasoning import Gate, Opening
+from .reasoning import Opening, ReasoningGate
 
 
-def gated(compiled: CompiledConstraint, gate: Gate, opening: Opening) -> CompiledConstraint:
-    """The same constraint behind thinking; as it is where the prompt leaves nothing to think.
+def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate, opening: Opening) -> CompiledConstraint:
+    """The same constraint after thinking; unchanged if the prompt leaves no thinking.
 
     Args:
-        compiled: for the vocabulary that the gate was made for, or that with more tokens as text.
+        compiled: for the gate's vocabulary, or for that with more tokens as text.
         gate: the markers.
-        opening: what of the thinking the prompt holds.
+        opening: how much of the thinking the prompt contains.
     """
     if opening is Opening.ALL:
         return compiled
-    gate = gate.over(compiled.vocabulary)
-    behind = _Behind(gate, compiled)
-    start = _Place(unwritten=len(gate.start_ids) if opening is Opening.NOTHING else 0)
+    gate = gate.for_vocabulary(compiled.vocabulary)
+    prefixes = _AnswerPrefixes(gate, compiled)
+    start = _ThinkingState(unwritten=len(gate.start_ids) if opening is Opening.NOTHING else 0)
     return replace(
         compiled,
         vocabulary=gate.vocabulary,
-        new_engine=lambda: GatedEngine(behind, compiled.new_engine(), [start]),
+        new_engine=lambda: ReasoningEngine(prefixes, compiled.new_engine(), [start]),
     )
 
 
-class _Place(NamedTuple):
-    """Where a row stands behind one token.
+class _ThinkingState(NamedTuple):
+    """A row's state after one token.
 
     Args:
         unwritten: tokens of the start marker that are still to come.
-        thought: tokens since.
+        thought: tokens since then.
         matched: bytes of the end marker that the thinking ends with.
-        given: tokens that the engine took for the last one.
-        rest: what of the last one stands behind the marker, if it holds its end.
+        given: tokens that the engine accepted for the last one.
+        rest: the bytes of the last token after the marker, if it contains the marker's end.
     """
 
     unwritten: int = 0
@@ -58,26 +58,26 @@ class _Place(NamedTuple):
     rest: bytes = b""
 
 
-class _Behind:
-    """What the engines of one constraint share: which beginnings of an answer may share a token with the marker."""
+class _AnswerPrefixes:
+    """Beginnings of an answer that may share a token with the marker; shared by the engines of one constraint."""
 
-    def __init__(self, gate: Gate, compiled: CompiledConstraint):
+    def __init__(self, gate: ReasoningGate, compiled: CompiledConstraint):
         self.gate, self.compiled = gate, compiled
         self._beginnings: dict[bytes, tuple[tuple[int, ...], int | None] | None] = {b"": ((), self._least())}
         self._words: dict[int, NDArray[np.int32]] = {}
 
     def token_ids(self, rest: bytes) -> tuple[int, ...] | None:
-        """The tokens by which the engine takes the beginning of an answer; None if it does not."""
-        found = self._beginning(rest)
-        return None if found is None else found[0]
+        """The tokens with which the engine accepts the beginning of an answer; None if it refuses it."""
+        beginning = self._beginning(rest)
+        return None if beginning is None else beginning[0]
 
     def needed(self, rest: bytes) -> int | None:
-        """How many tokens are enough to finish behind it, as ``BudgetedEngine.min_tokens_to_finish``."""
-        found = self._beginning(rest)
-        return None if found is None else found[1]
+        """The tokens that suffice to finish the answer after it; see ``BudgetedEngine.min_tokens_to_finish``."""
+        beginning = self._beginning(rest)
+        return None if beginning is None else beginning[1]
 
     def words(self, matched: int) -> NDArray[np.int32]:
-        """(words,) read-only: what may come next while there is no need to end."""
+        """(words,) read-only: the allowed tokens while thinking need not end."""
         words = self._words.get(matched)
         if words is None:
             free = self.gate.free(matched)
@@ -88,20 +88,20 @@ class _Behind:
         return words
 
     def too_long(self, matched: int, room: int) -> list[int]:
-        """The tokens of those that begin an answer which cannot be finished in so many more."""
-        found = []
+        """The glued tokens whose answer cannot be finished in ``room`` more tokens."""
+        too_long = []
         for token_id, rest in self.gate.free(matched).glued.items():
             needed = self.needed(rest)
             if needed is None or needed > room:
-                found.append(token_id)
-        return found
+                too_long.append(token_id)
+        return too_long
 
     def _beginning(self, rest: bytes) -> tuple[tuple[int, ...], int | None] | None:
         if rest not in self._beginnings:
-            self._beginnings[rest] = self._found_beginning(rest)
+            self._beginnings[rest] = self._compute_beginning(rest)
         return self._beginnings[rest]
 
-    def _found_beginning(self, rest: bytes) -> tuple[tuple[int, ...], int | None] | None:
+    def _compute_beginning(self, rest: bytes) -> tuple[tuple[int, ...], int | None] | None:
         engine = self.compiled.new_engine()
         try:
             token_ids = self.compiled.vocabulary.encode_bytes(rest)
@@ -109,7 +109,7 @@ class _Behind:
                 return None
             return tuple(token_ids), self._needed(engine)
         except (CompileLimitExceeded, UnwritableConstraint):
-            return None  # the marker can be written without it
+            return None  # the marker can be written without these bytes
 
     def _least(self) -> int | None:
         return self._needed(self.compiled.new_engine())
@@ -118,50 +118,50 @@ class _Behind:
         return cast(BudgetedEngine, engine).min_tokens_to_finish() if self.compiled.keeps_budget else None
 
 
-class GatedEngine:
-    """One position, in the thinking or behind it.
+class ReasoningEngine:
+    """A position in the thinking or in the answer.
 
     Args:
-        behind: shared by all engines of the constraint.
+        prefixes: shared by all engines of the constraint.
         engine: of the answer; at its start while the row thinks.
-        places: one per token taken, the start first.
+        states: one for each token taken, after that of the start.
     """
 
-    def __init__(self, behind: _Behind, engine: Engine, places: list[_Place]):
-        self._behind, self._gate = behind, behind.gate
+    def __init__(self, prefixes: _AnswerPrefixes, engine: Engine, states: list[_ThinkingState]):
+        self._prefixes, self._gate = prefixes, prefixes.gate
         self._engine = engine
-        self._places = places
+        self._states = states
 
     @property
     def is_thinking(self) -> bool:
         """Whether the answer has not begun yet."""
-        return self._places[-1].matched < self._gate.whole
+        return self._states[-1].matched < self._gate.end_length
 
     def accept(self, token_id: int) -> bool:
         """See ``Engine.accept``."""
-        place = self._places[-1]
+        state = self._states[-1]
         if not self.is_thinking:
             if not self._is_answer(token_id) or not self._engine.accept(token_id):
                 return False
-            self._places.append(place._replace(given=1, rest=b""))
+            self._states.append(state._replace(given=1, rest=b""))
             return True
-        moved = self._moved(place, token_id)
+        moved = self._moved(state, token_id)
         if moved is None:
             return False
-        place, given = moved
-        for one in given:
-            self._engine.accept(one)
-        self._places.append(place)
+        state, given = moved
+        for answer_id in given:
+            self._engine.accept(answer_id)
+        self._states.append(state)
         return True
 
     def validate(self, token_ids: Sequence[int]) -> int:
         """See ``Engine.validate``."""
-        place, given = self._places[-1], cast("tuple[int, ...]", ())
+        state, given = self._states[-1], cast("tuple[int, ...]", ())
         count = 0
-        while place.matched < self._gate.whole:
-            if count == len(token_ids) or (moved := self._moved(place, token_ids[count])) is None:
+        while state.matched < self._gate.end_length:
+            if count == len(token_ids) or (moved := self._moved(state, token_ids[count])) is None:
                 return count
-            place, given = moved
+            state, given = moved
             count += 1
         answer = list(token_ids[count:])
         text = next((i for i, token_id in enumerate(answer) if not self._is_answer(token_id)), len(answer))
@@ -169,15 +169,15 @@ class GatedEngine:
 
     def rollback(self, num_tokens: int) -> None:
         """See ``Engine.rollback``."""
-        kept = len(self._places) - num_tokens
-        given = sum(place.given for place in self._places[kept:])
+        kept = len(self._states) - num_tokens
+        given = sum(state.given for state in self._states[kept:])
         if given:
             self._engine.rollback(given)
-        del self._places[kept:]
+        del self._states[kept:]
 
-    def fork(self) -> GatedEngine:
+    def fork(self) -> ReasoningEngine:
         """See ``Engine.fork``."""
-        return GatedEngine(self._behind, self._engine.fork(), self._places.copy())
+        return ReasoningEngine(self._prefixes, self._engine.fork(), self._states.copy())
 
     def fill(self, bitmask: Tensor, row: int) -> None:
         """See ``Engine.fill``."""
@@ -206,70 +206,70 @@ class GatedEngine:
         return not self.is_thinking and self._engine.is_completed()
 
     def jump_forward_bytes(self) -> bytes:
-        """See ``Engine.jump_forward_bytes``; special tokens have no bytes that could be written ahead."""
-        place = self._places[-1]
+        """See ``Engine.jump_forward_bytes``; special tokens have no bytes that could be jumped over."""
+        state = self._states[-1]
         if not self.is_thinking:
             return self._engine.jump_forward_bytes()
         if not self._gate.is_text:
             return b""
-        if place.unwritten:
-            return self._gate.vocabulary.decode_bytes(self._gate.start_ids[-place.unwritten :])
-        return self._gate.bytes_to_end(place.matched) if self._must_end(place) else b""
+        if state.unwritten:
+            return self._gate.vocabulary.decode_bytes(self._gate.start_ids[-state.unwritten :])
+        return self._gate.bytes_to_end(state.matched) if self._must_end(state) else b""
 
     def min_tokens_to_finish(self) -> int | None:
-        """See ``BudgetedEngine.min_tokens_to_finish``: if thinking ended now."""
+        """See ``BudgetedEngine.min_tokens_to_finish``; counted as if thinking ended now."""
         if not self.is_thinking:
             return cast(BudgetedEngine, self._engine).min_tokens_to_finish()
-        place, least = self._places[-1], self._behind.needed(b"")
-        return None if least is None else place.unwritten + self._gate.tokens_to_end(place.matched) + least
+        state, least = self._states[-1], self._prefixes.needed(b"")
+        return None if least is None else state.unwritten + self._gate.tokens_to_end(state.matched) + least
 
     @property
     def answer(self) -> tuple[int, bytes] | None:
-        """After how many tokens the answer began, and what of it shared the last of those; None while thinking."""
+        """How many tokens came before the answer, and its bytes within the last of them; None while thinking."""
         if self.is_thinking:
             return None
-        count = next(i for i, place in enumerate(self._places) if place.matched == self._gate.whole)
-        return count, self._places[count].rest
+        count = next(i for i, state in enumerate(self._states) if state.matched == self._gate.end_length)
+        return count, self._states[count].rest
 
-    def _must_end(self, place: _Place) -> bool:
+    def _must_end(self, state: _ThinkingState) -> bool:
         most = self._gate.reasoning.max_tokens
-        return most is not None and place.thought >= most
+        return most is not None and state.thought >= most
 
-    def _moved(self, place: _Place, token_id: int) -> tuple[_Place, tuple[int, ...]] | None:
-        """Behind a token more of thinking, and what of it is the answer's; None where it may not come."""
-        if place.unwritten:
-            expected = self._gate.start_ids[-place.unwritten]
-            return (place._replace(unwritten=place.unwritten - 1), ()) if token_id == expected else None
-        if self._must_end(place) and token_id != self._gate.first_token(place.matched):
+    def _moved(self, state: _ThinkingState, token_id: int) -> tuple[_ThinkingState, tuple[int, ...]] | None:
+        """The state after one more token of thinking, and the answer's tokens in it; None if it is not allowed."""
+        if state.unwritten:
+            expected = self._gate.start_ids[-state.unwritten]
+            return (state._replace(unwritten=state.unwritten - 1), ()) if token_id == expected else None
+        if self._must_end(state) and token_id != self._gate.first_token(state.matched):
             return None
-        moved = self._gate.move(place.matched, token_id)
-        given = None if moved is None else self._behind.token_ids(moved.rest)
+        moved = self._gate.move(state.matched, token_id)
+        given = None if moved is None else self._prefixes.token_ids(moved.rest)
         if moved is None or given is None:
             return None
-        return _Place(0, place.thought + 1, moved.matched, len(given), moved.rest), given
+        return _ThinkingState(0, state.thought + 1, moved.matched, len(given), moved.rest), given
 
     def _thinking_mask(self, tokens_left: int | None) -> NDArray[np.int32]:
-        gate, place = self._gate, self._places[-1]
-        if place.unwritten:
-            return gate.vocabulary.bitmask_of([gate.start_ids[-place.unwritten]])
-        least = self._behind.needed(b"")
-        if self._must_end(place):
-            return gate.vocabulary.bitmask_of([gate.first_token(place.matched)])
-        if tokens_left is None or least is None or tokens_left < gate.tokens_to_end(place.matched) + least:
-            return self._behind.words(place.matched)
+        gate, state = self._gate, self._states[-1]
+        if state.unwritten:
+            return gate.vocabulary.bitmask_of([gate.start_ids[-state.unwritten]])
+        least = self._prefixes.needed(b"")
+        if self._must_end(state):
+            return gate.vocabulary.bitmask_of([gate.first_token(state.matched)])
+        if tokens_left is None or least is None or tokens_left < gate.tokens_to_end(state.matched) + least:
+            return self._prefixes.words(state.matched)
         room = tokens_left - 1
-        if room < gate.longest_way + least:
-            return gate.vocabulary.bitmask_of([gate.first_token(place.matched)])
-        out = self._behind.too_long(place.matched, room)
-        words = self._behind.words(place.matched)
+        if room < gate.max_tokens_to_end + least:
+            return gate.vocabulary.bitmask_of([gate.first_token(state.matched)])
+        out = self._prefixes.too_long(state.matched, room)
+        words = self._prefixes.words(state.matched)
         return words & ~gate.vocabulary.bitmask_of(out) if out else words
 
     def _is_answer(self, token_id: int) -> bool:
-        return self._behind.compiled.vocabulary.is_text(token_id)
+        return self._prefixes.compiled.vocabulary.is_text(token_id)
 
     def _only_answer(self, bitmask: Tensor, row: int) -> None:
-        """Take out the marker's special tokens: the engine may have left anything there."""
-        words = self._behind.compiled.vocabulary.text_words
+        """Forbid the marker's special tokens: the engine may have set any bits for them."""
+        words = self._prefixes.compiled.vocabulary.text_words
         bitmask[row].numpy()[: len(words)] &= words
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What is asked of each prompt: its constraint, what its answer begins with, its budget; and the rows made of it."""
+"""The requests of one generate() call: constraint, prefix and thinking of each prompt, and the rows made from them."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from numpy.typing import NDArray
 from ..backends.base import CompiledConstraint
 from ..constraints.values import Constraint
 from ..errors import BatchSizeError, BudgetTooSmall, InvalidConstraint
-from .reasoning import Gate, Opening
-from .reasoning_gate import gated
+from .reasoning import Opening, ReasoningGate
+from .reasoning_gate import gate_constraint
 from .row import Row, RowState
 
 
 @dataclass(frozen=True)
 class Request:
-    """What governs one prompt's rows.
+    """The request for one prompt's rows.
 
     Args:
-        compiled: the constraint, perhaps still compiling; None is a free row.
-        prefix: bytes of the answer that the prompt already holds.
-        gate: what comes before the answer, if rows think first; None if they do not.
-        constraint: what was compiled, bound to the tokenizer, whose ``parse`` makes values; None for a free row.
+        compiled: the constraint, possibly still compiling; None is a free row.
+        prefix: bytes of the answer that the prompt already contains.
+        gate: ends the thinking before the answer; None if rows do not think.
+        constraint: the constraint, bound to the tokenizer, whose ``parse`` makes values; None for a free row.
     """
 
     compiled: Future[CompiledConstraint] | None = None
     prefix: bytes = b""
-    gate: Gate | None = None
+    gate: ReasoningGate | None = None
     constraint: Constraint | None = None
 
 
 class Requests:
-    """The requests of one generate() call, and the rows that begin there.
+    """The requests of one generate() call; makes their rows.
 
     Args:
         requests: one for all rows, or one per prompt.
-        per_prompt: whether they are per prompt; rows of one prompt (beams, return sequences) are neighbours.
+        per_prompt: whether there is one for each prompt; rows of one prompt (beams, return sequences) are consecutive.
         stop_token_ids: tokens that end a row.
-        max_new_tokens: every row closes its text within so many tokens; None sets no such limit.
+        max_new_tokens: every row closes its text within this many tokens; None sets no limit.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Requests:
         self._stop_token_ids = stop_token_ids
         self._max_new_tokens = max_new_tokens
         self._prototypes: dict[tuple[int, Opening], Row] | None = None
-        self.ready = False  # whether rows can be made: ``prepare`` has been called
+        self.ready = False  # whether ``prepare`` has been called, so that rows can be made
 
     @property
     def compiled(self) -> bool:
@@ -65,13 +65,13 @@ class Requests:
         return all(request.compiled is None or request.compiled.done() for request in self._requests)
 
     def prepare(self, warn: Callable[[str], None]) -> None:
-        """Wait for compilation, and make each prompt's row take its prefix.
+        """Wait for compilation, and let each prompt's row accept its prefix.
 
         Args:
-            warn: told of what may be cut, for want of a way to its end.
+            warn: called with a message if a constraint's text may be cut, because no way to its end was found.
 
         Raises:
-            BudgetTooSmall: ``max_new_tokens`` is too few from the start, thinking aside.
+            BudgetTooSmall: ``max_new_tokens`` is too small from the start, thinking not counted.
             InvalidConstraint: a prefix is not the beginning of any text.
         """
         prototypes = {(i, Opening.ALL): self._prototype(i, Opening.ALL) for i in range(len(self._requests))}
@@ -89,59 +89,59 @@ class Requests:
     def new_rows(
         self, num_rows: int, prompts: Sequence[Sequence[int]] | NDArray[np.int64] | None = None
     ) -> tuple[list[Row], int]:
-        """Rows behind their prefixes, and how many neighbours share a request; behind ``prepare``.
+        """Rows after their prefixes, and how many consecutive rows share a request; only after ``prepare``.
 
         Args:
             num_rows: how many.
-            prompts: token ids of each row; they may have begun the thinking. None: they have not.
+            prompts: token ids of each row, which may have begun the thinking; None if they have not.
 
         Raises:
-            BatchSizeError: the number of rows is no multiple of the number of prompts.
-            BudgetTooSmall: ``max_new_tokens`` is too few for thinking nothing.
+            BatchSizeError: the number of rows is not a multiple of the number of prompts.
+            BudgetTooSmall: ``max_new_tokens`` is too small even without any thinking.
         """
-        asked = self.num_groups
-        if num_rows % asked:
+        groups = self.num_groups
+        if num_rows % groups:
             raise BatchSizeError(
-                f"expected {asked} rows or a multiple, because {asked} constraints were given (one per prompt), "
+                f"expected {groups} rows or a multiple, because {groups} constraints were given (one per prompt), "
                 f"got {num_rows} rows; pass one constraint per prompt, or a single one for all"
             )
-        group_size = max(num_rows // asked, 1)
+        group_size = max(num_rows // groups, 1)
         rows = [self._row_at(i // group_size, () if prompts is None else prompts[i]) for i in range(num_rows)]
         return [row.fork() for row in rows], group_size
 
     @property
     def num_groups(self) -> int:
-        """Into how many parts rows are divided, each asked for something of its own; one where all are asked alike."""
+        """How many groups of rows have a request of their own; 1 if all rows share one."""
         return len(self._requests) if self._per_prompt else 1
 
-    def _row_at(self, place: int, prompt: Sequence[int] | NDArray[np.int64]) -> Row:
+    def _row_at(self, number: int, prompt: Sequence[int] | NDArray[np.int64]) -> Row:
         assert self._prototypes is not None
-        gate = self._requests[place].gate
+        gate = self._requests[number].gate
         opening = Opening.ALL if gate is None else gate.opening(prompt)
-        if (place, opening) not in self._prototypes:
-            self._prototypes[place, opening] = self._prototype(place, opening)
-        return self._prototypes[place, opening]
+        if (number, opening) not in self._prototypes:
+            self._prototypes[number, opening] = self._prototype(number, opening)
+        return self._prototypes[number, opening]
 
-    def _prototype(self, place: int, opening: Opening) -> Row:
-        request = self._requests[place]
+    def _prototype(self, number: int, opening: Opening) -> Row:
+        request = self._requests[number]
         compiled = None if request.compiled is None else request.compiled.result()
         if compiled is not None and request.gate is not None:
-            compiled = gated(compiled, request.gate, opening)
+            compiled = gate_constraint(compiled, request.gate, opening)
         row = row_after_prefix(compiled, request.prefix, self._stop_token_ids)
         if self._max_new_tokens is not None:
             check_budget(row, self._max_new_tokens)
         return row
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:
-        """What of a row's answer its prompt already holds."""
+        """The part of a row's answer that its prompt already contains."""
         return self._requests[row * len(self._requests) // num_rows if self._per_prompt else 0].prefix
 
 
 def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_token_ids: Sequence[int] | None) -> Row:
-    """A row that has taken the bytes of ``prefix``; a free row without ``compiled``.
+    """A row that has accepted the bytes of ``prefix``; a free row without ``compiled``.
 
     Raises:
-        InvalidConstraint: the prefix is not the beginning of any text in the language.
+        InvalidConstraint: no text of the constraint begins with the prefix.
     """
     if compiled is None:
         return Row(None)
@@ -158,18 +158,19 @@ def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_to
 
 
 def check_budget(row: Row, max_new_tokens: int) -> None:
-    """Raise BudgetTooSmall if the row's text cannot be finished in so many tokens."""
+    """Raise BudgetTooSmall if the row's text cannot be finished in this many tokens."""
     minimum = None if row.matcher is None else row.matcher.min_tokens_to_finish()
     if minimum is not None and minimum > max_new_tokens:
         raise BudgetTooSmall(
-            f"max_new_tokens={max_new_tokens} is too few: the shortest text of this constraint that was found takes "
-            f"{minimum} tokens, the stop token counted; raise max_new_tokens to {minimum} at least, or ask for less",
+            f"max_new_tokens={max_new_tokens} is too small: the shortest text found for this constraint takes "
+            f"{minimum} tokens, the stop token included; raise max_new_tokens to at least {minimum}, or choose a "
+            "constraint with shorter texts",
             minimum=minimum,
         )
 
 
 def prefix_bytes(prefix: str | None) -> bytes:
-    """A prefix as bytes, none for None; raises InvalidConstraint where it is no text."""
+    """A prefix as bytes, empty for None; raises InvalidConstraint if it is not text."""
     if not isinstance(prefix, (str, type(None))):
         raise InvalidConstraint(f"prefix: expected a str, got {prefix!r} of type {type(prefix).__name__}")
     try:

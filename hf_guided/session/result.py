@@ -1,4 +1,4 @@
-"""What one finished row gives back: its text, its value, and how it ended."""
+"""The result of one row: its text, its value, and how it ended."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..backends.base import CompiledConstraint
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
 from .logprobs import TokenLogprob
-from .reasoning import Gate, Opening
-from .reasoning_gate import gated
+from .reasoning import Opening, ReasoningGate
+from .reasoning_gate import gate_constraint
 from .requests import row_after_prefix
 from .result_html import result_html
 from .result_types import T
@@ -28,20 +28,20 @@ class GuidedResult(Generic[T]):
     """One output row; its type argument is the type of a finished row's value.
 
     Args:
-        text: what was generated, without stop and special tokens; behind the ``prefix``, if the prompt held one, and
+        text: the generated text without stop and special tokens; after the ``prefix``, if the prompt contained one, and
             without the thinking.
         value: the text as a value of the constraint (model instance, dict, match, str ...); None if the row did not
-            finish, or ``error`` says why it could not be read. A free row's value is its text.
-        token_ids: generated tokens up to and with the stop token.
-        finish_reason: "stop": ended by a stop token, so the text is in the language; "length": cut by a limit;
-            "dead_end": left the language, because no token went on, the engine reached a limit, or something forced a
-            token from outside.
-        error: why a finished text could not be turned into a value (a validator stricter than the schema), or what the
-            engine gave up with in a dead end; None where there is nothing to say.
-        stats: what the generate() call that made this row spent on guidance; shared by the rows of the call.
-        thinking: what came in front of the answer, without its markers; None where nothing was to be thought.
+            finish, or if ``error`` says why the text could not be read. A free row's value is its text.
+        token_ids: generated tokens up to and including the stop token.
+        finish_reason: "stop": a stop token ended the row, so the text satisfies the constraint; "length": a limit cut
+            it; "dead_end": the row left the constraint, because no token could follow, because the engine reached a
+            limit, or because other code forced a token.
+        error: why a finished text could not be turned into a value (a validator stricter than the schema), or the
+            engine's error in a dead end; None otherwise.
+        stats: time and work that the generate() call spent on guidance; shared by the rows of the call.
+        thinking: the text before the answer, without its markers; None if the row did not think.
         logprobs: with ``logprobs``, an entry for each of ``token_ids``: how likely the token was.
-        trace: how the row came to be, to look into, with ``trace=True``; a notebook shows it, ``save`` writes a page.
+        trace: how the row was generated, with ``trace=True``; a notebook displays it, ``save`` writes a page.
     """
 
     text: str
@@ -67,20 +67,20 @@ class GuidedResult(Generic[T]):
 
 
 class RowReader:
-    """Reads one row of output by replaying it, so that the verdict does not depend on how it was generated.
+    """Reads one row of output by replaying it, so that the result does not depend on how it was generated.
 
-    Tokens may come a few at a time, while the row is being written. Not to be shared by threads.
+    Tokens may be passed a few at a time, while the row is being generated. Not thread safe.
 
     Args:
-        vocabulary: of the tokenizer that wrote the tokens.
-        constraint: what the caller asked for, whose ``parse`` makes the value; None for a free row.
+        vocabulary: of the tokenizer that made the tokens.
+        constraint: the caller's constraint, whose ``parse`` makes the value; None for a free row.
         compiled: the same, compiled; None for a free row.
-        prefix: bytes of the answer that stood in the prompt.
+        prefix: bytes of the answer that the prompt contained.
         stop_token_ids: tokens that end the row; None means the vocabulary's.
-        pad_token_id: what stands behind a row that was cut while others went on.
+        pad_token_id: padding after a row that was cut while other rows continued.
         stats: attached to the result.
-        gate: what stood in front of the answer, if the row thought first.
-        opening: what of that the prompt held already.
+        gate: separates thinking and answer, if the row thought first.
+        opening: how much of the thinking the prompt already contained.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class RowReader:
         stop_token_ids: Sequence[int] | None = None,
         pad_token_id: int | None = None,
         stats: SessionStats | None = None,
-        gate: Gate | None = None,
+        gate: ReasoningGate | None = None,
         opening: Opening = Opening.ALL,
     ):
         if compiled is not None:
-            compiled = compiled if gate is None else gated(compiled, gate, opening)
+            compiled = compiled if gate is None else gate_constraint(compiled, gate, opening)
             vocabulary = compiled.vocabulary
         self.constraint = constraint
         self.prefix = prefix
@@ -109,7 +109,7 @@ class RowReader:
         self._stats = stats
         self._row = row_after_prefix(compiled, prefix, stop_token_ids)
         self._taken: list[int] = []
-        self._refused: list[int] = []  # what came behind the end of a row that was not stopped
+        self._refused: list[int] = []  # tokens after the end of a row that was not stopped
         self.stopped = False
 
     @property
@@ -118,10 +118,10 @@ class RowReader:
         return len(self._taken)
 
     def take(self, token_ids: Sequence[int]) -> bytes:
-        """Go on by some tokens.
+        """Append tokens.
 
         Returns:
-            What they add to the output; nothing comes behind its end.
+            The bytes that they add to the output; nothing after its end.
         """
         before = len(self._taken)
         for token_id in token_ids:
@@ -135,18 +135,18 @@ class RowReader:
         return self._vocabulary.decode_bytes(self._written(before))
 
     def _written(self, first: int = 0) -> list[int]:
-        # A stop token given per call may be text otherwise, such as a line end.
+        # A stop token of this call may be text in the vocabulary, such as a line end.
         return self._taken[first : len(self._taken) - self.stopped]
 
     def read(self, token_ids: Sequence[int]) -> GuidedResult:
-        """The result behind these tokens, with or without padding at the end."""
+        """The result after these tokens; padding at the end is ignored."""
         self.take(token_ids)
         return self.result()
 
     def result(self) -> GuidedResult:
-        """How it ended; behind the last tokens there are."""
+        """The result after all tokens so far."""
         limit, reason = self._row.limit, self._reason()
-        limit = limit or self._row.limit  # nothing was refused for it: no mask could be made for the next token
+        limit = limit or self._row.limit  # no token was refused, but no mask could be made for the next one
         data, thinking = self.prefix + self._vocabulary.decode_bytes(self._written()), None
         if self.gate is not None:
             thinking, data = self.gate.split(data, self.opening)
@@ -155,7 +155,7 @@ class RowReader:
         if reason == "stop" and self.constraint is not None:
             try:
                 value = self.constraint.parse(text)
-            except Exception as exception:  # a caller's own validator may raise anything; the other rows are still good
+            except Exception as exception:  # a caller's validator may raise any error; other rows stay valid
                 error = f"{type(exception).__name__}: {exception}"
         thought = None if thinking is None else thinking.decode(errors="replace")
         return GuidedResult(text, value, self._taken, reason, error, self._stats, thought)
@@ -166,7 +166,7 @@ class RowReader:
         if not self._refused:
             return "length"
         padded = all(token_id == self._pad_token_id for token_id in self._refused)
-        # Padding behind a row that could go on: it was cut by a criterion that is not ours.
+        # Padding after a row that could continue: a criterion of generate() cut it.
         self._row.rewind(1)
-        could_go_on = self._row.fill(allocate_bitmask(1, self._vocabulary.padded_size), 0)
-        return "length" if padded and could_go_on else "dead_end"
+        could_continue = self._row.fill(allocate_bitmask(1, self._vocabulary.padded_size), 0)
+        return "length" if padded and could_continue else "dead_end"

@@ -1,7 +1,7 @@
-"""A result as a notebook shows it: its text, its value as a table, and how it ended.
+"""Displays a result in a notebook: its text, its value as a table, and how it ended.
 
-What a model wrote is not to be trusted: all of it is escaped, kept from turning the direction of what stands around it,
-and hidden from the notebook's formula renderer. What is long is cut, and says by how much.
+A model's output is not trusted: all of it is escaped, cannot change the text direction of its surroundings, and is
+hidden from the notebook's formula renderer. Long text is cut, and the number of missing characters is shown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def result_html(
 
     Args:
         text: of the answer.
-        thinking: what was written before it.
+        thinking: the text before it.
         value: the answer's.
         error: why there is no value.
         finish_reason: of ``GuidedResult``.
@@ -52,12 +52,12 @@ def result_html(
     rows.append(("tokens", f"{tokens:,}"))
     if forwards:
         rows.append(("forward passes", f"{forwards:,} (of the whole batch)"))
-    # Both names, since notebooks differ in which version of MathJax looks for formulas.
+    # Both names: notebooks have different versions of MathJax, which look for different ones.
     return f'<div class="tex2jax_ignore mathjax_ignore" style="max-width: 60em">{_table(rows)}</div>'
 
 
 def _table(rows: list[tuple[str, str]]) -> str:
-    """A table with a heading in front of each row; both are HTML."""
+    """A table with a heading before each row; both are HTML."""
     cell = "text-align: left; vertical-align: top; padding: 2px 8px"
     lines = (
         f'<tr><th scope="row" style="{cell}">{name}</th><td style="{cell}">{value}</td></tr>' for name, value in rows
@@ -66,22 +66,22 @@ def _table(rows: list[tuple[str, str]]) -> str:
 
 
 def _text(text: str, most: int) -> str:
-    """Text as HTML, in which nothing is a tag, a formula or a lone surrogate."""
+    """Text as HTML without tags, formulas or lone surrogates."""
     more = len(text) - most
     cut = text[:most].encode("utf-8", "replace").decode()
-    visible = _CONTROL.sub(lambda found: "␡" if found[0] == "\x7f" else chr(0x2400 + ord(found[0])), cut)
+    visible = _CONTROL.sub(lambda match: "␡" if match[0] == "\x7f" else chr(0x2400 + ord(match[0])), cut)
     note = f" <i>… {more:,} more characters</i>" if more > 0 else ""
     return f'<span dir="auto" style="{_TEXT}">{html.escape(visible)}</span>{note}'
 
 
 class _Cells:
-    """The cells of one result; so many of them that a page stays small."""
+    """The cells of one result; their number is limited, so that a page stays small."""
 
     def __init__(self) -> None:
         self._left = _MOST_CELLS
 
     def cell(self, value: Any, depth: int) -> str:
-        """A value: a table of what is in it, or its text."""
+        """A value as HTML: a table of its parts, or its text."""
         self._left -= 1
         try:
             parts = _parts(value) if depth < _MOST_DEPTH else None
@@ -91,7 +91,7 @@ class _Cells:
             if not number:
                 return _text(repr(value), _MOST_CELL)
             return self._members(number, members, depth)
-        except Exception:  # a class of the user's own may raise anything, a huge int has no repr
+        except Exception:  # a user's class may raise any error; a huge int has no repr
             return f"<i>{html.escape(type(value).__name__)} that cannot be shown</i>"
 
     def _members(self, number: int, members: Iterator[tuple[Any, Any]], depth: int) -> str:
@@ -105,7 +105,7 @@ class _Cells:
 
 
 def _parts(value: Any) -> tuple[int, Iterator[tuple[Any, Any]]] | None:
-    """How many parts a value has, and their names and values; None where it has none."""
+    """The number of parts of a value, and their names and values; None if it has no parts."""
     if isinstance(value, re.Match):
         groups: dict[Any, Any] = {0: value[0], **dict(enumerate(value.groups(), 1)), **value.groupdict()}
         return len(groups), iter(groups.items())

@@ -1,4 +1,4 @@
-"""Which type a result's value has, by the form of its constraint; read by type checkers only."""
+"""The type of a result's value for each form of constraint; read only by type checkers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, TypeAdapter
 
 T = TypeVar("T", default=Any)
-PartialT = TypeVar("PartialT", default=Any)  # of an answer that is being written
+PartialT = TypeVar("PartialT", default=Any)  # of an answer that is being generated
 ModelT = TypeVar("ModelT", bound="BaseModel")
 ValueT = TypeVar("ValueT")
 _Parsed = TypeVar("_Parsed", covariant=True)
@@ -27,9 +27,9 @@ class Parses(Protocol[_Parsed]):
         ...
 
 
-# Types stand for themselves, constraints for what they parse.
+# Types mean themselves, constraints mean the result of their ``parse``.
 PythonType: TypeAlias = Union["type[ValueT]", "TypeAdapter[ValueT]"]
 Typed: TypeAlias = Union["type[ValueT]", "TypeAdapter[ValueT]", Parses[ValueT]]
 Pattern: TypeAlias = re.Pattern[str]
-# What gives back text: a choice, free text, a grammar.
+# Constraints whose value is text: a choice, free text, a grammar.
 Texts: TypeAlias = list[str] | tuple[str, ...] | Grammar | StructuralTag | None

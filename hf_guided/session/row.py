@@ -1,13 +1,13 @@
-"""One row of the batch: its matcher, and the tokens that came after the matcher would take no more.
+"""One row of the batch: its matcher, and the tokens that came after the matcher accepted no more.
 
     open ──stop token──► stopped
       │ ╲
       │  token the grammar forbids ──► closed   (left the grammar from outside: a dead beam, a forced token)
-      └─ no token is allowed ────────► closed   (dead end: the vocabulary or the engine has no way on, or the engine
-                                                 reached its limit)
+      └─ no token is allowed ────────► closed   (dead end: no token of the vocabulary fits, or the engine has reached
+                                                 its limit)
 
-A free row has no matcher and is never masked. Stopped and closed rows may be handed more tokens (padding, a beam that
-runs past its end); those are counted in ``tail`` and cost nothing. ``rewind`` undoes in the reverse order.
+A free row has no matcher and is never masked. Stopped and closed rows may still be given tokens (padding, a beam that
+continues after its end); ``tail`` collects them, at no cost. ``rewind`` undoes tokens in reverse order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..errors import CompileLimitExceeded
 
 
 class RowState(str, Enum):
-    """Where a row stands."""
+    """The state of a row."""
 
     FREE = "free"
     OPEN = "open"
@@ -32,7 +32,7 @@ class RowState(str, Enum):
 
 
 class Mark(NamedTuple):
-    """Where a row stood: how many tokens it had taken, and what had ended it."""
+    """A state to return to: how many tokens the row had taken, and why it had ended."""
 
     taken: int
     limit: CompileLimitExceeded | None
@@ -50,10 +50,10 @@ class Row:
 
     def __init__(self, matcher: Matcher | None):
         self.matcher = matcher
-        # Kept, and not computed from the rest: it is looked at several times a token.
+        # Stored rather than computed: it is read several times for each token.
         self.is_open = matcher is not None and not matcher.is_terminated()
         self.tail: list[int] = []
-        self.limit: CompileLimitExceeded | None = None  # what the engine gave up with, which ends this row alone
+        self.limit: CompileLimitExceeded | None = None  # the engine's limit that ended this row
         self._dead_end = False
 
     @property
@@ -67,14 +67,14 @@ class Row:
 
     @property
     def ends_dead(self) -> bool:
-        """Whether it has ended because its engine or the vocabulary had no way on."""
+        """Whether the row ended because the engine or the vocabulary could not continue it."""
         return self._dead_end or self.limit is not None
 
     def advance(self, token_id: int) -> bool:
         """Take one token.
 
         Returns:
-            False when this token took an open row out of its grammar, which closes the row.
+            False if this token took an open row out of its grammar, which closes the row.
         """
         matcher = self.matcher
         if matcher is None:
@@ -109,15 +109,15 @@ class Row:
             return 0
 
     def fill(self, bitmask: Tensor, index: int, tokens_left: int | None = None) -> bool:
-        """Write which tokens may come next into ``bitmask[index]``; an open row with none is closed.
+        """Write the allowed tokens into ``bitmask[index]``; an open row without any is closed.
 
         Args:
             bitmask: (rows, words) int32 on CPU.
-            index: this row's place in it.
-            tokens_left: what is left of the row's budget, if it has one; see ``Matcher.fill_next_token_bitmask``.
+            index: the row of the bitmask to write.
+            tokens_left: the rest of the row's token budget, or None; see ``Matcher.fill_next_token_bitmask``.
 
         Returns:
-            Whether the row is open, and its line of the bitmask was written.
+            Whether the row is open, so that its bitmask row was written.
         """
         if self.matcher is None or not self.is_open:
             return False
@@ -129,16 +129,16 @@ class Row:
         return self.is_open
 
     def jump_forward_bytes(self) -> bytes:
-        """What the grammar leaves no choice about; nothing for a row that is not open, or whose engine gives up."""
+        """The text that the grammar forces next; empty if the row is not open, or its engine reaches its limit."""
         if self.matcher is None or not self.is_open:
             return b""
         try:
             return self.matcher.jump_forward_bytes()
         except CompileLimitExceeded:
-            return b""  # the next mask will meet it again, and end the row
+            return b""  # the next mask will reach the limit again, and end the row
 
     def rewind(self, num_tokens: int) -> None:
-        """Undo the last ``num_tokens`` tokens, whichever state they led to."""
+        """Undo the last ``num_tokens`` tokens, also those after the row's end."""
         if self.matcher is None or num_tokens == 0:
             return
         self._dead_end, self.limit = False, None
@@ -148,12 +148,12 @@ class Row:
         self.is_open = not self.tail and not self.matcher.is_terminated()
 
     def mark(self) -> Mark:
-        """Where it stands, for ``return_to``."""
+        """The current state, for ``return_to``."""
         taken = 0 if self.matcher is None else self.matcher.num_accepted + len(self.tail)
         return Mark(taken, self.limit, self._dead_end)
 
     def return_to(self, mark: Mark) -> None:
-        """Undo all that was taken and filled since; unlike with ``rewind``, what had come to a dead end stays there."""
+        """Undo everything since the mark; unlike ``rewind``, a dead end that existed at the mark remains."""
         self.rewind(self.mark().taken - mark.taken)
         self.limit, self._dead_end = mark.limit, mark.dead_end
         self.is_open = self.matcher is not None and not (self.tail or self._dead_end or self.matcher.is_terminated())

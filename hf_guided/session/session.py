@@ -1,12 +1,12 @@
-"""One object every seam holds: constraints and input_ids in, masked scores out.
+"""The session: constraints and input_ids in, masked scores out. Every way into generate() holds one.
 
-Stages of a call: find the rows (tracker), fill a bitmask row for each (matcher), write -inf (apply), and check what is
-left. The first call waits for compiling, so that compiling overlaps the prefill.
+Stages of a call: find the rows (tracker), fill a bitmask row for each (matcher), write -inf (apply), and check that a
+choice is left. The first call waits for compilation, so that compilation overlaps the prefill.
 
-The first two stages can run while the model computes the scores, on the worker of background_worker.py:
-``fill_ahead`` starts them in loops that keep their rows, ``foresee`` where the next ids are known before the forward
-pass. At most one such job runs at a time (lookahead.py), and every other call waits for it first. Masks for ids that
-never come are undone; their errors and warnings are dropped.
+The first two stages can run while the model computes the scores, on the worker of background_worker.py: ``fill_ahead``
+starts them for loops that keep their rows, ``look_ahead`` starts them if the next ids are known before the forward
+pass. At most one such job runs at a time (lookahead.py), and every other call waits for it first. If the ids never
+come, the job's steps are undone, and its errors and warnings are dropped.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ..vocabulary.tokens import Vocabulary
 from .background_worker import Pending
 from .logprob_recorder import LogprobRecorder
 from .logprobs import TokenLogprob
-from .lookahead import Ahead, Foreseen
-from .masks import MaskFiller, Masks, Stretches
+from .lookahead import ExpectedIds, Lookahead
+from .masks import MaskFiller, Masks, Segments
 from .options import SessionOptions
 from .requests import Request, Requests
 from .row import Row
@@ -34,7 +34,7 @@ from .stats import SessionStats
 from .tensor_parallel import Ranks
 from .tracker import RowTracker, TokenIds
 
-# Below this, filling masks elsewhere saves nothing: two threads wait for each other, and for the interpreter.
+# Below this, filling masks on another thread saves nothing: two threads wait for each other, and for the interpreter.
 _HAND_OVER_NS = 500_000
 
 
@@ -44,9 +44,9 @@ class Session:
     Args:
         vocabulary: whose tokens the constraints were compiled for.
         requests: one for all rows, or one per prompt.
-        options: what is wanted of the masks.
-        per_prompt: whether ``requests`` are per prompt; rows of one prompt (beams, return sequences) are neighbours.
-        ranks: the processes that hold the model, if there are several; the first one masks for all.
+        options: how rows are masked.
+        per_prompt: whether ``requests`` are per prompt; rows of one prompt (beams, return sequences) are consecutive.
+        ranks: the processes that hold the model, if there are several; rank zero masks for all.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Session:
         if outside or not self.stop_token_ids:
             raise StopTokenError(
                 f"expected stop_token_ids inside the model's logits, which have {vocabulary.padded_size} columns, and "
-                f"at least one, got {list(self.stop_token_ids)}; pass what generate() is given as eos_token_id"
+                f"at least one, got {list(self.stop_token_ids)}; pass generate()'s eos_token_id"
             )
         self._max_new_tokens = options.max_new_tokens
         self._raise_on_violation = options.on_violation == "raise"
@@ -76,14 +76,14 @@ class Session:
         )
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(vocabulary, self.stop_token_ids)
-        self._ids = np.zeros((0, 0), dtype=np.int64)  # of the call being served, for messages
+        self._ids = np.zeros((0, 0), dtype=np.int64)  # of the current call, for messages
         self._overlap = options.overlap_or_default
         self._ranks = ranks
         self._last_fill_ns = 0
-        self._ahead = Ahead(self._waited)
+        self._lookahead = Lookahead(self._waited)
 
     def reset(self) -> None:
-        """Begin anew: the next call is a new prompt whatever its tokens are."""
+        """Start over: the next call is a new prompt, for any token ids."""
         self._settle()
         self._tracker.reset()
         if self.recorder is not None:
@@ -97,13 +97,13 @@ class Session:
             scores: (rows, vocab) floating point, any device; never written.
 
         Returns:
-            A new tensor like ``scores``; ``scores`` itself where it has another vocabulary's width.
+            A new tensor like ``scores``; ``scores`` itself if its width is not this vocabulary's.
 
         Raises:
-            BatchSizeError: the number of rows is no multiple of the number of prompts.
-            BudgetTooSmall: at the first call, where ``max_new_tokens`` is too few from the start.
+            BatchSizeError: the number of rows is not a multiple of the number of prompts.
+            BudgetTooSmall: at the first call, if ``max_new_tokens`` is too small from the start.
             TokenRejected: a row left its grammar, with ``on_violation="raise"``.
-            EmptyIntersection: what the constraint allows, other processors have forbidden.
+            EmptyIntersection: other processors have forbidden every token that the constraint allows.
         """
         if self._ranks is not None:
             return self._ranks.computed(lambda: self._masked(input_ids, scores), like=scores)
@@ -120,20 +120,20 @@ class Session:
             return scores
         if input_ids.ndim != 2 or scores.ndim != 2 or len(input_ids) != len(scores):
             raise BatchSizeError(
-                "expected input_ids (rows, length) and scores (rows, vocab) with as many rows, "
+                "expected input_ids (rows, length) and scores (rows, vocab) of the same rows, "
                 f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
             )
         if not self._requests.ready:
             self._prepare()
         try:
-            masks = None if self._ahead.pending is None else self._foreseen_for(input_ids)
+            masks = None if self._lookahead.pending is None else self._lookahead_masks(input_ids)
             if masks is None:
                 ids = input_ids.cpu().numpy()
-                masks = self._masks_behind(ids, partial(self._tracker.update, ids), self._filler)
+                masks = self._masks_after(ids, partial(self._tracker.update, ids), self._filler)
         except GenerationError:
-            raise  # found behind a whole step
+            raise  # raised after a complete step
         except BaseException:
-            # Somewhere in the middle of one: nothing is known of these rows any more.
+            # The step is incomplete, so the state of these rows is unknown.
             self._tracker.reset()
             raise
         masked = self.apply(scores, masks)
@@ -141,53 +141,52 @@ class Session:
             self.recorder.follow(self._ids, self._tracker.prompt_length, self._requests.num_groups)
         return masked
 
-    def foresee(self, input_ids: Tensor) -> None:
-        """Begin on the masks behind these ids, which are likely to be asked for; returns at once.
+    def look_ahead(self, input_ids: Tensor) -> None:
+        """Start to fill the masks after these ids, which are probably the next call's; returns at once.
 
-        Only a step of all rows in their places is foreseen. What goes wrong is raised by ``mask``, if it is called with
-        these ids.
+        Does so only if each row got one token more. ``mask`` raises the errors, if it is called with these ids.
 
         Args:
-            input_ids: as ``mask`` takes them; read, and on a GPU not to be written in place before then.
+            input_ids: as for ``mask``; read, and on a GPU not to be written in place until then.
 
-        Streams: the ids are copied to the host behind what is queued on the current stream now, not behind the forward
-            pass that follows.
+        Streams: the ids are copied to the host after the work queued on the current stream so far, without waiting for
+            the forward pass that follows.
         """
         if not self._pays or (self._ranks is not None and not self._ranks.first):
             return
-        if self._ahead.pending is not None:
+        if self._lookahead.pending is not None:
             self._settle()
         if input_ids.ndim != 2 or not self._tracker.expects(*input_ids.shape):
             return
-        foreseen = Foreseen(input_ids, None if input_ids.is_inference() else input_ids._version)
+        expected = ExpectedIds(input_ids, None if input_ids.is_inference() else input_ids._version)
         fetch = self._host_ids(input_ids)
         filler, tracker = self._filler, self._tracker
 
         def job() -> Masks | None:
-            foreseen.ids = fetch()
-            foreseen.step = tracker.next_step(foreseen.ids)
-            if foreseen.step is None:
+            expected.ids = fetch()
+            expected.step = tracker.next_step(expected.ids)
+            if expected.step is None:
                 return None
-            return self._masks_behind(foreseen.ids, foreseen.step.take, filler)
+            return self._masks_after(expected.ids, expected.step.take, filler)
 
-        self._ahead.begin(job, foreseen)
+        self._lookahead.begin(job, expected)
 
-    # -- for loops that keep their rows themselves ---------------------------------------------------------------
+    # -- for loops that keep their own rows ----------------------------------------------------------------------
 
     @property
     def compiled(self) -> bool:
-        """Whether ``begin`` would not wait for compilation."""
+        """Whether ``begin`` would return without waiting for compilation."""
         return self._requests.compiled
 
     def begin(self, num_rows: int, prompts: Sequence[Sequence[int]] | None = None) -> list[Row]:
-        """Rows at the start of their constraints, behind the prefixes.
+        """Rows at the start of their constraints, after the prefixes.
 
         Args:
             num_rows: how many.
-            prompts: token ids of each row, where rows think first: a prompt may have begun that.
+            prompts: token ids of each row, if rows think first: a prompt may have begun the thinking.
 
         Raises:
-            BatchSizeError, BudgetTooSmall: as ``mask``.
+            BatchSizeError, BudgetTooSmall: see ``mask``.
         """
         self._settle()
         if not self._requests.ready:
@@ -200,7 +199,7 @@ class Session:
         top: int,
         report: Callable[[int, Sequence[TokenLogprob]], None] | None = None,
     ) -> LogprobRecorder:
-        """What records the log probabilities of the rows after these prompts; see there."""
+        """A recorder for the log probabilities of the rows after these prompts; see ``LogprobRecorder``."""
         return LogprobRecorder(
             self.vocabulary,
             self.begin(len(prompts), prompts),
@@ -211,34 +210,34 @@ class Session:
         )
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:
-        """What of a row's answer its prompt already holds."""
+        """The part of a row's answer that its prompt already contains."""
         return self._requests.prefix_of(row, num_rows)
 
     def tokens_left(self, generated: int) -> int | None:
-        """What is left of a row's budget behind so many tokens of output; None if there is none."""
+        """The rest of a row's token budget after this many generated tokens; None without a budget."""
         return None if self._max_new_tokens is None else self._max_new_tokens - generated
 
     def fill_ahead(
         self,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        stretches: Stretches | None = None,
+        segments: Segments | None = None,
     ) -> Pending[Masks]:
-        """``MaskFiller.fill`` on the worker: until ``result()`` has returned the masks, the rows belong to it.
+        """``MaskFiller.fill`` on the worker: until ``result()`` has returned the masks, the rows belong to the job.
 
-        Without overlap they are filled before this returns.
+        Without overlap, the masks are filled before this returns.
         """
-        if self._ahead.pending is not None:
+        if self._lookahead.pending is not None:
             self._settle()
-        job = partial(self._fill, self._filler, rows, tokens_left, stretches)
+        job = partial(self._fill, self._filler, rows, tokens_left, segments)
         if self._pays:
-            return self._ahead.begin(job)
+            return self._lookahead.begin(job)
         pending = Pending(job)
         pending.run()
         return pending
 
     def apply(self, scores: Tensor, masks: Masks) -> Tensor:
-        """Masked scores, one line for each of ``masks``; see ``MaskFiller.apply``."""
+        """Masked scores, one row for each of the ``masks`` positions; see ``MaskFiller.apply``."""
         if self.recorder is not None:
             self.recorder.see(scores, masks)
         start = time.perf_counter_ns()
@@ -249,7 +248,7 @@ class Session:
         return masked
 
     def forwarded(self, start_ns: int, rows: Sequence[int]) -> None:
-        """Count a forward pass of the model that began then and has just ended, with these rows."""
+        """Count a forward pass with these rows that started at ``start_ns`` and has just ended."""
         self.stats.forward_ns += time.perf_counter_ns() - start_ns
         self.stats.forwards += 1
         self.stats.row_forwards += len(rows)
@@ -258,26 +257,26 @@ class Session:
 
     @property
     def max_new_tokens(self) -> int | None:
-        """Within how many tokens every row closes its text; None if there is no such limit."""
+        """The number of tokens within which every row closes its text; None if there is no limit."""
         return self._max_new_tokens
 
     def nothing_left(self, index: int, row: Row, generated: int) -> EmptyIntersection:
-        """The error for a row of whose allowed tokens none has a finite score; as ``apply`` raises it.
+        """The error for a row whose allowed tokens all have no finite score; ``apply`` raises the same one.
 
         Args:
             index: the row's number.
             row: the row, open.
-            generated: how many tokens of output it has.
+            generated: its number of generated tokens.
         """
         bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
         row.fill(bitmask, 0, self.tokens_left(generated))
         return self._filler.nothing_left(index, bitmask)
 
-    # -- ahead of being asked for ----------------------------------------------------------------------------------
+    # -- lookahead -----------------------------------------------------------------------------------------------
 
     @property
     def _pays(self) -> bool:
-        """Whether filling elsewhere saves time: on a GPU it also starts the copy there."""
+        """Whether filling on another thread saves time: on a GPU it also starts the copy there."""
         if self._overlap == "auto":
             return self._last_fill_ns > _HAND_OVER_NS or self._filler.transfers is not None
         return self._overlap
@@ -287,9 +286,9 @@ class Session:
         if self.recorder is not None:
             self.recorder.spent("wait", time.perf_counter_ns() - nanoseconds)
 
-    def _foreseen_for(self, input_ids: Tensor) -> Masks | None:
-        """The masks that were foreseen, if they were for these ids; otherwise everything is as if none had been."""
-        job = self._ahead.masks_for(input_ids)
+    def _lookahead_masks(self, input_ids: Tensor) -> Masks | None:
+        """The masks that the lookahead filled for these ids; None if there are none, after undoing its step."""
+        job = self._lookahead.masks_for(input_ids)
         if job is None:
             self._settle()
             return None
@@ -298,34 +297,34 @@ class Session:
         return masks
 
     def _settle(self) -> None:
-        """Have the rows, the tracker and the slots back from the worker; what was foreseen is undone."""
+        """Take the rows, the tracker and the buffers back from the worker, and undo the lookahead's step."""
         try:
-            if not self._ahead.settle():
+            if not self._lookahead.settle():
                 self._tracker = RowTracker(self._new_rows, self._violated)
-                self._filler = self._filler.anew()
-                self._ahead.forget()
+                self._filler = self._filler.with_new_buffers()
+                self._lookahead.forget()
         except BaseException:
             self._tracker.reset()
             raise
 
     def _host_ids(self, input_ids: Tensor) -> Callable[[], TokenIds]:
-        """Begin to bring ids to the host; the function waits for them there, on any thread."""
+        """Start to copy ids to the host; the returned function waits for them, on any thread."""
         transfers = self._filler.transfers
         if transfers is None or transfers.device != input_ids.device:
-            ids = input_ids.cpu().numpy().copy()  # whoever showed them may write into them
+            ids = input_ids.cpu().numpy().copy()  # the caller may write into its own
             return lambda: ids
-        arriving = transfers.to_host(input_ids)
+        copy = transfers.to_host(input_ids)
 
         def arrived() -> TokenIds:
-            arriving.synchronize()
-            return arriving.tensor.numpy()
+            copy.synchronize()
+            return copy.tensor.numpy()
 
         return arrived
 
     # -- filling ---------------------------------------------------------------------------------------------------
 
-    def _masks_behind(self, ids: TokenIds, find_rows: Callable[[], list[Row]], filler: MaskFiller) -> Masks:
-        """Find the rows of ids (rows, length) and fill the masks of what may follow."""
+    def _masks_after(self, ids: TokenIds, find_rows: Callable[[], list[Row]], filler: MaskFiller) -> Masks:
+        """Find the rows of ids (rows, length) and fill the masks of their next tokens."""
         start = time.perf_counter_ns()
         self._ids = ids
         rows = find_rows()
@@ -339,22 +338,22 @@ class Session:
         filler: MaskFiller,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        stretches: Stretches | None,
+        segments: Segments | None,
     ) -> Masks:
         start, worked = time.perf_counter_ns(), time.thread_time_ns()
-        masks = filler.fill(rows, tokens_left, stretches)
+        masks = filler.fill(rows, tokens_left, segments)
         self.stats.fill_ns += time.perf_counter_ns() - start - masks.copy_ns
         self.stats.copy_ns += masks.copy_ns
         if self.recorder is not None:
             self.recorder.spent("fill", start)
-        # Its work, not its time: on the worker it waits for the forward pass to let go of the interpreter, too.
+        # CPU time, not wall time: on the worker the job also waits until the forward pass releases the interpreter.
         self._last_fill_ns = time.thread_time_ns() - worked
         return masks
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
     def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
-        """Rows for a new prompt, the one being served."""
+        """Rows for a new prompt, that of the current call."""
         return self._requests.new_rows(num_rows, self._ids)
 
     def _prepare(self) -> None:
@@ -369,13 +368,13 @@ class Session:
         self.violated(index, row, token_id, self._ids[index, self._tracker.prompt_length : -1].tolist())
 
     def violated(self, index: int, row: Row, token_id: int, before: Sequence[int]) -> None:
-        """Tell of a token that a row's grammar has just refused.
+        """Handle a token that a row's grammar has just refused.
 
         Args:
             index: the row's number.
-            row: the row, closed by it.
+            row: the row, which the token has closed.
             token_id: the token.
-            before: the row's output in front of it.
+            before: the row's output before it.
 
         Raises:
             TokenRejected: with ``on_violation="raise"``.
@@ -388,8 +387,9 @@ class Session:
         bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
         row.matcher.fill_next_token_bitmask(bitmask)
         raise TokenRejected(
-            f"row {index} left its constraint at output position {position}: after {so_far.decode(errors='replace')!r} "
-            f"came {self.vocabulary.token_text(token_id)} ({token_id}), allowed were {self._filler.shown(bitmask)}; "
+            f"row {index} left its constraint at output position {position}: after "
+            f"{so_far.decode(errors='replace')!r} came {self.vocabulary.token_text(token_id)} ({token_id}), allowed "
+            f"were {self._filler.token_names(bitmask)}; "
             'find what forces this token, or use on_violation="close" to end such rows',
             row=index,
             position=position,

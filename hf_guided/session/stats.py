@@ -1,4 +1,4 @@
-"""What a session counts while it works."""
+"""Counters and times of a session."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 
 @dataclass
 class SessionStats:
-    """What a session has done so far; times in nanoseconds, of whichever thread did it.
+    """Counters of a session; times in nanoseconds, summed over threads.
 
     Args:
-        calls: calls that masked something or could have.
+        calls: calls that applied masks, including those in which no row needed one.
         masked_rows: rows for which a bitmask was applied.
-        foreseen: calls whose masks had been begun before they were asked for.
+        foreseen: calls whose masks a lookahead had started before the call.
         wait_ns: waiting for compilation.
-        wait_mask_ns: waiting for masks that were being filled ahead.
+        wait_mask_ns: waiting for masks that another thread was filling.
         track_ns: finding rows and advancing matchers.
         fill_ns: filling bitmasks.
-        copy_ns: sending them to a GPU; what the host spends on it, not how long they travel.
+        copy_ns: host time for queueing copies to a GPU, not the duration of the copies.
         apply_ns: writing -inf.
-        tokens: tokens of output, stop tokens included; this and what follows only where the loop is ours.
-        forwards: forward passes of the model, the prompts' included.
+        tokens: tokens of output, stop tokens included; this and all following fields are counted only in our loops.
+        forwards: forward passes of the model, prefill included.
         row_forwards: the same, counted for each row that was still running.
-        forced_tokens: tokens that needed no choice, and so no forward pass of their own.
+        forced_tokens: tokens that needed no choice, and therefore no forward pass of their own.
         drafted_tokens: tokens that were drafted.
-        accepted_tokens: those of them that the model confirmed, in front of the row's end.
-        device_steps: steps whose tokens the device lane chose.
-        forward_ns: forward passes; on a GPU until they are queued, not until they are done. On the device lane the
-            choice behind each of them is counted too.
+        accepted_tokens: drafted tokens that the model confirmed before the row's end.
+        device_steps: steps in which the device lane chose the tokens.
+        forward_ns: forward passes; on a GPU until they are queued, not until they are done. On the device lane it
+            includes the choice after each pass.
     """
 
     calls: int = 0

@@ -1,8 +1,8 @@
-"""Processes that hold parts of one model (tensor parallelism): all run every forward pass, the first of them decides.
+"""Processes that hold parts of one model (tensor parallelism): all run every forward pass, rank zero decides.
 
-Masks, drafts and samples depend on more than the logits: on when a constraint was compiled, on limits of time, on each
-process's random numbers. Were every process to decide by itself, one might run a forward pass more than another, which
-then waits for ever. So whatever is decided is told.
+Masks, drafts and samples depend on more than the logits: on when a constraint was compiled, on time limits, on each
+process's random numbers. If every process decided by itself, one could run a forward pass more than another, which
+would then wait for ever. So rank zero decides, and broadcasts its decisions.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of one model. All of them make the same calls, in the same order.
+    """The processes of one model. All of them make the same calls in the same order.
 
     Args:
-        group: of those processes.
-        device: of this one's part of the model; messages travel there.
+        group: the process group.
+        device: of this process's part of the model; messages are sent over it.
     """
 
     group: dist.ProcessGroup
@@ -36,10 +36,10 @@ class Ranks:
 
     @classmethod
     def of(cls, model: Any) -> Ranks | None:
-        """Those that hold the parts of a model; None where one process holds it all.
+        """The processes that hold parts of a model; None if one process holds it all.
 
         Args:
-            model: a transformers model; anything else is not spread.
+            model: a transformers model; any other object is not distributed.
         """
         if (getattr(model, "tp_size", None) or 1) == 1 or not (dist.is_available() and dist.is_initialized()):
             return None
@@ -47,80 +47,81 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this process decides."""
+        """Whether this process is rank zero, which decides."""
         return dist.get_rank(self.group) == 0
 
-    def tell(self, *message: Any) -> None:
-        """The first process's side of ``hear``.
+    def broadcast(self, *message: Any) -> None:
+        """Send a message from rank zero to the others, which call ``receive``.
 
         Args:
-            message: what can be pickled.
+            message: picklable values.
         """
         self._broadcast([message])
 
-    def hear(self) -> tuple[Any, ...]:
-        """Wait for the next message."""
+    def receive(self) -> tuple[Any, ...]:
+        """Wait for rank zero's next message."""
         box: list[Any] = [None]
         self._broadcast(box)
         message: tuple[Any, ...] = box[0]
         return message
 
     def computed(self, compute: Callable[[], Tensor], like: Tensor) -> Tensor:
-        """A tensor that the first process computes. Random numbers go on alike in all of them.
+        """A tensor that rank zero computes. All processes then continue with the same random state.
 
         Args:
-            compute: called in the first process.
+            compute: called in rank zero.
             like: a tensor of the same shape, dtype and device.
 
         Raises:
-            Exception: what ``compute`` raised, everywhere.
+            Exception: raised by ``compute``; raised in all processes.
         """
         if not self.first:
-            error, state = self.hear()
+            error, state = self.receive()
             if error is not None:
                 raise error
             set_random_state(state, like.device)
-            found = torch.empty_like(like)
+            result = torch.empty_like(like)
         else:
             try:
-                found = compute().contiguous()
+                result = compute().contiguous()
             except BaseException as error:
-                self.tell(portable(error), None)
+                self.broadcast(portable(error), None)
                 raise
-            self.tell(None, random_state(like.device))
-        dist.broadcast(found, group_src=0, group=self.group)
-        return found
+            self.broadcast(None, random_state(like.device))
+        dist.broadcast(result, group_src=0, group=self.group)
+        return result
 
-    def agreed(self, do: Callable[[], T], asked: Callable[[T], str]) -> T:
-        """What each process does by itself, if it went well in all of them.
+    def agreed(self, do: Callable[[], T], fingerprint: Callable[[T], str]) -> T:
+        """The result of ``do`` in this process, if it succeeded in all processes.
 
         Args:
             do: called in each process.
-            asked: what of that has to be the same in all of them, as text.
+            fingerprint: text of the result that has to be the same in all processes.
 
         Raises:
-            Exception: what it raised in the first process that it raised in, everywhere.
-            GenerationError: the processes were asked for different things; likewise.
+            Exception: the error of the first process in which ``do`` failed; raised in all processes.
+            GenerationError: the processes were called with different arguments; raised in all processes.
         """
-        done: T | None = None
-        mine: BaseException | None = None
-        told = ""
+        result: T | None = None
+        own_error: BaseException | None = None
+        digest = ""
         try:
-            done = do()
-            told = hashlib.blake2b(asked(done).encode(errors="surrogatepass")).hexdigest()
+            result = do()
+            digest = hashlib.blake2b(fingerprint(result).encode(errors="surrogatepass")).hexdigest()
         except Exception as error:
-            mine = error
-        everybodys: list[Any] = [None] * dist.get_world_size(self.group)
-        dist.all_gather_object(everybodys, (told, None if mine is None else portable(mine)), group=self.group)
-        raised = [error for _, error in everybodys if error is not None]
-        if raised:
-            raise raised[0] from mine  # the same in all of them, though each may have had one of its own
-        if len({told for told, _ in everybodys}) > 1:  # they would wait for each other in the middle
+            own_error = error
+        outcomes: list[Any] = [None] * dist.get_world_size(self.group)
+        outcome = digest, None if own_error is None else portable(own_error)
+        dist.all_gather_object(outcomes, outcome, group=self.group)
+        errors = [error for _, error in outcomes if error is not None]
+        if errors:
+            raise errors[0] from own_error  # the same in all processes, even if several failed differently
+        if len({digest for digest, _ in outcomes}) > 1:  # they would later wait for each other for ever
             raise GenerationError(
-                "the processes that hold this model were asked for different things; make the same calls, with the "
-                "same prompts and constraints, in all of them"
+                "the processes that hold this model were called with different arguments; make the same calls, with "
+                "the same prompts and constraints, in all of them"
             )
-        return done  # type: ignore[return-value]  # it went well
+        return result  # type: ignore[return-value]  # ``do`` succeeded
 
     def _broadcast(self, box: list[Any]) -> None:
         dist.broadcast_object_list(box, group_src=0, group=self.group, device=self.device)
@@ -132,7 +133,7 @@ def random_state(device: torch.device) -> Tensor:
 
 
 def set_random_state(state: Tensor, device: torch.device) -> None:
-    """Go on drawing as from this state."""
+    """Set the state of torch's generator for a device."""
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
     else:
@@ -140,9 +141,9 @@ def set_random_state(state: Tensor, device: torch.device) -> None:
 
 
 def portable(error: BaseException) -> BaseException:
-    """The error, if it comes back from a pickle as it was, or one that says the same."""
+    """The error, if it survives pickling; else a GenerationError with the same text."""
     try:
         pickle.loads(pickle.dumps(error))
         return error
-    except Exception:  # whatever a class raises that does not pickle; the error itself is not lost
+    except Exception:  # a class may raise any error while pickling; the message is kept
         return GenerationError(f"in the process that decides for all: {type(error).__name__}: {error}")

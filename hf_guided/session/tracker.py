@@ -1,30 +1,30 @@
-"""Which rows exist now: input_ids in, one ``Row`` per line of logits out.
+"""Tracks which rows exist: input_ids in, one ``Row`` for each row of logits out.
 
-A logits processor is told nothing but ``input_ids`` (rows, length). Between two calls generate() may have appended a
-sampled token, permuted and doubled beams, thrown rejected draft tokens away, let an assistant model run ahead with
-the same processor, or begun another prompt. The tracker compares what it sees with what it saw. Per prompt it keeps a
-*stream*: the prompt's length, the last input_ids, and a ``Row`` for each line.
+A logits processor gets only ``input_ids`` (rows, length). Between two calls generate() may have appended a sampled
+token, permuted and duplicated beams, removed rejected draft tokens, run an assistant model with the same processor, or
+begun another prompt. The tracker compares the ids with those of the last call. For each prompt batch it keeps a
+*stream*: the prompt's length, the last input_ids, and a ``Row`` for each row of them.
 
-How a continuation is told from a new prompt (the rule users are promised):
+How a continuation is distinguished from a new prompt (users rely on these rules):
 
 1. A call belongs to a stream if it has as many rows and every row shares the stream's prompt.
-2. One token longer than the last call, every row without its last token being one the stream has (beams may be
-   permuted or repeated): a step. A last token that the grammar forbids closes that row alone.
-3. Not longer than the last call, every row without its last token being the beginning of one the stream has: a
+2. One token longer than the last call, and every row without its last token is a row of the stream (beams may be
+   permuted or repeated): a step. A last token that the grammar forbids closes only that row.
+3. Not longer than the last call, and every row without its last token is the beginning of a row of the stream: a
    rewind, as after rejected draft tokens. A last token that the grammar forbids cannot be a draft of ours: a new
-   prompt. With nothing but the prompt left, the rows are back at the start.
-4. More than one token longer, every row extending its own: continues only if every open row's grammar takes all of
-   the new tokens; past a stopped or closed row, a new prompt.
-5. Everything else is a new prompt. ``reset()`` makes any next call one.
+   prompt. If only the prompt is left, the rows are back at the start.
+4. More than one token longer, and every row extends its own: a continuation only if every open row's grammar accepts
+   all new tokens; after a stopped or closed row, a new prompt.
+5. Everything else is a new prompt. After ``reset()`` any call is one.
 
-``next_step`` is for who is told the ids before they are asked for: it takes a step of the newest stream that can be
-undone exactly, as if nobody had foreseen it.
+``next_step`` is for callers that know the next ids before the call: it is a step of the newest stream that can be
+undone exactly.
 
-Two streams are kept, so that an assistant model with a tokenizer of its own (but logits as wide as the main model's)
-does not push the main model's stream out.
+Two streams are kept, so that an assistant model with a tokenizer of its own (but logits of the main model's width) does
+not displace the main model's stream.
 
-Rows find their past by their tokens, only among rows of the same constraint: two rows with the same tokens and the same
-constraint are in the same state, so it does not matter which of them is taken.
+A row finds its past by its tokens, only among rows of the same constraint: two rows with the same tokens and the same
+constraint are in the same state, so either of them may be taken.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ ReportViolation = Callable[[int, Row, int], None]
 
 
 class RowTracker:
-    """Keeps a ``Row`` for every line of input_ids through whatever a generation mode does to them.
+    """Keeps a ``Row`` for every row of input_ids, through all that a generation mode does with them.
 
     Args:
-        new_rows: makes fresh rows for a new prompt, given their number; also says how many neighbouring rows share
-            one constraint. Raises BatchSizeError when the number does not fit.
-        on_violation: called with (row index, row, token id) when a token took a row out of its grammar.
+        new_rows: makes rows for a new prompt, given their number; also returns how many consecutive rows share one
+            constraint. Raises BatchSizeError if the number does not fit.
+        on_violation: called with (row index, row, token id) after a token took a row out of its grammar.
     """
 
     def __init__(self, new_rows: NewRows, on_violation: ReportViolation):
@@ -63,19 +63,19 @@ class RowTracker:
         self._streams.clear()
 
     def update(self, input_ids: TokenIds) -> list[Row]:
-        """The rows behind the lines of ``input_ids``.
+        """The rows of ``input_ids``.
 
         Args:
             input_ids: (rows, length) int64 on the host; read, and copied.
 
         Returns:
-            One Row per line, moved to the end of its tokens.
+            One Row for each, advanced to the end of its tokens.
         """
         for stream in self._streams:
             refused = stream.follow(input_ids)
             if refused is not None:
                 if stream is not self._streams[0]:
-                    self._streams.reverse()  # two at most: the one in use stands first
+                    self._streams.reverse()  # two at most: the stream in use is first
                     self.prompt_length = stream.prompt_length
                 if refused:
                     self._report(stream, refused)
@@ -89,36 +89,36 @@ class RowTracker:
         """Whether ids of this shape could be the newest stream's next step."""
         return bool(self._streams) and self._streams[0].shape == (rows, length - 1)
 
-    def next_step(self, input_ids: TokenIds) -> StepAhead | None:
-        """The step to these ids, not taken yet; None unless they are the newest stream's, each row one token longer."""
+    def next_step(self, input_ids: TokenIds) -> LookaheadStep | None:
+        """The step to these ids, not taken yet; None unless each of the newest stream's rows is one token longer."""
         if not self._streams or not self._streams[0].is_step_to(input_ids):
             return None
-        return StepAhead(self._streams[0], input_ids, self._report)
+        return LookaheadStep(self._streams[0], input_ids, self._report)
 
     def _report(self, stream: _Stream, refused: Sequence[int]) -> None:
         for index in refused:
             self._on_violation(index, stream.rows[index], stream.last_token(index))
 
 
-class StepAhead:
-    """One token for every row, which can be taken back. Made by ``RowTracker.next_step``."""
+class LookaheadStep:
+    """One token for every row, which can be undone. Made by ``RowTracker.next_step``."""
 
     def __init__(self, stream: _Stream, ids: TokenIds, report: Callable[[_Stream, Sequence[int]], None]):
         self._stream, self._ids, self._report = stream, ids, report
         self._before = stream.mark()
 
     def take(self) -> list[Row]:
-        """The rows, moved to the end of their tokens; as ``RowTracker.update``."""
+        """The rows, advanced to the end of their tokens; see ``RowTracker.update``."""
         self._report(self._stream, self._stream.step(self._ids))
         return self._stream.rows
 
     def undo(self) -> None:
-        """Put the rows back, however far ``take``, and filling masks behind it, came."""
+        """Return the rows to their state before ``take``, also after an incomplete one, and after filling masks."""
         self._stream.return_to(self._before)
 
 
 class _Stream:
-    """One prompt batch and what became of its rows so far."""
+    """One prompt batch and its rows."""
 
     def __init__(self, prompt: TokenIds, rows: list[Row], group_size: int):
         self.rows = rows
@@ -132,26 +132,26 @@ class _Stream:
         return self._ids.shape[0], self._ids.shape[1]
 
     def last_token(self, row: int) -> int:
-        """The token that this row took last."""
+        """The last token of this row."""
         return int(self._ids[row, -1])
 
     def is_step_to(self, ids: TokenIds) -> bool:
-        """Whether ids are the last ones, each row in its place and one token longer: the common case, plain loops."""
+        """Whether ids are the last ones, in the same order and one token longer: the common case of plain loops."""
         rows, length = self._ids.shape
         return ids.shape == (rows, length + 1) and bool((ids[:, :-1] == self._ids).all())
 
     def mark(self) -> tuple[TokenIds, list[Mark]]:
-        """Where all rows stand."""
+        """The state of all rows."""
         return self._ids, [row.mark() for row in self.rows]
 
     def return_to(self, before: tuple[TokenIds, list[Mark]]) -> None:
-        """Undo the step taken since."""
+        """Undo the step taken since the mark."""
         self._ids, marks = before
         for row, mark in zip(self.rows, marks, strict=True):
             row.return_to(mark)
 
     def follow(self, ids: TokenIds) -> Sequence[int] | None:
-        """Move the rows to ``ids``; None, and nothing changed, if this is no continuation (see the rules above).
+        """Advance the rows to ``ids``; None, without changes, if this is no continuation (see the rules above).
 
         Returns:
             Indices of rows whose last token their grammar forbids.
@@ -162,7 +162,7 @@ class _Stream:
             return None
         if length > last + 1:
             return self._jump(ids, last)
-        if length == last and np.array_equal(ids, self._ids):  # a second look: the verifier after its assistant
+        if length == last and np.array_equal(ids, self._ids):  # the same ids again: the verifier after its assistant
             return ()
         if self.is_step_to(ids):
             return self.step(ids)
@@ -192,7 +192,7 @@ class _Stream:
         return ()
 
     def step(self, ids: TokenIds) -> Sequence[int]:
-        """Give each row its last token, unless that token is the prompt's.
+        """Advance each row by its last token, unless that token belongs to the prompt.
 
         Returns:
             Indices of rows whose last token their grammar forbids.
@@ -211,22 +211,22 @@ class _Stream:
         return refused
 
     def _parents(self, ids: TokenIds, group_size: int) -> list[int] | None:
-        """For each row, which old row of its group begins with all of its tokens but the last; None if one has none."""
+        """For each row, the old row of its group with the same tokens but the last; None if any row has none."""
         known = max(ids.shape[1] - 1, self.prompt_length)
-        places: dict[tuple[int, bytes], int] = {}
+        index_of: dict[tuple[int, bytes], int] = {}
         for i, old in enumerate(self._ids[:, :known]):
-            places.setdefault((i // group_size, old.tobytes()), i)
-        found = [places.get((i // group_size, new.tobytes()), -1) for i, new in enumerate(ids[:, :known])]
-        return None if -1 in found else found
+            index_of.setdefault((i // group_size, old.tobytes()), i)
+        parents = [index_of.get((i // group_size, new.tobytes()), -1) for i, new in enumerate(ids[:, :known])]
+        return None if -1 in parents else parents
 
     def _rewind_is_ours(self, ids: TokenIds, parents: list[int]) -> bool:
-        """Whether every last token is one that the row, wound back, allows (rule 3)."""
+        """Whether every last token is one that the row, rewound, allows (rule 3)."""
         if ids.shape[1] == self.prompt_length:
             return True
         back = self._ids.shape[1] - (ids.shape[1] - 1)
         for i, parent in enumerate(parents):
             if self._ids[parent, ids.shape[1] - 1] == ids[i, -1]:
-                continue  # it stood there before
+                continue  # the old row has the same token here
             row = self.rows[parent].fork()
             row.rewind(back)
             if not row.advance(int(ids[i, -1])):
@@ -234,7 +234,7 @@ class _Stream:
         return True
 
     def _take(self, parents: list[int], length: int) -> list[Row]:
-        """Each row's parent, wound back to all of the row's tokens but the last; shared parents are forked."""
+        """Each row's parent, rewound to all of the row's tokens but the last; shared parents are forked."""
         back = self._ids.shape[1] - max(length - 1, self.prompt_length)
         for parent in set(parents):
             self.rows[parent].rewind(back)

@@ -1,1 +1,1 @@
-"""What a person looks at: a generation, token by token, as one page."""
+"""Traces: a generation, token by token, as data and as one page."""

@@ -1,4 +1,4 @@
-"""From what was recorded to what is shown: names for its tokens, and the automaton they went through."""
+"""Builds a trace from a recording: adds the tokens' text, and the constraint's automaton with the output's path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .graph import Graph, TooLarge, graph_of
 from .page import TokenText
 from .trace import Trace
 
-_MOST_WORDS = 400  # characters of a constraint
+_MOST_CHARACTERS = 400  # characters of a constraint
 
 
 def trace_of(
@@ -28,16 +28,16 @@ def trace_of(
     """A trace of one row.
 
     Args:
-        record: what was written down.
+        record: the recording.
         vocabulary: of its tokens.
-        constraint: what was asked for; None for a free row.
+        constraint: of the row; None for a free row.
         automaton: compiles it for the native engine.
-        prefix: bytes of the answer that stood in the prompt.
+        prefix: bytes of the answer that the prompt contained.
         thinks: whether the row thinks first.
     """
     ids = {token.token_id for token in record.tokens}
     for token in record.tokens:
-        ids.update(one.token_id for one in (() if token.look is None else token.look.best))
+        ids.update(alternative.token_id for alternative in (() if token.look is None else token.look.best))
     texts = {
         token_id: TokenText(
             vocabulary.token_bytes[token_id] if vocabulary.is_text(token_id) else None, vocabulary.token_text(token_id)
@@ -54,14 +54,14 @@ def trace_of(
             graph = _graph(automaton(), record, texts, prefix)
         except (HFGuidedError, TooLarge) as error:
             why_not = str(error).rstrip(".")
-    words = "anything" if constraint is None else str(constraint)
-    if len(words) > _MOST_WORDS:
-        words = f"{words[: _MOST_WORDS - 1]}…"
-    return Trace(record, texts, words, vocabulary.padded_size, graph, why_not)
+    description = "anything" if constraint is None else str(constraint)
+    if len(description) > _MOST_CHARACTERS:
+        description = f"{description[: _MOST_CHARACTERS - 1]}…"
+    return Trace(record, texts, description, vocabulary.padded_size, graph, why_not)
 
 
 def _graph(compiled: CompiledConstraint, record: RowRecord, texts: dict[int, TokenText], prefix: bytes) -> Graph:
-    from ..backends.automaton import AutomatonEngine  # takes time to import, and few ask for it
+    from ..backends.automaton import AutomatonEngine  # slow to import, and rarely needed
 
     engine = compiled.new_engine()
     assert isinstance(engine, AutomatonEngine)

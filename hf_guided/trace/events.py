@@ -1,12 +1,12 @@
-"""What a generate() call did, token by token, as plain data; recorder.py writes it, display/ draws it."""
+"""Plain data about a generate() call, token by token; recorder.py writes it, page.py draws it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-# "chosen": by the model, greedily or as a sample. "drafted": proposed, and confirmed by the model. "forced": appended,
-# because the grammar left no choice; the model was not asked.
+# "chosen": by the model, greedily or by sampling. "drafted": proposed, and confirmed by the model. "forced": appended,
+# because the grammar allowed only one continuation; the model did not choose.
 Kind: TypeAlias = Literal["chosen", "drafted", "forced"]
 
 Activity: TypeAlias = Literal["forward", "fill", "wait", "compile"]
@@ -14,12 +14,12 @@ Activity: TypeAlias = Literal["forward", "fill", "wait", "compile"]
 
 @dataclass(frozen=True)
 class Alternative:
-    """A token that might have come.
+    """A token that the model might have chosen.
 
     Args:
-        token_id: which.
-        probability: of the model in front of the mask, 0 to 1.
-        allowed: whether the mask let it be.
+        token_id: the token.
+        probability: of the model before the mask, 0 to 1.
+        allowed: whether the mask allowed it.
     """
 
     token_id: int
@@ -29,14 +29,14 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Look:
-    """What stood to choose at one place of a row.
+    """The alternatives at one position of a row.
 
-    Probabilities are the softmax of the scores in front of the mask: behind the processors that stand there, in front
-    of the warpers (temperature, top-k ...).
+    Probabilities are the softmax of the scores before the mask: after the processors that come before it, and before
+    the warpers (temperature, top-k ...).
 
     Args:
-        allowed: how many tokens the mask let be; all of the logits' width in a free row.
-        removed: probability of the tokens that the mask forbade, all together, 0 to 1.
+        allowed: how many tokens the mask allowed; in a free row all of the logits' width.
+        removed: total probability of the tokens that the mask forbade, 0 to 1.
         best: the most probable tokens, and the most probable of those allowed; the most probable first.
     """
 
@@ -46,21 +46,21 @@ class Look:
 
     @property
     def overruled(self) -> bool:
-        """Whether the mask forbade the token that the model held most probable."""
+        """Whether the mask forbade the most probable token."""
         return bool(self.best) and not self.best[0].allowed
 
 
 @dataclass(frozen=True)
 class TokenRecord:
-    """A token of output, and how it came to be.
+    """A token of output, and how it was chosen.
 
     Args:
-        token_id: which.
+        token_id: the token.
         kind: chosen, drafted or forced.
-        look: what else stood to choose; None where nothing was asked.
-        before: its probability in front of the mask, 0 to 1; None where it is not known.
-        after: likewise behind the mask, that is, among the allowed tokens alone.
-        span: which of the spans is the forward pass that its scores came from; None where there was none.
+        look: the alternatives; None if the model did not choose.
+        before: its probability before the mask, 0 to 1; None if it is unknown.
+        after: its probability after the mask, that is, among the allowed tokens alone; None if it is unknown.
+        span: index of the forward pass that computed its scores; None if there was none.
     """
 
     token_id: int
@@ -73,15 +73,15 @@ class TokenRecord:
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of time that something took.
+    """A time interval with its activity.
 
     Args:
-        what: a forward pass (on a GPU until it is queued, not until it is done), masks being filled, the loop waiting
-            for them, or for the constraints to be compiled.
+        what: a forward pass (on a GPU until it is queued, not until it is done), filling masks, waiting for them, or
+            waiting for compilation.
         start_ns: of ``time.perf_counter_ns``.
-        end_ns: likewise.
-        on_worker: whether it was on the thread that works ahead, not on that of the loop.
-        rows: the rows that took part, where that is told.
+        end_ns: of ``time.perf_counter_ns``.
+        on_worker: whether it was on the background worker, not on the loop's thread.
+        rows: the rows that took part, if they are known.
     """
 
     what: Activity
@@ -96,9 +96,9 @@ class RowRecord:
     """One row of output.
 
     Args:
-        tokens: up to and with the stop token.
-        spans: of the whole call, all rows together, as they ended.
-        forwards: forward passes that the row took part in, the prompt's included; None where the loop is transformers'.
+        tokens: up to and including the stop token.
+        spans: of the whole call, all rows together, in the order of their ends.
+        forwards: forward passes that the row took part in, prefill included; None in transformers' own loops.
     """
 
     tokens: tuple[TokenRecord, ...]
@@ -107,10 +107,10 @@ class RowRecord:
 
     @property
     def forced(self) -> int:
-        """How many tokens were forced."""
+        """The number of forced tokens."""
         return sum(token.kind == "forced" for token in self.tokens)
 
     @property
     def removed(self) -> float:
-        """Probability that masks removed, summed over the tokens that were asked for."""
+        """Probability that masks removed, summed over the tokens that the model chose."""
         return sum(token.look.removed for token in self.tokens if token.look is not None)

@@ -1,8 +1,8 @@
-"""A byte automaton as a graph that a person can read: characters for bytes, and texts for chains of characters.
+"""A byte automaton as a readable graph: characters for bytes, and texts for chains of characters.
 
-Where the automaton reads the bytes of a character one by one, the graph has one edge for the whole character; where it
-reads one text without a choice, one edge for the whole text. Tokens end wherever they like, so the place behind one is
-a node, or somewhere along an edge.
+If the automaton reads the bytes of a character one by one, the graph has one edge for the whole character; if it reads
+one text without a choice, one edge for the whole text. Tokens may end anywhere, so the position after one is a node, or
+a point on an edge.
 """
 
 from __future__ import annotations

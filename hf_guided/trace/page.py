@@ -1,4 +1,4 @@
-"""Puts what was recorded into page.html: data as JSON, which page.js draws and nothing interprets."""
+"""Writes a recording into page.html: data as JSON, which page.js draws and does not interpret."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .graph import Graph
 from .layout import RADIUS, layout
 from .token_labels import shown
 
-_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}  # HTML might see the script's end there
+_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}  # HTML could read the script's end there
 _PLACES = 6  # significant digits of a probability
 
 
 class TokenText(NamedTuple):
-    """What a token writes.
+    """The text of a token.
 
     Args:
-        data: its bytes; None for one that is no text.
-        name: how messages call it.
+        data: its bytes; None if it is not text.
+        name: its name in messages.
     """
 
     data: bytes | None
@@ -37,7 +37,7 @@ def page(
     graph: Graph | None,
     why_no_graph: str,
 ) -> str:
-    """One HTML file without references to others; arguments as for ``Trace``."""
+    """One HTML file without references to others; see ``Trace`` for the arguments."""
     data = {
         "constraint": constraint,
         "vocabSize": vocab_size,
@@ -49,7 +49,7 @@ def page(
     }
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
     whole = _asset("page.html")
-    # The data last: it may hold anything, such as the name of another place to fill.
+    # The data is inserted last: it may contain any text, also one of the marks.
     for mark, part in ("/*CSS*/", _asset("page.css")), ("/*JS*/", _asset("page.js")), ("/*DATA*/", text):
         whole = whole.replace(mark, part, 1)
     return whole
@@ -93,8 +93,9 @@ def _look(look: Look, texts: Mapping[int, TokenText]) -> dict[str, Any]:
         "removed": _rounded(look.removed),
         "overruled": look.overruled,
         "best": [
-            _text(one.token_id, texts) | {"id": one.token_id, "p": _rounded(one.probability), "ok": one.allowed}
-            for one in look.best
+            _text(alternative.token_id, texts)
+            | {"id": alternative.token_id, "p": _rounded(alternative.probability), "ok": alternative.allowed}
+            for alternative in look.best
         ],
     }
 

@@ -1,4 +1,4 @@
-"""Tokens as a person reads them: every character can be seen, and none does anything."""
+"""Readable labels of tokens: every character is visible, and none has an effect."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _INVISIBLE = {"Cc", "Cf", "Cn", "Co", "Zl", "Zp", "Zs"}
 
 
 def shown(data: bytes) -> str:
-    r"""Bytes as text in which everything can be seen; spaces stay as they are.
+    r"""Bytes as text in which everything is visible; spaces stay as they are.
 
-    Control characters become their pictures (``\n`` becomes ``↵``), other invisible ones, such as those that turn the
-    direction of writing, their numbers. Bytes that are no whole character, because a token ends in its middle, are
-    written as such: ``⟨F0 9F⟩``. A mark that wants a letter gets a circle to stand on.
+    Control characters become their pictures (``\n`` becomes ``↵``), other invisible characters, such as those that
+    change the direction of writing, become their numbers. Incomplete characters, because a token ends in the middle of
+    one, become their bytes: ``⟨F0 9F⟩``. A combining mark without a letter is put on a circle.
     """
     parts: list[str] = []
     loose: list[str] = []  # bytes without a character

@@ -1,4 +1,4 @@
-"""``result.trace``: a generation to look into, in Python, in a notebook, and as a page of its own."""
+"""``result.trace``: a generation in detail, as Python data, in a notebook, and as a page of its own."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _HEIGHT = 980  # pixels of the frame in a notebook
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One row of output: what stood to choose, what the mask removed, and where the time went.
+    """One row of output: the alternatives at each position, the effect of the mask, and the time spent.
 
-    A notebook shows it by itself; ``save`` writes it as a page that needs no network.
+    A notebook displays it; ``save`` writes it as a page that needs no network.
 
     Args:
-        record: what was written down.
-        texts: for each token that occurs in it, chosen or not, what it writes.
-        constraint: what was asked for, in words.
+        record: the recording.
+        texts: the text of each token in the recording, chosen or not.
+        constraint: the constraint, as a description.
         vocab_size: the width of the logits.
-        graph: the constraint's automaton, where it is small.
-        why_no_graph: why there is none; empty where there is one.
+        graph: the constraint's automaton, if it is small.
+        why_no_graph: why there is none; empty if there is one.
     """
 
     record: RowRecord
@@ -39,16 +39,16 @@ class Trace:
 
     @property
     def tokens(self) -> tuple[TokenRecord, ...]:
-        """The output, token by token, up to and with the stop token."""
+        """The output, token by token, up to and including the stop token."""
         return self.record.tokens
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """Forward passes, masks being filled, and waiting for them, of the whole call."""
+        """Forward passes, filling of masks, and waiting for them, of the whole call."""
         return self.record.spans
 
     def html(self) -> str:
-        """The page: HTML that holds all it needs."""
+        """The page: self-contained HTML."""
         return page(
             self.record,
             self.texts,
@@ -63,7 +63,7 @@ class Trace:
         Path(path).write_text(self.html(), encoding="utf-8")
 
     def _repr_html_(self) -> str:
-        """The page in a frame: its styles stay inside, and its script reaches nothing of the notebook."""
+        """The page in a frame: its styles and its script cannot affect the notebook."""
         return (
             f'<iframe sandbox="allow-scripts" title="Trace of a generation" srcdoc="{html.escape(self.html())}" '
             f'style="width: 100%; height: {_HEIGHT}px; border: 0"></iframe>'

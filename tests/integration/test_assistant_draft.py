@@ -22,7 +22,7 @@ from transformers import (
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.errors import UnsupportedModel
-from hf_guided.hf.drafts import Asked, AssistantDraft
+from hf_guided.hf.drafts import AssistantDraft, DraftRequest
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
@@ -80,9 +80,9 @@ class Conversation:
         self.row = Row(None if constraint is None else guide(name).compile(constraint).matcher())
         self.ids, self.prompt_length = list(prompt), len(prompt)
 
-    def asked(self, limit: int) -> Asked:
+    def asked(self, limit: int) -> DraftRequest:
         stops = guide(self.name).vocabulary.stop_token_ids
-        return Asked(self.index, self.row, self.ids, self.prompt_length, limit, stops)
+        return DraftRequest(self.index, self.row, self.ids, self.prompt_length, limit, stops)
 
     def take(self, tokens: Sequence[int]) -> None:
         for token_id in tokens:

@@ -167,7 +167,7 @@ def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.Ca
         (["--output", str(tmp_path / "r.jsonl")], "r.failures.jsonl is there already"),
         (["--output", str(tmp_path / "d.jsonl"), "--chat"], "no chat template"),
         (["--output", str(tmp_path / "e.jsonl"), "--backend", "none"], "unknown backend 'none'"),
-        (["--output", str(tmp_path / "f.jsonl"), "--max-new-tokens", "1"], "max_new_tokens=1 is too few"),
+        (["--output", str(tmp_path / "f.jsonl"), "--max-new-tokens", "1"], "max_new_tokens=1 is too small"),
         (["--output", str(tmp_path / "g.jsonl"), "--dtype", "half precision"], "name of a dtype of torch"),
         (["--output", str(tmp_path / "h.jsonl"), "--top-p", "0.5"], "beside --temperature"),
         (["--output", str(tmp_path / "h.jsonl"), "--top-p", "1.5", "--temperature", "1"], "a number up to 1"),

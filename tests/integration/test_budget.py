@@ -120,7 +120,7 @@ def test_too_few_tokens_are_an_error_that_says_how_many_are_enough() -> None:
     model, tokenizer, guide = stage()
     least = minimum(hg.JsonSchema(SCHEMA))
     with pytest.raises(
-        hg.BudgetTooSmall, match=rf"max_new_tokens={least - 1} is too few.* to {least} at least"
+        hg.BudgetTooSmall, match=rf"max_new_tokens={least - 1} is too small.* to at least {least}"
     ) as told:
         hg.generate(model, tokenizer, "a", hg.JsonSchema(SCHEMA), guide=guide, max_new_tokens=least - 1)
     assert told.value.minimum == least

@@ -14,7 +14,7 @@ from transformers import pipeline
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.generation.continuous import Together
+from hf_guided.generation.continuous import ContinuousRun
 from tests import vocabularies
 from tests.integration import models
 
@@ -77,13 +77,13 @@ class Prompts:
             return generate(*args, **kwargs)
 
         monkeypatch.setattr(model, "generate", heard)
-        run = Together.run
+        run = ContinuousRun.run
 
         def heard_together(together: Any, asks: Any, *args: Any) -> Any:
             self.texts += [tokenizer.decode(ask.input_ids) for ask in asks]
             return run(together, asks, *args)
 
-        monkeypatch.setattr(Together, "run", heard_together)
+        monkeypatch.setattr(ContinuousRun, "run", heard_together)
 
     def rendered(self, chat: Any, **arguments: Any) -> str:
         return str(self._tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False, **arguments))

@@ -28,7 +28,7 @@ from transformers.generation.continuous_batching import RequestState
 import hf_guided as hg
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.hf.continuous_batching.compat import first_processor
-from hf_guided.hf.continuous_batching.request_masks import Asked
+from hf_guided.hf.continuous_batching.request_masks import RequestConstraint
 from tests import vocabularies
 from tests.integration import models
 
@@ -240,7 +240,7 @@ def test_sixty_requests_share_a_cache_for_a_few(monkeypatch: pytest.MonkeyPatch)
         for request_id in cancelled:
             manager.cancel_request(request_id)
         outputs = results(manager, set(added) - cancelled)
-        assert len(first_processor(manager)._followed) <= 5  # those of the last batch
+        assert len(first_processor(manager)._rows) <= 5  # those of the last batch
     assert len(outputs) == 54 and len(set(anew)) > 5
     expected = [alone(ids, constraint, 24) for ids, constraint in kinds]
     for request_id, output in outputs.items():
@@ -268,7 +268,7 @@ def test_what_travels_to_other_processes_is_the_constraint_alone() -> None:
 
 
 def test_what_was_asked_is_a_value() -> None:
-    asked = Asked(hg.Regex("a"), "auto", "b", (1, 2), 7, object())  # type: ignore[arg-type]
+    asked = RequestConstraint(hg.Regex("a"), "auto", "b", (1, 2), 7, object())  # type: ignore[arg-type]
     assert copy.deepcopy(asked) is asked
     again = pickle.loads(pickle.dumps(asked))
     assert again == asked and hash(again) == hash(asked) and again.row is None
@@ -299,7 +299,7 @@ def test_a_cancelled_request_leaves_nothing_behind() -> None:
         endless = add(manager, prompt(5), hg.Regex("[a-z]{300}"), max_new_tokens=400, streaming=True)
         while manager.get_result(timeout=PATIENCE).request_id != endless:
             pass
-        assert set(masks._followed) == {endless}
+        assert set(masks._rows) == {endless}
         manager.cancel_request(endless)
         with_its_id = add(manager, prompt(6), hg.Regex(CODE), request_id="again")
         outputs = results(manager, {with_its_id})
@@ -307,7 +307,7 @@ def test_a_cancelled_request_leaves_nothing_behind() -> None:
         # The batch that is prepared next lets go of the last one's requests.
         last = add(manager, prompt(3), ["yes", "no"])
         results(manager, {last})
-        assert set(masks._followed) <= {last}
+        assert set(masks._rows) <= {last}
 
 
 def test_an_id_may_come_again() -> None:
@@ -497,7 +497,7 @@ def test_a_token_forced_from_outside_ends_the_request_and_is_told() -> None:
 
 
 def test_a_manager_that_has_begun_is_refused() -> None:
-    with running(unstarted()) as manager, pytest.raises(RuntimeError, match="attach it right behind"):
+    with running(unstarted()) as manager, pytest.raises(RuntimeError, match="attach it right after"):
         guide().attach(manager)
     warm = unstarted()
     warm.warmup()

@@ -23,7 +23,7 @@ from transformers.generation.streamers import BaseStreamer
 import hf_guided as hg
 from hf_guided.backends.base import Matcher
 from hf_guided.hf.decode.cache_slots import CacheSlots
-from hf_guided.hf.drafts import Asked, Draft
+from hf_guided.hf.drafts import Draft, DraftRequest
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.test_decoder import CONSTRAINTS, SCHEMA, family, inputs, run, texts
@@ -416,7 +416,7 @@ def test_drafts_from_another_vocabulary_are_refused() -> None:
     guide = family("llama")[1]
 
     class Foreign:
-        def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+        def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
             return [Draft([guide.vocabulary.padded_size]) for _ in asked]
 
         def reset(self, warp: Any = None) -> None:

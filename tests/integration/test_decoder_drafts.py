@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria, StoppingCriteriaList
 
 import hf_guided as hg
-from hf_guided.hf.drafts import Asked, Draft, Several
+from hf_guided.hf.drafts import Draft, DraftChain, DraftRequest
 from hf_guided.hf.drafts import verify as acceptance
 from tests import removals
 from tests.chi_square import NEVER_BY_CHANCE, p_value
@@ -29,7 +29,7 @@ class Oracle:
     def __init__(self, texts: Sequence[Sequence[int]]):
         self._texts = texts
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
         drafts = []
         for one in asked:
             done = len(one.token_ids) - one.prompt_length
@@ -74,7 +74,7 @@ def test_greedy_text_is_the_same(name: str, rows: int, source: str) -> None:
         draft = {
             "assistant": lambda: assistant(name),
             "oracle": lambda expected=expected: Oracle(expected),
-            "several": lambda expected=expected: ["grammar", "prompt_lookup", Several([Oracle(expected)])],
+            "several": lambda expected=expected: ["grammar", "prompt_lookup", DraftChain([Oracle(expected)])],
         }.get(source, lambda: source)()
         decoder = guide.decoder(constraints, jump_forward=jump_forward, draft=draft)
         assert run(name, rows, custom_generate=decoder) == expected
@@ -131,7 +131,7 @@ class Careless:
     def __init__(self, token_ids: Sequence[int]):
         self._token_ids = token_ids
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
         return [Draft(self._token_ids)] * len(asked)
 
     def reset(self, warp: Any = None) -> None:
@@ -215,7 +215,7 @@ def exact() -> dict[tuple[int, ...], float]:
 class TwoLetters:
     """Certain of the second letter, and then of the third, whatever came."""
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
         return [Draft(one.legal(letter_ids()[1:])) for one in asked]
 
     def reset(self, warp: Any = None) -> None:

@@ -307,7 +307,7 @@ def test_the_device_is_asked_for_no_number(
 
     for method in ("step_", "apply_slots_", "masked_sample"):
         pardoned(TorchKernels, method)
-    pardoned(DeviceLoop, "_hear")
+    pardoned(DeviceLoop, "_receive")
     loop = DeviceLoop.run
 
     def watched(*given: Any) -> None:
@@ -344,7 +344,7 @@ def test_steps_over_fixed_tensors_are_the_plain_loop_s(name: str, rows: int) -> 
     [
         ("llama", {}, "not static in every layer"),
         ("mistral", {"cache_implementation": "static"}, "not static in every layer"),
-        ("llama", {"cache_implementation": "static", "repetition_penalty": 1.5}, "in front of the masks"),
+        ("llama", {"cache_implementation": "static", "repetition_penalty": 1.5}, "before the masks"),
         ("llama", {"no_repeat_ngram_size": 3}, "NoRepeatNGram"),
     ],
 )
@@ -401,12 +401,12 @@ class Own(LogitsProcessor):
         ({"device_lane": "auto"}, {}, "the model is on cpu"),
         ({"jump_forward": True}, {}, "jump_forward=True"),
         ({"draft": "prompt_lookup"}, {}, "drafts"),
-        ({"backend": "llguidance"}, {}, "row 0 is served by llguidance"),
+        ({"backend": "llguidance"}, {}, "row 0 is compiled by llguidance"),
         ({}, {"no_repeat_ngram_size": 4}, "NoRepeatNGram"),
         ({}, {"logits_processor": [Own()]}, "Own"),
         ({}, {"eos_token_id": 5, "max_new_tokens": 4}, "does not end at all stop tokens"),
         ({}, {"return_dict_in_generate": True, "cache_implementation": "static"}, "the cache is returned"),
-        ({}, {"max_length": 1 << 26, "max_new_tokens": None}, "too far off"),
+        ({}, {"max_length": 1 << 26, "max_new_tokens": None}, "too large"),
         ({}, {"return_dict_in_generate": True, "output_scores": True}, "transformers' own loop"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
@@ -643,7 +643,7 @@ def test_a_static_cache_of_the_caller_s_keeps_the_call_on_the_host() -> None:
     decoder = on_device(guide, RECORD)
     found = run("llama", 1, custom_generate=decoder, past_key_values=cache)
     assert found == plain("llama", 1, RECORD)
-    assert "taken back" in decoder.why_host
+    assert "removed from it" in decoder.why_host
 
 
 def test_hg_generate_takes_it() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from hf_guided.hf.drafts import Asked, AssistantDraft, Draft, GrammarDraft, PromptLookup
+from hf_guided.hf.drafts import AssistantDraft, Draft, DraftRequest, GrammarDraft, PromptLookup
 from hf_guided.hf.drafts.verify import accept_sampling
 from hf_guided.session.row import Row
 from tests.chi_square import NEVER_BY_CHANCE, p_value
@@ -57,7 +57,7 @@ class JudgedText:
             for b, share in enumerate(self.line((a,)).softmax(-1).tolist())
         }
 
-    def two_tokens(self, propose: Callable[[list[Asked]], list[Draft]], rows: int, seed: int) -> Counter[Any]:
+    def two_tokens(self, propose: Callable[[list[DraftRequest]], list[Draft]], rows: int, seed: int) -> Counter[Any]:
         """What so many rows write with drafts, exactly two steps of text each."""
         generator = torch.Generator().manual_seed(seed)
         texts: list[tuple[int, ...]] = [()] * rows
@@ -67,7 +67,7 @@ class JudgedText:
                 row = Row(self.language.matcher())
                 assert all(map(row.advance, texts[i]))
                 ids = [*self.prompt, *texts[i]]
-                asked.append(Asked(i, row, ids, len(self.prompt), 2 - len(texts[i]), LETTERS.stop_token_ids))
+                asked.append(DraftRequest(i, row, ids, len(self.prompt), 2 - len(texts[i]), LETTERS.stop_token_ids))
             drafts = propose(asked)
             tokens = [draft.tokens for draft in drafts]
             lines = [
@@ -82,26 +82,26 @@ class JudgedText:
         return Counter(texts)
 
 
-def _sampling_assistant() -> Callable[[list[Asked]], list[Draft]]:
+def _sampling_assistant() -> Callable[[list[DraftRequest]], list[Draft]]:
     generator = torch.Generator().manual_seed(2)
     source = AssistantDraft(of_letters(), generator=generator)
     source.reset(lambda ids, scores: scores)
     return source.propose
 
 
-def _cubed(asked: list[Asked]) -> list[Draft]:
+def _cubed(asked: list[DraftRequest]) -> list[Draft]:
     """An assistant that gives other probabilities than it drew from."""
     drafts = _sampling_assistant()(asked)
     return [Draft(one.tokens, None if one.probabilities is None else one.probabilities**3) for one in drafts]
 
 
-def _grammar() -> Callable[[list[Asked]], list[Draft]]:
+def _grammar() -> Callable[[list[DraftRequest]], list[Draft]]:
     """With a twin that takes one text of many for the only one."""
     twin = compiled_set(LETTERS, "acc", engine=ForcingSetEngine)
     return GrammarDraft(lambda compiled: twin, lambda ids, data: LETTERS.encode_bytes(data)).propose
 
 
-SOURCES: dict[str, Callable[[], Callable[[list[Asked]], list[Draft]]]] = {
+SOURCES: dict[str, Callable[[], Callable[[list[DraftRequest]], list[Draft]]]] = {
     "sampling assistant": _sampling_assistant,
     "greedy assistant": lambda: AssistantDraft(of_letters()).propose,
     "grammar": _grammar,
@@ -115,7 +115,7 @@ def test_sampling_with_drafts_leaves_the_distribution_unchanged(name: str, rows:
     judged = JudgedText()
     propose = SOURCES[name]()
     row = Row(judged.language.matcher())
-    (draft,) = propose([Asked(0, row, list(judged.prompt), len(judged.prompt), 2, LETTERS.stop_token_ids)])
+    (draft,) = propose([DraftRequest(0, row, list(judged.prompt), len(judged.prompt), 2, LETTERS.stop_token_ids)])
     assert draft.tokens, "a source that proposes nothing proves nothing"
     assert p_value(judged.two_tokens(propose, rows, seed=3), judged.joint()) > NEVER_BY_CHANCE
 

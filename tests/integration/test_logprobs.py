@@ -391,7 +391,7 @@ def test_a_row_in_half_precision() -> None:
 
 @pytest.mark.parametrize("logprobs", [0, -1, 1.5, "2"])
 def test_numbers_that_are_none_are_refused(logprobs: Any) -> None:
-    with pytest.raises(ValueError, match="logprobs: expected True, False or a number"):
+    with pytest.raises(ValueError, match="logprobs: expected True, False or an int"):
         generated("The", CHOICE, logprobs=logprobs)
 
 

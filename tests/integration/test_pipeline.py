@@ -116,7 +116,7 @@ def test_values_are_of_the_type_asked_for(guided):
 
 
 def test_an_answer_closes_within_the_tokens_there_are(guided):
-    with pytest.raises(hg.BudgetTooSmall, match="max_new_tokens=4 is too few") as told:
+    with pytest.raises(hg.BudgetTooSmall, match="max_new_tokens=4 is too small") as told:
         guided(INVOICE.prompt, response_format=INVOICE.schema, max_new_tokens=4)
     [out] = guided(INVOICE.prompt, response_format=INVOICE.schema, max_new_tokens=told.value.minimum)
     assert out["finish_reason"] == "stop"

@@ -247,9 +247,9 @@ def test_calls_come_as_they_close(guide: hg.Guide, name: str) -> None:
         partials, left = [], token_ids
         while left:
             number = rng.choice([1, 1, 1, 2, 4])
-            partials.append(row.hear(left[:number]))
+            partials.append(row.add_tokens(left[:number]))
             left = left[number:]
-        partials.append(row.hear([guide.tokenizer.eos_token_id]))
+        partials.append(row.add_tokens([guide.tokenizer.eos_token_id]))
         [some] = follow(partial for partial in partials if partial is not None).values()
         result = some[-1].result
         assert result is not None and list(result.value.calls) == CALLS and some[-1].value == result.value

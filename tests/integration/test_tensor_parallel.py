@@ -105,7 +105,7 @@ def test_errors_reach_both(ranks: list[dict[str, Any]]) -> None:
         assert found["the budget is too small"].startswith("BudgetTooSmall")
         for what in "other prompts", "other texts", "other ids":
             assert found[what].startswith(
-                "GenerationError: the processes that hold this model were asked for different"
+                "GenerationError: the processes that hold this model were called with different"
             )
         assert "made without it" in found["a guide without the model"]
         for loop in "ours", "theirs":

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.hf.drafts import Asked, Draft, DraftSource
+from hf_guided.hf.drafts import Draft, DraftRequest, DraftSource
 from hf_guided.session.tensor_parallel import Ranks
 from hf_guided.trace.trace import Trace
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
@@ -133,7 +133,7 @@ class Oracle(DraftSource):
     def propose(self, asked: Any) -> list[Draft]:
         return [self._draft(one) for one in asked]
 
-    def _draft(self, asked: Asked) -> Draft:
+    def _draft(self, asked: DraftRequest) -> Draft:
         self._calls += 1
         begun = len(asked.token_ids) - asked.prompt_length
         tokens = self._outputs[asked.index][begun : begun + min(3, asked.limit)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.constraints.values import Constraint, JsonSchema
-from hf_guided.hf.drafts import Asked, Draft, GrammarDraft, PromptLookup, Several, compact_twin
+from hf_guided.hf.drafts import Draft, DraftChain, DraftRequest, GrammarDraft, PromptLookup, compact_twin
 from hf_guided.hf.drafts.layout import Layout
 from hf_guided.session.row import Row, RowState
 from tests.property import strategies as draw
@@ -26,8 +26,8 @@ cases = st.deferred(lambda: st.sampled_from(draw.cases(draw.tiny())))
 law = settings(max_examples=150, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 
 
-def asked_of(row: Row, ids: Sequence[int], prompt_length: int, limit: int) -> Asked:
-    return Asked(0, row, list(ids), prompt_length, limit, draw.tiny().stop_token_ids)
+def asked_of(row: Row, ids: Sequence[int], prompt_length: int, limit: int) -> DraftRequest:
+    return DraftRequest(0, row, list(ids), prompt_length, limit, draw.tiny().stop_token_ids)
 
 
 def taken_by_hand(row: Row, tokens: Sequence[int]) -> list[int]:
@@ -60,7 +60,7 @@ def places_by_hand(ids: Sequence[int], max_ngram: int) -> list[int]:
 @given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 4), st.integers(1, 6), st.integers(-1, 8))
 def test_prompt_lookup_in_a_free_row(ids: list[int], max_ngram: int, num_tokens: int, limit: int):
     """Token 3 ends a row: what stands behind it in the prompt is another text."""
-    asked = Asked(0, Row(None), ids, len(ids) // 2, limit, [3])
+    asked = DraftRequest(0, Row(None), ids, len(ids) // 2, limit, [3])
     (draft,) = PromptLookup(max_ngram, num_tokens).propose([asked])
     places = places_by_hand(ids, max_ngram)
     expected = ids[places[0] : places[0] + max(min(num_tokens, limit), 0)] if places else []
@@ -276,7 +276,7 @@ def test_drafts_are_legal_and_change_nothing(case: Case, picks: list[int], limit
     ids = draw.walk(row.matcher, picks)
     before = draw.view(row.matcher)
     first = GrammarDraft(twin_of, lambda ids, data: [*encode(ids, data), *draw.tiny().stop_token_ids, 5])
-    for source in first, Several([first, PromptLookup()]):
+    for source in first, DraftChain([first, PromptLookup()]):
         (draft,) = source.propose([asked_of(row, ids, 0, limit)])
         assert len(draft.tokens) <= limit
         assert taken_by_hand(row, draft.tokens) == list(draft.tokens)
@@ -289,7 +289,7 @@ class Listed:
     def __init__(self, *tokens: Sequence[int]):
         self.tokens, self.asked = tokens, []
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
         self.asked.append([one.index for one in asked])
         return [Draft(self.tokens[one.index]) for one in asked]
 
@@ -300,8 +300,8 @@ class Listed:
 @given(st.lists(st.tuples(*[st.lists(st.integers(0, 9), max_size=2)] * 3), max_size=5))
 def test_several_sources_row_by_row(proposals: list[tuple[list[int], list[int], list[int]]]):
     sources = [Listed(*(proposal[i] for proposal in proposals)) for i in range(3)]
-    asked = [Asked(i, Row(None), [], 0, 5, []) for i in range(len(proposals))]
-    drafts = Several(sources).propose(asked)
+    asked = [DraftRequest(i, Row(None), [], 0, 5, []) for i in range(len(proposals))]
+    drafts = DraftChain(sources).propose(asked)
     assert [draft.tokens for draft in drafts] == [next(filter(None, one), []) for one in proposals]
     for rank, source in enumerate(sources):
         empty = [i for i, proposal in enumerate(proposals) if not any(proposal[:rank])]

@@ -90,8 +90,8 @@ def test_nothing_that_was_shown_is_taken_back(text: str, data: st.DataObject) ->
     prefix = text[:begun].encode()
     row = PartialRow(3, RowReader(VOCABULARY, constraint=hg.JsonSchema(True), prefix=prefix))
     places = sorted({len(prefix), len(encoded), *(cut for cut in cuts if cut > len(prefix))})
-    shown = [row.hear(list(encoded[a:b])) for a, b in zip(places, places[1:], strict=False)]
-    shown.append(row.hear([STOP]))
+    shown = [row.add_tokens(list(encoded[a:b])) for a, b in zip(places, places[1:], strict=False)]
+    shown.append(row.add_tokens([STOP]))
     told = [partial for partial in shown if partial is not None]
     assert shown[-1] is not None and shown[-1].result is not None
     assert [partial.result for partial in told[:-1]] == [None] * (len(told) - 1)

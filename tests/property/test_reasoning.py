@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.constraints.values import Choice
-from hf_guided.session.reasoning import Gate, Opening, Reasoning
-from hf_guided.session.reasoning_gate import gated
+from hf_guided.session.reasoning import Opening, Reasoning, ReasoningGate
+from hf_guided.session.reasoning_gate import gate_constraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.toy import GreedyTokenizer, compiled_set, letters
@@ -113,7 +113,7 @@ def test_masks_are_what_looking_for_the_marker_gives(
     compile_: Callable[[Sequence[str]], CompiledConstraint], end: str, options: list[str], picks: list[int]
 ):
     reasoning = Reasoning(start="", end=end)
-    matcher = gated(compile_(options), Gate(vocabulary(), reasoning), Opening.START).matcher()
+    matcher = gate_constraint(compile_(options), ReasoningGate(vocabulary(), reasoning), Opening.START).matcher()
     oracle, tokens = Oracle(reasoning, options, Opening.START), list[int]()
     for pick in picks:
         by_force = [i for i in range(vocabulary().padded_size) if oracle.allows(tokens, i)]
@@ -140,8 +140,8 @@ def test_rollback_and_fork_and_validation(
     picks: list[int],
     back: int,
 ):
-    gate = Gate(vocabulary(), Reasoning(start, end, most))
-    matcher = gated(compile_(options), gate, Opening.NOTHING).matcher()
+    gate = ReasoningGate(vocabulary(), Reasoning(start, end, most))
+    matcher = gate_constraint(compile_(options), gate, Opening.NOTHING).matcher()
     positions, tokens = [position(matcher)], list[int]()
     for pick in picks:
         if not (may := positions[-1][0]):
@@ -166,8 +166,8 @@ def test_thinking_ends_when_its_tokens_are_used_up(
     start: str, end: str, options: list[str], most: int, picks: list[int]
 ):
     reasoning = Reasoning(start, end, most)
-    gate = Gate(vocabulary(), reasoning)
-    matcher = gated(of_the_set(options), gate, Opening.NOTHING).matcher()
+    gate = ReasoningGate(vocabulary(), reasoning)
+    matcher = gate_constraint(of_the_set(options), gate, Opening.NOTHING).matcher()
     written, oracle = [], Oracle(reasoning, options, Opening.NOTHING)
     for pick in [*picks, *[0] * 20]:
         may = allowed(matcher)
@@ -177,14 +177,14 @@ def test_thinking_ends_when_its_tokens_are_used_up(
         assert matcher.accept_token(written[-1])
     text = b"".join(oracle.data(one) or b"" for one in written)
     assert text.startswith(start.encode()) and end.encode() in text[len(start) :]
-    assert len(written) <= len(gate.start_ids) + most + gate.longest_way
+    assert len(written) <= len(gate.start_ids) + most + gate.max_tokens_to_end
 
 
 @law
 @given(MARKER, MARKER, OPTIONS, st.none() | st.integers(0, 4), st.integers(0, 6), PICKS)
 def test_a_budget_is_kept(start: str, end: str, options: list[str], most: int | None, spare: int, picks: list[int]):
-    gate = Gate(vocabulary(), Reasoning(start, end, most))
-    matcher = gated(of_the_automaton(options), gate, Opening.NOTHING).matcher()
+    gate = ReasoningGate(vocabulary(), Reasoning(start, end, most))
+    matcher = gate_constraint(of_the_automaton(options), gate, Opening.NOTHING).matcher()
     least = matcher.min_tokens_to_finish()
     assert least is not None
     written: list[int] = []

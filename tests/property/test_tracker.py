@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hf_guided.session.row import Row, RowState
-from hf_guided.session.tracker import RowTracker, StepAhead
+from hf_guided.session.tracker import LookaheadStep, RowTracker
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.toy import compiled_set, letters
 
@@ -118,8 +118,8 @@ class Generation(RuleBasedStateMachine):
         self.tracker.update(foreign)
         self.call(ours)
 
-    def take_ahead(self, new: list[list[int]]) -> StepAhead:
-        """A step that was foreseen, and masks filled behind it."""
+    def take_ahead(self, new: list[list[int]]) -> LookaheadStep:
+        """A lookahead step, and the masks after it."""
         self.reported.clear()
         step = self.tracker.next_step(np.hstack([self.ids, np.array(new)]))
         assert step is not None
@@ -130,12 +130,12 @@ class Generation(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def foresee_in_vain(self, data: st.DataObject) -> None:
-        """Other ids came: everything is as if nothing had been foreseen."""
+        """Other ids came: everything is as without a lookahead."""
         self.take_ahead([[self.draw_token(data, i)] for i in range(len(self.ids))]).undo()
         self.reported.clear()
 
     @rule(data=st.data())
-    def foresee(self, data: st.DataObject) -> None:
+    def look_ahead(self, data: st.DataObject) -> None:
         """These ids came, and sometimes are asked for once more."""
         new = [[self.draw_token(data, i)] for i in range(len(self.ids))]
         self.take_ahead(new)

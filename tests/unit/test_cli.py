@@ -213,7 +213,7 @@ def test_an_answer_that_is_cut_is_an_exit_code(tmp_path, capsys):
 def test_too_few_tokens_for_any_answer(schema_file, capsys):
     arguments = ["--schema", schema_file, "--prompt", EXAMPLE.prompt, "--max-new-tokens", "5"]
     assert run("generate", "--model", "demo", *arguments) == 2
-    assert re.search(r"max_new_tokens=5 is too few: .* takes \d\d tokens", capsys.readouterr().err)
+    assert re.search(r"max_new_tokens=5 is too small: .* takes \d\d tokens", capsys.readouterr().err)
 
 
 def test_audit_prints_a_row_per_keyword(schema_file, capsys):

@@ -10,7 +10,7 @@ import pytest
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded
-from hf_guided.hf.drafts import Asked, DraftLength, GrammarDraft, PromptLookup, Several, compact_twin
+from hf_guided.hf.drafts import DraftChain, DraftLength, DraftRequest, GrammarDraft, PromptLookup, compact_twin
 from hf_guided.session.row import Row
 from tests.toy import ForcingSetEngine, compiled_set, letters
 
@@ -19,8 +19,8 @@ VOCABULARY = letters("abc")
 LANGUAGE = compiled_set(VOCABULARY, "ab", "abb", "cab")
 
 
-def asked(row: Row, ids: Sequence[int] = (), limit: int = 9) -> Asked:
-    return Asked(0, row, ids, 0, limit, VOCABULARY.stop_token_ids)
+def asked(row: Row, ids: Sequence[int] = (), limit: int = 9) -> DraftRequest:
+    return DraftRequest(0, row, ids, 0, limit, VOCABULARY.stop_token_ids)
 
 
 # -- cut -------------------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def proposed(source: GrammarDraft, ids: Sequence[int], row: Row | None = None, i
     if row is None:
         row = Row(LANGUAGE.matcher())
         assert all(map(row.advance, ids))
-    (draft,) = source.propose([Asked(index, row, ids, 0, 9, VOCABULARY.stop_token_ids)])
+    (draft,) = source.propose([DraftRequest(index, row, ids, 0, 9, VOCABULARY.stop_token_ids)])
     return list(draft.tokens)
 
 
@@ -161,7 +161,7 @@ def test_a_prefix_in_the_prompt_counts_for_the_twin():
     row = Row(LANGUAGE.matcher())
     assert row.advance(C)
     source = GrammarDraft(lambda compiled: forcing("abb", "cab"), encode)
-    (draft,) = source.propose([Asked(0, row, [B, C], 2, 9, VOCABULARY.stop_token_ids, prefix=b"c")])
+    (draft,) = source.propose([DraftRequest(0, row, [B, C], 2, 9, VOCABULARY.stop_token_ids, prefix=b"c")])
     assert list(draft.tokens) == [A, B]
 
 
@@ -219,5 +219,5 @@ def test_engine_of_the_twin_that_gives_up_is_let_go(method: str, monkeypatch: py
 def test_several_pass_the_reset_on():
     source = GrammarDraft(lambda compiled: forcing("abb"), encode)
     assert proposed(source, [C]) == []
-    Several([PromptLookup(), source]).reset()
+    DraftChain([PromptLookup(), source]).reset()
     assert proposed(source, [A]) == [B, B]

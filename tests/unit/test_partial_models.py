@@ -305,8 +305,8 @@ WHOLE: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("python_type", "text"), WHOLE, ids=[str(case[0]) for case in WHOLE])
 def test_other_types_are_json_data_and_at_the_end_the_results_value(python_type: Any, text: str) -> None:
     row = PartialRow(0, RowReader(VOCABULARY, constraint=coerce(python_type)))
-    shown = [partial for byte in text.encode() if (partial := row.hear([byte])) is not None]
-    last = row.hear([VOCABULARY.stop_token_ids[0]])
+    shown = [partial for byte in text.encode() if (partial := row.add_tokens([byte])) is not None]
+    last = row.add_tokens([VOCABULARY.stop_token_ids[0]])
     for partial in shown:
         assert partial.value is None or agrees(partial.value, json.loads(text))
     assert shown[-1].value is not None or text[0] not in "[{"

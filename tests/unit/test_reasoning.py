@@ -15,8 +15,8 @@ from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.backends.xgrammar import XGrammarBackend
 from hf_guided.constraints.values import Choice
 from hf_guided.errors import InvalidConstraint, UnwritableConstraint
-from hf_guided.session.reasoning import Gate, Opening, Reasoning
-from hf_guided.session.reasoning_gate import gated
+from hf_guided.session.reasoning import Opening, Reasoning, ReasoningGate
+from hf_guided.session.reasoning_gate import gate_constraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.toy import pieces
@@ -51,8 +51,8 @@ VOCABULARIES = pytest.mark.parametrize("vocabulary_of", [byte_level, sentencepie
 @cache
 def matcher_of(vocabulary_of: Callable[[], Vocabulary], backend: type) -> Matcher:
     vocabulary = vocabulary_of()
-    gate = Gate(vocabulary, Reasoning(start=""))
-    return gated(backend(vocabulary).compile(Choice(OPTIONS)), gate, Opening.START).matcher()
+    gate = ReasoningGate(vocabulary, Reasoning(start=""))
+    return gate_constraint(backend(vocabulary).compile(Choice(OPTIONS)), gate, Opening.START).matcher()
 
 
 def ways(ids: dict[bytes, list[int]], data: bytes) -> Iterator[list[bytes]]:
@@ -108,10 +108,10 @@ def test_masks_around_the_marker_by_brute_force(vocabulary_of):
 
 def test_the_end_marker_is_forced_as_the_tokenizer_writes_it():
     for tokenizer in (fast_sentencepiece_32k(), tiny_byte_level()):
-        gate = Gate(Vocabulary.from_tokenizer(tokenizer), Reasoning())
+        gate = ReasoningGate(Vocabulary.from_tokenizer(tokenizer), Reasoning())
         in_a_text = tokenizer("so\n</think>", add_special_tokens=False)["input_ids"]
         ids, matched = [], 0
-        while matched < gate.whole:
+        while matched < gate.end_length:
             ids.append(gate.first_token(matched))
             moved = gate.move(matched, ids[-1])
             assert moved is not None and not moved.rest
@@ -134,11 +134,11 @@ def test_markers_that_are_special_tokens():
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
     start, end, other = tokenizer.convert_tokens_to_ids(["<think>", "</think>", "<|im_end|>"])
     assert not any(map(vocabulary.is_text, (start, end, other)))
-    gate = Gate(vocabulary, Reasoning(max_tokens=3))
+    gate = ReasoningGate(vocabulary, Reasoning(max_tokens=3))
     assert gate.start_ids == (start,) and gate.first_token(0) == end
     yes, a = tokenizer("yes")["input_ids"], tokenizer("a")["input_ids"]
     for backend in (AutomatonBackend, LLGuidanceBackend, XGrammarBackend):
-        matcher = gated(backend(vocabulary).compile(Choice(["yes"])), gate, Opening.NOTHING).matcher()
+        matcher = gate_constraint(backend(vocabulary).compile(Choice(["yes"])), gate, Opening.NOTHING).matcher()
         assert not matcher.accept_token(a[0])
         assert matcher.accept_token(start)
         bitmask = allocate_bitmask(1, vocabulary.padded_size)
@@ -170,9 +170,9 @@ def test_markers_that_are_special_tokens():
 )
 def test_what_a_prompt_holds(prompt, opening):
     tokenizer = tiny_byte_level()
-    gate = Gate(Vocabulary.from_tokenizer(tokenizer), Reasoning())
+    gate = ReasoningGate(Vocabulary.from_tokenizer(tokenizer), Reasoning())
     assert gate.opening(tokenizer(prompt)["input_ids"]) is opening
-    anyway = Gate(gate.vocabulary, Reasoning(start=""))
+    anyway = ReasoningGate(gate.vocabulary, Reasoning(start=""))
     expected = Opening.ALL if opening is Opening.ALL else Opening.START
     assert anyway.opening(tokenizer(prompt)["input_ids"]) is expected
 
@@ -182,6 +182,6 @@ def test_bad_markers():
         with pytest.raises(InvalidConstraint, match="reasoning: "):
             Reasoning(**bad)
     with pytest.raises(InvalidConstraint, match=r"stop token <\|endoftext\|>"):
-        Gate(Vocabulary.from_tokenizer(tiny_byte_level()), Reasoning(end="<|endoftext|>"))
+        ReasoningGate(Vocabulary.from_tokenizer(tiny_byte_level()), Reasoning(end="<|endoftext|>"))
     with pytest.raises(UnwritableConstraint, match="no tokens that write '<', '>'"):
-        Gate(Vocabulary.from_tokenizer(tiny_unigram()), Reasoning())
+        ReasoningGate(Vocabulary.from_tokenizer(tiny_unigram()), Reasoning())

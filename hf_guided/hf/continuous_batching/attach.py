@@ -1,12 +1,13 @@
-"""Constraints in transformers' continuous batching: requests come and go, each with its own, or with none.
+"""Constraints in transformers' continuous batching: each request has its own, or none.
 
-``attach`` puts a processor into a manager that has not started (request_masks.py) and a function of its own in front of
-``manager.add_request``, which ``manager.add_requests`` calls too. All of that is set on this manager alone.
+``attach`` adds a processor to a manager that has not started (request_masks.py), and wraps ``manager.add_request``,
+which ``manager.add_requests`` calls too. It changes only this manager.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,28 +20,28 @@ from ..decoder import GuidedDecoder
 from ..generation_settings import GenerationSettings
 from ..logits_processor import GuidedLogitsProcessor
 from .compat import first_processor, has_begun, put_first
-from .request_masks import Asked, RequestMasks
+from .request_masks import RequestConstraint, RequestMasks
 
 
-def attach(manager: Any, vocabulary: Vocabulary, begin: Callable[[Asked], Row]) -> RequestMasks:
+def attach(manager: Any, vocabulary: Vocabulary, begin: Callable[[RequestConstraint], Row]) -> RequestMasks:
     """See ``Guide.attach``.
 
     Args:
-        manager: changed, unless it is guided already.
+        manager: changed, unless it has been attached already.
         vocabulary: of the guide.
-        begin: compiles a constraint, or waits for it, and makes its first row; called on any thread.
+        begin: compiles a constraint, or waits for its compilation, and makes its first row; called on any thread.
 
     Returns:
-        What masks the manager's logits.
+        Masks the manager's logits.
     """
-    there = first_processor(manager)
-    if isinstance(there, RequestMasks) and there.vocabulary is vocabulary:
-        return there  # a manager that was kept from another session
-    if isinstance(there, RequestMasks):
+    existing = first_processor(manager)
+    if isinstance(existing, RequestMasks) and existing.vocabulary is vocabulary:
+        return existing  # a manager that was kept from another session
+    if isinstance(existing, RequestMasks):
         raise ValueError("expected a manager without constraints, this one has been attached by another Guide")
     if has_begun(manager):
         raise RuntimeError(
-            "this manager has started or warmed up, and would never call another processor; attach it right behind "
+            "this manager has started or warmed up, and would never call another processor; attach it right after "
             "model.init_continuous_batching(...), not inside continuous_batching_context_manager"
         )
     if logits_width(manager.model) != vocabulary.padded_size:
@@ -59,7 +60,7 @@ def attach(manager: Any, vocabulary: Vocabulary, begin: Callable[[Asked], Row]) 
 def _add_request(
     manager: Any,
     add_request: Callable[..., str | None],
-    begin: Callable[[Asked], Row],
+    begin: Callable[[RequestConstraint], Row],
     input_ids: list[int],
     request_id: str | None = None,
     max_new_tokens: int | None = None,
@@ -74,20 +75,19 @@ def _add_request(
 ) -> str | None:
     """``manager.add_request`` of an attached manager; see ``Guide.attach``.
 
-    Thread: any. Only the caller waits while a constraint compiles: the request is queued behind that.
+    Thread: any. Only the caller waits while a constraint compiles: its request is queued after the compilation.
     """
     constraint = coerce(response_format)
     if constraint is not None:
         config = manager.generation_config
         stops = token_id_tuple(config.eos_token_id if eos_token_id is None else eos_token_id)
         given = config.max_new_tokens if max_new_tokens is None else max_new_tokens
-        # Negative ids stand for none in a manager.
-        asked = Asked(constraint, backend, prefix, tuple(stop for stop in stops if stop >= 0), given)
-        row = begin(asked)
+        # In a manager, negative ids mean no token.
+        request = RequestConstraint(constraint, backend, prefix, tuple(stop for stop in stops if stop >= 0), given)
+        row = begin(request)
         if row.matcher is not None:
             GenerationSettings(manager, {}).check_against([row.matcher.compiled])
-        parked = Asked(constraint, backend, prefix, asked.stop_token_ids, given, row)
-        logit_processor_kwargs["response_format"] = parked
+        logit_processor_kwargs["response_format"] = replace(request, row=row)
     return add_request(
         input_ids,
         request_id=request_id,
@@ -100,7 +100,7 @@ def _add_request(
 
 
 def _generate_batch(generate_batch: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """``model.generate_batch``, which drops what it does not know, and starts its manager before it can be attached."""
+    """``model.generate_batch``: it ignores unknown arguments, and starts its manager before it could be attached."""
     seams = (GuidedLogitsProcessor, GuidedDecoder)
     processors = kwargs.get("logits_processor") or ()
     if (
@@ -110,6 +110,6 @@ def _generate_batch(generate_batch: Callable[..., Any], *args: Any, **kwargs: An
     ):
         raise UnsupportedConstraint(
             "generate_batch would drop the constraint; use hg.generate(model, tokenizer, prompts, constraint, "
-            "continuous_batching=True), or manager.add_requests(inputs, response_format=constraint) behind guide.attach"
+            "continuous_batching=True), or manager.add_requests(inputs, response_format=constraint) after guide.attach"
         )
     return generate_batch(*args, **kwargs)

@@ -1,24 +1,24 @@
-"""What we lean on of transformers' continuous batching manager, in one place (transformers 5.23).
+"""Names of transformers' continuous batching that we use, in one module (transformers 5.23).
 
-Public names, by their documents: ``init_continuous_batching``, ``add_request``, ``get_result``, ``is_running``,
+Documented names: ``init_continuous_batching``, ``add_request``, ``get_result``, ``is_running``,
 ``start``, ``stop``, ``destroy``, ``ContinuousBatchingConfig``, ``WorkloadHints``, ``GenerationOutput``.
 
-Names without an underscore that no document promises:
+Undocumented names without an underscore:
 
-- ``manager.logit_processor``: read when the batch processor is made, so replaced before that; its ``tensors_required``
-  counts the int32 lines that are kept for processors' arguments, and its constructor counts only processors that it
-  has itself turned into their form for continuous batching;
+- ``manager.logit_processor``: read when the batch processor is made, so it is replaced before that; its
+  ``tensors_required`` counts the int32 rows reserved for processors' arguments, and its constructor counts only
+  processors that it has itself converted for continuous batching;
 - ``manager.continuous_batching_config``: resolved in the manager's constructor, completed when the cache is made;
 - ``manager.batch_processor``: None until ``start`` or ``warmup`` has made it;
 - ``RequestState``: its fields ``request_id``, ``initial_tokens``, ``generated_tokens``, ``max_new_tokens``,
-  ``logit_processor_kwargs`` and ``error``, which is handed to whoever waits for the request;
+  ``logit_processor_kwargs`` and ``error``, which is returned to the caller that waits for the request;
 - ``ContinuousBatchingLogitsProcessor``: its methods are called on the generation thread: ``fill_defaults`` once for
-  each set of input tensors, ``prepare_tensor_args`` for each batch in front of its forward pass, ``__call__`` behind
-  it, or in the graph that has captured it.
+  each set of input tensors, ``prepare_tensor_args`` for each batch before its forward pass, ``__call__`` after it, or
+  in the graph that has captured it.
 
-Private names: ``RequestState._true_initial_tokens`` (a request that had to give back its cache begins anew with its
-output as part of the prompt; this is where that prompt ended at first), ``model._prepare_generation_config`` (what
-generate() makes of its arguments), ``model._cached_continuous_batching_manager`` (a manager kept for another session).
+Private names: ``RequestState._true_initial_tokens`` (a request that has lost its cache starts again with its output as
+part of the prompt; this is the end of its original prompt), ``model._prepare_generation_config`` (generate()'s
+function for its arguments), ``model._cached_continuous_batching_manager`` (a manager kept for another session).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
     ContinuousBatchingLogitsProcessorList,
 )
 
-# What ``max_memory_percent`` is on a GPU unless it is given; it has been resolved when a manager can be attached.
+# The default of ``max_memory_percent`` on a GPU; it is resolved before a manager can be attached.
 _SHARE_WITHOUT_PROCESSORS, _SHARE_WITH_PROCESSORS = 0.9, 0.8
 
 __all__ = [
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def has_begun(manager: Any) -> bool:
-    """Whether the manager has made its tensors, so that its processors are what they are."""
+    """Whether the manager has made its tensors, so that its processors can no longer change."""
     return manager.batch_processor is not None or bool(manager.is_running())
 
 
@@ -58,10 +58,10 @@ def first_processor(manager: Any) -> Any:
 
 
 def put_first(manager: Any, processor: ContinuousBatchingLogitsProcessor) -> None:
-    """Have the manager call a processor in front of its others, as generate() calls a caller's own before warpers.
+    """Insert a processor before the manager's others, as generate() inserts a caller's processors before warpers.
 
-    It then prepares a batch only when the tokens of the last one are known: asynchronous batching prepares it earlier.
-    And it leaves the memory free that processors take, as the manager does where it knows of some.
+    The manager then prepares a batch only after the tokens of the last one are known: asynchronous batching would
+    prepare it earlier. It also keeps memory free for processors, as the manager does if it has some itself.
     """
     theirs = manager.logit_processor
     ours = ContinuousBatchingLogitsProcessorList(
@@ -76,12 +76,12 @@ def put_first(manager: Any, processor: ContinuousBatchingLogitsProcessor) -> Non
 
 
 def num_generated(state: Any) -> int:
-    """How many tokens of output a request has, those from before it began anew among them."""
+    """How many tokens of output a request has, including those before it lost its cache."""
     return _num_in_prompt(state) + len(state.generated_tokens)
 
 
 def new_tokens(state: Any, taken: int) -> list[int]:
-    """A request's output behind its first ``taken`` tokens."""
+    """A request's output after its first ``taken`` tokens."""
     in_prompt = _num_in_prompt(state)
     if taken >= in_prompt:
         return list(state.generated_tokens[taken - in_prompt :])
@@ -89,13 +89,13 @@ def new_tokens(state: Any, taken: int) -> list[int]:
 
 
 def tokens_left(state: Any) -> int | None:
-    """How many tokens a request may still get; None if it has no such limit."""
-    # A request that begins anew is given what was left of its limit.
+    """How many more tokens a request may get; None without a limit."""
+    # A request that starts again is given the rest of its limit.
     return None if state.max_new_tokens is None else state.max_new_tokens - len(state.generated_tokens)
 
 
 def effective_config(model: Any, generate_kwargs: dict[str, Any]) -> Any:
-    """The generation config that generate() would make of these arguments.
+    """The generation config that generate() would make from these arguments.
 
     Raises:
         TypeError: some of them belong in no generation config.
@@ -104,14 +104,14 @@ def effective_config(model: Any, generate_kwargs: dict[str, Any]) -> Any:
     dropped = sorted(name for name, value in others.items() if value is not None)
     if dropped:
         raise TypeError(
-            f"continuous batching takes what a generation config takes, got also {dropped}; leave them out, or "
+            f"continuous batching takes only arguments of a generation config, got also {dropped}; leave them out, or "
             "generate without continuous_batching"
         )
     return config
 
 
 def kept_manager(model: Any) -> Any:
-    """The manager that the model keeps, and would give instead of a new one; None if there is none."""
+    """The manager that the model keeps, and would return instead of a new one; None if there is none."""
     return getattr(model, "_cached_continuous_batching_manager", None)
 
 

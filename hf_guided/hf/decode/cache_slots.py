@@ -1,16 +1,16 @@
-"""The model's cache as slots: a block of tokens in, logits out, for rows that need not have the same number of tokens.
+"""The model's cache as slots: blocks of tokens in, logits out, for rows that may have different numbers of tokens.
 
 One forward pass writes one block of slots for all rows. A row with fewer tokens than the block leaves *holes*: slots
-with a zero in the attention mask, which no later token looks at; positions are given explicitly and count tokens, not
-slots. With full attention over a growing cache that is exact. Sliding windows and biases count slots, and static caches
-have none to spare, so such models get no holes; and what keeps a state instead of tokens (Mamba, RecurrentGemma ...)
-may take several tokens for the beginning of a text. So there are
+with a zero in the attention mask, which no later token attends to; positions are explicit and count tokens, not slots.
+With full attention over a growing cache that is exact. Sliding windows and biases count slots, and static caches have
+none to spare, so such models get no holes; and models with a state instead of a cache of tokens (Mamba,
+RecurrentGemma ...) may take several tokens for the beginning of a text. So the slots support one of these:
 
 - ``holes``: any number of tokens for each row.
-- ``wide``: the same number for all, more than one: a lone row without holes.
-- else one token for each row.
+- ``wide``: the same number for all rows, more than one: a lone row without holes.
+- otherwise one token for each row.
 
-Tokens stand at the end of the block, so that its last column holds each row's last token.
+Tokens are placed at the end of the block, so that its last column holds each row's last token.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class CacheSlots:
 
     Args:
         model: a transformers model that can generate.
-        input_ids: (rows, length) int64, the prompts, padded left; of an encoder-decoder the decoder's start.
-        generation_config: of this call, as generate() hands it to a decoding method.
-        model_kwargs: of this call, likewise.
+        input_ids: (rows, length) int64, the prompts, padded left; for an encoder-decoder the decoder's start.
+        generation_config: of this call, as generate() passes it to a decoding method.
+        model_kwargs: of this call, as generate() passes them to a decoding method.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class CacheSlots:
         self.pad_token_id = 0 if pad is None else int(pad)
         self._outputs: Any = None
         self._forward: Callable[..., Any] = model
-        # Of those with holes:
+        # Only with holes:
         self._num_slots = 0
         self._mask: Tensor | None = None  # (rows, slots) int64 on CPU; None where all would be ones
         self._next: list[int] = []  # the position of each row's next token
@@ -64,17 +64,17 @@ class CacheSlots:
 
     @property
     def cache(self) -> Any:
-        """The model's cache as it is now."""
+        """The model's current cache."""
         return cache_in(self._outputs)
 
     @property
     def prompt_can_grow(self) -> bool:
-        """Whether ``prefill`` takes text behind the prompts: nothing but tokens describes them, and none is cached."""
+        """Whether ``prefill`` may append tokens to the prompts: only tokens describe them, and none is cached."""
         cache = self._kwargs.get("past_key_values")
         tensors = {name: value.ndim for name, value in self._kwargs.items() if isinstance(value, Tensor)}
         return (
             not self._model.config.is_encoder_decoder
-            and not self._kwargs.get("mm_encoder_outputs")  # images that were looked at before
+            and not self._kwargs.get("mm_encoder_outputs")  # images that were encoded before
             and tensors.items() <= {("attention_mask", 2), ("position_ids", 2)}
             and (cache is None or cache.get_seq_length() == 0)
         )
@@ -83,10 +83,10 @@ class CacheSlots:
         """Run the prompts.
 
         Args:
-            start: for each row tokens behind its prompt, as many for all; only where ``prompt_can_grow``.
+            start: for each row tokens after its prompt, equally many for all; only if ``prompt_can_grow``.
 
         Returns:
-            (rows, vocab) float32 logits behind all that, on the device of ``input_ids``.
+            (rows, vocab) float32 logits after the last token, on the device of ``input_ids``.
         """
         model, kwargs = self._model, self._kwargs
         if start and start[0]:
@@ -101,7 +101,7 @@ class CacheSlots:
         if continued and _takes_holes(model, cache, kwargs.get("position_ids")):
             self.holes = True
             positions = kwargs["position_ids"].expand(len(self._ids), -1)
-            self._next = (positions[:, -1] + 1).tolist()  # a caller's own may begin anywhere
+            self._next = (positions[:, -1] + 1).tolist()  # a caller's positions may begin anywhere
             mask = kwargs.get("attention_mask")
             mask = torch.ones_like(positions, device="cpu") if mask is None else mask.cpu().long()
             self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
@@ -114,65 +114,65 @@ class CacheSlots:
         """Run the next tokens of every row.
 
         Args:
-            blocks: for each row its tokens, none for a row that is over; at most one without ``holes`` or ``wide``.
-            keep: how many of the last columns' logits are wanted.
+            blocks: for each row its tokens, none for a finished row; at most one without ``holes`` or ``wide``.
+            keep: the number of last columns whose logits are returned.
 
         Returns:
-            (rows, keep, vocab) float32 logits behind the tokens, read only; what belongs to no token is meaningless.
+            (rows, keep, vocab) float32 logits after the tokens, read only; meaningless in columns without a token.
         """
         width = max(map(len, blocks))
         assert width == 1 or self.holes or (self.wide and len(blocks) == 1)
-        if self.holes:  # these two are made anew below
+        if self.holes:  # both are recomputed below
             self._kwargs.pop("attention_mask", None)
             self._kwargs.pop("position_ids", None)
         kwargs = self._next_kwargs(width)
-        gone = [width - len(block) for block in blocks]
-        if any(gone):
-            blocks = [[self.pad_token_id] * gap + list(block) for gap, block in zip(gone, blocks, strict=True)]
+        gaps = [width - len(block) for block in blocks]
+        if any(gaps):
+            blocks = [[self.pad_token_id] * gap + list(block) for gap, block in zip(gaps, blocks, strict=True)]
         tokens = torch.tensor(blocks)  # (rows, width)
         if self.holes:
-            if any(gone) or self._mask is not None:
-                real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gone])
+            if any(gaps) or self._mask is not None:
+                real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gaps])
                 self._mask = torch.cat([self._full_mask(), real], dim=1)
             self._num_slots += width
-            first = [position - gap for position, gap in zip(self._next, gone, strict=True)]
+            first = [position - gap for position, gap in zip(self._next, gaps, strict=True)]
             positions = torch.tensor(first)[:, None]  # (rows, 1)
             if width > 1:
                 positions = positions + torch.arange(width)  # (rows, width)
-            if any(gone):
+            if any(gaps):
                 positions = positions.clamp(min=0)
-            self._next = [position + width - gap for position, gap in zip(self._next, gone, strict=True)]
+            self._next = [position + width - gap for position, gap in zip(self._next, gaps, strict=True)]
             kwargs["position_ids"] = positions.to(self.device)
             kwargs["attention_mask"] = None if self._mask is None else self._mask.to(self.device)
         return self._run(kwargs, tokens.to(self.device), keep)
 
     def run_on_device(self, tokens: Tensor) -> Tensor:
-        """Run one more token of every row; as ``run``, but that the host neither knows nor waits for anything.
+        """Run one more token of every row like ``run``, but without the host knowing the tokens or waiting for them.
 
-        Not to be mixed with ``run``, which keeps masks and positions on the host.
+        Must not be mixed with ``run``, which keeps masks and positions on the host.
 
         Args:
             tokens: (rows, 1) int64, on the device of ``input_ids``.
 
         Returns:
-            (rows, vocab) float32 logits behind them, there too.
+            (rows, vocab) float32 logits after them, on the same device.
         """
-        if self.holes and self._mask is None:  # says nothing, but transformers would look into it, and wait for that
+        if self.holes and self._mask is None:  # all ones: transformers would read it, and wait for the device
             self._kwargs["attention_mask"] = None
         kwargs = self._next_kwargs(1)
         if not (self.holes and self._mask is not None and _takes_whole_masks(self._model)):
             return self._run(kwargs, tokens, 1)[:, 0]
-        # What transformers would make of the mask, if it had found padding there: a token looks at all there is.
+        # The mask that transformers would make if it found padding: a token attends to all earlier ones.
         whole = kwargs["attention_mask"].bool()[:, None, None, :]  # (rows, 1, 1, slots)
         return self._run({**kwargs, "attention_mask": whole}, tokens, 1)[:, 0]
 
     @property
     def why_not_static(self) -> str:
-        """Why there is no ``static_forward``; empty if there is one."""
+        """Why ``static_forward`` is not supported; empty if it is."""
         return StaticForward.why_not(self._model, self._kwargs, self.cache)
 
     def static_forward(self) -> StaticForward:
-        """What goes on in place of ``run_on_device``, over tensors that stay where they are."""
+        """A replacement for ``run_on_device`` over tensors with fixed addresses."""
         return StaticForward(self._model, self._kwargs, self.device)
 
     def _next_kwargs(self, width: int) -> dict[str, Any]:
@@ -196,10 +196,10 @@ class CacheSlots:
         return self._last(keep)
 
     def forget(self, numbers: Sequence[int]) -> None:
-        """Take tokens back that were run in the last block; only with ``holes``.
+        """Remove tokens of the last block from the cache; only with ``holes``.
 
         Args:
-            numbers: for each row how many of its last; rows that are over count as they like.
+            numbers: for each row how many of its last tokens; any number for finished rows.
         """
         least = min(numbers)
         if least:
@@ -213,8 +213,8 @@ class CacheSlots:
                 self._mask[i, self._num_slots - (number - least) :] = 0
 
     def select(self, rows: Sequence[int]) -> CacheSlots:
-        """Slots whose rows are copies of some of these, for what may come after them; only with ``holes``."""
-        index = torch.tensor(rows)  # which a cache on any device takes
+        """New slots with copies of some of these rows, for different continuations; only with ``holes``."""
+        index = torch.tensor(rows)  # a cache on any device takes an index on the CPU
         twin = copy.copy(self)
         cache = copy.copy(self.cache)
         cache.layers = [copy.copy(layer) for layer in cache.layers]
@@ -240,14 +240,14 @@ class CacheSlots:
         return logits.to(dtype=torch.float32, device=self.device)
 
 
-# transformers continues these for any number of new tokens; other tensors as if one token were new.
+# transformers extends these for any number of new tokens; other tensors as if one token were new.
 _CONTINUED = {"attention_mask", "decoder_attention_mask", "mm_token_type_ids"}
 
 
 def _continued(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
-    """Whether a pass of several tokens is given what passes of one token each would be given.
+    """Whether a pass of several tokens gets the same inputs as passes of one token each.
 
-    Types of tokens are repeated from the end of the prompt, and masks over images have a row for each token.
+    Token types are repeated from the end of the prompt, and masks over images have a row for each token.
     """
     return not any(
         isinstance(value, Tensor) and value.ndim > 1 and value.shape[:2] == input_ids.shape
@@ -257,7 +257,7 @@ def _continued(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
 
 
 def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
-    """Whether every layer looks at all slots, by the attention mask and by explicit positions alone."""
+    """Whether every layer attends to all slots, given only the attention mask and explicit positions."""
     return (
         type(cache) is DynamicCache
         and all(type(layer) is DynamicLayer for layer in cache.layers)
@@ -271,8 +271,8 @@ def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
 def _takes_whole_masks(model: Any) -> bool:
     """Whether the model takes a boolean mask (rows, heads, queries, slots) as it is, and needs no other.
 
-    What transformers' own code makes masks with hands on one that is made already; biases by distance are made of masks
-    with two dimensions.
+    The function of transformers that makes masks passes on a finished one; but biases by distance are computed from
+    masks with two dimensions.
     """
     module = sys.modules[type(model.base_model).__module__]
     return (
@@ -283,7 +283,7 @@ def _takes_whole_masks(model: Any) -> bool:
 
 
 def _grows(cache: Any) -> bool:
-    """Whether every layer keeps keys and values of tokens, as many as come, and nothing else."""
+    """Whether every layer keeps only keys and values of tokens, and grows with them."""
     if isinstance(cache, EncoderDecoderCache):
         cache = cache.self_attention_cache
     return type(cache) is DynamicCache and all(

@@ -1,4 +1,4 @@
-"""From a draft to a guess: what the loop will have written if the draft is right."""
+"""Draft blocks: drafts with the forced text after each token, as the loop writes them if they are right."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ from torch import Tensor
 
 from ...errors import InvalidArgument
 from ...session.session import Session
-from ..drafts import Asked, Draft, DraftLength, DraftSource, Warp
+from ..drafts import Draft, DraftLength, DraftRequest, DraftSource, Warp
 from ..drafts.forced_text import ForcedText
-from .sequence_state import Line
+from .sequence_state import SequenceState
 from .stopping import RowStops
 
 
 @dataclass(frozen=True)
-class Guess:
-    """A draft as it will be written: stretches of a drafted token and the forced text behind it.
+class DraftBlock:
+    """A draft in segments: a draft token, and the forced text after it.
 
     Args:
-        stretches: what the model confirms or rejects is the first token of each.
+        segments: the model confirms or rejects the first token of each.
         probabilities: of those first tokens, as in ``Draft``.
-        drafted: whether a source of drafts proposed them; else they were likely anyway.
+        drafted: whether a source of drafts proposed them; otherwise the grammar made them likely.
     """
 
-    stretches: Sequence[Sequence[int]] = ()
+    segments: Sequence[Sequence[int]] = ()
     probabilities: Tensor | None = None
     drafted: bool = False
 
     @cached_property
     def firsts(self) -> list[int]:
-        """The tokens to be confirmed."""
-        return [stretch[0] for stretch in self.stretches]
+        """The tokens that the model confirms or rejects."""
+        return [segment[0] for segment in self.segments]
 
     @cached_property
     def ends(self) -> list[int]:
-        """How many tokens there are up to each position where one is to be chosen."""
-        return list(accumulate(map(len, self.stretches), initial=0))
+        """Number of tokens up to each position where the model chooses."""
+        return list(accumulate(map(len, self.segments), initial=0))
 
     @cached_property
     def tokens(self) -> list[int]:
-        """All of it."""
-        return list(chain(*self.stretches))
+        """All tokens of the block."""
+        return list(chain(*self.segments))
 
 
-NO_GUESS = Guess()
+EMPTY_BLOCK = DraftBlock()
 
 
-class Guesser:
-    """Guesses what a source of drafts proposes, as much as each row is worth, or else what is likely anyway.
+class DraftBlocks:
+    """Makes blocks from a source of drafts, as long as pays for each row; or from tokens that are likely anyway.
 
     Args:
-        source: of drafts, told now that a new generate() call begins; or None.
+        source: of drafts; it is reset for the new generate() call. None has no source.
         session: the constraints.
         stops: when a row ends.
-        forced: finds forced text, as the loop does; None if it does not.
-        warp: how scores are changed before tokens are sampled; None where the best are taken.
+        forced: finds forced text, as the loop does; None if the loop does not.
+        warp: changes scores before tokens are sampled; None if the most likely tokens are taken.
     """
 
     def __init__(
@@ -77,54 +77,54 @@ class Guesser:
         self._forced = forced
         self._lengths = DraftLength()
 
-    def guesses(self, lines: Sequence[Line], at_choice: Sequence[int]) -> dict[int, Guess]:
-        """A guess for the rows that are at a choice, by their numbers; for some rows there is none."""
+    def propose(self, sequences: Sequence[SequenceState], at_choice: Sequence[int]) -> dict[int, DraftBlock]:
+        """A block for each of the rows that choose a token, by row number; rows without a draft have none."""
         drafts = [Draft()] * len(at_choice)
         if self._source is not None:
-            drafts = self._source.propose([self._asked(lines, i) for i in at_choice])
-        guesses = {}
+            drafts = self._source.propose([self._request(sequences, i) for i in at_choice])
+        propose = {}
         for i, draft in zip(at_choice, drafts, strict=True):
-            if draft.tokens or lines[i].likely:
-                guesses[i] = self._guess(lines[i], draft)
-        return guesses
+            if draft.tokens or sequences[i].likely:
+                propose[i] = self._block(sequences[i], draft)
+        return propose
 
-    def observe(self, index: int, guess: Guess, agreed: int) -> None:
-        """Tell how many of a row's stretches were confirmed."""
-        if guess.drafted:
-            self._lengths.observe(index, len(guess.stretches), agreed)
+    def observe(self, index: int, block: DraftBlock, agreed: int) -> None:
+        """Adapt a row's draft length to the number of confirmed segments."""
+        if block.drafted:
+            self._lengths.observe(index, len(block.segments), agreed)
 
-    def _asked(self, lines: Sequence[Line], i: int) -> Asked:
-        line, left = lines[i], self._session.tokens_left(lines[i].num_generated)
-        room = self._stops.room(line.token_ids)
+    def _request(self, sequences: Sequence[SequenceState], i: int) -> DraftRequest:
+        sequence, left = sequences[i], self._session.tokens_left(sequences[i].num_generated)
+        room = self._stops.room(sequence.token_ids)
         if left is not None:
             room = min(room, left)
-        return Asked(
+        return DraftRequest(
             index=i,
-            row=line.row,
-            token_ids=line.token_ids[line.padding :],
-            prompt_length=line.prompt_length - line.padding,
+            row=sequence.row,
+            token_ids=sequence.token_ids[sequence.padding :],
+            prompt_length=sequence.prompt_length - sequence.padding,
             limit=int(min(self._lengths.wanted(i), room - 1)),
             stop_token_ids=self._session.stop_token_ids,
-            prefix=self._session.prefix_of(i, len(lines)),
+            prefix=self._session.prefix_of(i, len(sequences)),
         )
 
-    def _guess(self, line: Line, draft: Draft) -> Guess:
-        tokens = draft.tokens or line.likely
+    def _block(self, sequence: SequenceState, draft: Draft) -> DraftBlock:
+        tokens = draft.tokens or sequence.likely
         width = self._session.vocabulary.padded_size
         if any(not 0 <= token_id < width for token_id in tokens):
             raise InvalidArgument(
                 f"draft: expected token ids from 0 to {width - 1}, got {list(tokens)} of a DraftSource"
             )
-        stretches: list[list[int]] = [[token_id] for token_id in tokens]
+        segments: list[list[int]] = [[token_id] for token_id in tokens]
         if self._forced is not None:
-            left = self._session.tokens_left(line.num_generated)
-            stretches = self._forced.stretches(line.row, line.token_ids, tokens, left)
-        # Behind the greatest length the model may have no positions, and nothing of it would be kept.
-        room = self._stops.room(line.token_ids)
-        stretches = [
-            stretch for stretch, end in zip(stretches, accumulate(map(len, stretches)), strict=True) if end < room
+            left = self._session.tokens_left(sequence.num_generated)
+            segments = self._forced.segments(sequence.row, sequence.token_ids, tokens, left)
+        # After the maximum length the model may have no positions, and no token would be kept.
+        room = self._stops.room(sequence.token_ids)
+        segments = [
+            segment for segment, end in zip(segments, accumulate(map(len, segments)), strict=True) if end < room
         ]
         q = draft.probabilities
         if q is not None:
-            q = q[list(accumulate(map(len, stretches), initial=0))[:-1]]  # all but the last agree with the draft
-        return Guess(stretches, q, drafted=bool(draft.tokens))
+            q = q[list(accumulate(map(len, segments), initial=0))[:-1]]  # all but the last agree with the draft
+        return DraftBlock(segments, q, drafted=bool(draft.tokens))

@@ -1,11 +1,12 @@
 """The steps of the fast loop, over rows that may have different numbers of tokens.
 
-1 prefill    the prompts, and what every answer has to begin with (prefill.py)
-2 forced     text that the grammar leaves no choice about is appended
-3 guess      what comes behind, where there is a source of drafts
-4 fill       masks for the rows that will be at a choice, on a thread of their own, while
-5 forward    the model runs what is not in its cache yet, and the guesses
-6 choose     keep of each guess what the model confirms, and one token more; back to 2 until all rows are over
+1 prefill    run the prompts, and the text that every answer has to begin with (prefill.py)
+2 forced     append text for which the grammar leaves no choice
+3 draft      propose further tokens, if there is a source of drafts
+4 fill       fill masks for the rows whose next token is to be chosen, on a thread of their own, while
+5 forward    the model runs the tokens that are not in its cache yet, and the drafts
+6 choose     keep the part of each draft that the model confirms, and choose one more token; back to 2 until all rows
+             are finished
 """
 
 from __future__ import annotations
@@ -24,29 +25,30 @@ from ...session.session import Session
 from ...trace.events import Kind
 from ..drafts.verify import Accepted, accept_greedy, accept_sampling, accept_seeded
 from .cache_slots import CacheSlots
-from .draft_blocks import NO_GUESS, Guess, Guesser
-from .jump_forward import Jumps
+from .draft_blocks import EMPTY_BLOCK, DraftBlock, DraftBlocks
+from .jump_forward import JumpForward
 from .scores import Scoring
-from .sequence_state import Line
+from .sequence_state import SequenceState
 from .step_logprobs import StepLogprobs
 from .stopping import RowStops
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """Rows whose next token is to be chosen, and what may come.
+    """The rows whose next token is to be chosen, with drafts and masks.
 
     Args:
-        places: the rows of the batch that are looked at.
-        at: those of them that are at a choice.
-        guesses: for each place.
-        drafted: whether there are tokens in any of them.
-        masks: for each place, and behind each stretch guessed there; until they are there the rows are the worker's.
+        rows: numbers of the rows that get scores.
+        choosing: the rows among them that choose a token.
+        drafts: for each of ``rows``.
+        drafted: whether any draft has tokens.
+        masks: for each of ``rows``, and after each segment of its draft; until they are filled, the worker owns the
+            rows.
     """
 
-    places: list[int]
-    at: set[int]
-    guesses: list[Guess]
+    rows: list[int]
+    choosing: set[int]
+    drafts: list[DraftBlock]
     drafted: bool
     masks: Pending[Masks]
 
@@ -60,9 +62,9 @@ class DecodeLoop:
         scoring: the processors.
         stops: when a row ends.
         jump: appends forced text.
-        guesser: guesses ahead, for models that can take that; None guesses nothing.
-        do_sample: whether to sample, or take the best.
-        seeds: of what each row draws; None draws with torch's generator.
+        drafter: drafts tokens, for models that can run several at once; None drafts nothing.
+        do_sample: whether to sample rather than take the most likely token.
+        seeds: of each row's random numbers; None draws with torch's generator.
         logprobs: records log probabilities; None records nothing.
     """
 
@@ -73,8 +75,8 @@ class DecodeLoop:
         scoring: Scoring,
         stops: RowStops,
         *,
-        jump: Jumps,
-        guesser: Guesser | None,
+        jump: JumpForward,
+        drafter: DraftBlocks | None,
         do_sample: bool,
         seeds: Sequence[int] | None = None,
         logprobs: StepLogprobs | None = None,
@@ -84,26 +86,26 @@ class DecodeLoop:
         self._scoring = scoring
         self._stops = stops
         self._jump = jump
-        self._guesser = guesser
+        self._drafter = drafter
         self._do_sample = do_sample
         self._seeds = seeds
         self._logprobs = logprobs
-        self._lines: Sequence[Line] = []
-        self._one_each = False  # whether every row gets one token in each forward pass, forced or not
+        self._sequences: Sequence[SequenceState] = []
+        self._one_each = False  # whether every row runs one token in each forward pass, also within forced text
 
-    def run(self, lines: Sequence[Line], logits: Tensor) -> None:
-        """Generate until all rows are over.
+    def run(self, sequences: Sequence[SequenceState], logits: Tensor) -> None:
+        """Generate until all rows are finished.
 
         Args:
-            lines: the rows behind their prompts; written.
-            logits: (rows, vocab) float32 behind the prompts.
+            sequences: the rows after their prompts; written.
+            logits: (rows, vocab) float32 after the prompts.
         """
         logits = logits[:, None]
-        self._begin(lines)
+        self._begin(sequences)
         running = self._running()
-        choice = self._prepare([i for i in running if not self._lines[i].unfed], {})
+        choice = self._prepare([i for i in running if not self._sequences[i].unfed], {})
         while True:
-            scores = self._choose(choice, logits) if choice.places else None
+            scores = self._choose(choice, logits) if choice.rows else None
             if self._logprobs is not None:
                 self._logprobs.end(logits, scores)
             running = self._running()
@@ -111,47 +113,47 @@ class DecodeLoop:
                 return
             choice, logits = self._forward(running)
 
-    def _begin(self, lines: Sequence[Line]) -> None:
+    def _begin(self, sequences: Sequence[SequenceState]) -> None:
         slots = self._slots
         self._one_each = not slots.wide and (not slots.holes or self._scoring.wants_batch)
-        self._lines = lines
-        if not slots.holes or self._one_each or not self._scoring.takes_guesses:
-            self._guesser = None
-        if self._guesser is not None:
-            for line, padding in zip(self._lines, slots.padding, strict=True):
-                line.padding = padding
+        self._sequences = sequences
+        if not slots.holes or self._one_each or not self._scoring.takes_drafts:
+            self._drafter = None
+        if self._drafter is not None:
+            for sequence, padding in zip(self._sequences, slots.padding, strict=True):
+                sequence.padding = padding
 
     def _running(self) -> list[int]:
-        # Log probabilities of forced text at the end of a row take one pass more than its text.
+        # With log probabilities, forced text at the end of a row needs one more forward pass.
         recorded = self._logprobs
         return [
             i
-            for i, line in enumerate(self._lines)
-            if not line.over or (recorded is not None and recorded.pending(line))
+            for i, sequence in enumerate(self._sequences)
+            if not sequence.finished or (recorded is not None and recorded.pending(sequence))
         ]
 
     def _forward(self, running: Sequence[int]) -> tuple[_Choice, Tensor]:
-        """Run what is not in the cache yet, or as much of it as the model takes at once, and what is drafted behind.
+        """Run the tokens that are not in the cache yet, as many as the model takes at once, and the drafts after them.
 
         Returns:
-            The choice to be made then; (rows, columns, vocab) logits.
+            The next choice; (rows, columns, vocab) logits.
         """
-        blocks: list[list[int]] = [[] for _ in self._lines]
+        blocks: list[list[int]] = [[] for _ in self._sequences]
         for i in running:
-            line = self._lines[i]
-            unfed = line.token_ids[-line.unfed :]
-            if line.over:
-                unfed.pop()  # nothing comes after it: a cache may have no room for it, nor the model a position
+            sequence = self._sequences[i]
+            unfed = sequence.token_ids[-sequence.unfed :]
+            if sequence.finished:
+                unfed.pop()  # no token follows it, and the cache or the model may have no position left for it
             blocks[i] = unfed[:1] if self._one_each else unfed
         before = [] if self._logprobs is None else [self._length_fed(i) for i in range(len(blocks))]
         for i in running:
-            self._lines[i].unfed -= len(blocks[i])
-        at_choice = [i for i in running if not self._lines[i].unfed]
-        guesses = {} if self._guesser is None else self._guesser.guesses(self._lines, at_choice)
-        for i, guess in guesses.items():
-            blocks[i] = [*blocks[i], *guess.tokens]
-        choice = self._prepare(at_choice, guesses)
-        keep = 1 + max(guess.ends[-1] for guess in choice.guesses) if choice.drafted else 1
+            self._sequences[i].unfed -= len(blocks[i])
+        at_choice = [i for i in running if not self._sequences[i].unfed]
+        drafts = {} if self._drafter is None else self._drafter.propose(self._sequences, at_choice)
+        for i, draft in drafts.items():
+            blocks[i] = [*blocks[i], *draft.tokens]
+        choice = self._prepare(at_choice, drafts)
+        keep = 1 + max(draft.ends[-1] for draft in choice.drafts) if choice.drafted else 1
         if self._logprobs is not None:
             self._logprobs.begin(before, blocks)
             keep = max(map(len, blocks))
@@ -160,113 +162,113 @@ class DecodeLoop:
         self._session.forwarded(start, running)
         return choice, logits
 
-    def _prepare(self, at_choice: Sequence[int], guesses: Mapping[int, Guess]) -> _Choice:
-        # Processors that count rows want all of them: those not at a choice are nobody's, and nothing comes of them.
-        places = list(range(len(self._lines)) if at_choice and self._scoring.wants_batch else at_choice)
-        at = set(at_choice)
-        rows = [self._lines[i].row if i in at else Row(None) for i in places]
-        guessed = [guesses.get(i, NO_GUESS) for i in places]
+    def _prepare(self, at_choice: Sequence[int], drafts: Mapping[int, DraftBlock]) -> _Choice:
+        # Processors that count rows want all of them: rows that choose nothing then get an empty mask, and no token.
+        rows = list(range(len(self._sequences)) if at_choice and self._scoring.wants_batch else at_choice)
+        choosing = set(at_choice)
+        states = [self._sequences[i].row if i in choosing else Row(None) for i in rows]
+        row_drafts = [drafts.get(i, EMPTY_BLOCK) for i in rows]
         most = self._session.max_new_tokens
-        left = [None if most is None else most - self._lines[i].num_generated for i in places]
-        stretches = [guess.stretches for guess in guessed] if guesses else None
-        return _Choice(places, at, guessed, bool(guesses), self._session.fill_ahead(rows, left, stretches))
+        left = [None if most is None else most - self._sequences[i].num_generated for i in rows]
+        segments = [draft.segments for draft in row_drafts] if drafts else None
+        return _Choice(rows, choosing, row_drafts, bool(drafts), self._session.fill_ahead(states, left, segments))
 
     def _choose(self, choice: _Choice, logits: Tensor) -> Tensor:
-        """Extend the rows that are at a choice; returns the (lines, vocab) scores they were chosen from."""
+        """Extend the rows that choose a token; returns the (positions, vocab) scores."""
         masks = choice.masks.result()
-        length = max(map(self._length_fed, choice.at)) if self._scoring.wants_batch else 0
-        rows: list[int] = []
+        length = max(map(self._length_fed, choice.choosing)) if self._scoring.wants_batch else 0
+        logit_rows: list[int] = []
         columns: list[int] = []
-        ids: list[list[int]] = []  # in front of each line of scores
-        for i, guess in zip(choice.places, choice.guesses, strict=True):
-            fed: list[int] = []  # nobody looks at them
-            if self._scoring.wants_batch:  # of one length: rows that wait are no longer than the others, rows that
-                fed = self._lines[i].token_ids[: self._length_fed(i)][:length]  # are over have padding
+        ids: list[list[int]] = []  # before each position
+        for i, draft in zip(choice.rows, choice.drafts, strict=True):
+            fed: list[int] = []  # no processor reads them
+            if self._scoring.wants_batch:  # equal lengths: waiting rows are not longer than the others, and finished
+                fed = self._sequences[i].token_ids[: self._length_fed(i)][:length]  # rows are padded
                 fed += [self._slots.pad_token_id] * (length - len(fed))
-            ends, tokens = guess.ends, guess.tokens
-            rows += [i] * len(ends)
+            ends, tokens = draft.ends, draft.tokens
+            logit_rows += [i] * len(ends)
             columns += [end - ends[-1] - 1 for end in ends]
             ids += [[*fed, *tokens[:end]] for end in ends]
-        # As a rule the last column of every row is wanted; an index would have to travel to a GPU.
-        last_of_all = len(rows) == len(logits) and not choice.drafted
-        scores = logits[:, -1] if last_of_all else logits[rows, columns]
+        # Usually the last column of every row is needed; an index tensor would have to be copied to a GPU.
+        only_last = len(logit_rows) == len(logits) and not choice.drafted
+        scores = logits[:, -1] if only_last else logits[logit_rows, columns]
         scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks))
-        firsts = [guess.firsts for guess in choice.guesses]
+        firsts = [draft.firsts for draft in choice.drafts]
         accepted = self._accepted(choice, scores, firsts)
         if self._session.recorder is not None or self._logprobs is not None:
             self._record(choice, accepted)
         if choice.drafted:
-            # Rejected tokens leave the cache; rows that are over have nothing there to keep.
+            # Rejected tokens leave the cache; finished rows need no token there.
             rejected = {
-                i: guess.ends[-1] - guess.ends[kept.num_drafted]
-                for i, guess, kept in zip(choice.places, choice.guesses, accepted, strict=True)
+                i: draft.ends[-1] - draft.ends[kept.num_drafted]
+                for i, draft, kept in zip(choice.rows, choice.drafts, accepted, strict=True)
             }
             most = max(rejected.values())
-            self._slots.forget([rejected.get(i, most) for i in range(len(self._lines))])
-        for i, guess, (agreed, bonus) in zip(choice.places, choice.guesses, accepted, strict=True):
-            if i in choice.at:
-                if self._guesser is not None:
-                    self._guesser.observe(i, guess, agreed)
-                self._take(i, guess, agreed, bonus)
+            self._slots.forget([rejected.get(i, most) for i in range(len(self._sequences))])
+        for i, draft, (agreed, bonus) in zip(choice.rows, choice.drafts, accepted, strict=True):
+            if i in choice.choosing:
+                if self._drafter is not None:
+                    self._drafter.observe(i, draft, agreed)
+                self._take(i, draft, agreed, bonus)
         return scores
 
     def _record(self, choice: _Choice, accepted: Sequence[Accepted]) -> None:
-        """Say what was confirmed and chosen; what else is written behind it is forced."""
-        first = 0  # of a place's lines of scores
-        for i, guess, (agreed, bonus) in zip(choice.places, choice.guesses, accepted, strict=True):
-            if i in choice.at:
-                for n, token_id in enumerate([*guess.firsts[:agreed], bonus]):
-                    self._record_choice(i, guess.ends[n], first + n, token_id, "drafted" if n < agreed else "chosen")
-            first += len(guess.ends)
+        """Record the confirmed and chosen tokens; all other tokens of the step are forced."""
+        first = 0  # position of the row's scores
+        for i, draft, (agreed, bonus) in zip(choice.rows, choice.drafts, accepted, strict=True):
+            if i in choice.choosing:
+                for n, token_id in enumerate([*draft.firsts[:agreed], bonus]):
+                    self._record_choice(i, draft.ends[n], first + n, token_id, "drafted" if n < agreed else "chosen")
+            first += len(draft.ends)
 
     def _record_choice(self, i: int, end: int, scores: int, token_id: int, kind: Kind) -> None:
-        line = self._lines[i]
+        sequence = self._sequences[i]
         if self._session.recorder is not None:
-            self._session.recorder.chose(i, line.num_generated + end, scores, token_id, kind)
+            self._session.recorder.chose(i, sequence.num_generated + end, scores, token_id, kind)
         if self._logprobs is not None:
-            self._logprobs.chose(i, len(line.token_ids) + end, token_id, scores)
+            self._logprobs.chose(i, len(sequence.token_ids) + end, token_id, scores)
 
     def _accepted(self, choice: _Choice, scores: Tensor, firsts: Sequence[Sequence[int]]) -> list[Accepted]:
-        """Of each guess what the model confirms, and the token behind it."""
+        """For each draft, how many of its tokens the model confirms, and the token after them."""
         if not self._do_sample:
             return accept_greedy(scores, firsts)
         if self._seeds is None:
-            return accept_sampling(scores, firsts, [guess.probabilities for guess in choice.guesses])
+            return accept_sampling(scores, firsts, [draft.probabilities for draft in choice.drafts])
         seeds: list[int] = []
         positions: list[int] = []
-        for i, guess in zip(choice.places, choice.guesses, strict=True):
-            seeds += [self._seeds[i]] * len(guess.ends)
-            positions += [self._lines[i].num_generated + end for end in guess.ends]
+        for i, draft in zip(choice.rows, choice.drafts, strict=True):
+            seeds += [self._seeds[i]] * len(draft.ends)
+            positions += [self._sequences[i].num_generated + end for end in draft.ends]
         numbers = torch.tensor([seeds, positions], device=scores.device)
         return accept_seeded(scores, firsts, numbers[0], numbers[1])
 
-    def _take(self, i: int, guess: Guess, agreed: int, bonus: int) -> None:
-        """Add the stretches that the model has seen and confirmed, and the token that it chose behind them."""
-        line, stats = self._lines[i], self._session.stats
+    def _take(self, i: int, draft: DraftBlock, agreed: int, bonus: int) -> None:
+        """Append the confirmed segments, and the token that the model chose after them."""
+        sequence, stats = self._sequences[i], self._session.stats
         written = 0
-        for token_id in guess.tokens[: guess.ends[agreed]]:
-            line.row.advance(token_id)
-            self._append(line, [token_id])
-            line.unfed -= 1
+        for token_id in draft.tokens[: draft.ends[agreed]]:
+            sequence.row.advance(token_id)
+            self._append(sequence, [token_id])
+            sequence.unfed -= 1
             written += 1
-            if line.over:
+            if sequence.finished:
                 break
         else:
-            if not line.row.advance(bonus):  # who came behind the masks has forced it
-                self._session.violated(i, line.row, bonus, line.token_ids[line.prompt_length :])
-            self._append(line, [bonus])
-        if guess.stretches:
-            # Of what was confirmed, that behind the row's end is not written.
-            accepted = sum(start < written for start in guess.ends[:agreed])
-            stats.drafted_tokens += len(guess.stretches)
+            if not sequence.row.advance(bonus):  # a processor after the masks has forced it
+                self._session.violated(i, sequence.row, bonus, sequence.token_ids[sequence.prompt_length :])
+            self._append(sequence, [bonus])
+        if draft.segments:
+            # Confirmed tokens after the row's end are not written.
+            accepted = sum(start < written for start in draft.ends[:agreed])
+            stats.drafted_tokens += len(draft.segments)
             stats.accepted_tokens += accepted
             stats.forced_tokens += written - accepted
-        self._jump(line)
+        self._jump(sequence)
 
     def _length_fed(self, i: int) -> int:
-        """How many tokens of a row the model has seen, drafts aside."""
-        return len(self._lines[i].token_ids) - self._lines[i].unfed
+        """How many tokens of a row are in the cache, drafts not counted."""
+        return len(self._sequences[i].token_ids) - self._sequences[i].unfed
 
-    def _append(self, line: Line, token_ids: Sequence[int]) -> None:
-        """Add tokens that the row has taken, up to the one that ends it."""
-        self._session.stats.tokens += line.append(token_ids, self._stops)
+    def _append(self, sequence: SequenceState, token_ids: Sequence[int]) -> None:
+        """Append tokens that the row has taken, up to the one that ends it."""
+        self._session.stats.tokens += sequence.append(token_ids, self._stops)

@@ -1,4 +1,4 @@
-"""What one call wants of the fast loop besides its masks, as one object."""
+"""Options of the fast loop for one call, in one object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...constraints.argument_checks import DEVICE_LANE, FLAG, STREAMER, TEXTS, R
 from ...errors import InvalidArgument
 from ...options import DeviceLane, LoopOptions
 from ..seeds import as_int64
-from .streamers import RowListener
+from .streamers import TokenListener
 
 _SEEDS = Rule(
     "a list of ints, one for each row",
@@ -24,18 +24,18 @@ class DecodeOptions:
     """Options of ``GuidedDecoder``; described in ``Guide.decoder``.
 
     Args:
-        jump_forward: append text that the grammar leaves no choice about without a forward pass.
-        retokenize: with that, tokenize again where the sampled token meets forced text.
-        draft: what proposes tokens, in any form that ``Guide.decoder`` takes; None drafts nothing.
-        streamer: gets the prompt's and each new token of one row, or a RowListener.
+        jump_forward: append forced text without a forward pass for each token.
+        retokenize: with jump_forward, tokenize again where the sampled token meets forced text.
+        draft: a source of draft tokens, in any form that ``Guide.decoder`` takes; None drafts nothing.
+        streamer: gets the prompt and each new token of one row; or a TokenListener.
         stop_strings: a text, or texts, that end a row.
-        device_lane: whether the model's device chooses tokens by itself; None asks the environment.
-        seeds: one for each row, of what it draws; None draws with torch's generator.
+        device_lane: whether the model's device chooses the tokens; None reads the environment.
+        seeds: one for each row's random numbers; None draws with torch's generator.
         top_logprobs: record log probabilities, with this many alternatives; None records nothing.
 
     Raises:
-        InvalidArgument: another ``device_lane``; ``draft`` beside ``retokenize``; or
-            ``seeds`` that are no ints of 64 bits.
+        InvalidArgument: another ``device_lane``; ``draft`` together with ``retokenize``; or ``seeds`` that are not ints
+            of 64 bits.
     """
 
     jump_forward: bool = True
@@ -49,13 +49,11 @@ class DecodeOptions:
 
     def __post_init__(self) -> None:
         if self.retokenize and self.draft is not None:
-            raise InvalidArgument(
-                "retokenize, draft: expected one of the two; a token that was confirmed cannot give way"
-            )
+            raise InvalidArgument("retokenize, draft: expected one of the two; a confirmed token cannot be replaced")
         check("stop_strings", self.stop_strings, TEXTS)
         check("jump_forward", self.jump_forward, FLAG)
         check("retokenize", self.retokenize, FLAG)
-        if not isinstance(self.streamer, RowListener):
+        if not isinstance(self.streamer, TokenListener):
             check_each({"streamer": self.streamer}, {"streamer": STREAMER})
         check_each(
             {"device_lane": self.device_lane, "seeds": self.seeds}, {"device_lane": DEVICE_LANE, "seeds": _SEEDS}
@@ -65,5 +63,5 @@ class DecodeOptions:
 
     @property
     def device_lane_or_default(self) -> DeviceLane:
-        """``device_lane``, or what the environment says."""
+        """``device_lane``, or the value from the environment."""
         return LoopOptions.from_env().device_lane if self.device_lane is None else self.device_lane

@@ -1,7 +1,7 @@
-"""How both loops begin: the prompts run, and their rows stand at the beginning of their constraints.
+"""The start of both loops: the prompts run, and their rows are created at the beginning of their constraints.
 
-While constraints compile, the model reads the prompts. Where they are compiled already, it reads the text with which
-every answer has to begin in the same pass.
+While constraints compile, the model runs the prompts. If they are compiled already, the same pass also runs the text
+with which every answer has to begin.
 """
 
 from __future__ import annotations
@@ -14,52 +14,58 @@ from torch import Tensor
 
 from ...session.session import Session
 from .cache_slots import CacheSlots
-from .sequence_state import Line
-from .streamers import RowListener
+from .sequence_state import SequenceState
+from .streamers import TokenListener
 
 
 def prefill(
     session: Session,
     slots: CacheSlots,
     prompts: Sequence[Sequence[int]],
-    jump: Callable[[Line], None] | None,
-    listener: RowListener | None,
+    jump: Callable[[SequenceState], None] | None,
+    listener: TokenListener | None,
     *,
     text_too: bool = True,
-) -> tuple[list[Line], Tensor]:
+) -> tuple[list[SequenceState], Tensor]:
     """Run the prompts.
 
     Args:
         session: the constraints.
         slots: the model and its cache.
         prompts: token ids of each row, padding included.
-        jump: appends to a row what it has to begin with; None where that is chosen like all other text.
+        jump: appends the forced beginning to a row; None leaves it to sampling.
         listener: of the rows; or None.
-        text_too: whether forced text may run in the same pass, whose logits are then those after it alone.
+        text_too: whether forced text may run in the same pass, which then returns only the logits after it.
 
     Returns:
-        The rows; (rows, vocab) float32 logits behind the last tokens that were run of each.
+        The rows; (rows, vocab) float32 logits after the last token that was run of each.
     """
 
-    def begun() -> list[Line]:
+    def start_rows() -> list[SequenceState]:
         rows = session.begin(len(prompts), prompts)
-        hears = None if listener is None else listener.hear
-        lines = [
-            Line(row, list(ids), len(ids), told=len(ids), listener=None if hears is None else partial(hears, i))
+        on_tokens = None if listener is None else listener.on_tokens
+        sequences = [
+            SequenceState(
+                row,
+                list(ids),
+                len(ids),
+                num_reported=len(ids),
+                listener=None if on_tokens is None else partial(on_tokens, i),
+            )
             for i, (row, ids) in enumerate(zip(rows, prompts, strict=True))
         ]
         if jump is not None:
-            for line in lines:
-                jump(line)
-        return lines
+            for sequence in sequences:
+                jump(sequence)
+        return sequences
 
-    ready = begun() if text_too and jump is not None and session.compiled and slots.prompt_can_grow else []
-    width = min((line.unfed for line in ready), default=0)  # a pass has one width: what all rows have
-    if ready and all(line.over for line in ready):
-        width -= 1  # nothing comes behind the last token: there may be no room for it in a cache, nor a position
+    ready = start_rows() if text_too and jump is not None and session.compiled and slots.prompt_can_grow else []
+    width = min((sequence.unfed for sequence in ready), default=0)  # a pass has one width for all rows
+    if ready and all(sequence.finished for sequence in ready):
+        width -= 1  # no token follows the last one, and a cache or the model may have no position left for it
     began = time.perf_counter_ns()
-    logits = slots.prefill([line.token_ids[line.prompt_length :][:width] for line in ready])
+    logits = slots.prefill([sequence.token_ids[sequence.prompt_length :][:width] for sequence in ready])
     session.forwarded(began, range(len(prompts)))
-    for line in ready:
-        line.unfed -= width
-    return ready or begun(), logits
+    for sequence in ready:
+        sequence.unfed -= width
+    return ready or start_rows(), logits

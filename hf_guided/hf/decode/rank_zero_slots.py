@@ -1,4 +1,4 @@
-"""A loop of ours over a model that several processes hold: one runs it, the others the forward passes it asks for."""
+"""Our loops over a model that several processes hold: rank zero runs the loop, the others replay its forward passes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 _DONE, _FAILED = "done", "failed"
 
 
-class LeadingSlots(CacheSlots):
-    """Those of the first process: each call is told to the others before it is made, and made there too.
+class RankZeroSlots(CacheSlots):
+    """The slots of rank zero: each call is broadcast to the other processes, which make it too.
 
     Args:
         ranks: the processes.
-        arguments: of ``CacheSlots``.
+        arguments: for ``CacheSlots``.
     """
 
     def __init__(self, ranks: Ranks, *arguments: Any):
@@ -31,65 +31,65 @@ class LeadingSlots(CacheSlots):
 
     def prefill(self, start: Sequence[Sequence[int]] = ()) -> Tensor:
         """See ``CacheSlots.prefill``."""
-        self._ranks.tell("prefill", start)
+        self._ranks.broadcast("prefill", start)
         return super().prefill(start)
 
     def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
         """See ``CacheSlots.run``."""
-        self._ranks.tell("run", blocks, keep)
+        self._ranks.broadcast("run", blocks, keep)
         return super().run(blocks, keep)
 
     def forget(self, numbers: Sequence[int]) -> None:
         """See ``CacheSlots.forget``."""
-        self._ranks.tell("forget", numbers)
+        self._ranks.broadcast("forget", numbers)
         super().forget(numbers)
 
 
-def lead(ranks: Ranks, slots: CacheSlots, loop: Callable[[], list[list[int]]]) -> list[list[int]]:
-    """Run a loop in the first process.
+def run_rank_zero(ranks: Ranks, slots: CacheSlots, loop: Callable[[], list[list[int]]]) -> list[list[int]]:
+    """Run a loop in rank zero.
 
     Args:
         ranks: the processes.
-        slots: what the loop runs the model with.
+        slots: runs the model for the loop.
         loop: returns the token ids of each row.
     """
     try:
         rows = loop()
     except BaseException as error:
-        ranks.tell(_FAILED, portable(error))
+        ranks.broadcast(_FAILED, portable(error))
         raise
-    ranks.tell(_DONE, rows, random_state(slots.device))
+    ranks.broadcast(_DONE, rows, random_state(slots.device))
     return rows
 
 
-def follow(ranks: Ranks, slots: CacheSlots) -> list[list[int]]:
-    """Make the first process's calls in another one, until its loop is over.
+def replay_rank_zero(ranks: Ranks, slots: CacheSlots) -> list[list[int]]:
+    """Make rank zero's calls in another process, until its loop ends.
 
-    A call that fails here most likely fails there too: the model and what it is given are the same. So the first
-    process's word is waited for, and both are ready for the next generate(). Where it has not failed it waits in that
-    call, until torch's own limit of time. Memory may end in one process alone, which raises at once.
+    A call that fails here most likely fails in rank zero too: model and arguments are the same. So this process waits
+    for rank zero's message, and both can run the next generate(). If rank zero did not fail, it waits in that call
+    until torch's time limit. Running out of memory may happen in one process alone, and raises at once.
 
     Returns:
-        The token ids of each row, as there.
+        The token ids of each row, as in rank zero.
 
     Raises:
-        Exception: what the loop raised there, or a call that went well there raised here.
+        Exception: the loop's error in rank zero, or the error of a call that failed only here.
     """
     failed: Exception | None = None
     while True:
-        what, *arguments = ranks.hear()
-        if what == _DONE:
+        method, *arguments = ranks.receive()
+        if method == _DONE:
             rows, state = arguments
             set_random_state(state, slots.device)
             return list(rows)
-        if what == _FAILED:
+        if method == _FAILED:
             raise arguments[0] from failed
         if failed is not None:
             raise failed
         try:
-            getattr(slots, what)(*arguments)
+            getattr(slots, method)(*arguments)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            log.exception("a forward pass has failed in this process; waiting for what the first one says of it")
+            log.exception("a forward pass failed in this process; waiting for rank zero's result")
             failed = error

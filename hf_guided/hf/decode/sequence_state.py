@@ -1,4 +1,4 @@
-"""One row of a decode loop that keeps its rows itself."""
+"""The state of one row in a decode loop of ours."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ...session.row import Row
 
 
 @dataclass
-class Line:
-    """One row of the batch, and its text. No line of scores, as in masks.py: a row has one of those for each guess.
+class SequenceState:
+    """One row of the batch, and its tokens.
 
     Args:
-        row: its place in the grammar.
+        row: its state in the grammar.
         token_ids: prompt, padding included, and output so far.
-        prompt_length: how many of them are the prompt.
-        unfed: how many of the last are not in the model's cache yet.
-        padding: how many of the prompt are padding.
+        prompt_length: tokens of the prompt.
+        unfed: how many of the last tokens are not in the model's cache yet.
+        padding: tokens of padding in the prompt.
         likely: tokens that will probably come next, for the model to confirm.
-        over: whether it has ended.
-        told: how many of the tokens whoever listens has heard of.
-        listener: hears of output that is final; or None.
+        finished: whether the row has ended.
+        num_reported: how many tokens the listener has been given.
+        listener: called with final tokens of the output; or None.
     """
 
     row: Row
@@ -30,8 +30,8 @@ class Line:
     unfed: int = 0
     padding: int = 0
     likely: Sequence[int] = ()
-    over: bool = False
-    told: int = 0
+    finished: bool = False
+    num_reported: int = 0
     listener: Callable[[Sequence[int]], None] | None = None
 
     @property
@@ -40,11 +40,11 @@ class Line:
         return len(self.token_ids) - self.prompt_length
 
     def append(self, token_ids: Sequence[int], ends: Callable[[Sequence[int]], bool]) -> int:
-        """Add tokens that the row has taken, up to the one that ends it.
+        """Append tokens that the row has taken, up to the one that ends it.
 
         Args:
             token_ids: of output.
-            ends: whether the last of prompt and output ends the row; asked once for every token.
+            ends: called once for each token with the tokens so far; returns whether the last one ends the row.
 
         Returns:
             How many were added.
@@ -53,12 +53,12 @@ class Line:
             self.token_ids.append(token_id)
             self.unfed += 1
             if ends(self.token_ids):
-                self.over = True
+                self.finished = True
                 return count
         return len(token_ids)
 
-    def tell(self) -> None:
-        """All tokens so far are final: let whoever listens hear of those that are new, if there are any."""
-        if self.listener is not None and (fresh := self.token_ids[self.told :]):
-            self.told = len(self.token_ids)
+    def report(self) -> None:
+        """Report the new tokens to the listener; all tokens so far are final."""
+        if self.listener is not None and (fresh := self.token_ids[self.num_reported :]):
+            self.num_reported = len(self.token_ids)
             self.listener(fresh)

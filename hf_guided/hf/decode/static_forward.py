@@ -1,4 +1,4 @@
-"""A forward pass of one token for each row whose tensors all stay where they are, for a static cache."""
+"""A forward pass of one token for each row, over tensors with fixed addresses, for a static cache."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from transformers.cache_utils import StaticLayer
 
 
 class StaticForward:
-    """Runs the model on one more token of every row; the cache and the positions are counted on the device.
+    """Runs the model on one more token of every row; the device counts cache length and positions.
 
     Args:
         model: a decoder.
-        kwargs: for ``model.prepare_inputs_for_generation`` behind the prompts, as generate() keeps them.
+        kwargs: for ``model.prepare_inputs_for_generation`` after the prompts, as in generate().
         device: where ``input_ids`` are.
     """
 
     def __init__(self, model: Any, kwargs: dict[str, Any], device: torch.device):
         self._model = model
         self._device = device
-        self._positions = kwargs["position_ids"][..., -1:].clone()  # of the token before
+        self._positions = kwargs["position_ids"][..., -1:].clone()  # of the previous token
         self._kwargs = {**kwargs, "position_ids": self._positions, "attention_mask": _whole_mask(kwargs)}
         if "logits_to_keep" in kwargs:
             self._kwargs["logits_to_keep"] = 1
 
     @staticmethod
     def why_not(model: Any, kwargs: dict[str, Any], cache: Any) -> str:
-        """Why it cannot serve a call; empty if it can."""
+        """Why it cannot run a call; empty if it can."""
         if type(cache) is not StaticCache or any(type(layer) is not StaticLayer for layer in cache.layers):
-            return "the cache is not static in every layer"  # windows count in Python
+            return "the cache is not static in every layer"  # sliding windows count in Python
         if model.config.is_encoder_decoder or kwargs.get("position_ids") is None:
-            return "the model is not told positions"
+            return "the model takes no positions"
         if any(kwargs.get(name) is not None for name in ("token_type_ids", "mm_token_type_ids")):
-            return "types of tokens go with the tokens"
+            return "each token needs a token type"
         return ""
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """Run tokens (rows, 1) int64; returns (rows, vocab) float32 logits behind them, a new tensor."""
+        """Run tokens (rows, 1) int64; returns (rows, vocab) float32 logits after them, a new tensor."""
         self._positions.add_(1)
         inputs = self._model.prepare_inputs_for_generation(tokens, next_sequence_length=1, **self._kwargs)
         logits: Tensor = self._model(**inputs, return_dict=True).logits[:, -1]

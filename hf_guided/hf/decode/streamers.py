@@ -1,6 +1,6 @@
 """Listeners: objects that get tokens while they are generated.
 
-A listener gets final tokens only: those of confirmed drafts, none of rejected ones, none of a step that is undone.
+A listener gets only final tokens: those of confirmed drafts, none of rejected drafts, none of a step that is undone.
 Our own loops call it directly (sequence_state.py); transformers' loops call a streamer, which can wrap a listener.
 """
 
@@ -17,53 +17,65 @@ from transformers.generation.streamers import BaseStreamer
 from ...session.logprobs import TokenLogprob
 
 
-class RowListener(ABC):
-    """Hears of the output of every row. What it raises ends the call."""
+class TokenListener(ABC):
+    """Gets the output tokens of every row. An exception of a listener ends the call.
+
+    Its old name is RowListener, and the old name of its method is ``hear``; a subclass may still define that instead.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if getattr(cls.on_tokens, "__isabstractmethod__", False) and hasattr(cls, "hear"):
+            cls.on_tokens = _call_hear  # type: ignore[method-assign]
 
     @abstractmethod
-    def hear(self, row: int, token_ids: Sequence[int]) -> None:
-        """Take tokens of a row, at least one, each once and in order; called on the thread that generates."""
+    def on_tokens(self, row: int, token_ids: Sequence[int]) -> None:
+        """Take tokens of a row: at least one, each once and in order; called on the thread that generates."""
 
     def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> None:  # noqa: B027  # most have no use for it
-        """Take the log probabilities of a row's next tokens, where loops of ours record them.
+        """Take the log probabilities of a row's next tokens; only our own loops call it.
 
-        Those of forced text come one forward pass after its tokens; otherwise as ``hear``.
+        For forced text it is called one forward pass after ``on_tokens``; otherwise on the same terms.
         """
 
 
-class OneRowListener(RowListener):
-    """Tells a streamer of transformers about the only row there is."""
+def _call_hear(self: Any, row: int, token_ids: Sequence[int]) -> None:
+    self.hear(row, token_ids)
+
+
+class StreamerListener(TokenListener):
+    """Passes the tokens of the only row to a streamer of transformers."""
 
     def __init__(self, streamer: Any):
         self._streamer = streamer
 
-    def hear(self, row: int, token_ids: Sequence[int]) -> None:
-        """See ``RowListener``."""
+    def on_tokens(self, row: int, token_ids: Sequence[int]) -> None:
+        """See ``TokenListener``."""
         self._streamer.put(torch.tensor(token_ids))
 
 
 class RowStreamer(BaseStreamer):  # type: ignore[misc]  # transformers is untyped here
-    """What transformers' own loops take for a streamer; tells a listener of all rows, up to their stop tokens.
+    """A streamer for transformers' own loops that passes the tokens of all rows to a listener, up to their stop tokens.
 
     Args:
-        listener: to be told.
-        stop_token_ids: what ends a row; behind one comes padding.
+        listener: gets the tokens.
+        stop_token_ids: tokens that end a row; after them comes padding.
     """
 
-    def __init__(self, listener: RowListener, stop_token_ids: Iterable[int]):
+    def __init__(self, listener: TokenListener, stop_token_ids: Iterable[int]):
         self._listener = listener
         self._stops = frozenset(stop_token_ids)
         self._open: list[bool] | None = None
 
     def put(self, value: Tensor) -> None:
-        """The prompts, (rows, length); then a token of each row, (rows,), or several of the only one, (1, tokens)."""
+        """Take the prompts, (rows, length); then one token of each row, (rows,), or several of one row, (1, tokens)."""
         if self._open is None:
             self._open = [True] * len(value)
             return
         for row, token_ids in enumerate(value.reshape(len(self._open), -1).tolist()):
             if self._open[row]:
-                self._listener.hear(row, token_ids)
+                self._listener.on_tokens(row, token_ids)
                 self._open[row] = self._stops.isdisjoint(token_ids)
 
     def end(self) -> None:
-        """Nothing more comes; the call returns."""
+        """The call is about to return."""

@@ -1,9 +1,9 @@
-"""Picking among a row's best tokens: temperature, top-k, top-p and min-p as transformers' warpers mean them.
+"""Picks among a row's best tokens: temperature, top-k, top-p and min-p with the meaning of transformers' warpers.
 
-The k greatest scores decide where each filter cuts; every token is compared with that, and ``masked_sample`` picks
-among those that are left. So what may come is exactly what the warpers leave, equal scores included, and a token's
-noise is the one it has without filters. No step asks the device for a number, and all shapes follow from the
-arguments' shapes: a CUDA graph can capture it.
+The k highest scores determine each filter's threshold; every token is compared with it, and ``masked_sample`` picks
+among the remaining ones. So exactly the tokens that the warpers leave may come, equal scores included, and a token's
+noise is the same as without filters. No step reads numbers from the device, and all shapes follow from the arguments'
+shapes: a CUDA graph can capture it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def pick(
         logits: (rows, vocab) float32 | float16 | bfloat16; read only.
         masks: (slots, words) int32.
         row_slots: (rows,) int32, or None; as for ``masked_sample``.
-        temperature: (rows,) float32; 0 is greedy, and the filters leave such a row alone.
-        seed: (rows,) int64; None where all temperatures are 0.
+        temperature: (rows,) float32; 0 is greedy, and the filters ignore such a row.
+        seed: (rows,) int64; None if all temperatures are 0.
         position: (rows,) int32.
-        top_k: the k best tokens, and all that are as good as the last of them; None or 0: all.
-        top_p: the fewest best tokens with at least this probability together; where not all of some equal ones are
+        top_k: the k best tokens, and all with the score of the last of them; None or 0: all.
+        top_p: the fewest best tokens with at least this probability together; if only some of several equal ones are
             needed, those with the higher ids (transformers leaves that to its sort). None or 1: all.
-        min_p: tokens at least so probable as this share of the best one's probability; None or 0: all.
-        kernels: what masks and samples; None: plain torch.
+        min_p: tokens with at least this share of the best one's probability; None or 0: all.
+        kernels: apply masks and sample; None: plain torch.
 
     Returns:
-        (rows,) int64; -1 where nothing allowed is above -inf.
+        (rows,) int64; -1 if no allowed score is above -inf.
 
     Streams: runs on the current stream, never waits for the host.
     """
@@ -58,7 +58,7 @@ def pick(
         kernels.apply_slots_(logits, masks, row_slots)
         heat = temperature.unsqueeze(1)
         warm = logits / torch.where(heat > 0, heat, 1.0)
-        warm.nan_to_num_(nan=_NEVER, posinf=-_NEVER, neginf=_NEVER)  # NaN would count as the greatest
+        warm.nan_to_num_(nan=_NEVER, posinf=-_NEVER, neginf=_NEVER)  # NaN would count as the maximum
         limit = min(top_k, warm.shape[1]) if top_k else None
         best = (
             warm.topk(limit).values if limit else warm.sort(descending=True).values if by_rank else warm.amax(1, True)
@@ -72,26 +72,26 @@ def pick(
 
 
 def _most_probable(scores: Tensor, best: Tensor, floor: Tensor, top_p: float) -> Tensor:
-    """(rows, vocab) bool: what top-p leaves of the scores that are not below the floor.
+    """(rows, vocab) bool: the tokens that top-p leaves among the scores at or above the floor.
 
     Args:
         scores: (rows, vocab) float32, without NaN.
-        best: (rows, k) float32, the greatest of them in descending order.
-        floor: (rows, 1) float32, the last of ``best``, or -inf where all scores are in it. Scores that equal it may be
-            more than ``best`` has room for.
+        best: (rows, k) float32, the highest of them in descending order.
+        floor: (rows, 1) float32, the last of ``best``, or -inf if ``best`` has all scores. More scores may equal it
+            than ``best`` has room for.
         top_p: from 0 to less than 1.
     """
-    # A token stays while those ranked above it have less than top_p together. An infinite score is all there is.
+    # A token stays while those ranked above it have less than top_p together. An infinite score outweighs all others.
     weights = torch.where(best == best[:, :1], 1.0, (best - best[:, :1]).double().exp())  # (rows, k)
     upto = weights.cumsum(1)
     last = weights[:, -1:]
     more = (scores == floor).sum(1, True) - (best == floor).sum(1, True)  # (rows, 1) equals of the last, not in best
     wanted = top_p * (upto[:, -1:] + more * last)
     inside = (upto - weights < wanted).sum(1, True).clamp(min=1)
-    # Of those outside the n-th stays if upto + n * last < wanted; where `last` is 0, none does.
+    # Of the equals outside, the n-th stays if upto + n * last < wanted; if `last` is 0, none does.
     outside = torch.where(last > 0, ((wanted - upto[:, -1:]) / last).ceil(), 0.0).clamp(min=0).minimum(more).long()
     cut = best.gather(1, inside - 1)
     equals = scores == cut
     left = inside + outside - (best > cut).sum(1, True)  # of those that equal the cut, how many stay
-    place = equals.sum(1, True) - equals.cumsum(1)  # equals with a higher id
-    return (scores > cut) | (equals & (place < left))
+    rank = equals.sum(1, True) - equals.cumsum(1)  # equals with a higher id
+    return (scores > cut) | (equals & (rank < left))

@@ -1,4 +1,4 @@
-"""Whether the device lane can serve a generate() call, and if not, why."""
+"""Whether the device lane can run a generate() call, and the reason if it cannot."""
 
 from __future__ import annotations
 
@@ -8,77 +8,77 @@ import torch
 
 from ...backends.automaton import AutomatonEngine
 from ...options import DeviceLane
-from ...session.reasoning_gate import GatedEngine
+from ...session.reasoning_gate import ReasoningEngine
 from ...session.row import RowState
 from ...session.session import Session
 from ..decode.scores import Scoring
-from ..decode.sequence_state import Line
+from ..decode.sequence_state import SequenceState
 from ..decode.stopping import RowStops
 from .kernels import TorchKernels
-from .overrun import ExtraStep
+from .overrun import CacheRollback
 from .requests import NotOnDevice
 from .store import DeviceStore, Start
 from .tables import MAX_MOVES
-from .token_choice import others
+from .token_choice import unsupported_processors
 
-_MOST_TOKENS = 1 << 25  # that a call makes room for; half a gigabyte
+_MOST_TOKENS = 1 << 25  # the maximum that a call allocates; half a gigabyte
 
 
 def starts_of(
-    lines: Sequence[Line], session: Session, scoring: Scoring, stops: RowStops, extra: ExtraStep
+    sequences: Sequence[SequenceState], session: Session, scoring: Scoring, stops: RowStops, rollback: CacheRollback
 ) -> list[Start]:
-    """Where the rows begin on the device, if it can serve the call as the host would.
+    """The rows' first states on the device, if it can run the call as the host would.
 
     Args:
-        lines: the rows behind their prompts.
+        sequences: the rows after their prompts.
         session: the constraints.
         scoring: the processors.
         stops: when a row ends.
-        extra: undoes the forward pass too many.
+        rollback: undoes the surplus forward pass.
 
     Raises:
-        NotOnDevice: it cannot.
+        NotOnDevice: it cannot run the call.
     """
-    if unknown := others([*scoring.before, *scoring.after]):
-        raise NotOnDevice(f"processors that may ask or remember something on the host: {', '.join(unknown)}")
+    if unknown := unsupported_processors([*scoring.before, *scoring.after]):
+        raise NotOnDevice(f"processors that may read the device or keep a state on the host: {', '.join(unknown)}")
     if not set(session.stop_token_ids) <= stops.eos_token_ids:
         raise NotOnDevice(
             f"generate() does not end at all stop tokens {list(session.stop_token_ids)}, only at "
             f"{sorted(stops.eos_token_ids)}"
         )
     if text := [token_id for token_id in session.stop_token_ids if session.vocabulary.is_text(token_id)]:
-        # Which no text of a constraint may contain now: rows that cannot do without come to a dead end.
-        raise NotOnDevice(f"stop tokens that are text otherwise, {text}: rows may need the host to end them")
-    if stops.room(lines[0].token_ids) * len(lines) > _MOST_TOKENS:
-        raise NotOnDevice("the greatest length is too far off: the device needs room for all tokens ahead")
-    if not extra.can_be_undone:
-        raise NotOnDevice("the cache is returned, and a forward pass cannot be taken back from it")
-    return [_start_of(i, line) for i, line in enumerate(lines)]
+        # These may not occur in a constraint's text now: rows that need them come to a dead end.
+        raise NotOnDevice(f"stop tokens that are text otherwise, {text}: the host may have to end rows")
+    if stops.room(sequences[0].token_ids) * len(sequences) > _MOST_TOKENS:
+        raise NotOnDevice("the maximum length is too large: the device allocates memory for all tokens in advance")
+    if not rollback.can_be_undone:
+        raise NotOnDevice("the cache is returned, and a forward pass cannot be removed from it")
+    return [_start_of(i, sequence) for i, sequence in enumerate(sequences)]
 
 
-def _start_of(i: int, line: Line) -> Start:
-    matcher = line.row.matcher
+def _start_of(i: int, sequence: SequenceState) -> Start:
+    matcher = sequence.row.matcher
     if matcher is None:
         return Start()
     engine = matcher.engine
-    if isinstance(engine, GatedEngine):
-        raise NotOnDevice(f"row {i} thinks first, and the end of that is found on the host")
+    if isinstance(engine, ReasoningEngine):
+        raise NotOnDevice(f"row {i} thinks first, and the host finds the end of thinking")
     if not isinstance(engine, AutomatonEngine):
-        raise NotOnDevice(f"row {i} is served by {matcher.compiled.backend}, not by the automaton")
-    if line.row.state is not RowState.OPEN:
+        raise NotOnDevice(f"row {i} is compiled by {matcher.compiled.backend}, not by the automaton")
+    if sequence.row.state is not RowState.OPEN:
         raise NotOnDevice(f"row {i} has ended before its first token")
     if engine.language.walk.dfa.table.size > MAX_MOVES:
         raise NotOnDevice(f"the automaton of row {i} is too large")
     return Start(engine.language, engine.state)
 
 
-def check_kernels(asked: DeviceLane, store: DeviceStore, device: torch.device) -> None:
-    """Whether there is something fast enough to run the lane by default.
+def check_kernels(device_lane: DeviceLane, store: DeviceStore, device: torch.device) -> None:
+    """Check that the kernels are fast enough to use the lane by default.
 
     Raises:
-        NotOnDevice: there is not.
+        NotOnDevice: there is only plain torch.
     """
-    found = store.kernels(device)
-    if asked == "auto" and isinstance(found.kernels, TorchKernels):
-        reasons = "; ".join(f"{way}: {why}" for way, why in found.why_not.items())
+    search = store.kernels(device)
+    if device_lane == "auto" and isinstance(search.kernels, TorchKernels):
+        reasons = "; ".join(f"{source}: {reason}" for source, reason in search.why_not.items())
         raise NotOnDevice(f"no kernels for the device, and plain torch waits for it ({reasons})")

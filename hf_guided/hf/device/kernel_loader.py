@@ -1,8 +1,8 @@
-"""Finds what applies masks on a device, and says why nothing faster was found.
+"""Finds the kernels for a device, and the reasons why faster ones are not available.
 
 In this order: the kernel from the Hub, if a repository is named (Hub loading is opt-in); the same source compiled by
-NVRTC, where there is an NVIDIA GPU and the extra ``cuda`` is installed; plain torch, which is always there. Which it is
-changes speed only.
+NVRTC, on an NVIDIA GPU with the extra ``cuda`` installed; plain torch, which is always available. The choice changes
+only the speed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _registered: list[Any] = []  # the operators live as long as the process: torch 
 
 @dataclass(frozen=True)
 class Found:
-    """What was found.
+    """The result of a search.
 
     Args:
-        kernels: to be used.
-        why_not: for each way that comes before it, why it was not taken.
+        kernels: the fastest that work.
+        why_not: for each faster source, why it is not available.
     """
 
     kernels: Kernels
@@ -35,11 +35,11 @@ class Found:
 
 
 class NotHere(Exception):
-    """A way that cannot be gone; its text is the reason."""
+    """A source of kernels is not available; the text is the reason."""
 
 
 def nvrtc_version() -> tuple[int, int]:
-    """Of the NVRTC that cuda-core finds; raises NotHere."""
+    """The version of the NVRTC that cuda-core finds; raises NotHere."""
     try:
         import cuda.core  # noqa: F401
         from cuda.bindings import nvrtc
@@ -47,18 +47,18 @@ def nvrtc_version() -> tuple[int, int]:
         raise NotHere(f"cuda-core is not installed ({error}); pip install 'hf-guided[cuda]'") from None
     try:
         _, major, minor = nvrtc.nvrtcVersion()
-    except Exception as error:  # the library is looked for only now
+    except Exception as error:  # the library is loaded only now
         raise NotHere(f"NVRTC does not load: {type(error).__name__}: {error}") from None
     return major, minor
 
 
 def check_majors() -> None:
-    """Raise NotHere unless NVRTC and torch are of the same CUDA."""
+    """Raise NotHere unless NVRTC and torch have the same CUDA major version."""
     if torch.version.cuda is None:
         raise NotHere("this torch was built without CUDA")
     major, wanted = nvrtc_version()[0], int(torch.version.cuda.split(".")[0])
     if major != wanted:
-        raise NotHere(f"NVRTC is of CUDA {major}, torch of CUDA {wanted}; install the NVIDIA wheels of one of them")
+        raise NotHere(f"NVRTC has CUDA {major}, torch has CUDA {wanted}; install the NVIDIA wheels of one of them")
 
 
 def find(options: KernelOptions | None = None, device: torch.device | str = "cuda") -> Found:
@@ -71,11 +71,11 @@ def find(options: KernelOptions | None = None, device: torch.device | str = "cud
     options = KernelOptions.from_env() if options is None else options
     device = torch.device(device)
     why_not: dict[str, str] = {}
-    for name, way in ("hub", _from_hub), ("nvrtc", _from_nvrtc):
+    for name, load in ("hub", _from_hub), ("nvrtc", _from_nvrtc):
         try:
             if options.torch_only:
-                raise NotHere("plain torch was asked for, by HF_GUIDED_TORCH_ONLY or torch_only=True")
-            return Found(way(options, device), why_not)
+                raise NotHere("plain torch was requested, by HF_GUIDED_TORCH_ONLY or torch_only=True")
+            return Found(load(options, device), why_not)
         except NotHere as error:
             why_not[name] = str(error)
     return Found(TorchKernels(), why_not)
@@ -83,7 +83,7 @@ def find(options: KernelOptions | None = None, device: torch.device | str = "cud
 
 def _needs_cuda(device: torch.device) -> None:
     if device.type != "cuda":
-        raise NotHere(f"it is for NVIDIA GPUs, the logits are on {device.type}")
+        raise NotHere(f"it needs an NVIDIA GPU, the logits are on {device.type}")
     if torch.version.cuda is None:
         raise NotHere("this torch was built without CUDA")
     if not torch.cuda.is_available():
@@ -100,7 +100,7 @@ def _from_hub(options: KernelOptions, device: torch.device) -> Kernels:
         raise NotHere(f"the package kernels is not installed ({error}); pip install kernels") from None
     try:
         module = get_kernel(options.hub_repository, version=1)
-    except Exception as error:  # no network, no build for this torch, no trust: the reason is all that matters here
+    except Exception as error:  # no network, no build for this torch, no trust: all reasons are handled alike
         raise NotHere(f"{options.hub_repository} did not load: {type(error).__name__}: {error}") from None
     return OpKernels("hub", module)
 
@@ -114,7 +114,7 @@ def _from_nvrtc(options: KernelOptions, device: torch.device) -> Kernels:
     launcher = Launcher(options.cache_directory)
     try:
         launcher.module(torch.cuda.current_device() if device.index is None else device.index)
-    except Exception as error:  # a GPU that NVRTC does not know, a driver too old: torch goes on without it
+    except Exception as error:  # a GPU unknown to NVRTC, an old driver: plain torch is used
         raise NotHere(f"the kernels did not compile or load: {type(error).__name__}: {error}") from None
     with _lock:
         if not _registered:

@@ -1,4 +1,4 @@
-"""What moves a lane, whichever way it was found: the same three functions."""
+"""The functions that advance a lane, as plain torch or as CUDA kernels."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Kernels(Protocol):
 
 
 class TorchKernels:
-    """The reference; runs everywhere, and waits for the device."""
+    """The reference; runs on every device, and waits for it."""
 
     name = "torch"
     apply_slots_ = staticmethod(reference.apply_slots_)
@@ -97,10 +97,10 @@ class OpKernels:
         rows, vocab = logits.shape
         parts = sample_parts(rows, vocab, processors_of(logits.device))
         best = torch.empty(rows, parts, dtype=torch.int64, device=logits.device)
-        found = torch.empty(rows, dtype=torch.int64, device=logits.device)
-        seed = torch.zeros_like(found) if seed is None else seed
-        self._ops.masked_sample_(found, best, logits, masks, row_slots, temperature, seed, position)
-        return found
+        tokens = torch.empty(rows, dtype=torch.int64, device=logits.device)
+        seed = torch.zeros_like(tokens) if seed is None else seed
+        self._ops.masked_sample_(tokens, best, logits, masks, row_slots, temperature, seed, position)
+        return tokens
 
 
 def processors_of(device: torch.device) -> int:

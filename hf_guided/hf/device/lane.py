@@ -1,12 +1,13 @@
-"""What a batch of rows owns on the device: tokens, states by length, masks by state.
+"""The state of a batch of rows on the device: tokens, states by length, masks by state.
 
-- A row's state is a history indexed by length. To roll back is to set a smaller ``length``; to permute is to write
-  other tokens: each row walks again from where they differ from the ``shadow`` of those that its history belongs to.
-- Masks lie in a pool. The slot of a state follows from the state, ``claims`` says which state's mask a slot holds, and
-  none is thrown out. Behind the pool each row has a scratch slot, for masks that a budget narrows and for states whose
-  slot another has. A pool belongs to one session and its stream.
+- A row's states are a history indexed by length. A rollback sets a smaller ``length``; a permutation writes other
+  tokens: each row is advanced again from the first token that differs from the ``shadow``, the tokens that its history
+  belongs to.
+- Masks are in a pool. A state determines its slot, ``claims`` holds the state whose mask is in a slot, and no mask is
+  evicted. After the pool each row has a scratch slot, for masks that a budget narrows and for states whose slot is
+  claimed by another state. A pool belongs to one session and its stream.
 
-The tensors stay where they are from step to step, so that a step can be captured in a CUDA graph.
+The tensors keep their addresses from step to step, so that a step can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WORK_WORDS = 4  # GbWork
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """The rows of one session; its tensors are written by the step and, where that is said, by the caller.
+    """The rows of one session; the step writes its tensors, the caller only those marked so.
 
     Args:
         vocabulary: the tokens.
@@ -37,18 +38,18 @@ class Lane:
         tokens: (rows, capacity) int64, what each row has generated; the caller writes it.
         length: (rows,) int32, how many of them count; the caller writes it.
         language_of: (rows,) int32, the row's constraint, -1 for a free row.
-        start: (rows,) int32, the state in front of the first token.
-        limit: (rows,) int32, tokens in which the text has to close; -1: no budget.
+        start: (rows,) int32, the state before the first token.
+        limit: (rows,) int32, tokens within which the text has to close; -1: no budget.
         shadow: (rows, capacity) int32, tokens that the history belongs to.
-        history: (rows, capacity) int32, the state behind each.
-        known: (rows,) int32, how many of both are valid.
+        history: (rows, capacity) int32, the state after each.
+        known: (rows,) int32, how many entries of both are valid.
         claims: (pool slots,) int32, the state whose mask is in the slot, or 0.
         masks: (at least pool slots + rows, words) int32.
-        state_of: (rows,) int32, where each row was in the last step.
+        state_of: (rows,) int32, each row's state in the last step.
         slot_of: (rows,) int32, its mask in that step, ``LEAVE_ALONE`` or ``FORBID_ALL``.
-        work: (rows, 4) int32, masks to be made: slot, constraint, state, tokens left or -1.
+        work: (rows, 4) int32, masks to make: slot, constraint, state, tokens left or -1.
         work_count: (1,) int32, how many; 0 between steps.
-        descriptors: (languages, 9) int64, the constraints' tables as kernels find them.
+        descriptors: (languages, 9) int64, the addresses and sizes of the constraints' tables, for kernels.
     """
 
     vocabulary: VocabularyTables
@@ -82,16 +83,16 @@ class Lane:
         tokens: Tensor | None = None,
         masks_of: Lane | None = None,
     ) -> Lane:
-        """Room for so many free rows, on the vocabulary's device.
+        """A lane with this many free rows, on the vocabulary's device.
 
         Args:
             vocabulary: the tokens.
             languages: the constraints in the batch.
             rows: how many, 0 or more.
-            capacity: tokens that a row may come to.
-            pool_bytes: bound on the masks kept.
-            tokens: (rows, at least capacity) int64 there, unit stride in the last dimension; None: zeros.
-            masks_of: a lane that nobody uses any more: its masks are taken over if they are the same ones.
+            capacity: the maximum number of tokens for each row.
+            pool_bytes: bound on the pool of masks.
+            tokens: (rows, at least capacity) int64 on that device, unit stride in the last dimension; None: zeros.
+            masks_of: a lane that is no longer used: its masks are reused if they are the same ones.
         """
         device = vocabulary.token_bytes.device
         pools = _pools([language.states for language in languages], pool_bytes // (4 * vocabulary.mask_words))
@@ -131,17 +132,17 @@ class Lane:
         pools: tuple[tuple[int, int], ...],
         rows: int,
     ) -> bool:
-        """Whether a lane of these tables and so many rows would have the same pool, and scratch slots enough."""
+        """Whether a lane of these tables and this many rows would have the same pool, and enough scratch slots."""
         same = self.is_of(vocabulary, languages) and self.pools == pools
         return same and len(self.masks) >= len(self.claims) + rows
 
     def is_of(self, vocabulary: VocabularyTables, languages: Sequence[LanguageTables]) -> bool:
-        """Whether these are its tables, and not just equal ones."""
+        """Whether these objects are its tables; equal ones are not enough."""
         return self.vocabulary is vocabulary and self.languages == tuple(languages)
 
     @property
     def buffers(self) -> tuple[Tensor, ...]:
-        """What the step's kernels take, in their order, from ``tokens`` to ``work_count``."""
+        """The arguments of the step's kernels in their order, from ``tokens`` to ``work_count``."""
         vocabulary = self.vocabulary
         return (
             *(self.tokens, self.length, self.shadow, self.history, self.known),
@@ -152,22 +153,22 @@ class Lane:
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """The number of rows."""
         return len(self.length)
 
     @property
     def capacity(self) -> int:
-        """Tokens that a row may come to."""
+        """The maximum number of tokens for each row."""
         return self.shadow.shape[1]
 
     def assign(self, row: int, language: int | None, *, start: int | None = None, limit: int | None = None) -> None:
-        """Let a row begin anew.
+        """Start a row over.
 
         Args:
-            row: which.
-            language: its constraint, by place in ``languages``; None: a free row.
-            start: the state it begins in, where part of the text is there already; None: the constraint's own.
-            limit: tokens in which its text has to close.
+            row: its number.
+            language: index of its constraint in ``languages``; None: a free row.
+            start: its first state, if part of the text exists already; None: the constraint's own.
+            limit: tokens within which its text has to close.
         """
         if language is not None and start is None:
             start = self.languages[language].start
@@ -177,22 +178,24 @@ class Lane:
         self.length[row] = self.known[row] = 0
 
     def claim_all(self) -> Tensor:
-        """(masks, 4) int32: as ``work``, masks that the pool has room for and does not hold; claimed from now on."""
+        """(masks, 4) int32 like ``work``: masks that fit into the pool and are not there; claims their slots."""
         items = [torch.empty(0, WORK_WORDS, dtype=torch.int32, device=self.work.device)]
         for which, (language, (first, slots)) in enumerate(zip(self.languages, self.pools, strict=True)):
-            # The first states where there are fewer slots: each has a slot of its own among them.
+            # With fewer slots than states, the first states: each has a slot of its own among them.
             states = torch.arange(1, min(language.states, slots + 1), dtype=torch.int32, device=self.work.device)
             states = states[(language.flags[states.long()] & CAN_END) != 0]
-            places = first + states % max(slots, 1)
-            free = self.claims[places.long()] == 0
-            states, places = states[free], places[free]
-            self.claims[places.long()] = states
-            items.append(torch.stack((places, torch.full_like(states, which), states, torch.full_like(states, -1)), 1))
+            slot_ids = first + states % max(slots, 1)
+            free = self.claims[slot_ids.long()] == 0
+            states, slot_ids = states[free], slot_ids[free]
+            self.claims[slot_ids.long()] = states
+            items.append(
+                torch.stack((slot_ids, torch.full_like(states, which), states, torch.full_like(states, -1)), 1)
+            )
         return torch.cat(items).to(torch.int32)
 
 
 def _pools(states: Sequence[int], slots: int) -> tuple[tuple[int, int], ...]:
-    """First slot and number of slots for each constraint: one for each state, or a fair share of what there is."""
+    """First slot and number of slots for each constraint: one for each state, or a proportional share."""
     total = sum(states)
     counts = [count if total <= slots else count * slots // total for count in states]
     firsts = [sum(counts[:i]) for i in range(len(counts))]
@@ -200,9 +203,9 @@ def _pools(states: Sequence[int], slots: int) -> tuple[tuple[int, int], ...]:
 
 
 def _descriptors(languages: Sequence[LanguageTables], pools: Sequence[tuple[int, int]]) -> Tensor:
-    found = torch.zeros(len(languages), DESCRIPTOR_WORDS, dtype=torch.int64)
-    for line, language, (first, count) in zip(found, languages, pools, strict=True):
-        addresses = [language.table, language.byte_class, language.flags, language.needed]
+    descriptors = torch.zeros(len(languages), DESCRIPTOR_WORDS, dtype=torch.int64)
+    for descriptor, language, (first, count) in zip(descriptors, languages, pools, strict=True):
+        tables = [language.table, language.byte_class, language.flags, language.needed]
         numbers = [language.table.shape[1], language.table.element_size(), language.worst, first, count]
-        line[:] = torch.tensor([0 if one is None else one.data_ptr() for one in addresses] + numbers)
-    return found
+        descriptor[:] = torch.tensor([0 if table is None else table.data_ptr() for table in tables] + numbers)
+    return descriptors

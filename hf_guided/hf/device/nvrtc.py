@@ -1,7 +1,7 @@
-"""The kernels compiled at first use by NVRTC: no CUDA toolkit, no nvcc.
+"""The kernels, compiled at first use by NVRTC: no CUDA toolkit, no nvcc.
 
-NVIDIA's cuda-core (the extra ``cuda``) finds the NVRTC that CUDA builds of torch bring along, compiles the device
-source for the GPU at hand (about 0.5 s) and launches it. What was compiled is kept on disk.
+NVIDIA's cuda-core (the extra ``cuda``) finds the NVRTC of CUDA builds of torch, compiles the device source for the GPU
+(about 0.5 s) and launches the kernels. Compiled code is cached on disk.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _STANDARD = "c++17"
 
 
 def device_source() -> str:
-    """The kernels' source: beside this file where the package was installed, in its project in a checkout."""
-    beside = Path(__file__).with_name(_NAME)
-    found = beside if beside.exists() else Path(__file__).parents[3] / _PROJECT / _NAME
-    return found.read_text(encoding="utf-8")
+    """The kernels' source: next to this file in an installed package, in the kernel project in a checkout."""
+    installed = Path(__file__).with_name(_NAME)
+    source = installed if installed.exists() else Path(__file__).parents[3] / _PROJECT / _NAME
+    return source.read_text(encoding="utf-8")
 
 
 def kept(directory: Path | None, parts: tuple[str, ...], make: Callable[[], bytes]) -> bytes:
-    """What was made of the same parts before, by any process; made and kept if there is none.
+    """The cached result for these parts, from any process; made and cached if there is none.
 
     Args:
-        directory: where files are kept; None: nowhere. One that cannot be written to is no error.
-        parts: all that the result depends on.
-        make: makes it.
+        directory: of the cache; None caches nothing. A directory that is not writable is no error.
+        parts: everything that the result depends on.
+        make: makes the result.
     """
     if directory is None:
         return make()
@@ -52,7 +52,7 @@ def kept(directory: Path | None, parts: tuple[str, ...], make: Callable[[], byte
         handle, temporary = tempfile.mkstemp(dir=directory)
         with os.fdopen(handle, "wb") as file:
             file.write(made)
-        os.replace(temporary, path)  # whole or not at all, whoever else is writing
+        os.replace(temporary, path)  # atomic, also with other writers
     except OSError:
         pass
     return made
@@ -67,7 +67,7 @@ def compiled(arch: str, directory: Path | None = None) -> bytes:
 
     Raises:
         ImportError: cuda-core is not installed.
-        Exception: whatever NVRTC says; also that it is not there.
+        Exception: NVRTC's own errors, also if it is missing.
     """
     import cuda.core
     from cuda.bindings import nvrtc
@@ -84,7 +84,7 @@ def compiled(arch: str, directory: Path | None = None) -> bytes:
 
 
 class Launcher:
-    """Puts kernels on the current streams of any GPU; thread safe.
+    """Launches kernels on the current streams of any GPU; thread safe.
 
     Args:
         directory: see ``kept``.
@@ -96,21 +96,23 @@ class Launcher:
         self._lock = threading.Lock()
 
     def __call__(self, launch: Launch) -> None:
-        """Launch on the current stream of the device that the tensors are on."""
+        """Launch on the current stream of the arguments' device."""
         if not all(launch.grid):
             return
         from cuda.core import LaunchConfig
         from cuda.core import launch as put
 
-        index = next(one.device.index for one in launch.arguments if isinstance(one, Tensor))
+        index = next(argument.device.index for argument in launch.arguments if isinstance(argument, Tensor))
         kernel = self.module(index).get_kernel(launch.kernel)
-        # cuda-core takes an int for 64 bits, address or number; the kernels take nothing else.
-        words = [one.data_ptr() if isinstance(one, Tensor) else one or 0 for one in launch.arguments]
+        # cuda-core takes an int for 64 bits, address or number; the kernels take no other types.
+        words = [
+            argument.data_ptr() if isinstance(argument, Tensor) else argument or 0 for argument in launch.arguments
+        ]
         with torch.cuda.device(index):
             put(torch.cuda.current_stream(index), LaunchConfig(grid=launch.grid, block=THREADS), kernel, *words)
 
     def module(self, index: int) -> Any:
-        """The kernels on a device, loaded at the first call; raises what ``compiled`` raises."""
+        """The kernels on a device, loaded by the first call; raises the errors of ``compiled``."""
         from cuda.core import Device, ObjectCode
 
         with self._lock:

@@ -1,4 +1,4 @@
-"""The kernels as torch operators, so that graphs and ``torch.compile`` know what they write."""
+"""The kernels as torch operators, so that CUDA graphs and ``torch.compile`` know which tensors they write."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def register(
 
     Args:
         namespace: in ``torch.ops``.
-        device: whose tensors they take, "CUDA" or "CPU".
-        run: puts one kernel on the current stream.
-        processors: how many multiprocessors a device has.
+        device: of the tensors, "CUDA" or "CPU".
+        run: launches one kernel on the current stream.
+        processors: returns a device's number of multiprocessors.
 
     Returns:
-        What keeps them registered as long as it lives.
+        Keeps them registered while it exists.
     """
 
     def apply_bitmask_(

@@ -1,8 +1,8 @@
-"""The one forward pass too many of a loop that learns a step late that all rows have ended, and how it is undone.
+"""The surplus forward pass of a loop that learns one step late that all rows have ended, and its rollback.
 
-Who gets to see the model's cache, because it was asked for or is the caller's own, has to find it as if that pass had
-never been. Layers that throw old tokens away (sliding windows) keep them meanwhile; what cannot be taken back (static
-caches, recurrent states) is no harm as long as nobody sees it.
+If the caller can see the model's cache, because it is returned or is the caller's own, the cache must look as if that
+pass had never run. Layers that drop old tokens (sliding windows) keep them meanwhile. Caches that cannot be rolled back
+(static caches, recurrent states) are no problem as long as the caller cannot see them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 from ..compat import is_callers_own
 
 
-class ExtraStep:
+class CacheRollback:
     """Keeps a cache as it was until a forward pass is known to count.
 
     Args:
-        cache: of the model, behind the prompts; or None.
-        returned: whether generate() hands it to its caller.
+        cache: of the model, after the prompts; or None.
+        returned: whether generate() returns it to its caller.
     """
 
     def __init__(self, cache: Any, *, returned: bool):
@@ -25,26 +25,26 @@ class ExtraStep:
 
     @property
     def can_be_undone(self) -> bool:
-        """Whether nobody will see anything of it."""
+        """Whether the caller will see no trace of the pass."""
         return self._cache is None or bool(getattr(self._cache, "is_croppable", False))
 
     def begin(self) -> None:
-        """From now on a pass may be one too many."""
+        """Start recording: any later pass may be the surplus one."""
         if self._cache is not None:
             self._cache.activate_past_recording()
 
     def keep(self) -> None:
-        """The last pass counts."""
+        """Keep the last pass."""
         if self._cache is not None:
             self._cache.crop(0)
 
     def undo(self) -> None:
-        """The last pass was one too many."""
+        """Roll back the last pass."""
         if self._cache is not None:
             self._cache.crop(-1)
 
     def end(self) -> None:
-        """No pass will be undone any more."""
+        """Stop recording: no later pass is rolled back."""
         if self._cache is not None:
             self._cache = getattr(self._cache, "self_attention_cache", self._cache)
             for layer in self._cache.layers:

@@ -1,7 +1,7 @@
 """The automaton step in plain torch: advance, build, apply.
 
-Easy to believe rather than fast: it asks the device for numbers, where the kernels never do. What each phase does, and
-why there are three, is told in kernels/guided_bitmask/guided_bitmask_cuda/guided_bitmask.cuh.
+Simple rather than fast: it reads numbers from the device, which the kernels never do. The header
+kernels/guided_bitmask/guided_bitmask_cuda/guided_bitmask.cuh explains the three phases.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _BYTES = 8  # to a word
 
 
 def step_(lane: Lane, logits: Tensor, alive: Tensor | None = None) -> None:
-    """Move every row to where its tokens lead, find or make its mask, and apply it.
+    """Advance every row over its tokens, find or make its mask, and apply it.
 
     Args:
-        lane: the rows; ``tokens`` and ``length`` say where they are.
+        lane: the rows; ``tokens`` and ``length`` give their current output.
         logits: (rows, vocab) floating point, written.
-        alive: as for ``apply_slots_``.
+        alive: see ``apply_slots_``.
     """
     advance(lane)
     build(lane)
@@ -31,14 +31,14 @@ def step_(lane: Lane, logits: Tensor, alive: Tensor | None = None) -> None:
 
 
 def advance(lane: Lane) -> None:
-    """The first phase: ``state_of``, ``slot_of`` and the list of masks to be made."""
+    """The first phase: ``state_of``, ``slot_of`` and the list of masks to make."""
     fits = (lane.length >= 0) & (lane.length <= lane.capacity)
     governed = (lane.language_of >= 0) & fits
     now = torch.where(governed, lane.length, 0)
     _walk_rows(lane, now)
-    places = now.to(torch.int64).sub(1).clamp(min=0).unsqueeze(1)
-    behind = lane.history.gather(1, places).squeeze(1) if lane.capacity else lane.start
-    lane.state_of.copy_(torch.where(governed, torch.where(now > 0, behind, lane.start), DEAD))
+    last = now.to(torch.int64).sub(1).clamp(min=0).unsqueeze(1)
+    after_last = lane.history.gather(1, last).squeeze(1) if lane.capacity else lane.start
+    lane.state_of.copy_(torch.where(governed, torch.where(now > 0, after_last, lane.start), DEAD))
     unfit = torch.where(lane.language_of < 0, LEAVE_ALONE, FORBID_ALL)
     for row, state in enumerate(lane.state_of.tolist()):
         if not governed[row]:
@@ -50,80 +50,80 @@ def advance(lane: Lane) -> None:
 
 
 def _walk_rows(lane: Lane, now: Tensor) -> None:
-    """Write shadow and history of every row up to where it is now, from where its tokens differ from the shadow."""
+    """Update shadow and history of every row up to its length, from the first token that differs from the shadow."""
     tokens = lane.tokens[:, : lane.capacity]
     as_shadow = torch.where(tokens == tokens.to(torch.int32), tokens, -1).to(torch.int32)
-    places = torch.arange(lane.capacity, dtype=torch.int32, device=now.device)
+    positions = torch.arange(lane.capacity, dtype=torch.int32, device=now.device)
     compared = torch.minimum(now, lane.known).unsqueeze(1)
-    differs = (as_shadow != lane.shadow) & (places < compared)
-    common = torch.where(differs, places, compared).amin(1) if lane.capacity else torch.zeros_like(now)
+    differs = (as_shadow != lane.shadow) & (positions < compared)
+    common = torch.where(differs, positions, compared).amin(1) if lane.capacity else torch.zeros_like(now)
     walks = common < now
     lane.known.copy_(torch.where(walks, now, lane.known))
     for row in torch.nonzero(walks).flatten().tolist():
         language = lane.languages[int(lane.language_of[row])]
         first, end = int(common[row]), int(now[row])
         state = int(lane.history[row, first - 1]) if first else int(lane.start[row])
-        for place in range(first, end):
-            state = _after(lane.vocabulary, language, state, int(tokens[row, place]))
-            lane.history[row, place] = state
+        for position in range(first, end):
+            state = _after(lane.vocabulary, language, state, int(tokens[row, position]))
+            lane.history[row, position] = state
         lane.shadow[row, first:end] = as_shadow[row, first:end]
 
 
 def _after(vocabulary: VocabularyTables, language: LanguageTables, state: int, token_id: int) -> int:
-    """The state behind one token."""
+    """The state after one token."""
     if state <= 0:
         return state
-    if token_id in vocabulary.stops.tolist():  # as Python's numbers: int32 would wrap an id that is none of its own
+    if token_id in vocabulary.stops.tolist():  # as Python ints: int32 would wrap an id outside its range
         return STOPPED if int(language.flags[state]) & ACCEPTING else DEAD
     if not 0 <= token_id < len(vocabulary.token_start):
         return DEAD
     token = torch.tensor([token_id], device=vocabulary.stops.device)
-    return int(_behind(vocabulary, language, state, token))
+    return int(_states_after(vocabulary, language, state, token))
 
 
-def _behind(vocabulary: VocabularyTables, language: LanguageTables, state: int, tokens: Tensor) -> Tensor:
-    """(n,) int64: the states behind some tokens; dead where no text of the vocabulary goes on from there.
+def _states_after(vocabulary: VocabularyTables, language: LanguageTables, state: int, tokens: Tensor) -> Tensor:
+    """(n,) int64: the states after some tokens; dead if no text of the vocabulary continues from there.
 
     Args:
         vocabulary: their bytes.
         language: the automaton.
-        state: where to begin.
+        state: the first state.
         tokens: (n,) int64.
     """
     moves, classes = language.table.flatten(), language.table.shape[1]
-    # torch indexes no unsigned numbers but bytes
+    # torch cannot index with unsigned integers other than bytes
     moves = moves.view(torch.int16 if moves.element_size() == 2 else torch.int32)
     low_bits = (1 << _BYTE_BITS * moves.element_size()) - 1
     starts, lengths = vocabulary.token_start[tokens], vocabulary.token_length[tokens]
     states = torch.where(lengths > 0, state, DEAD).to(torch.int64)
-    here = torch.nonzero(states).flatten()  # the tokens that still live and have bytes left
-    place = 0
+    here = torch.nonzero(states).flatten()  # the tokens that are not dead and have bytes left
+    offset = 0
     while len(here):
-        eight = vocabulary.token_bytes[(starts[here] + place // _BYTES).long()]
-        byte = eight >> _BYTE_BITS * (place % _BYTES) & 255
+        eight = vocabulary.token_bytes[(starts[here] + offset // _BYTES).long()]
+        byte = eight >> _BYTE_BITS * (offset % _BYTES) & 255
         moved = moves[states[here] * classes + language.byte_class[byte]].to(torch.int64) & low_bits
         states[here] = moved
-        place += 1
-        here = here[(moved != DEAD) & (lengths[here] > place)]
+        offset += 1
+        here = here[(moved != DEAD) & (lengths[here] > offset)]
     return torch.where((language.flags[states] & CAN_END) != 0, states, DEAD)
 
 
 def _claimed(lane: Lane, row: int, state: int) -> int:
-    """The slot of a row's mask; on the list if it has to be made."""
+    """The slot of a row's mask; adds it to the list of masks to make if the slot does not hold it."""
     which = int(lane.language_of[row])
     language, (first, slots) = lane.languages[which], lane.pools[which]
     limit = int(lane.limit[row])
     left = limit - int(lane.length[row]) if limit >= 0 else -1
-    # Where more is left than any state needs, the text can be closed behind every allowed token; where less is left
-    # than this state needs, behind none, and the row goes on as if there were no budget.
+    # If more tokens are left than any state needs, every allowed token leaves enough to close the text; if fewer are
+    # left than this state needs, none does, and the row continues without a budget.
     binds = language.needed is not None and left >= 0 and int(language.needed[state]) <= left <= language.worst
     slot, missing = len(lane.claims) + row, True
     if not binds and slots:
-        place = first + state % slots
-        holder = int(lane.claims[place])
+        shared = first + state % slots
+        holder = int(lane.claims[shared])
         if holder in (0, state):
-            lane.claims[place] = state
-            slot, missing = place, holder == 0
+            lane.claims[shared] = state
+            slot, missing = shared, holder == 0
     if missing:
         item = torch.tensor([slot, which, state, left if binds else -1], dtype=torch.int32)
         lane.work[int(lane.work_count)] = item.to(lane.work.device)
@@ -132,13 +132,13 @@ def _claimed(lane: Lane, row: int, state: int) -> int:
 
 
 def build(lane: Lane) -> None:
-    """The second phase: the masks on the list, which is empty then."""
+    """The second phase: make the masks on the list, and clear it."""
     _make(lane, lane.work[: int(lane.work_count)])
     lane.work_count.zero_()
 
 
 def fill_pool_(lane: Lane) -> None:
-    """Make all masks that the pool has room for, ahead of time."""
+    """Make all masks that fit into the pool, before they are needed."""
     _make(lane, lane.claim_all())
 
 
@@ -148,19 +148,19 @@ def _make(lane: Lane, work: Tensor) -> None:
 
 
 def mask_of(vocabulary: VocabularyTables, language: LanguageTables, state: int, tokens_left: int = -1) -> Tensor:
-    """(words,) int32: what may come in a state, stop tokens included.
+    """(words,) int32: the tokens allowed in a state, stop tokens included.
 
     Args:
         vocabulary: the tokens.
         language: the automaton.
-        state: where the row is; not dead.
-        tokens_left: only tokens behind which the text can be closed in one less; negative: all.
+        state: the row's state; not dead.
+        tokens_left: allow only tokens after which the text can be closed in one token less; negative: no budget.
     """
     count, device = len(vocabulary.token_start), vocabulary.token_start.device
-    targets = _behind(vocabulary, language, state, torch.arange(count, device=device))
+    targets = _states_after(vocabulary, language, state, torch.arange(count, device=device))
     may = targets != DEAD
     if tokens_left >= 0:
-        assert language.needed is not None, "a budget that nothing was counted for"
+        assert language.needed is not None, "a budget without counted tokens"
         may &= language.needed[targets] < tokens_left
     bits = torch.zeros(vocabulary.mask_words * WORD_BITS, dtype=torch.bool, device=device)
     bits[:count] = may
@@ -176,7 +176,7 @@ def apply_slots_(logits: Tensor, masks: Tensor, row_slots: Tensor | None = None,
         logits: (rows, vocab) floating point, written; columns that the masks do not cover are forbidden.
         masks: (slots, words) int32.
         row_slots: (rows,) int32, the slot of each row, ``LEAVE_ALONE`` or ``FORBID_ALL``; None: one to one.
-        alive: (rows,) int32, set to 1 for rows that are left alone or hold an allowed logit above -inf.
+        alive: (rows,) int32, set to 1 for rows that are not masked, or have an allowed logit above -inf.
     """
     allowed = allowed_tokens(masks, row_slots, *logits.shape)
     logits.masked_fill_(~allowed, float("-inf"))
@@ -186,14 +186,14 @@ def apply_slots_(logits: Tensor, masks: Tensor, row_slots: Tensor | None = None,
 
 
 def allowed_tokens(masks: Tensor, row_slots: Tensor | None, rows: int, vocab: int) -> Tensor:
-    """(rows, vocab) bool: what the rows' masks allow, without waiting; arguments as for ``apply_slots_``."""
+    """(rows, vocab) bool: the tokens that the rows' masks allow, without waiting; arguments of ``apply_slots_``."""
     if row_slots is None:
         row_slots = torch.arange(rows, dtype=torch.int32, device=masks.device)
     if not len(masks):
-        masks = masks.new_zeros(1, masks.shape[1])  # for rows without one to point at
+        masks = masks.new_zeros(1, masks.shape[1])  # for rows that point at no mask
     masked = (row_slots >= 0).unsqueeze(1)
-    lines = masks.index_select(0, row_slots.clamp(min=0)).masked_fill(~masked, 0)  # (rows, words)
+    words = masks.index_select(0, row_slots.clamp(min=0)).masked_fill(~masked, 0)  # (rows, words)
     covered = min(vocab, masks.shape[1] * WORD_BITS)
     allowed = torch.zeros(rows, vocab, dtype=torch.bool, device=masks.device)
-    allowed[:, :covered] = unpack(lines, covered)
+    allowed[:, :covered] = unpack(words, covered)
     return allowed | (row_slots == LEAVE_ALONE).unsqueeze(1)

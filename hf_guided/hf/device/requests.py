@@ -1,4 +1,4 @@
-"""Whether the device lane is wanted for a call. What serves it is imported only then: it comes with the automaton."""
+"""Whether a call may use the device lane. Only then is the lane imported: it imports the automaton."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ...options import DeviceLane
 
 
 class NotOnDevice(Exception):
-    """Tokens are chosen on the host; the text is the reason."""
+    """The host chooses the tokens; the text is the reason."""
 
 
-def check_asked(
-    asked: DeviceLane,
+def check_requested(
+    device_lane: DeviceLane,
     device: torch.device,
     *,
     jump_forward: bool,
@@ -21,31 +21,31 @@ def check_asked(
     recorded: bool,
     logprobs: bool,
 ) -> None:
-    """Find out before anything of it is looked at.
+    """Check the options of a call, before any part of the lane is created.
 
     Args:
-        asked: by the caller.
+        device_lane: the caller's option.
         device: the model's.
-        jump_forward: whether forced text is to be appended.
+        jump_forward: whether forced text is appended.
         drafts: whether there is a source of drafts.
-        recorded: whether what is done is written down.
-        logprobs: whether log probabilities are recorded.
         spread: whether several processes hold the model.
+        recorded: whether a trace is recorded.
+        logprobs: whether log probabilities are recorded.
 
     Raises:
-        NotOnDevice: it is not wanted.
+        NotOnDevice: the options exclude it.
     """
-    if asked is False:
+    if device_lane is False:
         raise NotOnDevice("device_lane=False")
     if spread:
-        raise NotOnDevice("several processes hold the model: one of them chooses for all")
+        raise NotOnDevice("several processes hold the model: rank zero chooses for all")
     if jump_forward:
-        raise NotOnDevice("jump_forward=True: forced text is found on the host")
+        raise NotOnDevice("jump_forward=True: the host finds forced text")
     if drafts:
-        raise NotOnDevice("drafts are made and verified on the host")
+        raise NotOnDevice("the host makes and verifies drafts")
     if recorded:
-        raise NotOnDevice("trace=True: scores and masks are looked at on the host")
+        raise NotOnDevice("trace=True: the host records scores and masks")
     if logprobs:
-        raise NotOnDevice("logprobs: logits and masks are compared on the host")
-    if asked == "auto" and device.type != "cuda":
+        raise NotOnDevice("logprobs: the host compares logits and masks")
+    if device_lane == "auto" and device.type != "cuda":
         raise NotOnDevice(f"the model is on {device.type}; device_lane=True takes the device lane there too")

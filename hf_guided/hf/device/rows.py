@@ -1,4 +1,4 @@
-"""What the rows of a call have on the device, all of it written in place: their tokens, and whether they have ended."""
+"""The rows of a call on the device, written in place: their tokens, and whether they have ended."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class DeviceRows:
 
     Args:
         lane: the rows, at their beginning.
-        ids: (rows, prompt + capacity) int64, the prompts, and behind them the lane's tokens.
+        ids: (rows, prompt + capacity) int64, the prompts, and after them the lane's tokens.
         choice: chooses tokens for the lane.
-        eos_token_ids: tokens that end a row; it goes on with padding.
+        eos_token_ids: tokens that end a row, which then continues with padding.
         pad_token_id: the padding.
     """
 
@@ -34,22 +34,21 @@ class DeviceRows:
 
     @property
     def capacity(self) -> int:
-        """How many tokens each may come to."""
+        """The maximum number of tokens for each row."""
         return self._lane.capacity
 
-    def take(self, logits: Tensor, place: int) -> Tensor:
+    def take(self, logits: Tensor, position: int) -> Tensor:
         """Let every row choose a token.
 
         Args:
             logits: (rows, vocab) float32, written.
-            place: how many tokens each row has; only processors in front of the masks are interested.
+            position: how many tokens each row has; only processors before the masks use it.
 
         Returns:
-            (rows,) int64, a new tensor; -1 where there was nothing to choose. What rows that have ended choose is
-            nobody's.
+            (rows,) int64, a new tensor; -1 if no token could be chosen. Tokens of ended rows are discarded.
         """
         lane = self._lane
-        chosen = self._choice(self._ids[:, : self._ids.shape[1] - lane.capacity + place], logits)
+        chosen = self._choice(self._ids[:, : self._ids.shape[1] - lane.capacity + position], logits)
         tokens = torch.where(self._ended, self._pad, chosen.clamp(min=0))
         lane.tokens.scatter_(1, lane.length.long().unsqueeze(1), tokens.unsqueeze(1))
         lane.length.add_(1)
@@ -57,5 +56,5 @@ class DeviceRows:
         return chosen
 
     def last(self) -> Tensor:
-        """(rows, 1) int64, the token taken last; a new tensor."""
+        """(rows, 1) int64, the last token of each row; a new tensor."""
         return self._lane.tokens.gather(1, self._lane.length.long().sub(1).unsqueeze(1))

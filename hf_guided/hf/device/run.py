@@ -1,4 +1,4 @@
-"""One generate() call on the device lane, put together from its parts."""
+"""Runs one generate() call on the device lane."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...options import DeviceLane
 from ...session.session import Session
 from ..decode.cache_slots import CacheSlots
 from ..decode.scores import Scoring
-from ..decode.sequence_state import Line
+from ..decode.sequence_state import SequenceState
 from ..decode.stopping import RowStops
 from .eligibility import check_kernels, starts_of
 from .kernels import Kernels, TorchKernels
 from .loop import DeviceLoop
-from .overrun import ExtraStep
+from .overrun import CacheRollback
 from .rows import DeviceRows
 from .steps import EagerSteps, FixedSteps
 from .store import DeviceStore
@@ -25,7 +25,7 @@ from .token_choice import DeviceChoice
 
 
 def run_on_device(
-    lines: Sequence[Line],
+    sequences: Sequence[SequenceState],
     logits: Tensor,
     input_ids: Tensor,
     *,
@@ -34,39 +34,39 @@ def run_on_device(
     scoring: Scoring,
     stops: RowStops,
     config: GenerationConfig,
-    asked: DeviceLane,
+    device_lane: DeviceLane,
     store: DeviceStore,
     seeds: Sequence[int] | None = None,
 ) -> str:
-    """Generate until all rows are over, or raise before anything is generated.
+    """Generate until all rows are finished, or raise before any token is generated.
 
     Args:
-        lines: the rows behind their prompts; written.
-        logits: (rows, vocab) float32 behind the prompts; written.
+        sequences: the rows after their prompts; written.
+        logits: (rows, vocab) float32 after the prompts; written.
         input_ids: (rows, length) int64, the prompts.
         session: the constraints.
         slots: the model and its cache.
         scoring: the processors.
         stops: when a row ends.
         config: of this call.
-        asked: how the device lane was asked for.
-        store: what is kept on the device between calls.
-        seeds: of what each row draws; None has torch's generator draw them.
+        device_lane: the caller's option.
+        store: tensors that stay on the device between calls.
+        seeds: of each row's draws; None draws the seeds with torch's generator.
 
     Returns:
-        Why steps were not captured; empty if they were, or would be on a GPU.
+        Why steps were not captured; empty if they were captured, or would be on a GPU.
 
     Raises:
-        NotOnDevice: the device lane cannot serve this call.
+        NotOnDevice: the device lane cannot run this call.
     """
     device, do_sample = input_ids.device, bool(config.do_sample)
-    extra = ExtraStep(slots.cache, returned=bool(config.return_dict_in_generate))
-    starts = starts_of(lines, session, scoring, stops, extra)
-    check_kernels(asked, store, device)
+    rollback = CacheRollback(slots.cache, returned=bool(config.return_dict_in_generate))
+    starts = starts_of(sequences, session, scoring, stops, rollback)
+    check_kernels(device_lane, store, device)
     kernels = store.kernels(device).kernels
-    why_eager = _why_eager(asked, kernels, slots, scoring)
-    capacity = int(stops.room(lines[0].token_ids))
-    ids = torch.cat([input_ids, input_ids.new_zeros(len(lines), capacity)], dim=1)
+    eager_reason = _eager_reason(device_lane, kernels, slots, scoring)
+    capacity = int(stops.room(sequences[0].token_ids))
+    ids = torch.cat([input_ids, input_ids.new_zeros(len(sequences), capacity)], dim=1)
     with store.lane(
         starts, ids[:, input_ids.shape[1] :], stop_token_ids=session.stop_token_ids, limit=session.max_new_tokens
     ) as lane:
@@ -77,17 +77,17 @@ def run_on_device(
             eos_token_ids=sorted(stops.eos_token_ids),
             pad_token_id=slots.pad_token_id,
         )
-        steps = EagerSteps(slots, rows) if why_eager else FixedSteps(slots.static_forward(), rows, device)
-        loop = DeviceLoop(session, rows, steps, stops, store.copies(device), extra, do_sample=do_sample)
-        loop.run(lines, logits)
-    return why_eager
+        steps = EagerSteps(slots, rows) if eager_reason else FixedSteps(slots.static_forward(), rows, device)
+        loop = DeviceLoop(session, rows, steps, stops, store.copies(device), rollback, do_sample=do_sample)
+        loop.run(sequences, logits)
+    return eager_reason
 
 
-def _why_eager(asked: DeviceLane, kernels: Kernels, slots: CacheSlots, scoring: Scoring) -> str:
-    if asked != "captured":
-        return "it was not asked for"
+def _eager_reason(device_lane: DeviceLane, kernels: Kernels, slots: CacheSlots, scoring: Scoring) -> str:
+    if device_lane != "captured":
+        return "it was not requested"
     if scoring.before:
-        return "processors in front of the masks may look at the tokens so far"
+        return "processors before the masks may read the tokens so far"
     if slots.device.type == "cuda" and isinstance(kernels, TorchKernels):
         return "there are no kernels, and plain torch waits for the device"
     return slots.why_not_static

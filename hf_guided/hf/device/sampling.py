@@ -1,4 +1,4 @@
-"""Picking tokens among those allowed, in plain torch: greedy, or the greatest of logit / temperature + Gumbel noise.
+"""Picks allowed tokens in plain torch: greedy, or the maximum of logit / temperature + Gumbel noise.
 
 The noise is that of philox.py: a row draws the same in any batch.
 """
@@ -26,19 +26,19 @@ def masked_sample(
         logits: (rows, vocab) floating point; read only.
         masks: (slots, words) int32.
         row_slots: (rows,) int32, the slot of each row, or as for ``apply_slots_``; None: one to one.
-        temperature: (rows,) float32; 0 is greedy, with the lowest token of equals.
-        seed: (rows,) int64; None: nothing is drawn, all temperatures being 0.
-        position: (rows,) int32, what makes one draw of a row different from the next.
+        temperature: (rows,) float32; 0 is greedy, with the lowest id among equals.
+        seed: (rows,) int64; None if all temperatures are 0, so that no row draws.
+        position: (rows,) int32, which distinguishes the draws of a row.
 
     Returns:
-        (rows,) int64; -1 where nothing allowed is above -inf. NaN is not picked.
+        (rows,) int64; -1 if no allowed score is above -inf. NaN is never picked.
     """
     scores = logits.float()
     may = allowed_tokens(masks, row_slots, *logits.shape) & (scores > float("-inf"))
-    if seed is not None:  # noise for a whole vocabulary costs fifty times what a greedy choice does
+    if seed is not None:  # noise for a whole vocabulary takes fifty times as long as a greedy choice
         heat = temperature.unsqueeze(1)
         noisy = scores / heat + gumbel(seed, position, torch.arange(logits.shape[1], device=logits.device))
-        # A score that overflows to -inf still stands above what may not be picked.
+        # A score that overflows to -inf must still be above the scores of forbidden tokens.
         scores = torch.where(heat > 0, noisy, scores).clamp(min=torch.finfo(torch.float32).min)
-    found = torch.where(may, scores, float("-inf")).argmax(1)
-    return torch.where(may.any(1), found, -1)
+    best = torch.where(may, scores, float("-inf")).argmax(1)
+    return torch.where(may.any(1), best, -1)

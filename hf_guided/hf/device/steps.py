@@ -1,8 +1,8 @@
-"""One step of the device's loop, a forward pass and the choice behind it: queued op by op, or captured as a whole.
+"""One step of the device's loop, a forward pass and the choice after it: queued op by op, or captured as a whole.
 
-A captured step is one CUDA graph: what it reads and writes stays where it is, so lengths, positions and states are
-counted on the device, and the cache is a static one. Capturing takes a moment in every call, so it pays for long
-outputs of small models, whose steps take longer to queue than to run.
+A captured step is one CUDA graph: its inputs and outputs have fixed addresses, so the device counts lengths, positions
+and states, and the cache is static. Capturing takes time in every call, so it pays for long outputs of small models,
+whose steps take longer to queue than to run.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from .rows import DeviceRows
 
 
 class Steps(Protocol):
-    """What runs the model on the tokens chosen last, and lets every row choose another."""
+    """Runs the model on the last tokens, and lets every row choose another."""
 
-    def next(self, place: int) -> Tensor:
+    def next(self, position: int) -> Tensor:
         """Queue a step.
 
         Args:
-            place: how many tokens each row has.
+            position: how many tokens each row has.
 
         Returns:
-            As ``DeviceRows.take``.
+            See ``DeviceRows.take``.
         """
         ...
 
     def end(self) -> None:
-        """There are no more steps."""
+        """Finish after the last step."""
         ...
 
 
 class EagerSteps:
-    """Queues each step as it is.
+    """Queues each step op by op.
 
     Args:
         slots: the model and its cache.
@@ -49,20 +49,20 @@ class EagerSteps:
         self._slots = slots
         self._rows = rows
 
-    def next(self, place: int) -> Tensor:
+    def next(self, position: int) -> Tensor:
         """See ``Steps``."""
-        return self._rows.take(self._slots.run_on_device(self._rows.last()), place)
+        return self._rows.take(self._slots.run_on_device(self._rows.last()), position)
 
     def end(self) -> None:
-        """Nothing is left."""
+        """There is nothing to finish."""
 
 
 class FixedSteps:
-    """Steps over tensors that stay where they are; on a GPU captured, and replayed from then on.
+    """Steps over tensors with fixed addresses; on a GPU the first step is captured, and replayed from then on.
 
     Args:
         forward: the model over a static cache.
-        rows: the rows; no processor in front of the masks may look at their tokens.
+        rows: the rows; no processor before the masks may read their tokens.
         device: where they are.
     """
 
@@ -71,12 +71,12 @@ class FixedSteps:
         self._rows = rows
         self._captured = CapturedStep(self._step, device) if device.type == "cuda" else None
 
-    def next(self, place: int) -> Tensor:
+    def next(self, position: int) -> Tensor:
         """See ``Steps``."""
         return self._step() if self._captured is None else self._captured()
 
     def end(self) -> None:
-        """Wait for what is queued: a graph must not be taken apart while it runs."""
+        """Wait for the queued steps: a graph must not be destroyed while it runs."""
         if self._captured is not None:
             self._captured.end()
 
@@ -85,11 +85,11 @@ class FixedSteps:
 
 
 class CapturedStep:
-    """A function over fixed tensors that is run as it is the first time, then captured in a CUDA graph, and replayed.
+    """A function over tensors with fixed addresses: runs normally once, then is captured in a CUDA graph and replayed.
 
     Args:
-        step: writes in place, never asks the device for a number, and returns a tensor.
-        device: of CUDA.
+        step: writes in place, never reads numbers from the device, and returns a tensor.
+        device: a CUDA device.
     """
 
     def __init__(self, step: Callable[[], Tensor], device: torch.device):
@@ -104,7 +104,7 @@ class CapturedStep:
         """Queue the function on the current stream.
 
         Returns:
-            What it returns; a tensor that no later call writes.
+            Its result, in a tensor that no later call writes.
         """
         if not self._warm:
             return self._run_once()
@@ -117,11 +117,11 @@ class CapturedStep:
         return self._result.clone()
 
     def end(self) -> None:
-        """Wait for the last one."""
+        """Wait for the last call."""
         torch.cuda.current_stream(self._device).record_event().synchronize()
 
     def _run_once(self) -> Tensor:
-        """As it is, on the stream to be captured: libraries allocate what they need there in their first call."""
+        """Run the function on the stream that is captured later: libraries allocate memory in their first call."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):

@@ -1,10 +1,10 @@
-"""What stays on a device from one generate() call to the next: kernels, tables, and a pool of masks.
+"""Keeps kernels, tables and pools of masks on a device from one generate() call to the next.
 
-- Tables of a constraint live as long as its language does, those of the vocabulary as long as the store.
-- A pool has one user at a time. It is lent to a call and comes back when that ends well; those that came back last are
-  kept, for the next calls with the same constraints. An event tells that call's stream when the masks are there.
-- The allocator is told of every stream that reads a table: kernels know tables by address, so their memory is not to be
-  given to others before what was queued then is done.
+- Tables of a constraint live as long as its language, those of the vocabulary as long as the store.
+- A pool has one user at a time. A call borrows it, and returns it if the call succeeds; those returned last are kept
+  for the next calls with the same constraints. An event tells the next call's stream when the masks are complete.
+- Every stream that reads a table is recorded with the allocator: kernels know tables only by address, so their memory
+  must not be reused before the queued work is done.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FILLED_BYTES = 64 * 2**20  # pools up to this size are filled before the first s
 
 @dataclass(frozen=True)
 class Start:
-    """Where a row begins.
+    """A row's first state.
 
     Args:
         language: its constraint; None for a free row.
-        state: in front of its first token.
+        state: before its first token.
     """
 
     language: Language | None = None
@@ -47,11 +47,11 @@ class Start:
 
 @dataclass(frozen=True)
 class _Idle:
-    """A pool that nobody uses.
+    """A pool without a user.
 
     Args:
         lane: whose pool it is.
-        done: behind what its last user queued; None where nothing is queued.
+        done: an event after its last user's queued work; None without one.
     """
 
     lane: Lane
@@ -63,7 +63,7 @@ class DeviceStore:
 
     Args:
         vocabulary: whose tokens the constraints were compiled for.
-        kept_bytes: bound on the pools that nobody uses; the last one is kept in any case.
+        kept_bytes: bound on the pools without a user; the last one is kept in any case.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, kept_bytes: int = POOL_BYTES):
@@ -74,17 +74,17 @@ class DeviceStore:
         self._copies: dict[torch.device, HostCopies] = {}
         self._vocabularies: dict[tuple[torch.device, tuple[int, ...]], VocabularyTables] = {}
         self._languages: WeakKeyDictionary[Language, dict[torch.device, LanguageTables]] = WeakKeyDictionary()
-        self._idle: list[_Idle] = []  # the last one first, each of other constraints
+        self._idle: list[_Idle] = []  # the last one first, each for different constraints
 
     def kernels(self, device: torch.device) -> Found:
-        """What moves lanes there, looked for once."""
+        """The kernels of a device, searched once."""
         with self._lock:
             if device not in self._found:
                 self._found[device] = find(device=device)
             return self._found[device]
 
     def copies(self, device: torch.device) -> HostCopies:
-        """What brings tokens from there to the host."""
+        """Copies tokens from a device to the host."""
         with self._lock:
             if device not in self._copies:
                 self._copies[device] = CudaTransfers(device) if device.type == "cuda" else DirectCopies()
@@ -94,13 +94,13 @@ class DeviceStore:
     def lane(
         self, starts: Sequence[Start], tokens: Tensor, *, stop_token_ids: Sequence[int], limit: int | None
     ) -> Iterator[Lane]:
-        """A lane for as long as the context lasts.
+        """A lane for the time of the context.
 
         Args:
             starts: one for each row.
-            tokens: (rows, capacity) int64 on the device, written by the caller: what each row generates.
+            tokens: (rows, capacity) int64 on the device, written by the caller: each row's generated tokens.
             stop_token_ids: tokens that end a row.
-            limit: tokens in which every governed row has to close its text; None: no budget.
+            limit: tokens within which every governed row has to close its text; None: no budget.
         """
         device = tokens.device
         languages = list(dict.fromkeys(start.language for start in starts if start.language is not None))
@@ -112,59 +112,59 @@ class DeviceStore:
         )
         if idle is not None and idle.done is not None:
             torch.cuda.current_stream(device).wait_event(idle.done)
-        del idle  # if it has too few scratch slots, there is no need for it
-        _say_used(lane)
+        del idle  # frees its memory if it has too few scratch slots to be reused
+        _record_streams(lane)
         which = [-1 if start.language is None else languages.index(start.language) for start in starts]
         lane.language_of.copy_(torch.tensor(which, dtype=torch.int32))
         lane.start.copy_(torch.tensor([start.state for start in starts], dtype=torch.int32))
         lane.limit.fill_(-1 if limit is None else limit)
         kernels = self.kernels(device).kernels
-        # The reference makes masks on the host, one after the other: it had better make those that are needed.
+        # The reference makes masks on the host, one after the other: then only the needed ones are made.
         if not isinstance(kernels, TorchKernels) and len(lane.claims) * lane.masks.stride(0) * 4 <= FILLED_BYTES:
             kernels.fill_pool_(lane)
         yield lane
         self._keep(_Idle(lane, torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None))
 
     def _taken(self, vocabulary: VocabularyTables, tables: Sequence[LanguageTables]) -> _Idle | None:
-        """The pool of these tables, from now on the caller's; None if there is none."""
+        """Borrow the pool of these tables; None if there is none."""
         with self._lock:
-            for place, idle in enumerate(self._idle):
+            for i, idle in enumerate(self._idle):
                 if idle.lane.is_of(vocabulary, tables):
-                    return self._idle.pop(place)
+                    return self._idle.pop(i)
         return None
 
     def _keep(self, idle: _Idle) -> None:
-        """Take a pool back; the oldest ones make room for it."""
+        """Take a pool back, and remove the oldest ones to make room for it."""
         lane = idle.lane
         with self._lock:
-            others = [one for one in self._idle if not one.lane.is_of(lane.vocabulary, lane.languages)]
+            others = [other for other in self._idle if not other.lane.is_of(lane.vocabulary, lane.languages)]
             self._idle = [idle, *others]
-            while len(self._idle) > 1 and sum(one.lane.masks.nbytes for one in self._idle) > self._kept_bytes:
+            while len(self._idle) > 1 and sum(kept.lane.masks.nbytes for kept in self._idle) > self._kept_bytes:
                 self._idle.pop()
 
     def _vocabulary_tables(self, device: torch.device, stops: tuple[int, ...]) -> VocabularyTables:
         with self._lock:
             if (device, stops) not in self._vocabularies:
-                found = VocabularyTables.of(self._vocabulary, stops, device=device)
-                self._vocabularies[device, stops] = found
+                tables = VocabularyTables.of(self._vocabulary, stops, device=device)
+                self._vocabularies[device, stops] = tables
             return self._vocabularies[device, stops]
 
     def _tables(self, language: Language, device: torch.device, *, budget: bool) -> LanguageTables:
         with self._lock:
             kept = self._languages.setdefault(language, {})
-            found = kept.get(device)
-            if found is None or (budget and found.needed is None):  # with counts they serve rows without budgets too
-                found = kept[device] = LanguageTables.of(language, budget=budget, device=device)
-            return found
+            tables = kept.get(device)
+            if tables is None or (budget and tables.needed is None):  # with counts they serve rows without budgets too
+                tables = kept[device] = LanguageTables.of(language, budget=budget, device=device)
+            return tables
 
 
-def _say_used(lane: Lane) -> None:
-    """Tell the allocator which stream reads and writes what outlives the call, or came from another."""
+def _record_streams(lane: Lane) -> None:
+    """Record the current stream with the allocator for tensors that outlive the call, or came from another stream."""
     if lane.tokens.device.type != "cuda":
         return
     stream = torch.cuda.current_stream(lane.tokens.device)
     tables: tuple[VocabularyTables | LanguageTables, ...] = lane.vocabulary, *lane.languages
-    values = [getattr(table, one.name) for table in tables for one in fields(table)]
+    values = [getattr(table, field.name) for table in tables for field in fields(table)]
     for value in (*values, lane.claims, lane.masks):
         if isinstance(value, Tensor):
             value.record_stream(stream)

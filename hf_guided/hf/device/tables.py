@@ -1,4 +1,4 @@
-"""What does not change while text is generated: a vocabulary's bytes and a constraint's automaton, as tensors."""
+"""Tensors that do not change during generation: a vocabulary's bytes and a constraint's automaton."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...vocabulary.tokens import Vocabulary
 
 ACCEPTING, CAN_END = 1, 2  # flags of a state: the text may stop here; tokens may lead here
-MAX_MOVES = (1 << 32) - 1  # of an automaton; 32-bit places number no more
+MAX_MOVES = (1 << 32) - 1  # of an automaton: the maximum of 32-bit indices
 _BYTES = 8  # to a word
 
 
@@ -29,7 +29,7 @@ class VocabularyTables:
     Args:
         token_bytes: (words,) int64, 8 bytes to a word, the first in its lowest bits; each token begins a word.
         token_start: (tokens,) int32, the first word of each.
-        token_length: (tokens,) int32, in bytes; 0 for special tokens, stop tokens and those without bytes, which are
+        token_length: (tokens,) int32, in bytes; 0 for special tokens, stop tokens and tokens without bytes, which are
             never walked.
         stops: (stops,) int32, tokens that end a row.
         mask_words: how many words a mask has.
@@ -49,12 +49,12 @@ class VocabularyTables:
         *,
         device: torch.device | str = "cpu",
     ) -> VocabularyTables:
-        """Lay a vocabulary out.
+        """Make the tables of a vocabulary.
 
         Args:
-            vocabulary: what to lay out.
+            vocabulary: the tokens.
             stop_token_ids: tokens that end a row; None means the vocabulary's.
-            device: where the tensors are to lie.
+            device: of the tensors.
         """
         stops = vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
         texts = [data or b"" for data in vocabulary.token_bytes]
@@ -64,7 +64,7 @@ class VocabularyTables:
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
         starts = np.concatenate(([0], np.cumsum(-(-lengths // _BYTES))))
         padded = b"".join(data.ljust(-(-len(data) // _BYTES) * _BYTES, b"\0") for data in texts)
-        packed = np.frombuffer(padded or bytes(_BYTES), "<i8").astype(np.int64)  # at least one: an address for kernels
+        packed = np.frombuffer(padded or bytes(_BYTES), "<i8").astype(np.int64)  # never empty: kernels need an address
         return cls(
             token_bytes=torch.from_numpy(packed).to(device),
             token_start=torch.from_numpy(starts[:-1].astype(np.int32)).to(device),
@@ -82,9 +82,9 @@ class LanguageTables:
         table: (states, classes) uint16 or uint32, where a class of bytes leads; state 0 is dead.
         byte_class: (256,) uint8, the class of each byte.
         flags: (states,) uint8, ``ACCEPTING`` and ``CAN_END``.
-        needed: (states,) int32, tokens to the end, the stop token counted; None where no budgets are heeded.
-        worst: the most tokens that any state needs.
-        start: the state in front of the first token.
+        needed: (states,) int32, tokens to the end, the stop token included; None without budgets.
+        worst: the largest number of tokens that a state needs.
+        start: the state before the first token.
     """
 
     table: Tensor
@@ -96,19 +96,19 @@ class LanguageTables:
 
     @classmethod
     def of(cls, language: Language, *, budget: bool = False, device: torch.device | str = "cpu") -> LanguageTables:
-        """Lay a compiled constraint out.
+        """Make the tables of a compiled constraint.
 
         Args:
-            language: what the host lane's engines share.
-            budget: whether rows may have to close in a number of tokens; counting them takes time once.
-            device: where the tensors are to lie.
+            language: the data that the host's engines share.
+            budget: whether rows may have a token budget; counting the needed tokens takes time once.
+            device: of the tensors.
 
         Raises:
             ValueError: the automaton has more than ``MAX_MOVES`` moves.
         """
         dfa = language.walk.dfa
         if dfa.table.size > MAX_MOVES:
-            raise ValueError(f"the automaton has {dfa.table.size} moves, the device lane numbers at most {MAX_MOVES}")
+            raise ValueError(f"the automaton has {dfa.table.size} moves, the device lane supports at most {MAX_MOVES}")
         flags = np.where(dfa.accepting, ACCEPTING, 0) | np.where(language.can_end, CAN_END, 0)
         counted = language.budget[0].needed if budget else None
         return cls(
@@ -122,5 +122,5 @@ class LanguageTables:
 
     @property
     def states(self) -> int:
-        """How many, the dead one included."""
+        """The number of states, the dead one included."""
         return len(self.table)

@@ -1,9 +1,9 @@
-"""Which token each row takes, without asking the host: processors, masks, and greedy or sampling.
+"""Chooses each row's token without waiting for the host: processors, masks, and greedy or sampling.
 
-Sampling is by Philox, a generator without a state: each row draws with a seed of its own at the place where it is, so
-what it draws does not depend on the batch, and a step that is undone has used up nothing. The seeds come from torch's
-generator for the CPU, once per generate() call, so ``torch.manual_seed`` governs them. The tokens are not those that
-transformers would draw with that seed, but of the same distribution.
+Sampling uses Philox, a generator without a state: each row draws with a seed of its own at its position, so its draws
+do not depend on the batch, and a rolled-back step consumes nothing. The seeds come from torch's generator for the CPU,
+once per generate() call, so ``torch.manual_seed`` determines them. The tokens differ from those that transformers would
+draw with that seed, but have the same distribution.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .candidates import pick
 from .kernels import Kernels
 from .lane import Lane
 
-# Functions of the tokens so far and the scores, on their device: they remember no calls and ask for no numbers.
+# Functions of the tokens so far and the scores, on their device: they keep no state and read no numbers.
 _PLAIN = (
     generation.TemperatureLogitsWarper,
     generation.TopKLogitsWarper,
@@ -48,20 +48,20 @@ _FILTER = {  # in the order of ``candidates.pick``, which is that of generate()
 }
 
 
-def others(processors: Sequence[Any]) -> list[str]:
-    """Names of the processors that are not known to be plain functions on the device."""
-    return [type(one).__name__ for one in processors if type(one) not in _PLAIN]
+def unsupported_processors(processors: Sequence[Any]) -> list[str]:
+    """Names of the processors that are not known to be pure functions on the device."""
+    return [type(processor).__name__ for processor in processors if type(processor) not in _PLAIN]
 
 
 @dataclass(frozen=True)
 class Filters:
-    """What ``candidates.pick`` does by itself, faster than one warper after the other.
+    """Filters that ``candidates.pick`` applies itself, faster than one warper after the other.
 
     Args:
-        temperature: what scores are divided by.
+        temperature: the divisor of the scores.
         top_k: the k best; None: all.
         top_p: the best with this probability together; None: all.
-        min_p: those with this share of the best one's probability; None: all.
+        min_p: those with at least this share of the best one's probability; None: all.
     """
 
     temperature: float = 1.0
@@ -71,15 +71,15 @@ class Filters:
 
     @classmethod
     def of(cls, warpers: Sequence[Any]) -> Filters | None:
-        """The same as these warpers; None if they are others, or in another order."""
-        given = {type(one): one for one in warpers}
+        """The equivalent of these warpers; None if there are others, or another order."""
+        given = {type(warper): warper for warper in warpers}
         in_order = [kind for kind in _FILTER if kind in given]
-        if [type(one) for one in warpers] != in_order:
+        if [type(warper) for warper in warpers] != in_order:
             return None
-        for one in warpers:
-            if getattr(one, "filter_value", -math.inf) != -math.inf or getattr(one, "min_tokens_to_keep", 1) != 1:
+        for warper in warpers:
+            if getattr(warper, "filter_value", -math.inf) != -math.inf or getattr(warper, "min_tokens_to_keep", 1) != 1:
                 return None
-        return cls(**{_FILTER[kind]: getattr(one, _FILTER[kind]) for kind, one in given.items()})
+        return cls(**{_FILTER[kind]: getattr(warper, _FILTER[kind]) for kind, warper in given.items()})
 
 
 class DeviceChoice:
@@ -87,10 +87,10 @@ class DeviceChoice:
 
     Args:
         lane: the rows.
-        kernels: what moves them.
-        scoring: the processors, all of them plain functions.
-        do_sample: whether to sample, or take the best.
-        seeds: of what each row draws; None has torch's generator draw them.
+        kernels: advance them.
+        scoring: the processors, all of them pure functions.
+        do_sample: whether to sample rather than take the best.
+        seeds: of each row's draws; None draws the seeds with torch's generator.
     """
 
     def __init__(
@@ -105,27 +105,27 @@ class DeviceChoice:
         self._filters = Filters() if filters is None else filters
         heat = self._filters.temperature if do_sample else 0.0
         self._temperature = torch.full((lane.rows,), heat, device=device)
-        self._seed: Tensor | None = None  # torch's generator is left alone where nothing is drawn
+        self._seed: Tensor | None = None  # without sampling, torch's generator is not used
         if do_sample:
             drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (lane.rows,)) if seeds is None else torch.tensor(seeds)
             self._seed = drawn.to(device)
 
     def __call__(self, ids: Tensor, logits: Tensor) -> Tensor:
-        """Move the lane to where its tokens lead, and choose the next ones.
+        """Advance the lane over its tokens, and choose the next ones.
 
         Args:
             ids: (rows, length) int64, prompts and output so far.
             logits: (rows, vocab) float32, written.
 
         Returns:
-            (rows,) int64, a new tensor; -1 where nothing that is allowed has a finite score.
+            (rows,) int64, a new tensor; -1 if no allowed token has a finite score.
 
-        Streams: on the current one; the host does not wait.
+        Streams: runs on the current stream; the host does not wait.
         """
         lane, scores = self._lane, logits
         for processor in self._before:
             scores = processor(ids, scores)
-        if self._before:  # some give back what they were given
+        if self._before:  # some return their argument
             scores = scores.contiguous()
         self._kernels.step_(lane, scores)
         for processor in self._warpers:

@@ -1,10 +1,10 @@
-"""Drafts from a smaller model, masked by the same grammar, so that it never drafts what the row would refuse.
+"""Drafts from a smaller model under the same grammar, so that it never drafts a token that the row would refuse.
 
-Each row keeps its own keys and values, with the tokens they are of. For a draft those of the rows asked are put into
-one cache, filled up on the left to the longest; then come the tokens the assistant has not seen, filled up on the left
-too, and one column for each token drafted. The fillings are holes in the attention mask, and every token has its
-explicit position, which is exact for full attention. Behind the draft each row takes its own columns back. So rows may
-come and go, and what was rejected is cut off: only as much of a row is kept as its text still begins with.
+Each row has its own keys and values, with their tokens. For a draft, those of the requested rows are copied into one
+cache, padded on the left to the longest; then come the tokens that the assistant has not run yet, padded on the left
+too, and one column for each draft token. The padding is holes in the attention mask, and every token has its explicit
+position, which is exact for full attention. After the draft each row takes its own columns back. So rows may come and
+go, and rejected tokens are cut off: a row keeps only the tokens that its text still begins with.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from ...session.apply import apply_bitmask
 from ...session.row import Row, RowState
 from ...session.tensor_parallel import Ranks
 from ...vocabulary.bitmask import allocate_bitmask
-from .base import Asked, Draft, Warp
+from .base import Draft, DraftRequest, Warp
 from .full_attention import other_layers
 
 
 class AssistantDraft:
-    """Lets an assistant model write the next tokens of every row.
+    """Drafts the next tokens of every row with an assistant model.
 
     Args:
         assistant_model: a decoder of transformers with the same tokenizer, and full attention in every layer.
-        vocab_size: columns of the logits of the model that judges; None means as many as the assistant's.
+        vocab_size: columns of the verifying model's logits; None means the assistant's.
         generator: of random numbers, on the assistant's device; None means torch's own.
 
-    Where the text is sampled (``reset`` says so) it samples too, and gives the probabilities; otherwise it drafts the
-    most likely token, as a certain one.
+    If the text is sampled (see ``reset``), it samples too, and returns the probabilities; otherwise it drafts the most
+    likely token as a certain one.
 
     Raises:
-        UnsupportedModel: an encoder-decoder, a model that cannot take rows of different lengths exactly, or one that
+        UnsupportedModel: an encoder-decoder, a model that cannot run rows of different lengths exactly, or one that
             several processes hold.
     """
 
@@ -56,9 +56,9 @@ class AssistantDraft:
         self._vocab_size = vocab_size
         self._past: dict[int, _Past] = {}
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """See ``DraftSource.propose``. Waits for the assistant once for each token drafted."""
-        walks = [_Walk(one, self._decoder.most_tokens) for one in asked]
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """See ``DraftSource.propose``. Waits for the assistant once for each draft token."""
+        walks = [_RowDraft(request, self._decoder.most_tokens) for request in requests]
         walking = [walk for walk in walks if walk.goes_on]
         if walking:
             with torch.no_grad():
@@ -70,7 +70,7 @@ class AssistantDraft:
         self._past.clear()
         self._warp = warp
 
-    def _draft(self, walks: Sequence[_Walk]) -> None:
+    def _draft(self, walks: Sequence[_RowDraft]) -> None:
         batch = _Batch(self._decoder, [self._past.pop(walk.index, _NOTHING).up_to(walk.token_ids) for walk in walks])
         logits = batch.forward([walk.token_ids[length:] for walk, length in zip(walks, batch.lengths, strict=True)])
         while True:
@@ -81,15 +81,15 @@ class AssistantDraft:
         for walk, (length, layers) in zip(walks, batch.split(), strict=True):
             self._past[walk.index] = _Past(walk.token_ids[:length], layers)
 
-    def _step(self, walks: Sequence[_Walk], logits: Tensor) -> None:
-        """Add a token to every row that goes on.
+    def _step(self, walks: Sequence[_RowDraft], logits: Tensor) -> None:
+        """Add a token to every unfinished draft.
 
         Args:
-            walks: those that have ended are left alone.
+            walks: finished ones are not changed.
             logits: (walks, the assistant's vocab).
         """
         scores = logits.to(torch.float32)
-        if self._vocab_size is not None:  # padding of the logits may differ between models of a family
+        if self._vocab_size is not None:  # the padding of logits may differ between models of a family
             more = max(self._vocab_size - scores.shape[-1], 0)
             scores = torch.nn.functional.pad(scores, (0, more), value=float("-inf"))[:, : self._vocab_size]
         width = max(scores.shape[-1], *(walk.mask_width for walk in walks))
@@ -98,46 +98,46 @@ class AssistantDraft:
         scores, alive = apply_bitmask(scores, bitmask, governed)
         for i, has_token in zip(governed, alive, strict=True):
             walks[i].goes_on &= has_token
-        places = [i for i, walk in enumerate(walks) if walk.goes_on]
-        if not places:
+        unfinished = [i for i, walk in enumerate(walks) if walk.goes_on]
+        if not unfinished:
             return
-        scores = scores[places]
+        scores = scores[unfinished]
         if self._warp is None:
-            for i, token_id in zip(places, scores.argmax(-1).tolist(), strict=True):
+            for i, token_id in zip(unfinished, scores.argmax(-1).tolist(), strict=True):
                 walks[i].take(token_id, None)
             return
-        scores = self._warp([walks[i].token_ids for i in places], scores)
-        q = scores.softmax(-1)  # (places, vocab)
+        scores = self._warp([walks[i].token_ids for i in unfinished], scores)
+        q = scores.softmax(-1)  # (unfinished, vocab)
         sampled = torch.multinomial(q, 1, generator=self._generator).flatten().tolist()
-        for line, (i, token_id) in enumerate(zip(places, sampled, strict=True)):
-            walks[i].take(token_id, q[line])
+        for i, token_id, probabilities in zip(unfinished, sampled, q, strict=True):
+            walks[i].take(token_id, probabilities)
 
 
-class _Walk:
-    """A row on its way through the tokens that are being drafted for it."""
+class _RowDraft:
+    """The draft of one row while it grows."""
 
-    def __init__(self, asked: Asked, most_tokens: int | None):
-        self.index = asked.index
-        self.token_ids = list(asked.token_ids)
+    def __init__(self, request: DraftRequest, most_tokens: int | None):
+        self.index = request.index
+        self.token_ids = list(request.token_ids)
         self._start = len(self.token_ids)
-        self._stop_token_ids = asked.stop_token_ids
-        # The last token drafted needs no place of its own.
-        room = asked.limit if most_tokens is None else most_tokens - self._start + 1
-        self._limit = min(asked.limit, room)
+        self._stop_token_ids = request.stop_token_ids
+        # The last draft token is not run, and needs no position.
+        room = request.limit if most_tokens is None else most_tokens - self._start + 1
+        self._limit = min(request.limit, room)
         self._probabilities: list[Tensor] = []
-        self.goes_on = self._limit > 0 and self._start > 0 and asked.row.state in (RowState.FREE, RowState.OPEN)
-        self._row: Row = asked.row.fork() if self.goes_on else asked.row
+        self.goes_on = self._limit > 0 and self._start > 0 and request.row.state in (RowState.FREE, RowState.OPEN)
+        self._row: Row = request.row.fork() if self.goes_on else request.row
 
     @property
     def mask_width(self) -> int:
         """Tokens that the row's mask covers."""
         return 0 if self._row.matcher is None else self._row.matcher.compiled.vocabulary.padded_size
 
-    def fill(self, bitmask: Tensor, line: int) -> bool:
-        """Whether the row has to be masked, and its line of the bitmask was written. A row with no way on ends."""
+    def fill(self, bitmask: Tensor, index: int) -> bool:
+        """Fill the row's mask; returns False if it needs none. A row without an allowed token ends."""
         if self._row.matcher is None:
             return False
-        self.goes_on = self._row.fill(bitmask, line)
+        self.goes_on = self._row.fill(bitmask, index)
         return self.goes_on
 
     def take(self, token_id: int, q: Tensor | None) -> None:
@@ -150,7 +150,7 @@ class _Walk:
         self.goes_on = drafted < self._limit and token_id not in self._stop_token_ids
 
     def draft(self) -> Draft:
-        """What was drafted."""
+        """The draft."""
         return Draft(self.token_ids[self._start :], torch.stack(self._probabilities) if self._probabilities else None)
 
 
@@ -167,7 +167,7 @@ class _Past:
     layers: Sequence[tuple[Tensor, Tensor]] = ()
 
     def up_to(self, token_ids: Sequence[int]) -> _Past:
-        """As much as these tokens begin with, all but their last at most: that one's logits are wanted."""
+        """The part that these tokens begin with, without their last: its logits are needed."""
         most = min(len(self.token_ids), len(token_ids) - 1)
         differs = (i for i in range(most) if self.token_ids[i] != token_ids[i])
         same = most if self.token_ids[:most] == token_ids[:most] else next(differs)
@@ -190,25 +190,25 @@ class _Decoder:
         self.new_cache: Callable[[], Any] = partial(DynamicCache, config=model.config)
         if Ranks.of(model) is not None:
             raise UnsupportedModel(
-                f"assistant {name} is held by several processes, of which only the first one drafts; load it whole"
+                f"assistant {name} is held by several processes, of which only rank zero drafts; load it whole"
             )
         other = other_layers(model)
         if other:
             raise UnsupportedModel(
-                f"assistant {name} has layers that are no full attention ({', '.join(other)}): they cannot take rows "
+                f"assistant {name} has layers without full attention ({', '.join(other)}): they cannot take rows "
                 "of different lengths; pass a model with full attention in every layer, such as Llama or Qwen2"
             )
         arguments = inspect.signature(model.forward).parameters
         if "position_ids" not in arguments:
             raise UnsupportedModel(
-                f"assistant {name} takes no position_ids, so that rows of different lengths would get wrong ones; "
+                f"assistant {name} takes no position_ids, so rows of different lengths would get wrong positions; "
                 "pass a model that does, such as Llama or Qwen2"
             )
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in arguments else {}
         self.most_tokens: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
     def __call__(self, token_ids: Tensor, mask: Tensor, position_ids: Tensor, cache: Any) -> Tensor:
-        """Logits behind the last column, (rows, vocab); ``cache`` has grown by as many columns as there were.
+        """Logits after the last column, (rows, vocab); ``cache`` then has these columns too.
 
         Args:
             token_ids: (rows, columns) int64.
@@ -229,11 +229,11 @@ class _Decoder:
 
 
 class _Batch:
-    """Rows in one cache, for the time of one draft.
+    """Rows in one cache, for one draft.
 
     Args:
         decoder: the assistant.
-        pasts: what is known of each row.
+        pasts: the known tokens of each row.
     """
 
     def __init__(self, decoder: _Decoder, pasts: Sequence[_Past]):
@@ -245,9 +245,9 @@ class _Batch:
         num_layers = max(len(past.layers) for past in pasts)
         for layer in range(num_layers if longest else 0):
             for_rows = [past.layers[layer] if past.layers else None for past in pasts]
-            some_keys, some_values = next(pair for pair in for_rows if pair is not None)
-            keys = some_keys.new_zeros(len(pasts), some_keys.shape[0], longest, some_keys.shape[-1])
-            values = some_values.new_zeros(len(pasts), some_values.shape[0], longest, some_values.shape[-1])
+            sample_keys, sample_values = next(pair for pair in for_rows if pair is not None)
+            keys = sample_keys.new_zeros(len(pasts), sample_keys.shape[0], longest, sample_keys.shape[-1])
+            values = sample_values.new_zeros(len(pasts), sample_values.shape[0], longest, sample_values.shape[-1])
             for row, pair in enumerate(for_rows):
                 if pair is not None:
                     keys[row, :, longest - self.lengths[row] :] = pair[0]
@@ -255,7 +255,7 @@ class _Batch:
             self._cache.update(keys, values, layer)
 
     def forward(self, token_ids: Sequence[Sequence[int]]) -> Tensor:
-        """Logits behind each row's last token, (rows, vocab); those of rows without new tokens mean nothing.
+        """Logits after each row's last token, (rows, vocab); meaningless for rows without new tokens.
 
         Args:
             token_ids: for each row its new tokens, or none.
@@ -274,7 +274,7 @@ class _Batch:
         return logits
 
     def split(self) -> list[tuple[int, list[tuple[Tensor, Tensor]]]]:
-        """For each row how many tokens it has, and their keys and values: the holes are left out."""
+        """For each row the number of its tokens, and their keys and values without the holes."""
         rows = []
         for row, length in enumerate(self.lengths):
             columns = self._mask[row].nonzero().flatten()
@@ -287,5 +287,5 @@ class _Batch:
 
 
 def _filled_left(lists: Sequence[Sequence[int]], width: int) -> Tensor:
-    """(lists, width) int64 on CPU: the lists as lines, 0 before the shorter ones."""
-    return torch.tensor([[0] * (width - len(one)) + list(one) for one in lists], dtype=torch.int64)
+    """(lists, width) int64 on CPU: the lists as rows, with zeros before the shorter ones."""
+    return torch.tensor([[0] * (width - len(row)) + list(row) for row in lists], dtype=torch.int64)

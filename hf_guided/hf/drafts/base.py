@@ -1,8 +1,8 @@
-"""What a source of drafts is asked, and what it answers.
+"""The interface of a source of drafts.
 
-Drafted tokens are guesses that the model then judges all in one forward pass (verify.py), so a bad guess costs a
-little time and changes nothing. What a source proposes is always legal: the row's grammar takes every one of the
-tokens, and nothing stands behind a stop token.
+The model verifies draft tokens in one forward pass (verify.py), so a wrong draft costs a little time and changes
+nothing. A source proposes only legal tokens: the row's grammar accepts every one of them, and none follows a stop
+token.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from torch import Tensor
 
 from ...session.row import Row
 
-# Token ids in front of each line, and scores (lines, vocab) float32: new scores (temperature, top-k ...).
+# (token ids before each position, scores (positions, vocab) float32) -> new scores (temperature, top-k ...).
 Warp: TypeAlias = Callable[[Sequence[Sequence[int]], Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A row that wants a draft.
+class DraftRequest:
+    """A request for a draft for one row.
 
     Args:
         index: the row's number in the batch, the same through a whole generate() call.
-        row: where it stands in its grammar; read only, a source that has to move it forks it.
+        row: its state in the grammar; read only: a source that advances it forks it first.
         token_ids: prompt and output so far, without padding; never written.
-        prompt_length: how many of them are the prompt.
-        limit: tokens wanted, at most.
+        prompt_length: tokens of the prompt.
+        limit: the maximum number of draft tokens.
         stop_token_ids: tokens that end the row.
-        prefix: bytes of the answer that the prompt already holds, and the row has taken.
+        prefix: bytes of the answer that the prompt already contains, and the row has taken.
     """
 
     index: int
@@ -42,7 +42,7 @@ class Asked:
     prefix: bytes = b""
 
     def legal(self, token_ids: Sequence[int]) -> list[int]:
-        """These tokens up to the limit, to a stop token (which may be the last), and to one the grammar refuses."""
+        """These tokens up to the limit, up to and including a stop token, and before one that the grammar refuses."""
         wanted = list(token_ids[: max(self.limit, 0)])
         stop = next((i + 1 for i, token_id in enumerate(wanted) if token_id in self.stop_token_ids), len(wanted))
         return wanted[: self.row.num_taken(wanted[:stop])]
@@ -54,8 +54,8 @@ class Draft:
 
     Args:
         tokens: none or more.
-        probabilities: what each was sampled from, (tokens, vocab) float32 on the device of the model that drafted;
-            None if the source was certain.
+        probabilities: the distribution that each was sampled from, (tokens, vocab) float32 on the drafting model's
+            device; None if the source is certain.
     """
 
     tokens: Sequence[int] = ()
@@ -66,19 +66,19 @@ class Draft:
 class DraftSource(Protocol):
     """Proposes tokens for the rows of a batch; serves one generate() call at a time."""
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
-        """A draft for each row, an empty one where nothing comes to mind.
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """A draft for each row; an empty one if the source has none.
 
         Args:
-            asked: any rows of the batch, each at most once; what was proposed before may have been taken in part, and
-                other tokens may have come behind it.
+            requests: any rows of the batch, each at most once; earlier drafts may have been accepted in part, and other
+                tokens may have followed.
         """
         ...
 
     def reset(self, warp: Warp | None = None) -> None:
-        """A new generate() call begins: row numbers now mean other rows.
+        """Start a new generate() call: row numbers now mean other rows.
 
         Args:
-            warp: how masked scores are changed before tokens are sampled from them; None where the best are taken.
+            warp: changes masked scores before tokens are sampled; None if the most likely tokens are taken.
         """
         ...

@@ -1,4 +1,4 @@
-"""From what a caller asks for as ``draft=`` to a source of drafts."""
+"""Makes a source of drafts from a caller's ``draft=`` argument."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...errors import InvalidArgument
 from ...vocabulary.retokenize import Continuation
 from .assistant import AssistantDraft
 from .base import DraftSource
-from .chain import Several
+from .chain import DraftChain
 from .grammar import GrammarDraft, compact_twin
 from .prompt_lookup import PromptLookup
 
@@ -23,23 +23,23 @@ def draft_source(
     vocab_size: int,
     compile: Callable[[Constraint], CompiledConstraint],
 ) -> DraftSource | None:
-    """The source that is asked for; None for None.
+    """The source for ``draft``; None for None.
 
     Args:
         draft: "grammar", "prompt_lookup", a model, a DraftSource, or a list of these.
-        continuation: tokenizes text behind other tokens.
+        continuation: tokenizes text after other tokens.
         vocab_size: columns of the logits.
-        compile: for sources that go along with a grammar of their own.
+        compile: for sources that use a grammar of their own.
 
     Raises:
-        InvalidArgument: it is none of these.
+        InvalidArgument: another value.
         UnsupportedModel: see ``AssistantDraft``.
     """
     if draft is None or isinstance(draft, DraftSource):
         return draft
     if isinstance(draft, (list, tuple)):
-        each = (draft_source(one, continuation, vocab_size=vocab_size, compile=compile) for one in draft)
-        return Several([one for one in each if one is not None])
+        sources = (draft_source(part, continuation, vocab_size=vocab_size, compile=compile) for part in draft)
+        return DraftChain([source for source in sources if source is not None])
     if draft == "prompt_lookup":
         return PromptLookup()
     if draft == "grammar":

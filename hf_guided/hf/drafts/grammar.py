@@ -1,9 +1,9 @@
-"""Drafts from the grammar: where white space is up to the model, what must come but for white space.
+"""Drafts from the grammar: the text that is forced except for its white space.
 
-A flexible grammar forces hardly anything, because white space may stand between any two tokens of JSON. The same
-schema with compact white space forces all that stands between two values. So each row has a *twin*, a matcher of the
-compact grammar: it takes the row's text in the layout of ``json.dumps``, whatever layout the model chose, and what it
-forces next is drafted, with white space where the model has put it so far.
+A flexible grammar forces hardly any text, because white space may stand between any two tokens of JSON. The same schema
+with compact white space forces all text between two values. So each row has a *twin*, a matcher of the compact grammar:
+it takes the row's text in the layout of ``json.dumps``, in whichever layout the model writes it, and the text that it
+forces next is drafted, with white space in the model's layout so far.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TypeAlias
 from ...backends.base import CompiledConstraint, Matcher
 from ...constraints.values import Constraint, JsonObject, JsonSchema
 from ...errors import CompileLimitExceeded, UnwritableConstraint
-from ...session.reasoning_gate import GatedEngine
+from ...session.reasoning_gate import ReasoningEngine
 from ...session.row import Row, RowState
-from .base import Asked, Draft, Warp
+from .base import Draft, DraftRequest, Warp
 from .layout import Layout
 
 Tokenize: TypeAlias = Callable[[Sequence[int], bytes], list[int]]
@@ -24,7 +24,7 @@ TwinOf: TypeAlias = Callable[[CompiledConstraint], "CompiledConstraint | None"]
 
 
 def compact_twin(constraint: Constraint) -> Constraint | None:
-    """The constraint with the layout of ``json.dumps``; None where it leaves no layout open."""
+    """The constraint in the layout of ``json.dumps``; None if its layout is not flexible."""
     if isinstance(constraint, JsonObject) and constraint.style.is_flexible:
         return JsonObject("compact", spelling=constraint.spelling)
     if isinstance(constraint, JsonSchema) and constraint.style.is_flexible:
@@ -33,12 +33,12 @@ def compact_twin(constraint: Constraint) -> Constraint | None:
 
 
 class GrammarDraft:
-    """Proposes what the compact twin of a row's grammar forces next.
+    """Proposes the text that the compact twin of a row's grammar forces next.
 
     Args:
-        twin_of: gives the compact twin of what a row was compiled from (``compact_twin`` says which constraint that
-            is), for the same vocabulary; None where there is none, or not yet. Asked again until it gives one.
-        tokenize: the tokens that write some bytes behind the tokens of a row (prompt and output so far).
+        twin_of: returns the compact twin of a row's compiled constraint (see ``compact_twin``), for the same
+            vocabulary; None if there is none, or not yet. Called again until it returns one.
+        tokenize: returns the tokens of some bytes after the tokens of a row (prompt and output so far).
     """
 
     def __init__(self, twin_of: TwinOf, tokenize: Tokenize):
@@ -46,35 +46,35 @@ class GrammarDraft:
         self._twins: dict[CompiledConstraint, CompiledConstraint] = {}
         self._followers: dict[int, _Follower] = {}
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """See ``DraftSource.propose``."""
-        return [self._propose(one) for one in asked]
+        return [self._propose(request) for request in requests]
 
     def reset(self, warp: Warp | None = None) -> None:
         """See ``DraftSource.reset``."""
         self._twins.clear()
         self._followers.clear()
 
-    def _propose(self, asked: Asked) -> Draft:
-        follower = self._follower(asked) if asked.limit > 0 else None
+    def _propose(self, request: DraftRequest) -> Draft:
+        follower = self._follower(request) if request.limit > 0 else None
         data = b"" if follower is None else follower.forced()
-        return Draft(asked.legal(self._tokenize(asked.token_ids, data))) if data else Draft()
+        return Draft(request.legal(self._tokenize(request.token_ids, data))) if data else Draft()
 
-    def _follower(self, asked: Asked) -> _Follower | None:
-        """The row's twin, where the row stands now."""
-        twin = self._twin(asked.row)
+    def _follower(self, request: DraftRequest) -> _Follower | None:
+        """The row's twin, advanced to the row's text."""
+        twin = self._twin(request.row)
         if twin is None:
             return None
-        output, prefix = list(asked.token_ids[asked.prompt_length :]), asked.prefix
-        engine = None if asked.row.matcher is None else asked.row.matcher.engine
-        if isinstance(engine, GatedEngine):
+        output, prefix = list(request.token_ids[request.prompt_length :]), request.prefix
+        engine = None if request.row.matcher is None else request.row.matcher.engine
+        if isinstance(engine, ReasoningEngine):
             if engine.answer is None:
                 return None
             thought, prefix = engine.answer
             del output[:thought]
-        follower = self._followers.get(asked.index)
-        if follower is None or not follower.stands_before(twin, output):
-            follower = self._followers[asked.index] = _Follower(twin, prefix)
+        follower = self._followers.get(request.index)
+        if follower is None or not follower.is_before(twin, output):
+            follower = self._followers[request.index] = _Follower(twin, prefix)
         follower.follow(output)
         return follower
 
@@ -88,30 +88,30 @@ class GrammarDraft:
 
 
 class _Follower:
-    """A matcher of the compact grammar that goes where a row went.
+    """A matcher of the compact grammar that takes the same text as a row.
 
-    It is lost for good once the twin refuses the row's text (the engines of the two may not agree on every text).
+    It is lost after it refuses the row's text (the engines of the two may not agree on every text).
     """
 
     def __init__(self, twin: CompiledConstraint, prefix: bytes):
         self._twin = twin
         self._layout = Layout()
-        self._output: list[int] = []  # what it has followed
+        self._output: list[int] = []  # the tokens it has taken
         self._matcher: Matcher | None = twin.matcher()
         self._take(self._layout.take(prefix))
 
-    def stands_before(self, twin: CompiledConstraint, output: Sequence[int]) -> bool:
-        """Whether it is of this twin, and got no farther than this output, on the same way."""
+    def is_before(self, twin: CompiledConstraint, output: Sequence[int]) -> bool:
+        """Whether it belongs to this twin, and its tokens are the beginning of this output."""
         return self._twin is twin and self._output == output[: len(self._output)]
 
     def follow(self, output: Sequence[int]) -> None:
-        """Go on to the end of this output."""
+        """Advance to the end of this output."""
         new = output[len(self._output) :]
         self._output.extend(new)
         self._take(self._layout.take(self._twin.vocabulary.decode_bytes(new)))
 
     def forced(self) -> bytes:
-        """What must come next in the compact layout, in the row's own; nothing when lost."""
+        """The text that the compact grammar forces next, in the row's own layout; empty if the twin was lost."""
         if self._matcher is None:
             return b""
         try:
@@ -124,7 +124,7 @@ class _Follower:
         if self._matcher is None:
             return
         try:
-            # How the text is split into tokens makes no difference to a grammar.
+            # A grammar does not depend on how the text is split into tokens.
             taken = all(map(self._matcher.accept_token, self._twin.vocabulary.encode_bytes(data)))
         except (CompileLimitExceeded, UnwritableConstraint):
             taken = False

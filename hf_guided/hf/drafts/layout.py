@@ -1,6 +1,6 @@
-"""The white space of a JSON text that is being written: taken out, so that a compact grammar can follow, and put back.
+"""The white space of a JSON text during generation: removed, so that a compact grammar can follow, and put back.
 
-White space inside strings is text. All other stands in a gap between two marks: brackets, commas, colons and values.
+White space inside strings is text. All other white space is a gap between two marks: brackets, commas, colons, values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Strings:
     escaped: bool = False
 
     def take(self, byte: int) -> bool:
-        """Go on by a byte; whether it belongs to a string, its opening quote not counted."""
+        """Take a byte; returns whether it belongs to a string, the opening quote not included."""
         if not self.inside:
             self.inside = byte == _QUOTE
             return False
@@ -36,10 +36,10 @@ class _Strings:
 
 @dataclass
 class _Gaps:
-    """How wide the gaps are: at first as ``json.dumps`` has them, then as they were last seen.
+    """The widths of the gaps: at first those of ``json.dumps``, then those seen last.
 
     Args:
-        before: by the mark behind the gap.
+        before: by the mark after the gap.
         after: by the mark before it.
         indent: for the members of objects and arrays, by opening bracket: the indentation of one level, if each
             member stands on a line of its own.
@@ -50,7 +50,7 @@ class _Gaps:
     indent: dict[int, bytes] = field(default_factory=dict)
 
     def learn(self, last: int, space: bytes, mark: int, brackets: list[int]) -> None:
-        """This white space was seen between two marks, inside these brackets."""
+        """Learn white space that was seen between two marks, inside these brackets."""
         if mark in _SEPARATORS:
             self.before[mark] = space
         elif last == _COLON:
@@ -63,7 +63,7 @@ class _Gaps:
                 self.after[last] = space
 
     def between(self, last: int, mark: int | None, brackets: list[int]) -> bytes:
-        """What should stand between two marks; None is a mark that is not known yet."""
+        """The white space to write between two marks; None is a mark that is not known yet."""
         if last == _COLON:
             return self.after[last]
         if mark is None:
@@ -75,7 +75,7 @@ class _Gaps:
         return self._inner(brackets, last) if last == _COMMA or last in _OPENING else b""
 
     def _inner(self, brackets: list[int], last: int | None) -> bytes:
-        """Before a member, behind ``last``, or behind the last of them."""
+        """The gap before a member, after ``last``; or after the last member."""
         indent = self.indent.get(brackets[-1])
         if indent is not None:
             return b"\n" + indent * (len(brackets) - (last is None))
@@ -83,20 +83,20 @@ class _Gaps:
 
 
 class Layout:
-    """Takes a JSON text piece by piece, gives it back as ``json.dumps`` would lay it out, and learns its own layout."""
+    """Takes a JSON text piece by piece, returns it in the layout of ``json.dumps``, and learns its own layout."""
 
     def __init__(self) -> None:
         self._strings = _Strings()
-        self._brackets: list[int] = []  # open ones
+        self._brackets: list[int] = []  # the open ones
         self._last = 0  # the last mark, or byte of a value
-        self._space = b""  # behind it
+        self._space = b""  # after it
         self._gaps = _Gaps()
 
     def take(self, data: bytes) -> bytes:
-        """The next bytes of the text, laid out; they may break anywhere, inside a character too.
+        """The next bytes of the text in the other layout; they may break anywhere, also inside a character.
 
-        The space behind a comma or a colon is given when something comes behind them, white space or not: until then
-        the text may still turn out to be as ``json.dumps`` writes it.
+        The space after a comma or a colon is returned together with the next byte: until then the text may still turn
+        out to have the layout of ``json.dumps``.
         """
         out = bytearray()
         for byte in data:
@@ -116,11 +116,11 @@ class Layout:
         return bytes(out)
 
     def write(self, data: bytes) -> bytes:
-        """What ``json.dumps`` would write next, in this text's own layout."""
+        """The next text in the layout of ``json.dumps``, converted to this text's own layout."""
         out = bytearray()
         strings = _Strings(self._strings.inside, self._strings.escaped)
         brackets, last = list(self._brackets), self._last
-        begun: bytes | None = self._space  # what stands already of the gap behind ``last``; None: all of it
+        begun: bytes | None = self._space  # the part of the gap after ``last`` that is written; None: all of it
         for byte in data:
             if strings.take(byte):
                 out.append(byte)

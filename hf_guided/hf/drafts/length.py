@@ -1,4 +1,4 @@
-"""How many tokens to draft: more where drafts are right, fewer where they are wrong."""
+"""How many tokens to draft: more for rows with correct drafts, fewer for rows with wrong ones."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from ...errors import InvalidArgument
 
 
 class DraftLength:
-    """Follows each row on its own: doubles when a whole draft was right, else goes halfway to what was right of it.
+    """Adapts to each row: doubles after a fully correct draft, otherwise moves halfway to the correct length.
 
     Args:
         start: tokens of a row's first draft.
-        least: never fewer, so that a row can recover.
-        most: never more.
+        least: the minimum, so that a row can recover.
+        most: the maximum.
     """
 
     def __init__(self, start: int = 5, least: int = 1, most: int = 16):
@@ -27,9 +27,9 @@ class DraftLength:
         return self._lengths.get(index, self._start)
 
     def observe(self, index: int, drafted: int, accepted: int) -> None:
-        """Tell how many of a row's drafted tokens stood.
+        """Take the number of a row's draft tokens that were accepted.
 
-        A draft shorter than wanted that was right says nothing about longer ones.
+        A correct draft that was shorter than wanted says nothing about longer ones.
         """
         length = self.wanted(index)
         if accepted < drafted:

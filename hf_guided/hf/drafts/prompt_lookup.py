@@ -1,6 +1,6 @@
-"""Drafts from the text itself: what came the last time that the last few tokens stood there.
+"""Drafts from the text itself: the tokens that followed an earlier occurrence of the last few tokens.
 
-Good where the answer quotes the prompt, or repeats itself (Saxena 2023, "Prompt lookup decoding").
+Works well if the answer quotes the prompt, or repeats itself (Saxena 2023, "Prompt lookup decoding").
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidArgument
-from .base import Asked, Draft, Warp
+from .base import Draft, DraftRequest, Warp
 
-_TRIES = 4  # matches looked at, where the grammar refuses what came behind them
+_TRIES = 4  # matches tried while the grammar refuses the tokens after them
 
 
 class PromptLookup:
-    """Proposes what follows the latest earlier occurrence of the longest n-gram that ends the text.
+    """Proposes the tokens after the latest earlier occurrence of the longest n-gram that ends the text.
 
     Args:
         max_ngram: tokens of the longest n-gram, 1 or more.
-        num_tokens: tokens drafted, at most.
+        num_tokens: the maximum number of draft tokens.
     """
 
     def __init__(self, max_ngram: int = 3, num_tokens: int = 10):
@@ -30,35 +30,35 @@ class PromptLookup:
                 raise InvalidArgument(f"{name}: expected an int of 1 or more, got {value!r}")
         self._max_ngram, self._num_tokens = max_ngram, num_tokens
 
-    def propose(self, asked: Sequence[Asked]) -> list[Draft]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """See ``DraftSource.propose``."""
-        return [self._propose(one) for one in asked]
+        return [self._propose(request) for request in requests]
 
     def reset(self, warp: Warp | None = None) -> None:
-        """Nothing is kept."""
+        """There is no state to reset."""
 
-    def _propose(self, asked: Asked) -> Draft:
-        length = min(self._num_tokens, asked.limit)
+    def _propose(self, request: DraftRequest) -> Draft:
+        length = min(self._num_tokens, request.limit)
         if length < 1:
             return Draft()
-        ids = np.array(asked.token_ids, np.int64)
-        for _, place in zip(range(_TRIES), self._matches(ids), strict=False):
-            if tokens := asked.legal(ids[place : place + length].tolist()):
+        ids = np.array(request.token_ids, np.int64)
+        for _, end in zip(range(_TRIES), self._matches(ids), strict=False):
+            if tokens := request.legal(ids[end : end + length].tolist()):
                 return Draft(tokens)
         return Draft()
 
     def _matches(self, ids: NDArray[np.int64]) -> Iterator[int]:
-        """Places behind earlier occurrences: of longer n-grams first, of equally long ones the latest first."""
+        """Positions after earlier occurrences: longer n-grams first, for equal lengths the latest first."""
         if len(ids) < 2:
             return
-        # The places behind an occurrence of n tokens are among those behind the last n - 1 of them.
-        behind = np.flatnonzero(ids[:-1] == ids[-1]) + 1
-        by_length = [behind]
+        # The positions after an occurrence of n tokens are among those after the last n - 1 of them.
+        ends = np.flatnonzero(ids[:-1] == ids[-1]) + 1
+        by_length = [ends]
         for n in range(2, min(self._max_ngram, len(ids) - 1) + 1):
-            behind = behind[behind >= n]
-            behind = behind[ids[behind - n] == ids[-n]]
-            by_length.append(behind)
-        longer: NDArray[np.int64] = behind[:0]
-        for places in reversed(by_length):
-            yield from np.setdiff1d(places, longer, assume_unique=True)[::-1].tolist()
-            longer = places
+            ends = ends[ends >= n]
+            ends = ends[ids[ends - n] == ids[-n]]
+            by_length.append(ends)
+        longer: NDArray[np.int64] = ends[:0]
+        for ends in reversed(by_length):
+            yield from np.setdiff1d(ends, longer, assume_unique=True)[::-1].tolist()
+            longer = ends

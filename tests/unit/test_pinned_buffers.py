@@ -14,7 +14,7 @@ from hf_guided.session import masks
 from hf_guided.session import session as sessions
 from hf_guided.session.apply import apply_bitmask
 from hf_guided.session.masks import MaskFiller
-from hf_guided.session.pinned_buffers import MaskSlots
+from hf_guided.session.pinned_buffers import PinnedBuffers
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.bitmask import unpack
 from tests.late import LateTransfer, LateTransfers
@@ -27,7 +27,7 @@ WORDS = ["abc", "cab", "bb"]
 
 def test_no_slot_is_written_before_its_copy_is_done() -> None:
     transfers = LateTransfers()
-    slots = MaskSlots(64, transfers)
+    slots = PinnedBuffers(64, transfers)
     sent = []
     for step in range(9):
         bitmask, first = slots.take(3)
@@ -41,7 +41,7 @@ def test_no_slot_is_written_before_its_copy_is_done() -> None:
 
 
 def test_two_steps_in_turn_and_no_more_memory() -> None:
-    slots = MaskSlots(64)
+    slots = PinnedBuffers(64)
     places = []
     for _ in range(4):
         bitmask, first = slots.take(2)
@@ -53,7 +53,7 @@ def test_two_steps_in_turn_and_no_more_memory() -> None:
 def test_only_the_lines_asked_for_are_copied(steps: list[tuple[int, st.DataObject]]) -> None:
     """Slots that grow, and lines with gaps between them."""
     transfers = LateTransfers()
-    slots = MaskSlots(32, transfers)
+    slots = PinnedBuffers(32, transfers)
     expected = []
     for step, (lines, data) in enumerate(steps):
         governed = sorted(data.draw(st.sets(st.integers(0, lines - 1), min_size=1)))
@@ -91,7 +91,7 @@ def test_masks_of_many_steps_arrive_whole() -> None:
     seen = []
     for step in range(3):
         filled = filler.fill(rows, [None] * 4)
-        seen.append((filled.sent, filled.governed, list(written)))
+        seen.append((filled.transfer, filled.governed, list(written)))
         for i, (row, text) in enumerate(zip((rows[0], rows[2], rows[3]), texts, strict=True)):
             if step < len(text):
                 assert row.advance(VOCABULARY.token_bytes.index(text[step].encode()))
@@ -106,7 +106,7 @@ def test_masks_of_many_steps_arrive_whole() -> None:
 def test_free_rows_alone_are_not_copied() -> None:
     transfers = LateTransfers()
     filled = MaskFiller(VOCABULARY, (1,), transfers).fill([Row(None), Row(None)], [None, None])
-    assert filled.sent is None and transfers.to_device_started == []
+    assert filled.transfer is None and transfers.to_device_started == []
 
 
 def test_the_time_for_copies_is_counted_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def test_a_worker_that_is_told_to_end_hangs_nobody() -> None:
     pending = Pending(job)
     submit(pending)
     assert tried.wait(PATIENCE)
-    with pytest.raises(InternalError, match="told to end") as caught:
+    with pytest.raises(InternalError, match="was stopped") as caught:
         pending.result()
     assert isinstance(caught.value.__cause__, SystemExit)
     ended[0].join(PATIENCE)

@@ -75,9 +75,9 @@ def alive(session: Session, input_ids: Tensor) -> list[set[int]]:
 
 def foreseen(session: Session, input_ids: Tensor) -> None:
     """Shown, and the job has ended."""
-    session.foresee(input_ids)
-    assert session._ahead.pending is not None
-    session._ahead.pending.wait()
+    session.look_ahead(input_ids)
+    assert session._lookahead.pending is not None
+    session._lookahead.pending.wait()
 
 
 # -- loops that keep their rows --------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def test_fill_ahead_fills_what_is_filled_here(overlap: bool) -> None:
     drafts = [[[A], [B]], [[C], [C]], []]
     expected = MaskFiller(VOCABULARY, (STOP,)).fill(rows, [None] * 3, drafts)
     found = session.fill_ahead(rows, [None] * 3, drafts).result()
-    assert (found.rows, found.governed, found.over) == (expected.rows, expected.governed, expected.over)
+    assert (found.rows, found.governed, found.ended) == (expected.rows, expected.governed, expected.ended)
     governed = list(found.governed)
     assert torch.equal(found.bitmask[governed], expected.bitmask[governed])
     scores = torch.randn(7, WIDTH)
@@ -108,7 +108,7 @@ def test_without_overlap_everything_is_done_at_once_and_here() -> None:
     pending = session.fill_ahead(session.begin(1), [None])
     assert pending.done() and names == [threading.current_thread().name]
     session.mask(ids([C]), torch.zeros(1, WIDTH))
-    session.foresee(ids([C, A]))
+    session.look_ahead(ids([C, A]))
     assert len(names) == 2, "nothing is foreseen"
 
 
@@ -155,7 +155,7 @@ def test_what_was_foreseen_is_used() -> None:
     assert alive(session, ids([C])) == [{A, VOCABULARY.token_bytes.index(b"ab")}]
     assert session.stats.foreseen == 0
     begun = threading.Event()
-    session.foresee(ids([C, A]))
+    session.look_ahead(ids([C, A]))
     submit(Pending(begun.set))
     assert begun.wait(PATIENCE), "the worker has done what came before this"
     assert alive(session, ids([C, A])) == [{B, VOCABULARY.token_bytes.index(b"bc")}]
@@ -167,9 +167,9 @@ def test_ids_that_others_overwrite_were_copied() -> None:
     session = session_of(words("abc", "acb"))
     alive(session, ids([C]))
     shown = ids([C, A])
-    session.foresee(shown)
+    session.look_ahead(shown)
     shown[0, 1] = B
-    assert session._ahead.pending is not None
+    assert session._lookahead.pending is not None
     assert alive(session, ids([C, A])) == [{B, C, *map(VOCABULARY.token_bytes.index, (b"bc", b"cb"))}]
     assert session.stats.foreseen == 1
 
@@ -245,9 +245,9 @@ def test_a_row_at_a_dead_end_stays_there_when_a_step_is_taken_back() -> None:
 )
 def test_only_a_step_in_place_is_foreseen(shown: Tensor) -> None:
     session = session_of(words("ab"), words("ab"))
-    session.foresee(shown)
+    session.look_ahead(shown)
     alive(session, ids([C], [C]))
-    session.foresee(shown)
+    session.look_ahead(shown)
     assert alive(session, ids([C, A], [C, A])) == [{B}, {B}]
     assert session.stats.foreseen == 0
 
@@ -283,7 +283,7 @@ def say_when_waited_for(pending: Pending[Any] | None, waiting: threading.Event) 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals sent to a thread")
 @pytest.mark.usefixtures("control_c")
-@pytest.mark.parametrize("way", ["foresee", "fill_ahead"])
+@pytest.mark.parametrize("way", ["look_ahead", "fill_ahead"])
 def test_after_control_c_the_next_call_works_whatever_the_job_does(way: str) -> None:
     """The engine is still busy, with the rows and slots of the call that was interrupted."""
     begun, waiting, let_go, ended = (threading.Event() for _ in range(4))
@@ -298,11 +298,11 @@ def test_after_control_c_the_next_call_works_whatever_the_job_does(way: str) -> 
 
     session = session_of(watched(hold, "ab", "ba"))
     try:
-        if way == "foresee":
+        if way == "look_ahead":
             alive(session, ids([C]))
-            session.foresee(ids([C, A]))
+            session.look_ahead(ids([C, A]))
             assert begun.wait(PATIENCE)
-            say_when_waited_for(session._ahead.pending, waiting)
+            say_when_waited_for(session._lookahead.pending, waiting)
             with pytest.raises(KeyboardInterrupt):
                 alive(session, ids([C, A]))
         else:
@@ -315,7 +315,7 @@ def test_after_control_c_the_next_call_works_whatever_the_job_does(way: str) -> 
                 pending.result()
         assert not ended.is_set()
         assert alive(session, ids([B]))[0] == {A, B, *map(VOCABULARY.token_bytes.index, (b"ab", b"ba"))}
-        session.foresee(ids([B, B]))
+        session.look_ahead(ids([B, B]))
         assert alive(session, ids([B, B])) == [{A}]
         both = [session.fill_ahead(session.begin(1), [None]).result().bitmask for _ in range(2)]  # one in each slot
         before = [bitmask.clone() for bitmask in both]
@@ -337,12 +337,12 @@ def test_copies_that_are_late_change_nothing() -> None:
     """Ids to the host and masks to the device through transfers that are done when somebody waits for them."""
     transfers = LateTransfers()
     session = session_of(words("abc", "acb"), None, words("ccc"))
-    session._filler._slots.transfers = transfers
+    session._filler._buffers.transfers = transfers
     alive(session, ids([C], [C], [C]))
     steps = [ids([C, A], [C, A], [C, C]), ids([C, A, B], [C, A, A], [C, C, C])]
     found = []
     for step in steps:
-        session.foresee(step)
+        session.look_ahead(step)
         found.append(alive(session, step))
     pairs = [VOCABULARY.token_bytes.index(pair) for pair in (b"bc", b"cb", b"cc")]
     everything = set(range(WIDTH))

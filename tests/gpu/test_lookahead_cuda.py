@@ -8,7 +8,7 @@ import torch
 import hf_guided as hg
 from hf_guided.session.cuda_copies import CudaTransfers
 from hf_guided.session.masks import MaskFiller
-from hf_guided.session.pinned_buffers import MaskSlots
+from hf_guided.session.pinned_buffers import PinnedBuffers
 from hf_guided.session.row import Row
 from tests.toy import compiled_set, letters
 
@@ -58,7 +58,7 @@ def test_the_current_stream_waits_for_masks_and_the_host_does_not() -> None:
 
 def test_no_slot_is_written_before_its_copy_is_done() -> None:
     lane = transfers()
-    slots = MaskSlots(1 << 17, lane)
+    slots = PinnedBuffers(1 << 17, lane)
     sent = []
     for step in range(8):
         bitmask, first = slots.take(4)
@@ -81,7 +81,7 @@ def test_masks_on_the_gpu_are_those_of_the_cpu() -> None:
         expected = host.apply(scores, host.fill(rows, [None] * 3))
         masks = device.fill(rows, [None] * 3)
         assert torch.equal(device.apply(scores.cuda(), masks).cpu(), expected)
-    assert masks.sent is not None and masks.sent.tensor.is_cuda
+    assert masks.transfer is not None and masks.transfer.tensor.is_cuda
 
 
 @pytest.mark.parametrize("mode", [{}, {"num_beams": 3}, {"prompt_lookup_num_tokens": 4}], ids=str)

@@ -80,7 +80,7 @@ def test_foreseen_or_not(
     )
     for shown, ids in asked:
         if shown is not None:
-            shown_before.foresee(torch.from_numpy(shown))
+            shown_before.look_ahead(torch.from_numpy(shown))
             if twice:  # and once more, as a criterion that is called twice
-                shown_before.foresee(torch.from_numpy(shown))
+                shown_before.look_ahead(torch.from_numpy(shown))
         assert outcome(plain, ids) == outcome(shown_before, ids)

@@ -206,6 +206,6 @@ def test_greedy_is_what_one_token_after_another_gives(seed: int) -> None:
 
 
 @pytest.mark.parametrize("accept", [accept_greedy, accept_sampling])
-def test_number_of_lines_is_checked(accept: Callable[..., list[Accepted]]) -> None:
-    with pytest.raises(ValueError, match="expected 3 lines"):
+def test_number_of_positions_is_checked(accept: Callable[..., list[Accepted]]) -> None:
+    with pytest.raises(ValueError, match="expected scores for 3 positions"):
         accept(torch.zeros(2, 4), [[1], []])
