@@ -84,6 +84,7 @@ ENVIRONMENTS = [{}, {"CUDA_VISIBLE_DEVICES": ""}] if torch.cuda.is_available() e
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=str)
+@pytest.mark.slow
 def test_without_the_packages_and_without_a_gpu(environment: dict[str, str]) -> None:
     model, tokenizer = demo.load()
     examples = demo.examples(2, seed=3)

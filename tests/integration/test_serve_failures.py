@@ -142,7 +142,8 @@ def api() -> Iterator[openai.OpenAI]:
         yield found
 
 
-@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow  # test_serve_load.py lets a command end in every run
+@pytest.mark.parametrize("times", [1, 2])
 def test_the_command_ends_its_threads(times):
     """Told once it answers those who wait; told twice, in the middle of a forward pass, it leaves them."""
     command = [sys.executable, "-m", "hf_guided", "serve", "demo", "--host", "127.0.0.1", "--port", "0"]
