@@ -14,13 +14,14 @@ DOCS_READY := $(VENV)/.hf-guided-docs-ready
 demo: $(READY)
 	$(BIN)/hf-guided demo
 
-# Two processes with one thread each: the models are tiny, and threads that wait for one another make them crawl.
+# Two processes with one thread each: the models are tiny, and threads that wait for one another make them crawl. A file's
+# tests run in one process, which makes what they share once.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Those too that take minutes.
 test-all: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "slow or not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow"
 
 check: $(READY)
 	$(BIN)/ruff format --check

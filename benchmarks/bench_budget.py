@@ -35,7 +35,7 @@ from hf_guided.automaton.nfa import NfaBuilder
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends import registry
-from hf_guided.backends.budget_rtn import with_routes
+from hf_guided.backends.budget_rtn import with_budget
 from hf_guided.constraints.json_style import JsonStyle
 from hf_guided.errors import HFGuidedError
 from hf_guided.schema.normalize import Normalizer
@@ -265,7 +265,7 @@ def minima(most: int) -> Iterator[Minimum]:
                 continue
             stated = [
                 compiled.matcher().min_tokens_to_finish()
-                for compiled in (automaton.compile(asked), with_routes(llguidance.compile(asked)))
+                for compiled in (automaton.compile(asked), with_budget(llguidance.compile(asked)))
             ]
         except (HFGuidedError, NotRegular):
             continue

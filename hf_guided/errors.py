@@ -1,7 +1,7 @@
 """Every exception the package raises on purpose.
 
 HFGuidedError
-├── ConstraintError (ValueError)        what was asked is wrong or cannot be promised
+├── ConstraintError (ValueError)        the constraint is wrong or cannot be guaranteed
 │   ├── InvalidConstraint               malformed: unknown kind, regex that does not compile, undefined rule ...
 │   ├── UnsupportedConstraint           well formed, but no backend enforces all of it; carries JSON pointers
 │   ├── UnwritableConstraint            needs bytes that this vocabulary cannot write
@@ -17,7 +17,7 @@ HFGuidedError
 ├── GenerationError (RuntimeError)      something went wrong between a mask and a token
 │   ├── BatchSizeError (ValueError)     the number of constraints does not fit the rows
 │   ├── BitmaskShapeError (ValueError)  bitmask and logits do not fit together
-│   ├── UnsupportedModel (ValueError)   a model that the way of decoding asked for cannot serve exactly
+│   ├── UnsupportedModel (ValueError)   a model that the requested way of decoding cannot serve exactly
 │   ├── NoValue                         hg.Model: the answer did not finish, or could not be read
 │   ├── TokenRejected                   a row left the grammar from outside (on_violation="raise")
 │   └── EmptyIntersection               grammar and other processors together allow no token
@@ -96,7 +96,7 @@ def _revived(kind: type[HFGuidedError], args: tuple[Any, ...], state: dict[str, 
 
 
 class ConstraintError(HFGuidedError, ValueError):
-    """What was asked is wrong or cannot be promised."""
+    """The constraint is wrong or cannot be guaranteed."""
 
 
 class InvalidConstraint(ConstraintError):
@@ -104,7 +104,7 @@ class InvalidConstraint(ConstraintError):
 
     Args:
         message: what was expected and what came.
-        pointers: JSON pointers into its schema, where the place is known.
+        pointers: JSON pointers into its schema, where the position is known.
     """
 
     def __init__(self, message: str, *, pointers: Sequence[str] = ()) -> None:
@@ -116,7 +116,7 @@ class UnsupportedConstraint(ConstraintError):
     """No backend enforces all of the constraint.
 
     Args:
-        message: what was asked and what to do next.
+        message: what was requested and what to do next.
         losses: every part that would be lost, with its JSON pointer.
     """
 
@@ -188,7 +188,7 @@ class BitmaskShapeError(GenerationError, ValueError):
 
 
 class UnsupportedModel(GenerationError, ValueError):
-    """A model that the way of decoding asked for cannot serve exactly."""
+    """A model that the requested way of decoding cannot serve exactly."""
 
 
 class NoValue(GenerationError):
@@ -249,7 +249,7 @@ class UnknownArgument(HFGuidedError, TypeError):
 class InvalidArgument(HFGuidedError, ValueError, TypeError):
     """An argument has a value that it cannot have, or excludes another argument.
 
-    A ``ValueError`` and a ``TypeError``: a text in place of a number is both.
+    A ``ValueError`` and a ``TypeError``: a text instead of a number is both.
 
     Args:
         message: the name, what was expected, what came, and what to do next.
@@ -273,6 +273,6 @@ class InternalError(HFGuidedError, RuntimeError):
 
 
 def name_row(error: Exception, row: int) -> None:
-    """Note on an engine's error which row of the batch it served; ours say so where it matters."""
+    """Note on an engine's error which row of the batch it served; our own errors name the row where it matters."""
     if not isinstance(error, HFGuidedError) and hasattr(error, "add_note"):  # Python 3.10 has no notes
         error.add_note(f"while serving row {row} of the batch")

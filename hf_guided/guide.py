@@ -1,4 +1,4 @@
-"""A tokenizer and a model's logits width, bound once: compiles, caches, audits, and makes the seams."""
+"""A tokenizer and a model's logits width, bound once: compiles, caches, audits, and makes what generate() is given."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from .hf.continuous_batching.request_masks import RequestConstraint
     from .hf.device.store import DeviceStore
 
-_MAX_GATES = 16  # of the last limits and markers asked for; one with special markers holds a vocabulary
+Futures = dict[str, Future[CompiledConstraint]]  # what one call compiles, by ``Constraint.key``
+
+_MAX_GATES = 16  # kept of the last ones made; a gate with special tokens as markers holds a vocabulary
 
 
 class Guide:
@@ -51,8 +53,8 @@ class Guide:
         tokenizer: a transformers tokenizer with exact bytes (byte-level BPE, SentencePiece, Tekken, Unigram, ByT5); or
             a processor, for its tokenizer.
         model: a PreTrainedModel, a config, or the width of the logits as int. The width is often more than
-            ``len(tokenizer)``. A model also tells its generation config's stop tokens.
-        stop_token_ids: further tokens that end a row; generate() has to know them too.
+            ``len(tokenizer)``. From a model, the stop tokens of its generation config are read too.
+        stop_token_ids: more tokens that end a row; they have to be in the generation config too.
         options: workers, cache size and limits of the compiler.
 
     Raises:
@@ -82,7 +84,7 @@ class Guide:
         self.vocabulary = Vocabulary.from_tokenizer(
             tokenizer_of(tokenizer), padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
         )
-        # The processes that hold the model, if there are several; None where one does, or only its width is known.
+        # The processes that hold the model, if there are several; None if there is one, or if only its width is known.
         self.ranks = Ranks.of(model)
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
@@ -95,7 +97,7 @@ class Guide:
 
     @property
     def continuation(self) -> Continuation:
-        """What the tokenizer writes after other tokens; it remembers, so all that write forced text share it."""
+        """How the tokenizer continues other tokens; it caches, so everything that appends forced text shares it."""
         return self._continuation
 
     @cached_property
@@ -105,7 +107,7 @@ class Guide:
         return DeviceStore(self.vocabulary)
 
     def audit(self, constraint: Any, backend: str = "auto") -> Audit:
-        """Which part of a constraint is enforced, by which backend and why that one, and what would be lost.
+        """Which parts of a constraint are enforced, by which backend and why, and which parts would be lost.
 
         Args:
             constraint: a constraint, or a plain form of one.
@@ -126,7 +128,7 @@ class Guide:
         Args:
             constraint: a constraint, or a plain form of one (Pydantic model, schema dict, list of strings ...).
             backend: "auto", or the name of a backend.
-            budget: whether its matchers are to know the way to the end, for ``tokens_left`` and
+            budget: whether its matchers have to know the shortest way to the end, for ``tokens_left`` and
                 ``min_tokens_to_finish``.
 
         Raises:
@@ -138,7 +140,7 @@ class Guide:
         return self.submit(constraint, backend, budget=budget).result()
 
     def warm_up(self, constraints: Any, backend: str = "auto") -> None:
-        """Compile ahead, and wait until the engines stand that will serve: the first request then finds them.
+        """Compile in advance, and wait until the final engines are ready, so that the first request does not wait.
 
         Args:
             constraints: a constraint, or a list of them, in any form that ``logits_processor`` takes: a list of
@@ -146,14 +148,15 @@ class Guide:
             backend: "auto", or the name of a backend.
 
         Raises:
-            ConstraintError, BackendError: as ``compile``, for the first one that cannot be had.
+            ConstraintError, BackendError: as ``compile``, for the first constraint that cannot be compiled.
         """
         given = coerce_batch(constraints)
-        asked = [self._required(one) for one in (given if isinstance(given, list) else [given]) if one is not None]
-        for one in asked:
-            self._compiler.submit(one, backend)
-        for one in asked:
-            self._compiler.settle(one, backend)
+        items = given if isinstance(given, list) else [given]
+        required = [self._required(item) for item in items if item is not None]
+        for constraint in required:
+            self._compiler.submit(constraint, backend)
+        for constraint in required:
+            self._compiler.settle(constraint, backend)
 
     @takes_only_its_arguments(PROCESSOR)
     def logits_processor(
@@ -171,32 +174,31 @@ class Guide:
     ) -> GuidedLogitsProcessor:
         """A logits processor for ``model.generate``, in any generation mode.
 
-        Returns at once; compiling goes on in the background and is waited for at the first mask.
+        Returns at once: constraints compile in the background, and the first mask waits for them.
 
         Args:
             constraint: one for all rows, or a list with one per prompt (None = free row). A list of strings is one
                 Choice.
             backend: "auto", or the name of a backend.
             prefix: part of the answer that the prompt already ends with; one for all, or one per prompt.
-            stop_token_ids: what this generate() call is given as ``eos_token_id``, if that differs from the
-                generation config's.
-            on_violation: what to do with a row that leaves its constraint from outside (a forced token, a dead
+            stop_token_ids: the ``eos_token_id`` of this generate() call, if it differs from the generation config's.
+            on_violation: what to do with a row that something else makes leave its constraint (a forced token, a dead
                 beam): "close" ends that row alone, "raise" raises TokenRejected.
-            max_new_tokens: what generate() is given; every row then closes its text before they are used up, the
-                stop token counted, instead of being cut. Too few from the start raise BudgetTooSmall at the first
-                mask, with the number that is enough.
-            overlap: whether masks are filled on a thread of their own while the forward pass runs, which takes
-                ``stopping_criteria=[processor.companion]``; "auto": while that takes longer than handing them over
-                does; None asks the environment (HF_GUIDED_OVERLAP), where the default is "auto". The tokens are the
-                same.
-            reasoning: what governed rows do before they answer: think, freely, up to a marker. A prompt that ends
-                with one of the two markers has begun that, or done it. Not beside a ``prefix``, which begins the
-                answer.
-            trace: whether to write down what stood to choose at every place, for ``Guide.trace``: of any number of
-                calls, until ``reset()`` or 20,000 places later. Takes time and memory.
+            max_new_tokens: as given to generate(); every row then closes its text before this budget ends, the stop
+                token counted, instead of being cut. A budget that is too small from the start raises BudgetTooSmall at
+                the first mask, with the number that is enough.
+            overlap: whether masks are filled on another thread while the forward pass runs; this needs
+                ``stopping_criteria=[processor.companion]``. "auto": only while filling takes longer than the handover
+                to that thread. None asks the environment (HF_GUIDED_OVERLAP), where the default is "auto". The tokens
+                are the same.
+            reasoning: how rows with a constraint think before they answer: freely, up to a marker. A prompt that ends
+                with the first marker has begun to think; one that ends with the second has finished. Not together with
+                a ``prefix``, which begins the answer.
+            trace: whether to record the candidates at every position, for ``Guide.trace``: of any number of calls, up
+                to ``reset()`` or 20,000 positions. Takes time and memory.
 
         Raises:
-            InvalidConstraint: a constraint is malformed, or there is a prefix beside ``reasoning``.
+            InvalidConstraint: a constraint is malformed, or there are both a prefix and ``reasoning``.
             UnwritableConstraint: the vocabulary cannot write the markers of ``reasoning``.
             StopTokenError: a stop token is outside the logits.
         """
@@ -227,53 +229,51 @@ class Guide:
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
-        What generate() does not hand to such a method is an argument here.
+        Arguments of generate() that it does not pass to such a method are arguments here.
 
         Args:
-            constraint: as for ``logits_processor``.
+            constraint: one for all rows, or one per prompt, as for ``logits_processor``.
             jump_forward: append text that the grammar leaves no choice about without a forward pass, in the tokenizer's
-                own tokenization. It rests while processors run that look at the tokens so far (repetition_penalty,
-                bad_words_ids, min_new_tokens ...): they may forbid what is forced.
-            retokenize: with that, replace the sampled token in front of forced text where the tokenizer would have
-                joined the two.
+                own tokenization. Not used together with processors that read the tokens so far (repetition_penalty,
+                bad_words_ids, min_new_tokens ...): they may forbid the forced text.
+            retokenize: with ``jump_forward``, replace the sampled token before forced text where the tokenizer would
+                have joined the two.
             draft: what proposes tokens for the model to confirm, several of them in one forward pass: "grammar" (where
-                white space is free, what ``json.dumps`` would write), "prompt_lookup" (what followed the same tokens
-                before), a smaller model with the same tokenizer, a ``DraftSource``, or a list of these, the surest
-                first. Greedy output and the distribution of samples stay what they are. Models whose attention is not
-                full in every layer take no drafts, and there are none beside processors that may remember their calls
-                (guidance_scale, SynthID, a caller's own).
+                white space is free, the layout of ``json.dumps``), "prompt_lookup" (the tokens that followed the same
+                tokens before), a smaller model with the same tokenizer, a ``DraftSource``, or a list of these, the most
+                reliable first. Greedy output and the distribution of samples do not change. There are no drafts for
+                models whose attention is not full in every layer, nor with processors that may keep state between
+                calls (guidance_scale, SynthID, the caller's own).
             streamer: a transformers streamer, for one row; or a ``hf.listening.RowListener``, for any number.
                 ``generate(streamer=...)`` never reaches a decoding method.
             stop_strings: a text, or texts, that end a row.
             backend: as for ``logits_processor``.
-            prefix: likewise.
-            stop_token_ids: likewise.
-            on_violation: likewise.
-            max_new_tokens: likewise.
-            overlap: whether masks are filled on a thread of their own while the forward pass runs; no companion is
-                needed for it. Otherwise as there.
+            prefix: as for ``logits_processor``.
+            stop_token_ids: as for ``logits_processor``.
+            on_violation: as for ``logits_processor``.
+            max_new_tokens: as for ``logits_processor``.
+            overlap: as for ``logits_processor``, but without a companion.
             device_lane: with ``jump_forward=False`` and no draft, whether the model's device masks and chooses tokens
-                by itself, so that the host waits for nothing younger than a step. True: wherever every constraint is
-                the automaton's and the processors are plain functions (``GuidedDecoder.why_host`` says why not);
-                "auto": likewise, on NVIDIA GPUs that kernels are found for; "captured": as True, and with
-                ``cache_implementation="static"`` each step is one CUDA graph (``why_eager`` says why not); None asks
-                the environment (HF_GUIDED_DEVICE_LANE), where the default is "auto". Greedy tokens are the same.
-                Samples are of the same distribution, drawn with a generator of its own, whose seeds torch's draws once
-                per call.
+                by itself, so that the host stays one step behind and the device does not wait for it. True: wherever
+                every constraint runs on the automaton and the processors are plain functions
+                (``GuidedDecoder.why_host`` gives the reason if not); "auto": the same, but only on NVIDIA GPUs with
+                kernels; "captured": as True, and with ``cache_implementation="static"`` each step is one CUDA graph
+                (``why_eager`` gives the reason if not); None asks the environment (HF_GUIDED_DEVICE_LANE), where the
+                default is "auto". Greedy tokens are the same. Samples have the same distribution, but are drawn with
+                another generator, which torch's generator seeds once per call.
             reasoning: as for ``logits_processor``.
-            trace: whether to write down what is done in a call, for ``Guide.trace``. Tokens are then chosen on the
-                host.
-            seeds: ints of 64 bits, one for each row. What a row samples is then a function of its seed and its scores:
-                the same whatever the other rows are, with and without drafts, on the host and on the device. None
+            trace: whether to record the steps of a call, for ``Guide.trace``. Tokens are then chosen on the host.
+            seeds: 64-bit ints, one for each row. The samples of a row then depend on its seed and its scores alone:
+                they are the same with any other rows, with and without drafts, on the host and on the device. None
                 draws with torch's generator.
             logprobs: record the log probabilities of every token, for ``GuidedDecoder.logprobs``: True, or how many of
                 the most likely tokens to list at each position. Tokens are then chosen on the host; forced text at the
-                beginning or the end of the answers takes one forward pass more.
+                beginning or the end of the answers takes one more forward pass.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.
-            InvalidArgument: a ``draft`` that is none of these, or one beside ``retokenize``; another ``device_lane``;
-                ``seeds`` that are no such ints.
+            InvalidArgument: an unknown ``draft``, or one together with ``retokenize``; an unknown ``device_lane``;
+                ``seeds`` that are no 64-bit ints.
             UnsupportedModel: a draft model that cannot take rows of different lengths exactly; ``logprobs`` of a model
                 in several processes.
         """
@@ -289,7 +289,7 @@ class Guide:
         Args:
             session: of this guide.
             options: of the loop.
-            backend: for what a draft compiles.
+            backend: for constraints that a draft source compiles.
 
         Raises:
             ValueError, UnsupportedModel: as ``decoder``.
@@ -317,15 +317,15 @@ class Guide:
         reasoning: Reasoning | None = None,
         trace: bool = False,
     ) -> Session:
-        """What ``logits_processor`` holds; for decode loops of one's own. Arguments as there."""
+        """The state of a ``logits_processor``, for decode loops of your own; arguments as for ``logits_processor``."""
         options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
         return self._session(constraint, prefix, options)
 
     def _session(self, constraint: Any, prefix: str | Sequence[str | None] | None, options: SessionOptions) -> Session:
         """A session for constraints in any form."""
-        asked = coerce_batch(constraint)
-        per_prompt = isinstance(asked, list)
-        constraints: list[Constraint | None] = list(asked) if isinstance(asked, list) else [asked]
+        given = coerce_batch(constraint)
+        per_prompt = isinstance(given, list)
+        constraints: list[Constraint | None] = list(given) if isinstance(given, list) else [given]
         prefixes: list[Any] = list(prefix) if isinstance(prefix, (list, tuple)) else [prefix]
         if len(prefixes) > 1 and not per_prompt:
             constraints, per_prompt = constraints * len(prefixes), True
@@ -353,8 +353,9 @@ class Guide:
         gate: ReasoningGate | None = None,
         *,
         budget: bool = True,
+        futures: Futures | None = None,
     ) -> list[Request]:
-        """What each prompt's rows are governed by, compiling in the background; the same object is compiled once.
+        """What governs each prompt's rows; constraints compile in the background, equal ones once.
 
         Args:
             constraints: one for each prompt, in any form; None is free.
@@ -362,18 +363,22 @@ class Guide:
             backend: "auto", or the name of a backend.
             gate: what comes before the answers.
             budget: as for ``compile``.
+            futures: what was compiled for the same call before, with the same ``backend`` and ``budget``; written.
 
         Raises:
             InvalidConstraint: a constraint is malformed, or a prefix is no text.
         """
-        compiled: dict[int, tuple[Constraint | None, Future[CompiledConstraint] | None]] = {id(None): (None, None)}
+        futures = {} if futures is None else futures
+        bound: dict[int, Constraint | None] = {id(None): None}
         requests = []
-        for constraint, prefix in zip(constraints, prefixes, strict=True):
-            if id(constraint) not in compiled:
-                bound = self._required(constraint)
-                compiled[id(constraint)] = bound, self._compiler.submit(bound, backend, budget=budget)
-            bound_constraint, future = compiled[id(constraint)]
-            requests.append(Request(future, prefix_bytes(prefix), gate, bound_constraint))
+        for given, prefix in zip(constraints, prefixes, strict=True):
+            if id(given) not in bound:
+                bound[id(given)] = self._required(given)
+            constraint = bound[id(given)]
+            if constraint is not None and constraint.key not in futures:
+                futures[constraint.key] = self._compiler.submit(constraint, backend, budget=budget)
+            compiled = None if constraint is None else futures[constraint.key]
+            requests.append(Request(compiled, prefix_bytes(prefix), gate, constraint))
         return requests
 
     def session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
@@ -381,8 +386,8 @@ class Guide:
 
         Args:
             requests: one for all rows, or one per prompt.
-            options: what is wanted of the masks; ``backend`` and ``reasoning`` are in the requests already.
-            per_prompt: which of the two ``requests`` are.
+            options: of the masks; ``backend`` and ``reasoning`` are in the requests already.
+            per_prompt: whether ``requests`` are per prompt.
 
         Raises:
             StopTokenError: a stop token is outside the logits.
@@ -403,16 +408,17 @@ class Guide:
         reasoning: Reasoning | None = None,
         length: int | None = None,
     ) -> Trace:
-        """What was written down of one row of a ``model.generate`` call, to look into.
+        """What was recorded of one row of a ``model.generate`` call.
 
         Args:
-            seam: what guided the call, made with ``trace=True``. Of a processor's calls it is the last one that began
-                with this prompt, and of drafts in transformers' own loops nothing is known: their tokens are chosen.
-            sequences: (rows, length) int, the tensor that generate() returned, prompts and padding included.
-            row: the row's number.
-            constraint: what governed it, to be named and drawn; None for a free row.
-            prefix: what of its answer the prompt held.
-            reasoning: as the seam was given it.
+            seam: the decoder or the logits processor of the call, made with ``trace=True``. Of a processor's calls, the
+                last one that began with this prompt is traced; drafts in transformers' own loops are not known to it,
+                and appear as chosen tokens.
+            sequences: (rows, length) int, the tensor that generate() returned, with prompts and padding.
+            row: index of the row.
+            constraint: of the row, to name and draw it; None for a free row.
+            prefix: the beginning of its answer that the prompt held.
+            reasoning: as for the decoder or the processor.
             length: how many tokens of output the row has; None: up to its first stop token.
 
         Raises:
@@ -425,40 +431,40 @@ class Guide:
                 f"trace: expected sequences (rows, length) as generate() returns them, and one of their rows, got "
                 f"{tuple(sequences.shape)} and row {row}"
             )
-        asked = None if constraint is None else self._required(constraint)
+        required = None if constraint is None else self._required(constraint)
         return trace_of(
             seam.recorder.record(sequences, row, seam.stop_token_ids, length),
             self.vocabulary,
-            asked,
-            automaton=lambda: self.compile(asked, "automaton"),
+            required,
+            automaton=lambda: self.compile(required, "automaton"),
             prefix=prefix_bytes(prefix),
             thinks=reasoning is not None,
         )
 
     def attach(self, manager: Any) -> Any:
-        """Let every request of transformers' continuous batching bring a constraint of its own.
+        """Give every request of transformers' continuous batching its own constraint.
 
-        ``manager = guide.attach(model.init_continuous_batching(...))``, in front of ``start()`` and ``warmup()``. Then
+        Call ``manager = guide.attach(model.init_continuous_batching(...))`` before ``start()`` and ``warmup()``. Then
         ``manager.add_request(input_ids, response_format=constraint)`` takes a constraint, or a plain form of one, for
-        this request and its return sequences; None, or none, leaves it free. It also takes ``backend`` and ``prefix``,
-        as ``logits_processor`` does. It compiles before it queues the request: a bad constraint raises there (as in
-        ``compile``, and BudgetTooSmall, StopTokenError, EmptyIntersection), and a slow one holds nobody else up.
-        Texts close within the request's ``max_new_tokens``. ``add_requests`` takes the same for all of its requests.
-        An output whose ``error`` is set although it has finished came to a dead end. Read outputs back with
+        this request and its return sequences; without it, or with None, the request is free. It also takes ``backend``
+        and ``prefix``, as ``logits_processor`` does. It compiles before it queues the request: a bad constraint raises
+        there (as in ``compile``, and BudgetTooSmall, StopTokenError, EmptyIntersection), and a slow one delays no other
+        request. Texts close within the request's ``max_new_tokens``. ``add_requests`` takes the same arguments for all
+        of its requests. A finished output whose ``error`` is set came to a dead end. Read outputs back with
         ``guide.read(constraint, output.generated_tokens)``.
 
         Masks come from the host, which has to know a token to fill the next mask, so asynchronous batching is switched
-        off for this manager. CUDA graphs stay.
+        off for this manager. CUDA graphs stay on.
 
         Args:
-            manager: not yet started; or one that the model has kept, and this guide has attached before.
+            manager: not yet started; or one that the model has kept, and that this guide has attached before.
 
         Returns:
             The manager.
 
         Raises:
             RuntimeError: it has started or warmed up.
-            UnsupportedModel: several processes hold the model; its masks would be each process's own.
+            UnsupportedModel: several processes hold the model; each would make masks of its own.
             VocabularySizeError: its model's logits have another width.
             InvalidArgument: another guide has attached it.
         """
@@ -467,18 +473,20 @@ class Guide:
                 "continuous batching cannot keep the processes of one model in step (tensor parallel); use "
                 "hg.generate, guide.decoder or guide.logits_processor"
             )
-        from .hf.continuous_batching.attach import attach  # leans on parts of transformers that nothing else here needs
+        from .hf.continuous_batching.attach import attach  # needs parts of transformers that nothing else here imports
 
         attach(manager, self.vocabulary, self._begin)
         return manager
 
-    def _begin(self, asked: RequestConstraint) -> Row:
+    def _begin(self, request: RequestConstraint) -> Row:
         """The row of a request in continuous batching, at the start of its output."""
-        options = SessionOptions(asked.backend, asked.stop_token_ids, "close", asked.max_new_tokens, overlap=False)
-        return self._session(asked.constraint, asked.prefix, options).begin(1)[0]
+        options = SessionOptions(
+            request.backend, request.stop_token_ids, max_new_tokens=request.max_new_tokens, overlap=False
+        )
+        return self._session(request.constraint, request.prefix, options).begin(1)[0]
 
     def gate(self, reasoning: Reasoning | None) -> ReasoningGate | None:
-        """What thinking in front of an answer takes in this vocabulary; None for None.
+        """Thinking before an answer, for this vocabulary; None for None.
 
         Raises:
             InvalidConstraint, UnwritableConstraint: see ``ReasoningGate``.
@@ -505,20 +513,20 @@ class Guide:
     ) -> GuidedResult:
         """Read one output row back: its text, its value, and how it ended.
 
-        Where a stop token is also the padding, a row that something forced to stop in the middle looks like one that
-        was cut, and is read as that ("length").
+        Where a stop token is also the padding, a row that was forced to stop in the middle looks like one that was cut,
+        and is read as cut ("length").
 
         Args:
-            constraint: what the row was generated with; None for a free row.
+            constraint: that the row was generated with; None for a free row.
             token_ids: the row after the prompt, (length,), with or without padding at the end.
             backend: as when it was generated.
             prefix: as when it was generated.
             stop_token_ids: as when it was generated.
-            pad_token_id: what stands behind a row that was cut while others went on; None means the tokenizer's.
+            pad_token_id: what follows a row that was cut while others continued; None means the tokenizer's.
             max_new_tokens: as when it was generated.
-            stats: put into the result as they are.
+            stats: put into the result unchanged.
             reasoning: as when it was generated.
-            prompt: with that, the token ids in front of the row; only their end is looked at.
+            prompt: with ``reasoning``, the token ids before the row; only their end is looked at.
 
         Raises:
             InvalidArgument: ``token_ids`` is a tensor of several rows.
@@ -554,7 +562,7 @@ class Guide:
         reasoning: Reasoning | None = None,
         prompt: Sequence[int] = (),
     ) -> RowReader:
-        """What reads one output row back while it is being written; arguments as for ``read``."""
+        """Reads one output row back while it is being generated; arguments as for ``read``."""
         budget = max_new_tokens is not None
         [request] = self.requests([coerce(constraint)], [prefix], backend, self.gate(reasoning), budget=budget)
         return self.reader_of(
@@ -573,7 +581,7 @@ class Guide:
         """As ``reader``, for a constraint that this guide has compiled.
 
         Args:
-            request: what the row was generated with.
+            request: that the row was generated with.
             stop_token_ids: as for ``read``.
             pad_token_id: as for ``read``.
             stats: as for ``read``.
@@ -593,10 +601,10 @@ class Guide:
         )
 
     def _required(self, constraint: Any) -> Constraint:
-        asked = coerce(constraint)
-        if asked is None:
+        required = coerce(constraint)
+        if required is None:
             raise InvalidConstraint("expected a constraint, got None: a free row has nothing to compile")
-        return asked.for_tokenizer(self._templates)
+        return required.for_tokenizer(self._templates)
 
     def close(self, timeout_s: float) -> bool:
         """End the threads that compile; see ``Compiler.close``."""

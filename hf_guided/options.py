@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from .errors import InvalidArgument
 
-# transformers stops after 20 tokens unless told otherwise, which cuts nearly every structured output.
+# transformers stops after 20 tokens unless the caller sets a limit, which cuts nearly every structured output.
 DEFAULT_MAX_NEW_TOKENS = 512
 
 Reader = tuple[str, Callable[[str], Any]]  # an environment variable, and what reads its text
@@ -79,14 +79,14 @@ class LoopOptions:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> LoopOptions:
-        """The defaults, changed by what the environment says.
+        """The defaults, overridden by the environment.
 
         Args:
             environ: read instead of the process's environment. HF_GUIDED_OVERLAP ("0", "1" or "auto") and
                 HF_GUIDED_DEVICE_LANE ("captured" too) are read; an empty value counts as not set.
 
         Raises:
-            InvalidArgument: another value, naming the variable and what it takes.
+            InvalidArgument: another value; the message names the variable and its valid values.
         """
         return cls(
             **_read(
@@ -132,7 +132,7 @@ class CompilerOptions:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> CompilerOptions:
-        """The defaults, changed by what the environment says.
+        """The defaults, overridden by the environment.
 
         Args:
             environ: read instead of the process's environment. HF_GUIDED_COMPILE_WORKERS,

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hf_guided.hf.device.kernels import OpKernels
 from hf_guided.hf.device.lane import DESCRIPTOR_WORDS, Lane
-from hf_guided.hf.device.launches import Launch, apply_launch, sample_launches, step_launches
+from hf_guided.hf.device.launches import Launch, StepBuffers, apply_launch, sample_launches, step_launches
 from hf_guided.hf.device.ops import register
 
 ROOT = Path(__file__).parents[1]
@@ -150,7 +150,7 @@ class Harness:
         self, lane: Lane, logits: Tensor, alive: Tensor | None = None, *, blocks: int | None = None, seed: int = 0
     ) -> None:
         """As ``reference.step_``."""
-        advance, *others = step_launches(logits, *lane.buffers, alive, processors=2)
+        advance, *others = step_launches(logits, StepBuffers.of(lane.buffers), alive, processors=2)
         tables = tables_of(lane)
         self.run(advance, seed=seed, tables=tables)
         for launch in others:

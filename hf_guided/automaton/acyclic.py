@@ -1,6 +1,6 @@
-"""Which states of a table without cycles behave alike: one pass from the end, where rounds would take one per byte.
+"""Equivalent states of a table without cycles, in one pass from the end; Moore's rounds would take one per byte.
 
-A bounded string is a chain of thousands of states, and two states of it can only be alike if all they lead to is.
+A bounded string is a chain of thousands of states, and two of its states can only be equivalent if their targets are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 
 
 def order_from_the_end(table: NDArray[Any], meter: WorkMeter) -> list[int] | None:
-    """All states but the dead one, each behind all that it leads to; None if there is a cycle.
+    """All states but the dead one, each after all its targets; None if there is a cycle.
 
     Args:
         table: (states, classes), where each class of bytes leads; state 0 is the dead one.
@@ -28,14 +28,14 @@ def order_from_the_end(table: NDArray[Any], meter: WorkMeter) -> list[int] | Non
     order = np.argsort(targets, kind="stable")
     starts = np.searchsorted(targets[order], np.arange(len(table) + 1)).tolist()
     before = sources[order].tolist()
-    open_ways = np.bincount(sources, minlength=len(table)).tolist()
-    found = [state for state in range(1, len(table)) if not open_ways[state]]
-    for state in found:  # grows meanwhile
+    open_edges = np.bincount(sources, minlength=len(table)).tolist()
+    ordered = [state for state in range(1, len(table)) if not open_edges[state]]
+    for state in ordered:  # grows meanwhile
         for source in before[starts[state] : starts[state + 1]]:
-            open_ways[source] -= 1
-            if not open_ways[source]:
-                found.append(source)
-    return found if len(found) == len(table) - 1 else None
+            open_edges[source] -= 1
+            if not open_edges[source]:
+                ordered.append(source)
+    return ordered if len(ordered) == len(table) - 1 else None
 
 
 def labels_of_acyclic(table: NDArray[Any], labels: Ints, order: list[int], meter: WorkMeter) -> Ints:

@@ -2,10 +2,10 @@
 
 The answer is found on a graph whose edges are moves by one token:
 
-- from every state, all tokens that lie along one shortest way to the end, in bytes;
+- from every state, all tokens that lie along one shortest path to the end, in bytes;
 - from as many states as a bound on the work allows to walk, all tokens of the vocabulary.
 
-Every edge is a token that may be typed, so the count is always one that can be kept: a row that has at least so many
+Every edge is an allowed token, so the count is always achievable: a row that has at least this number of
 tokens left can finish, and has a token that leaves it so. If all states were walked (``exact``) the count is also the
 least there is; a state from which one token leads to the end, and one that may stop, need no walk for that.
 """
@@ -32,7 +32,7 @@ class TokenBudget:
     """What it takes to finish.
 
     Args:
-        needed: (states,) int64, tokens to the end, the stop token counted; NEVER where there is no way.
+        needed: (states,) int64, tokens to the end, the stop token counted; NEVER where there is no path.
         exact: whether no vocabulary-wide search could find fewer.
     """
 
@@ -46,8 +46,8 @@ def token_budget(walk: TokenWalk, reached: Reach, meter: WorkMeter, walk_steps: 
     Args:
         walk: the automaton and the vocabulary.
         reached: which states can end.
-        meter: counts the work of laying out the ways; it may give up.
-        walk_steps: how much work walking states may take then; what is known until then is still good.
+        meter: counts the work of finding the paths; it may give up.
+        walk_steps: how much work walking states may take then; the count known by then remains valid.
     """
     accepting = walk.dfa.accepting
     edges = [reached.edges, _along_shortest(walk, reached.single, meter)]
@@ -86,7 +86,7 @@ def _counted(edges: list[Ints], accepting: NDArray[np.bool_]) -> Ints:
 
 
 def _along_shortest(walk: TokenWalk, single: NDArray[np.bool_], meter: WorkMeter) -> Ints:
-    """The tokens along one shortest way to the end, for all states from which single bytes lead there."""
+    """The tokens along one shortest path to the end, for all states from which single bytes lead there."""
     dfa, trie = walk.dfa, walk.tokens.trie
     wanted = single_byte_tokens(walk)
     usable = classes_with(dfa, wanted)
@@ -106,9 +106,9 @@ def _along_shortest(walk: TokenWalk, single: NDArray[np.bool_], meter: WorkMeter
     while len(source):
         meter.spend_cells(_SEARCHED * len(source))
         key = node * 256 + byte[here]
-        place = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-        found = keys[place] == key
-        source, here, node = source[found], step[here[found]], place[found] + 1
+        index = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+        hit = keys[index] == key
+        source, here, node = source[hit], step[here[hit]], index[hit] + 1
         ends = walk.tokens.has_token[node]
         edges.append(np.stack((source[ends], here[ends]), 1))
         goes_on = distance[here] > 0

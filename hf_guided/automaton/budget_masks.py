@@ -1,7 +1,7 @@
-"""Masks that leave a way to finish in time: of a state's tokens those behind which few enough are needed.
+"""Masks that keep a budget: of a state's tokens those after which few enough tokens are needed.
 
 While more tokens are left than any state could need, that is the state's own mask. Below that, the vocabulary is walked
-once from each state, and its tokens are kept in the order of what is needed behind them: a mask is then the beginning
+once from each state, and its tokens are sorted by the number of tokens needed after them: a mask is then the beginning
 of a list.
 """
 
@@ -22,7 +22,7 @@ BUDGET_BYTES = 8 * 2**20  # of one constraint; a dozen states in which every tok
 
 class _Ordered(NamedTuple):
     token_ids: NDArray[np.int32]
-    needed: NDArray[np.int32]  # behind each; ascending
+    needed: NDArray[np.int32]  # after each; ascending
 
     @property
     def nbytes(self) -> int:
@@ -35,34 +35,34 @@ class BudgetMasks:
     Args:
         walk: the automaton and the vocabulary.
         masks: those without a budget.
-        budget: what it takes to finish from each state.
+        budget: the tokens needed to finish from each state.
         max_bytes: bound on the ordered tokens kept.
     """
 
     def __init__(self, walk: TokenWalk, masks: TokenMasks, budget: TokenBudget, max_bytes: int = BUDGET_BYTES):
         self._walk, self._masks, self._needed = walk, masks, budget.needed
-        self._worst = int(budget.needed[budget.needed < NEVER].max(initial=0))
+        self._most = int(budget.needed[budget.needed < NEVER].max(initial=0))
         self._kept: ByteCache[_Ordered] = ByteCache(max_bytes)  # by state
 
     def of(self, state: int, tokens_left: int) -> Words:
-        """(words,) int32, read-only: tokens behind which the text can be finished in ``tokens_left - 1`` more.
+        """(words,) int32, read-only: tokens after which the text can be finished in ``tokens_left - 1`` more.
 
         All that may come in this state if it needs more than is left already; stop tokens are 0.
         """
-        if tokens_left > self._worst or tokens_left < self._needed[state]:
+        if tokens_left > self._most or tokens_left < self._needed[state]:
             return self._masks.of(state)
         ordered = self._ordered(state)
         fitting = int(np.searchsorted(ordered.needed, tokens_left))
         return self._walk.tokens.mask(ordered.token_ids[:fitting])
 
     def _ordered(self, state: int) -> _Ordered:
-        found = self._kept.get(state)
-        if found is not None:
-            return found
+        ordered = self._kept.get(state)
+        if ordered is not None:
+            return ordered
         nodes, states = self._walk.nodes(state)
         order = np.argsort(self._needed[states], kind="stable")
         order = order[self._needed[states[order]] < NEVER]
         token_ids, counts = self._walk.tokens_at(nodes[order])
-        found = _Ordered(token_ids.astype(np.int32), np.repeat(self._needed[states[order]], counts).astype(np.int32))
-        self._kept.put(state, found)
-        return found
+        ordered = _Ordered(token_ids.astype(np.int32), np.repeat(self._needed[states[order]], counts).astype(np.int32))
+        self._kept.put(state, ordered)
+        return ordered

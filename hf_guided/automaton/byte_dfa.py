@@ -79,12 +79,12 @@ class ByteDfa:
         return sources, classes, self.table[sources, classes].astype(np.int64)
 
     def language_size(self) -> int | None:
-        """How many strings the language has; None if there is no end of them."""
+        """How many strings the language has; None if there are infinitely many."""
         if not self.start:
             return 0
         sources, classes, targets = self.edges()
         starts = np.searchsorted(sources, np.arange(self.states + 1)).tolist()
-        nexts, ways = targets.tolist(), self.class_sizes[classes].tolist()
+        nexts, byte_counts = targets.tolist(), self.class_sizes[classes].tolist()
         open_edges = np.bincount(targets, minlength=self.states).tolist()
         # Topological order, begun at the one state that nothing leads to; a cycle leaves some state out.
         counts: list[int] = [0] * self.states  # byte strings that lead to the state
@@ -95,7 +95,7 @@ class ByteDfa:
             seen += 1
             for i in range(starts[state], starts[state + 1]):
                 target = nexts[i]
-                counts[target] += counts[state] * ways[i]
+                counts[target] += counts[state] * byte_counts[i]
                 open_edges[target] -= 1
                 if not open_edges[target]:
                     ready.append(target)
@@ -155,7 +155,7 @@ def finished(
 
 
 def _made(table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.bool_], start: int) -> ByteDfa:
-    """The automaton of a table that is as it shall be, but for its columns."""
+    """The automaton of a finished table; only its columns are merged."""
     columns, classes = _without_twins(table)
     width: type[Any] = np.uint16 if len(table) <= 1 << 16 else np.uint32
     return ByteDfa(
@@ -169,7 +169,7 @@ def _made(table: NDArray[Any], byte_class: NDArray[Any], accepting: NDArray[np.b
 def _same_as(table: NDArray[Any], accepting: NDArray[np.bool_]) -> NDArray[np.int64]:
     """(states,) the first state that has the same row, and ends or does not end alike.
 
-    By a random hash, and then compared: those that collide stay what they are.
+    By a random hash, and then compared: states that collide stay as they are.
     """
     factors = np.random.default_rng(0).integers(0, 1 << 64, table.shape[1] + 1, np.uint64)
     hashes = table.astype(np.uint64) @ factors[:-1] + accepting * factors[-1]
@@ -226,26 +226,26 @@ def trimmed(
     return finished(number[table[kept]], byte_class, accepting[kept], int(number[start]), meter)
 
 
-def product(one: ByteDfa, other: ByteDfa, combine: Combine, meter: WorkMeter) -> ByteDfa:
+def product(first: ByteDfa, second: ByteDfa, combine: Combine, meter: WorkMeter) -> ByteDfa:
     """The strings for which ``combine`` is true of "is in one" and "is in the other".
 
-    ``combine`` must be false where both are: there would be no end of bytes to go on with.
+    ``combine`` must be false where both are: otherwise the result would accept endless byte strings.
     """
-    both = one.byte_class.astype(np.int64) * 256 + other.byte_class
+    both = first.byte_class.astype(np.int64) * 256 + second.byte_class
     codes, byte_class = np.unique(both, return_inverse=True)
-    ours, theirs = one.table.astype(np.int64), other.table.astype(np.int64)
+    ours, theirs = first.table.astype(np.int64), second.table.astype(np.int64)
     ours_by, theirs_by = codes // 256, codes % 256
-    width = other.states
-    pairs = [np.zeros(1, np.int64), np.array([one.start * width + other.start])]
+    width = second.states
+    pairs = [np.zeros(1, np.int64), np.array([first.start * width + second.start])]
     numbers: dict[int, int] = {0: 0}
-    numbers.setdefault(one.start * width + other.start, 1)
+    numbers.setdefault(first.start * width + second.start, 1)
     rows: list[NDArray[np.int64]] = [np.zeros((1, len(codes)), np.int64)]
     step = max(1, _PAIRS_AT_ONCE // len(codes))
     todo = pairs[1] if len(numbers) > 1 else pairs[1][:0]
-    found: list[int] = todo.tolist()
+    reached_pairs: list[int] = todo.tolist()
     done = 0
-    while done < len(found):
-        part = np.array(found[done : done + step])
+    while done < len(reached_pairs):
+        part = np.array(reached_pairs[done : done + step])
         done += len(part)
         row = ours[part // width][:, ours_by] * width + theirs[part % width][:, theirs_by]
         rows.append(row)
@@ -255,34 +255,34 @@ def product(one: ByteDfa, other: ByteDfa, combine: Combine, meter: WorkMeter) ->
         for pair in distinct:
             if pair not in numbers:
                 numbers[pair] = len(numbers)
-                found.append(pair)
+                reached_pairs.append(pair)
         meter.check_states(len(numbers))
     keys = np.array(list(numbers))
     order = np.argsort(keys)
     reached = np.concatenate(rows)
     table = order[np.searchsorted(keys[order], reached)]
-    accepting = combine(one.accepting[keys // width], other.accepting[keys % width])
-    return trimmed(table, byte_class.reshape(-1), accepting, numbers[one.start * width + other.start], meter)
+    accepting = combine(first.accepting[keys // width], second.accepting[keys % width])
+    return trimmed(table, byte_class.reshape(-1), accepting, numbers[first.start * width + second.start], meter)
 
 
-def intersection(one: ByteDfa, other: ByteDfa, meter: WorkMeter) -> ByteDfa:
+def intersection(first: ByteDfa, second: ByteDfa, meter: WorkMeter) -> ByteDfa:
     """What is in both."""
-    return product(one, other, np.logical_and, meter)
+    return product(first, second, np.logical_and, meter)
 
 
-def union(one: ByteDfa, other: ByteDfa, meter: WorkMeter) -> ByteDfa:
+def union(first: ByteDfa, second: ByteDfa, meter: WorkMeter) -> ByteDfa:
     """What is in one of them at least."""
-    return product(one, other, np.logical_or, meter)
+    return product(first, second, np.logical_or, meter)
 
 
-def difference(one: ByteDfa, other: ByteDfa, meter: WorkMeter) -> ByteDfa:
+def difference(first: ByteDfa, second: ByteDfa, meter: WorkMeter) -> ByteDfa:
     """What is in the first, and not in the second."""
-    return product(one, other, lambda ours, theirs: ours & ~theirs, meter)
+    return product(first, second, lambda ours, theirs: ours & ~theirs, meter)
 
 
-def complement(one: ByteDfa, meter: WorkMeter) -> ByteDfa:
+def complement(first: ByteDfa, meter: WorkMeter) -> ByteDfa:
     """Every valid UTF-8 text that is not in it."""
-    return difference(utf8(), one, meter)
+    return difference(utf8(), first, meter)
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,6 @@
-"""How many states an automaton may be expected to have, from the expression alone: a guess, made in microseconds.
+"""An estimate of an automaton's number of states, from the expression alone, in microseconds.
 
-It is for a compile that has something else to fall back on. The guess is that repetitions multiply what is repeated,
+It is for a compile that has another engine to fall back on. The guess is that repetitions multiply what is repeated,
 and that a text whose length is counted while it follows a pattern has every state of the pattern at every length.
 """
 

@@ -1,10 +1,10 @@
 """Small deterministic automata that are put between two states of an NFA, as often as needed, as one piece each.
 
 What a piece is made of is worked out once: a bounded string is a thousand times the same character, an object has the
-same white space at every place. The states inside a piece need no sets of states, so ``subsets.py`` copies them by
+same white space everywhere. The states inside a piece need no sets of states, so ``subsets.py`` copies them by
 whole arrays.
 
-State 0 is dead. State 1 is the exit, where the piece ends and nothing goes on; the others come behind it. The start
+State 0 is dead. State 1 is the exit, where the piece ends and nothing continues; the others come after it. The start
 is none of them: nothing leads back to it.
 """
 
@@ -23,7 +23,7 @@ from .utf8 import END, START, utf8_steps
 
 EXIT = 1
 FIRST = 2  # of the states that are neither dead nor the exit
-Way = tuple[int, int, int]  # first byte, last byte, target
+Edge = tuple[int, int, int]  # first byte, last byte, target
 
 
 class Inside(NamedTuple):
@@ -31,7 +31,7 @@ class Inside(NamedTuple):
 
     Args:
         states: reached without passing a border.
-        borders: where the piece may be left: the exit, and states that may be ends but go on.
+        borders: where the piece may be left: the exit, and states that may be ends but continue.
     """
 
     states: tuple[int, ...]
@@ -39,7 +39,7 @@ class Inside(NamedTuple):
 
 
 class Fragment:
-    """A language that has strings; immutable, but for what is worked out when first asked for.
+    """A language that has strings; immutable, except for results computed on first use.
 
     Args:
         table: (states, segments) int32, where each segment of bytes leads; row 1 is the exit's, and empty.
@@ -51,7 +51,7 @@ class Fragment:
 
     __slots__ = (
         "_inside",
-        "_ways",
+        "_edges",
         "bounds",
         "end_bytes",
         "ends",
@@ -74,16 +74,16 @@ class Fragment:
         self.states = len(table)
         self.first = _runs(start, bounds)
         self.first_bytes = _bits(self.first)
-        self.end_bytes = _bits(way for state in ends for way in _runs(table[state], bounds))
-        self._ways: dict[int, tuple[Way, ...]] = {}
+        self.end_bytes = _bits(edge for state in ends for edge in _runs(table[state], bounds))
+        self._edges: dict[int, tuple[Edge, ...]] = {}
         self._inside: dict[tuple[int, bool], Inside] = {}
 
-    def ways(self, state: int) -> tuple[Way, ...]:
-        """The ways on from a state, in order."""
-        found = self._ways.get(state)
-        if found is None:
-            found = self._ways[state] = _runs(self.table[state], self.bounds)
-        return found
+    def edges(self, state: int) -> tuple[Edge, ...]:
+        """The edges from a state, in order."""
+        known = self._edges.get(state)
+        if known is None:
+            known = self._edges[state] = _runs(self.table[state], self.bounds)
+        return known
 
     def inside(self, state: int, through_ends: bool) -> Inside:
         """What is reached from a state, itself the first.
@@ -92,18 +92,18 @@ class Fragment:
             state: not the exit.
             through_ends: whether states that may be ends are like others; they are borders otherwise.
         """
-        found = self._inside.get((state, through_ends))
-        if found is None:
+        known = self._inside.get((state, through_ends))
+        if known is None:
             seen, states = {state}, [state]
             borders: list[int] = []
-            for one in states:  # grows meanwhile
-                for target in dict.fromkeys(self.table[one].tolist()):
+            for reached_state in states:  # grows meanwhile
+                for target in dict.fromkeys(self.table[reached_state].tolist()):
                     if target and target not in seen:
                         seen.add(target)
                         is_border = target == EXIT or (target in self.ends and not through_ends)
                         (borders if is_border else states).append(target)
-            found = self._inside[state, through_ends] = Inside(tuple(states), tuple(borders))
-        return found
+            known = self._inside[state, through_ends] = Inside(tuple(states), tuple(borders))
+        return known
 
 
 class Literal:
@@ -117,13 +117,13 @@ class Literal:
 
     def __init__(self, data: bytes):
         self.data = data
-        self.states = len(data) + 1  # behind the first byte comes state 2
-        self.first: tuple[Way, ...] = ((data[0], data[0], FIRST if len(data) > 1 else EXIT),)
+        self.states = len(data) + 1  # after the first byte comes state 2
+        self.first: tuple[Edge, ...] = ((data[0], data[0], FIRST if len(data) > 1 else EXIT),)
         self.first_bytes = 1 << data[0]
         self.ends: frozenset[int] = frozenset()
         self.end_bytes, self.nullable = 0, False
 
-    def ways(self, state: int) -> tuple[Way, ...]:
+    def edges(self, state: int) -> tuple[Edge, ...]:
         """See ``Fragment.ways``."""
         byte = self.data[state - 1]
         return ((byte, byte, state + 1 if state < len(self.data) else EXIT),)
@@ -145,20 +145,20 @@ def one_of(charset: CharSet) -> Fragment:
 
 
 def from_steps(states: int, steps: Iterable[tuple[int, int, int, int]]) -> Fragment:
-    """A piece from its ways: source, first byte, last byte, target; START and END are two of the states."""
-    ways = np.array(list(steps), np.int64).reshape(-1, 4)
-    bounds = np.unique(np.concatenate((ways[:, 1], ways[:, 2] + 1, [0, 256])))
+    """A piece from its edges: source, first byte, last byte, target; START and END are two of the states."""
+    edges = np.array(list(steps), np.int64).reshape(-1, 4)
+    bounds = np.unique(np.concatenate((edges[:, 1], edges[:, 2] + 1, [0, 256])))
     table = np.zeros((states, len(bounds) - 1), np.int32)
     for source, low, high, target in zip(
         *(
             column.tolist()
-            for column in (ways[:, 0], *np.searchsorted(bounds, (ways[:, 1], ways[:, 2] + 1)), ways[:, 3])
+            for column in (edges[:, 0], *np.searchsorted(bounds, (edges[:, 1], edges[:, 2] + 1)), edges[:, 3])
         ),
         strict=True,
     ):
         table[source, low:high] = target
     start = table[START].copy()
-    table[START] = 0  # the dead state has its place
+    table[START] = 0  # the dead state is row 0 here
     return Fragment(table, bounds, start, frozenset(), nullable=False)
 
 
@@ -185,22 +185,22 @@ def from_dfa(dfa: ByteDfa) -> Fragment | None:
     )
 
 
-def _runs(row: NDArray[np.int32], bounds: NDArray[np.int64]) -> tuple[Way, ...]:
-    """The ways of a row, neighbours that lead to one state as one."""
-    found: list[Way] = []
+def _runs(row: NDArray[np.int32], bounds: NDArray[np.int64]) -> tuple[Edge, ...]:
+    """The edges of a row; neighbours with the same target are joined."""
+    runs: list[Edge] = []
     before = 0
     for low, high, target in zip(bounds[:-1].tolist(), bounds[1:].tolist(), row.tolist(), strict=True):
         if target and target == before:
-            found[-1] = found[-1][0], high - 1, target
+            runs[-1] = runs[-1][0], high - 1, target
         elif target:
-            found.append((low, high - 1, target))
+            runs.append((low, high - 1, target))
         before = target
-    return tuple(found)
+    return tuple(runs)
 
 
-def _bits(ways: Iterable[Way]) -> int:
-    """The bytes that ways begin with, as bits of a number."""
+def _bits(edges: Iterable[Edge]) -> int:
+    """The first bytes of edges, as bits of a number."""
     bits = 0
-    for low, high, _ in ways:
+    for low, high, _ in edges:
         bits |= (2 << high) - (1 << low)
     return bits

@@ -1,7 +1,8 @@
 """Whether one state inside a piece accepts every string that another one does: found out when first needed.
 
 Both are followed side by side. A pair of states refutes the inclusion if the first may end where the second may not, or
-goes on where the second does not; then all pairs on the way to it are refuted too. If no pair does, all of them hold.
+continues where the second does not; then all pairs on the path to it are refuted too. If no pair does, all of them
+hold.
 """
 
 from __future__ import annotations

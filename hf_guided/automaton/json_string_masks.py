@@ -1,9 +1,9 @@
 """Masks inside JSON strings, where nearly every token may come: found once per vocabulary, not once per state.
 
 What any string lets pass is walked through the vocabulary once: for each token how many characters it takes, and what
-of it stands behind the string. A state of another automaton is *like a string for n characters* if each of the next n
+of it comes after the string. A state of another automaton is *like a string for n characters* if each of the next n
 may be any character, and all spellings of it lead to one and the same state. Of such a state only those tokens are
-walked that are longer than n characters, and of those that leave the string what stands behind it.
+walked that are longer than n characters, and of those that leave the string the part after it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _MOST = 128  # characters that are looked ahead at; tokens that have more are wa
 
 
 @dataclass(frozen=True, eq=False)
-class _Body:
-    """One way to write strings, and a vocabulary.
+class _StringForm:
+    """One spelling of strings, and a vocabulary.
 
     Args:
         dfa: any number of characters; its start is where each of them ends.
@@ -38,7 +38,7 @@ class _Body:
         inside: masks of what can be typed into room for 0, 1 ... ``most`` characters; last, into any room.
         inner: the nodes at which 0, 1 ... ``most`` characters end.
         exits: the ends of tokens from the byte on that leaves the string.
-        before: (size,) the characters in front of that, ``most + 1`` where there are more; for other tokens nothing.
+        before: (size,) the characters before that, ``most + 1`` where there are more; for other tokens nothing.
     """
 
     dfa: ByteDfa
@@ -54,25 +54,25 @@ class _Body:
 
 
 @lru_cache(maxsize=1)
-def _languages() -> tuple[ByteDfa, ...]:
+def _string_dfas() -> tuple[ByteDfa, ...]:
     """Strings with all spellings of each character, and with the one that ``json.dumps`` writes."""
     return tuple(regex_dfa(spell(ANYTHING), WorkMeter()) for spell in (json_spellings, json_spelling))
 
 
-_bodies: WeakKeyDictionary[TokenTrie, tuple[_Body, ...]] = WeakKeyDictionary()
+_forms: WeakKeyDictionary[TokenTrie, tuple[_StringForm, ...]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def bodies_of(tokens: TokenTrie) -> tuple[_Body, ...]:
+def string_forms(tokens: TokenTrie) -> tuple[_StringForm, ...]:
     """What strings let pass of a vocabulary; the same at every call, and the first one takes as long as many masks."""
     with _lock:
-        found = _bodies.get(tokens)
-        if found is None:
-            found = _bodies[tokens] = tuple(_walked(dfa, tokens) for dfa in _languages())
-        return found
+        forms = _forms.get(tokens)
+        if forms is None:
+            forms = _forms[tokens] = tuple(_walked(dfa, tokens) for dfa in _string_dfas())
+        return forms
 
 
-def _walked(dfa: ByteDfa, tokens: TokenTrie) -> _Body:
+def _walked(dfa: ByteDfa, tokens: TokenTrie) -> _StringForm:
     trie = tokens.trie
     state = np.zeros(len(trie.byte), np.int64)  # 0 where the node is in no string
     taken = np.zeros(len(trie.byte), np.int64)  # characters that are complete
@@ -100,24 +100,24 @@ def _walked(dfa: ByteDfa, tokens: TokenTrie) -> _Body:
     before[tokens.token_ids[leaving]] = np.minimum(taken[trie.parent[exit_of[node_of[leaving]]]], most + 1)
     ends = [_spelled(trie.parent, trie.byte, int(node), int(exit_of[node])) for node in node_of[leaving]]
     exits = trie_of(zip(ends, tokens.token_ids[leaving].tolist(), strict=True), tokens.size)
-    return _Body(dfa, _first_moves(dfa), tuple(masks), inner, exits, before)
+    return _StringForm(dfa, _first_moves(dfa), tuple(masks), inner, exits, before)
 
 
 def _first_moves(dfa: ByteDfa) -> tuple[tuple[int, int, int], ...]:
     targets = dfa.table[:, dfa.byte_class].astype(np.int64)  # (states, bytes)
     targets[targets == dfa.start] = dfa.states
-    found, todo = {}, [dfa.start]
+    moves, todo = {}, [dfa.start]
     for source in todo:
         for target, byte in zip(*np.unique(targets[source], return_index=True), strict=True):
-            if target and target not in found:
-                found[target] = source, int(byte), int(target)
+            if target and target not in moves:
+                moves[target] = source, int(byte), int(target)
                 if target != dfa.states:
                     todo.append(int(target))
-    return tuple(found.values())
+    return tuple(moves.values())
 
 
 def _by_number(numbers: Ints, count: int) -> tuple[Ints, ...]:
-    """Where 0, 1 ... stand, as many as are asked for."""
+    """The indices of 0, of 1 ..., for ``count`` numbers."""
     order = np.argsort(numbers, kind="stable")
     bounds = np.searchsorted(numbers[order], np.arange(count + 1))
     return tuple(order[low:high] for low, high in pairwise(bounds.tolist()))
@@ -125,14 +125,14 @@ def _by_number(numbers: Ints, count: int) -> tuple[Ints, ...]:
 
 def _spelled(parent: Ints, byte: NDArray[np.uint8], node: int, first: int) -> bytes:
     """The bytes from one node of a trie down to another."""
-    found = bytearray()
+    spelled = bytearray()
     while node >= first:  # nodes further down have higher numbers
-        found.append(byte[node])
+        spelled.append(byte[node])
         node = int(parent[node])
-    return bytes(found[::-1])
+    return bytes(spelled[::-1])
 
 
-class StringBodies:
+class JsonStringMasks:
     """The states of one automaton that are like a string; thread safe.
 
     Args:
@@ -141,55 +141,56 @@ class StringBodies:
 
     def __init__(self, walk: TokenWalk):
         self._walk = walk
-        self._bodies: dict[int, _BodyIn] = {}
+        self._forms: dict[int, _FormInAutomaton] = {}
 
     def mask(self, state: int) -> NDArray[np.int32] | None:
         """(words,) int32: the tokens that may come in this state; None where it is not like a string."""
-        for number, one in enumerate(bodies_of(self._walk.tokens)):
-            body = self._bodies.get(number)
-            if body is None:
-                body = self._bodies[number] = _BodyIn(one, self._walk)
-            chain = body.chain(state)
+        for number, string_form in enumerate(string_forms(self._walk.tokens)):
+            form = self._forms.get(number)
+            if form is None:
+                form = self._forms[number] = _FormInAutomaton(string_form, self._walk)
+            chain = form.chain(state)
             if len(chain) > 1:
-                return body.mask(chain)
+                return form.mask(chain)
         return None
 
 
-class _BodyIn:
-    """A way to write strings in one automaton.
+class _FormInAutomaton:
+    """A spelling of strings in one automaton.
 
     Args:
-        body: how they are written.
+        form: how they are written.
         walk: the automaton and the vocabulary.
     """
 
-    def __init__(self, body: _Body, walk: TokenWalk):
-        self._body, self._walk, self._table = body, walk, walk.dfa.table
-        self._ends = walk.over(body.exits)
-        start, states = body.dfa.start, body.dfa.states
-        # A class of the other's may hold bytes that the body tells apart: then it stands with each of them.
-        both = np.unique(body.dfa.byte_class.astype(np.int64) * 256 + walk.dfa.byte_class)
+    def __init__(self, form: _StringForm, walk: TokenWalk):
+        self._form, self._walk, self._table = form, walk, walk.dfa.table
+        self._ends = walk.over(form.exits)
+        start, states = form.dfa.start, form.dfa.states
+        # A class of the other automaton may hold bytes that the form distinguishes: then it is paired with each of
+        # them.
+        both = np.unique(form.dfa.byte_class.astype(np.int64) * 256 + walk.dfa.byte_class)
         classes = both % 256
-        targets = body.dfa.table[:, both // 256].astype(np.int64)  # (body's states, classes)
+        targets = form.dfa.table[:, both // 256].astype(np.int64)  # (body's states, classes)
         self._exits = np.unique(classes[targets[start] == 0])
         self._enters = np.unique(classes[targets[start] != 0])
-        # Where the body's states stand in the automaton: 0 dead, last the state behind the character.
+        # The form's states in the automaton: 0 dead, last the state after the character.
         targets[targets == start] = states
-        self._sources, places = np.nonzero(targets)
-        self._classes, self._targets = classes[places], targets[self._sources, places]
-        self._first = [(source, int(walk.dfa.byte_class[byte]), target) for source, byte, target in body.first]
-        self._inner = np.array([one for one in range(1, states) if one != start])
+        self._sources, indices = np.nonzero(targets)
+        self._classes, self._targets = classes[indices], targets[self._sources, indices]
+        self._first = [(source, int(walk.dfa.byte_class[byte]), target) for source, byte, target in form.first]
+        self._inner = np.array([state for state in range(1, states) if state != start])
         live, dead = np.zeros((2, states, walk.dfa.table.shape[1]), np.bool_)
         live[self._sources, self._classes] = True
-        sources, places = np.nonzero(targets == 0)
-        dead[sources, classes[places]] = True
+        sources, indices = np.nonzero(targets == 0)
+        dead[sources, classes[indices]] = True
         self._live = live[self._inner].sum(1)
         # What is live inside a character for one byte of a class and dead for another is like no string.
         self._never = bool((live & dead)[self._inner].any())
-        self._after: dict[int, int] = {}  # the state behind any one character; 0 if there is no such state
+        self._after: dict[int, int] = {}  # the state after any one character; 0 if there is no such state
 
     def chain(self, state: int) -> list[int]:
-        """The states after 0, 1 ... any characters, at most ``most``; the last one twice where it goes on for ever."""
+        """The states after 0, 1 ... any characters, at most ``most``; the last one twice where it repeats for ever."""
         after = self._after
         if state not in after:
             if not self._table[state, self._enters].all():
@@ -197,7 +198,7 @@ class _BodyIn:
                 return [state]
             self._follow([state])
         unknown, here = [], state
-        for _ in range(self._body.most):
+        for _ in range(self._form.most):
             there = after.get(here)
             if there is None:
                 unknown.append(here)
@@ -208,22 +209,22 @@ class _BodyIn:
         if unknown:
             self._follow(unknown)
         chain = [state]
-        while len(chain) <= self._body.most and (there := after.get(chain[-1], 0)):
+        while len(chain) <= self._form.most and (there := after.get(chain[-1], 0)):
             chain.append(there)
             if there == chain[-2]:
                 break
         return chain
 
     def _stand(self, state: int) -> list[int]:
-        """Where each of the body's states would stand in the automaton."""
-        stand = [0] * (self._body.dfa.states + 1)
-        stand[self._body.dfa.start] = state
+        """The state of the automaton for each state of the form."""
+        stand = [0] * (self._form.dfa.states + 1)
+        stand[self._form.dfa.start] = state
         for source, letter, target in self._first:
             stand[target] = self._walk.moved(stand[source], letter)
         return stand
 
     def _follow(self, states: list[int]) -> None:
-        """Find out which states are like a string, and what is behind the next character."""
+        """Find out which states are like a string, and the state after the next character."""
         stands = np.array([self._stand(state) for state in states])  # (states, body's states + 1)
         likes = (stands[:, self._targets] != 0).all(1) & (not self._never)
         likes &= (self._table[stands[:, self._sources], self._classes] == stands[:, self._targets]).all(1)
@@ -231,28 +232,28 @@ class _BodyIn:
         self._after.update(zip(states, np.where(likes, stands[:, -1], 0).tolist(), strict=True))
 
     def mask(self, chain: list[int]) -> NDArray[np.int32]:
-        """(words,) int32: what is typed inside, what leaves the string, and what is walked from where it goes on."""
-        body, last = self._body, chain[-1]
+        """(words,) int32: tokens inside the string, tokens that leave it, and tokens walked from its end."""
+        form, last = self._form, chain[-1]
         endless = last == chain[-2]
         characters = len(chain) - 1
-        words: NDArray[np.int32] = body.inside[-1 if endless else characters].copy()
+        words: NDArray[np.int32] = form.inside[-1 if endless else characters].copy()
         exits = self._table[chain][:, self._exits]  # (chain, classes)
         walks_on = not endless and bool(self._table[last, self._enters].any())
-        # Positions from which the string is left in the same way.
-        alike: dict[bytes, list[int]] = {}
+        # Positions with the same exits from the string.
+        by_exits: dict[bytes, list[int]] = {}
         for position in np.flatnonzero(exits.any(1)).tolist()[: characters if walks_on else None]:
-            alike.setdefault(exits[position].tobytes(), []).append(position)
-        for positions in alike.values():
-            there = np.zeros(body.most + 2, np.bool_)
+            by_exits.setdefault(exits[position].tobytes(), []).append(position)
+        for positions in by_exits.values():
+            there = np.zeros(form.most + 2, np.bool_)
             there[positions] = True
             if endless and positions[-1] == characters:
                 there[characters:] = True
             few = self._ends.few(chain[positions[0]])
             nodes = self._ends.nodes(chain[positions[0]])[0] if few is None else np.array(few, np.int64)
             tokens = self._ends.tokens_at(nodes)[0]
-            _set(words, tokens[there[body.before[tokens]]])
+            _set(words, tokens[there[form.before[tokens]]])
         if walks_on:
-            nodes = body.inner[characters]
+            nodes = form.inner[characters]
             for below, _ in self._walk.descend(nodes, np.full(len(nodes), last)):
                 _set(words, self._walk.tokens_at(below)[0])
         return words

@@ -1,8 +1,8 @@
 """How large an automaton may grow and how much work it may take, counted while it is built.
 
 Work is counted in steps: looking at one transition, one member of a set of states, or ``CELLS`` entries of an array.
-The same constraint takes the same steps on every machine, in every process, whatever was compiled before; so what is
-served depends on the constraint alone. Seconds are only a safety net for what the count does not see.
+The same constraint takes the same steps on every machine, in every process, independent of earlier compiles; so what is
+served depends on the constraint alone. Seconds are only a safety net for work that is not counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import CompileLimitExceeded
 from .shutdown import interpreter_ends
 
-# A state of the DFA stands for a set of states of the NFA: many of those sets share, few are small.
+# A state of the DFA is a set of states of the NFA: many of those sets share, few are small.
 NFA_STATES = 4  # times max_states
 SUBSET_MEMBERS = 64  # times max_states, all sets together
 CELLS = 64  # entries of an array that numpy handles in the time of one step
@@ -59,7 +59,7 @@ class WorkMeter:
         self._end = time.thread_time() + self.limits.seconds
 
     def part(self) -> WorkMeter:
-        """A meter for a part that other compiles may have too: it counts alone, within what is left here.
+        """A meter for a part that other compiles may have too: it counts alone, within the rest of this one.
 
         What the part takes does not depend on what was made before it; the caller spends it.
         """

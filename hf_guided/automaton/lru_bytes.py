@@ -65,8 +65,8 @@ class ByteCache(Generic[Value]):
             return entry[0]
 
     def put(self, key: Hashable, value: Value) -> None:
-        """Keep a value, in place of an older one under this key."""
-        nbytes = max(0, value.nbytes)  # read once: what is added is what is taken away later
+        """Keep a value; it replaces an older one under this key."""
+        nbytes = max(0, value.nbytes)  # read once: exactly the added size is subtracted later
         dropped = []  # freed after the lock: a grammar's destructor may take its time
         with self._lock:
             if key in self._entries:

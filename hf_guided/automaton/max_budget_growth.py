@@ -1,7 +1,7 @@
-"""How much more may be needed behind one token than before it: how early a budget has to be heeded.
+"""The largest growth of the needed tokens over one token: it decides how early masks must respect a budget.
 
-The tokens are searched, those first that could cost most if every byte of theirs did its worst. What a byte can do, it
-is let do from every state of the network; of the stack nothing is known, so a frame may return to whoever calls it.
+The search tries first the tokens whose bytes could cost most in the worst case. Each byte is applied in every state of
+the RTN. The stack is unknown, so a component may return to any of its callers.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .rtn import Frame
-from .shortest_paths import NO_WAY, Ways
+from .rtn import Component
+from .shortest_paths import UNREACHABLE, ShortestPaths
 from .token_trie import TokenTrie
 
-# Of work: states looked at, behind all beginnings of tokens. The worst there could still be is the answer then.
+# States visited, over all beginnings of tokens. After that the answer is the upper bound known so far.
 _MAX_STEPS = 100_000
 State = tuple[int, int]  # frame, state
 
 
-def worst_step(frames: Sequence[Frame], ways: Ways, tokens: TokenTrie) -> int:
-    """Tokens that any one token may add to those needed without reaching across the ends of frames, at most."""
-    return _Search(frames, ways, tokens).worst()
+def max_budget_growth(components: Sequence[Component], paths: ShortestPaths, tokens: TokenTrie) -> int:
+    """The most that one token may add to the tokens needed, where no token crosses the ends of components."""
+    return _Search(components, paths, tokens).largest()
 
 
 class _Search:
-    def __init__(self, frames: Sequence[Frame], ways: Ways, tokens: TokenTrie):
-        self._frames, self._ways, self._tokens = frames, ways, tokens
-        self._rows = [frame.dfa.table.tolist() for frame in frames]
-        self._class_of = [frame.dfa.byte_class.tolist() for frame in frames]
-        self._accepting = [frame.dfa.accepting.tolist() for frame in frames]
-        # From a state without a byte: into a frame that is called, and what that adds; out of one, to its callers.
+    def __init__(self, components: Sequence[Component], paths: ShortestPaths, tokens: TokenTrie):
+        self._components, self._paths, self._tokens = components, paths, tokens
+        self._rows = [component.dfa.table.tolist() for component in components]
+        self._class_of = [component.dfa.byte_class.tolist() for component in components]
+        self._accepting = [component.dfa.accepting.tolist() for component in components]
+        # Moves without a byte: into a called component, with the tokens that adds; out of a component, to its callers.
         self._calls: dict[State, list[tuple[State, int]]] = {}
         self._returns: dict[int, set[State]] = {}
-        for number, frame in enumerate(frames):
-            needed = ways.of[number].tokens
-            for callee, behind in frame.calls:
-                start = frames[callee].dfa.start
-                inside = ways.of[callee].tokens[start]
-                for state in np.flatnonzero(behind).tolist():
-                    after = inside + needed[int(behind[state])]
-                    if after < NO_WAY:
-                        self._returns.setdefault(callee, set()).add((number, int(behind[state])))
+        for number, component in enumerate(components):
+            needed = paths.of[number].tokens
+            for callee, after_call in component.calls:
+                start = components[callee].dfa.start
+                inside = paths.of[callee].tokens[start]
+                for state in np.flatnonzero(after_call).tolist():
+                    after = inside + needed[int(after_call[state])]
+                    if after < UNREACHABLE:
+                        self._returns.setdefault(callee, set()).add((number, int(after_call[state])))
                         self._calls.setdefault((number, state), []).append(((callee, start), after - needed[state]))
 
-    def worst(self) -> int:
+    def largest(self) -> int:
         trie, has_token = self._tokens.trie, self._tokens.has_token
         along = self._tokens.along(self._by_byte())
         ahead = np.where(has_token, along, 0)  # the most that a token below a node could add
@@ -54,15 +54,15 @@ class _Search:
             np.maximum.at(ahead, trie.parent[low:high], ahead[low:high])
         begin = {
             (number, state): 0
-            for number, least in enumerate(self._ways.of)
-            for state, needed in enumerate(least.tokens)
-            if needed < NO_WAY
+            for number, leaving in enumerate(self._paths.of)
+            for state, needed in enumerate(leaving.tokens)
+            if needed < UNREACHABLE
         }
         queue = [(-int(ahead[0]), 0, begin)]
-        worst = steps = 0
+        largest = steps = 0
         while steps < _MAX_STEPS:
-            if not queue or -queue[0][0] <= worst:
-                return worst
+            if not queue or -queue[0][0] <= largest:
+                return largest
             _, node, added = heapq.heappop(queue)
             steps += 1 + len(added)
             if node:
@@ -70,58 +70,58 @@ class _Search:
                 if not added:
                     continue
                 if has_token[node]:
-                    worst = max(worst, *added.values())
+                    largest = max(largest, *added.values())
             added = self._closed(added)
             steps += len(added)
             most = max(added.values())
             for child in range(int(trie.child[node]), int(trie.child[node + 1])):
                 bound = most + int(ahead[child] - along[node])
-                if bound > worst:
+                if bound > largest:
                     heapq.heappush(queue, (-bound, child, added))
-        return max(worst, -queue[0][0]) if queue else worst
+        return max(largest, -queue[0][0]) if queue else largest
 
     def _step(self, added: dict[State, int], byte: int) -> dict[State, int]:
         after: dict[State, int] = {}
-        for (frame, state), so_far in added.items():
-            moved = self._rows[frame][state][self._class_of[frame][byte]]
+        for (component, state), so_far in added.items():
+            moved = self._rows[component][state][self._class_of[component][byte]]
             if moved:
-                needed = self._ways.of[frame].tokens
-                if needed[moved] < NO_WAY:
+                needed = self._paths.of[component].tokens
+                if needed[moved] < UNREACHABLE:
                     here = so_far + needed[moved] - needed[state]
-                    if here > after.get((frame, moved), -NO_WAY):
-                        after[frame, moved] = here
+                    if here > after.get((component, moved), -UNREACHABLE):
+                        after[component, moved] = here
         return after
 
     def _closed(self, added: dict[State, int]) -> dict[State, int]:
-        """With what is reached by calls and returns."""
-        found = dict(added)
-        todo = list(found)
+        """These states, and the states reached by calls and returns."""
+        reached = dict(added)
+        todo = list(reached)
         while todo:
-            one = todo.pop()
-            frame, state = one
-            more = [(there, found[one] + extra) for there, extra in self._calls.get(one, ())]
-            if self._accepting[frame][state]:
-                more += [(there, found[one]) for there in self._returns.get(frame, ())]
+            source = todo.pop()
+            component, state = source
+            more = [(there, reached[source] + extra) for there, extra in self._calls.get(source, ())]
+            if self._accepting[component][state]:
+                more += [(there, reached[source]) for there in self._returns.get(component, ())]
             for there, so_far in more:
-                if so_far > found.get(there, -NO_WAY):
-                    found[there] = so_far
+                if so_far > reached.get(there, -UNREACHABLE):
+                    reached[there] = so_far
                     todo.append(there)
-        return found
+        return reached
 
     def _by_byte(self) -> NDArray[np.int64]:
-        """(256,) what each byte adds at its worst, with a call before it."""
+        """(256,) the most that each byte adds, including a call before it."""
         by_byte = np.zeros(256, np.int64)
         calls = 0
         begins = np.zeros(256, np.bool_)
-        for number, frame in enumerate(self._frames):
-            dfa, tokens = frame.dfa, np.array(self._ways.of[number].tokens)
-            possible = tokens < NO_WAY
+        for number, component in enumerate(self._components):
+            dfa, tokens = component.dfa, np.array(self._paths.of[number].tokens)
+            possible = tokens < UNREACHABLE
             more = np.where((dfa.table != 0) & possible[dfa.table], tokens[dfa.table] - tokens[:, None], 0)
             more[~possible] = 0
             by_byte = np.maximum(by_byte, more.max(0)[dfa.byte_class])
-            for callee, _ in frame.calls:
-                inside = self._frames[callee].dfa
+            for callee, _ in component.calls:
+                inside = self._components[callee].dfa
                 begins |= (inside.table[inside.start] != 0)[inside.byte_class]
-        for some in self._calls.values():
-            calls = max(calls, *(extra for _, extra in some))
+        for calls_of_state in self._calls.values():
+            calls = max(calls, *(extra for _, extra in calls_of_state))
         return by_byte + calls * begins

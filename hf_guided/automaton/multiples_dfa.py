@@ -1,4 +1,4 @@
-"""Multiples of a number, told by the remainder of the digits so far: the automaton that no list of endings replaces."""
+"""Multiples of a number, recognized by the remainder of the digits so far; no list of endings can replace this."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .limits import WorkMeter
 def multiples_dfa(factor: Decimal, meter: WorkMeter) -> ByteDfa:
     """Decimals, with or without a sign and a point, that are a multiple of ``factor``.
 
-    Zeros in front are taken too: which numbers are written how is another automaton's business.
+    Leading zeros are accepted too; another automaton decides how numbers are written.
 
     Args:
         factor: positive.
-        meter: the limits of the whole compile; there is a state for each remainder and each place behind the point.
+        meter: the limits of the whole compile; there is a state for each remainder and each decimal place.
     """
     whole, _, fraction = f"{factor:f}".partition(".")
     fraction = fraction.rstrip("0")
-    places, modulus = len(fraction), int(whole + fraction)  # a multiple of so many units of 10 ** -places
+    places, modulus = len(fraction), int(whole + fraction)  # the factor in units of 10 ** -places
     meter.check_states(modulus * (places + 2))
     meter.spend_cells(4 * 13 * modulus * (places + 2))  # the table is written, and once read
-    # States: the dead one, the start, the one behind the sign, the last zeros; then for each remainder one for the
-    # digits before the point, and one for each number of digits behind it, from none to all places.
+    # States: dead, start, after the sign, trailing zeros; then for each remainder one state for the digits before the
+    # point, and one for each number of digits after it, from none to all places.
     start, signed, zeros, before = range(1, 5)
     table = np.zeros((before + modulus * (places + 2), 13), np.int64)  # ten digits, the sign, the point, all others
     accepting = np.zeros(len(table), np.bool_)
@@ -40,7 +40,7 @@ def multiples_dfa(factor: Decimal, meter: WorkMeter) -> ByteDfa:
         low = before + modulus * (1 + digits)
         if digits < places:
             table[low : low + modulus, :10] = low + modulus + following
-        if digits:  # not behind the point itself
+        if digits:  # not directly after the point
             accepting[low : low + modulus] = remainders * pow(10, places - digits, modulus) % modulus == 0
     table[[low, zeros], 0] = zeros  # all places are there and nothing remains
     accepting[zeros] = True

@@ -1,6 +1,6 @@
 """Builds an NFA over bytes: Thompson's construction, from pieces that are deterministic already.
 
-One rule makes the pieces fit: what is added between two states adds no way into the first, and none out of the last,
+One rule makes the pieces fit: a part added between two states adds no edge into the first, and none out of the last,
 except where both are one state. Then pieces can share their ends with others, and few empty moves are needed.
 """
 
@@ -12,16 +12,16 @@ from functools import partial
 
 from ..regex import Alt, And, Chars, Concat, Empty, Node, Not, Nothing, Repeat
 from .byte_dfa import ByteDfa, complement, difference, intersection
-from .dawg import words_dfa
+from .dawg import dawg_dfa
 from .dominance import Repetition
 from .estimate import characters, expected_states
 from .fragments import Fragment, Literal, byte_range, from_dfa, one_of
 from .limits import NFA_STATES, WorkMeter
 from .multiples_dfa import multiples_dfa
-from .piece_cache import KeptPiece, PieceCache
+from .piece_cache import CachedPiece, PieceCache
 from .subsets import Nfa, Piece, determinize
 
-_MANY = 8  # so many literal branches are a list of words, so many repetitions are of one piece
+_MANY = 8  # from this number on literal branches become a list of words, and repetitions use one piece
 _SMALL = 400  # characters in a language that is made one piece where it is repeated, if it is no larger
 _LARGE = 6_000  # where pieces are wanted
 
@@ -50,11 +50,11 @@ class NfaBuilder:
         return self._states - 1
 
     def edge(self, source: int, low: int, high: int, target: int) -> None:
-        """A way by any byte from ``low`` to ``high``."""
+        """Add an edge for any byte from ``low`` to ``high``."""
         self._put(byte_range(low, high), source, target)
 
     def epsilon(self, source: int, target: int) -> None:
-        """A way without a byte."""
+        """Add an edge without a byte."""
         self._skips.append((source, target))
         self._meter.spend(1)
 
@@ -68,7 +68,7 @@ class NfaBuilder:
             self._take_apart(node, start, end)
 
     def regex(self, node: Node, start: int) -> int:
-        """Add the strings of a language behind a state.
+        """Add the strings of a language after a state.
 
         Returns:
             The new state that they end in.
@@ -89,17 +89,17 @@ class NfaBuilder:
 
     def add_words(self, words: Iterable[bytes], start: int, end: int) -> None:
         """Add a finite set of byte strings; common beginnings and ends are stored once."""
-        found: set[bytes] = set()
+        distinct: set[bytes] = set()
         for word in words:
-            found.add(word)
+            distinct.add(word)
             self._meter.spend(1)
-        if len(found) == 1 and (only := next(iter(found))):
+        if len(distinct) == 1 and (only := next(iter(distinct))):
             self._put(Literal(only), start, end)
-        elif found:
-            self._put(from_dfa(words_dfa(found, self._meter)), start, end)
+        elif distinct:
+            self._put(from_dfa(dawg_dfa(distinct, self._meter)), start, end)
 
     def automaton(self, dfa: ByteDfa, start: int) -> int:
-        """Add the strings of an automaton behind a state.
+        """Add the strings of an automaton after a state.
 
         Returns:
             The new state that they end in.
@@ -109,14 +109,14 @@ class NfaBuilder:
         return end
 
     def dfa(self, start: int, end: int, *, minimal: bool = True) -> ByteDfa:
-        """The automaton of all strings on a way from one state to the other.
+        """The automaton of all strings on a path from one state to the other.
 
         Args:
             start: before the strings.
-            end: behind them.
-            minimal: False where what ends alike was built as one, so that little is left to find out.
+            end: after them.
+            minimal: False where parts with equal ends were built once, so that minimizing gains little.
         """
-        if self._meter.limits.expect:  # where little is ambiguous each state of a piece is one of the automaton
+        if self._meter.limits.expect:  # with little ambiguity each state of a piece becomes a state of the automaton
             self._meter.check_states(self._states + sum(piece.states for _, piece, _ in self._pieces))
         return determinize(
             Nfa(self._states, self._pieces, self._skips, self._repetitions), start, end, self._meter, minimal=minimal
@@ -128,8 +128,8 @@ class NfaBuilder:
         Args:
             piece: None is no string at all.
             start: before it.
-            end: behind it.
-            passed: whether the empty string need not be added, because another way has it already.
+            end: after it.
+            passed: whether the empty string need not be added, because another path has it already.
         """
         if piece is None:
             return
@@ -196,17 +196,17 @@ class NfaBuilder:
     def _add_repeated(self, node: Repeat, start: int, end: int) -> None:
         body, low, high = node.body, node.low, node.high
         if isinstance(body, Repeat) and body.low == 0 and body.high is not None and high is not None:
-            low, high = 0, body.high * high  # (x?){5} is x{0,5}: no way without a byte is needed
+            low, high = 0, body.high * high  # (x?){5} is x{0,5}: no edge without a byte is needed
             body = body.body
         if body.nullable:
             low = 0  # those that must be there may be empty
         if max(low, high or 0) < _MANY or characters(body) > _SMALL:
             add = partial(self.add, body)
-        else:  # so often that it is worth to be looked at once, whatever it is
+        else:  # repeated so often that building it once pays off in any case
             add = partial(self._put, self._piece(body), passed=body.nullable)
         copies: list[tuple[int, int]] = []  # the first state and the first piece of each
         for i in range(low if high is None else high):
-            if i >= low:  # All the exits share what comes behind; an exit before the end would not.
+            if i >= low:  # All the exits share what comes after; an exit before the end would not.
                 self.epsilon(start, end)
             copies.append((self._states, len(self._pieces)))
             start, before = self.state(), start
@@ -264,9 +264,9 @@ def _piece(node: Node, meter: WorkMeter) -> Fragment | Literal | None:
     kept = _kept.get(node)
     if kept is None:
         part = meter.part()
-        kept = KeptPiece(from_dfa(regex_dfa(node, part)), part.work)
+        kept = CachedPiece(from_dfa(regex_dfa(node, part)), part.work)
         _kept.put(node, kept)
-    meter.spend(kept.work)  # kept or not: what was compiled before must not decide what is served
+    meter.spend(kept.work)  # cached or not: earlier compiles must not decide what is served
     return kept.fragment
 
 

@@ -1,4 +1,4 @@
-"""Pieces that are kept for other constraints: the same strings, numbers and white space stand in every schema."""
+"""Pieces that are kept for other constraints: the same strings, numbers and white space appear in every schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_STATES = 30_000  # of all pieces together
 _LARGEST = 3_000  # of one of them
 
 
-class KeptPiece(NamedTuple):
+class CachedPiece(NamedTuple):
     """A language as a piece.
 
     Args:
@@ -34,11 +34,11 @@ class PieceCache:
     """Bounded; those that were used last stay. Thread safe."""
 
     def __init__(self) -> None:
-        self._pieces: OrderedDict[Node, KeptPiece] = OrderedDict()
+        self._pieces: OrderedDict[Node, CachedPiece] = OrderedDict()
         self._states = 0
         self._lock = threading.Lock()
 
-    def get(self, node: Node) -> KeptPiece | None:
+    def get(self, node: Node) -> CachedPiece | None:
         """The piece of a language, if it is kept."""
         with self._lock:
             kept = self._pieces.get(node)
@@ -46,7 +46,7 @@ class PieceCache:
                 self._pieces.move_to_end(node)
             return kept
 
-    def put(self, node: Node, piece: KeptPiece) -> None:
+    def put(self, node: Node, piece: CachedPiece) -> None:
         """Keep a piece, unless it is too large."""
         with self._lock:
             if node not in self._pieces and piece.cost <= _LARGEST:

@@ -1,11 +1,11 @@
-"""Texts read by a network of frames: where a text stands, what it takes to finish, and all tokens from there at once.
+"""Texts read by an RTN: the configurations of a text, the tokens needed to finish it, and the tokens allowed next.
 
-A *place* is a state of a frame and the places that the frames around it go on from: a stack, as a linked list. A text
-may stand in several places. Equal places are one object, and what is known of a place is kept in it.
+A *configuration* is a state of a component and a stack of the states to return to, as a linked list. A text may be in
+several configurations. Equal configurations are one object, which also holds what is computed for it.
 
-What a place needs is counted in tokens along its way out: the shortest out of its frame, then out of each around it.
-Tokens that reach across the ends of frames (``"}]}``) count once. From a place that needs n tokens, one token leads
-along the way to a place that needs n - 1, so it is a number that can be kept.
+The tokens that a configuration needs are counted along its shortest path out: out of its component, then out of each
+caller. A token that crosses the ends of components (``"}]}``) counts once. From a configuration that needs n tokens,
+one token on the path leads to a configuration that needs n - 1, so a budget of n tokens is always enough.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from .limits import WorkMeter
 from .lru_bytes import ByteCache
-from .max_budget_growth import worst_step
+from .max_budget_growth import max_budget_growth
 from .reach import single_byte_tokens
-from .rtn import Frame
-from .shortest_paths import MAX_TEXT, NO_WAY, Ways
+from .rtn import Component
+from .shortest_paths import MAX_TEXT, UNREACHABLE, ShortestPaths
 from .token_trie import TokenTrie
 from .token_walk import TokenWalk
 
@@ -32,30 +32,32 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 Ints = NDArray[np.int64]
-_AHEAD = 32  # bytes of a way that tokens from further in may reach into
-_MAX_PLACES = 64  # of one text; those that need most are forgotten first
+_AHEAD = 32  # bytes of a path that tokens from inner components may reach into
+_MAX_CONFIGURATIONS = 64  # of one text; those that need the most tokens are dropped first
 _MAX_ITEMS = 1024  # parts of one walk over the vocabulary
-_EXACT = 256  # states of one part whose needs are counted one by one
-_MAX_BYTES = 8 * 2**20  # of the walks kept
-_KEPT_FOR = 2048  # bytes of a place and of the objects around it: most walks deep in a text find a few tokens alone
+_EXACT = 256  # states of one part whose needed tokens are counted individually
+_MAX_BYTES = 8 * 2**20  # of the cached walks
+_KEY_BYTES = 2048  # bytes of a configuration and its objects: most walks deep in a text find only a few tokens
 
 
-class Place:
-    """A state of a frame, and where the text goes on behind that frame; made by ``Pushdown.place`` alone.
+class Configuration:
+    """A state of a component, and the configuration after that component; only ``Pushdown.configuration`` creates it.
 
     Args:
-        frame: its number.
-        state: in it.
-        below: where the text goes on; None behind the root.
-        ahead: the first bytes of the way out.
-        counts: tokens from each of those on, to the end of the text; one more than there are bytes.
-        apart: tokens to the end of the text, if none reached across the end of a frame.
+        component: its number.
+        state: in the component.
+        below: the configuration to return to; None for the root.
+        ahead: the first bytes of the path out.
+        counts: tokens from each of those bytes to the end of the text; one entry more than there are bytes.
+        apart: tokens to the end of the text, if no token crossed the end of a component.
     """
 
-    __slots__ = ("__weakref__", "ahead", "apart", "below", "counts", "frame", "state")
+    __slots__ = ("__weakref__", "ahead", "apart", "below", "component", "counts", "state")
 
-    def __init__(self, frame: int, state: int, below: Place | None, ahead: bytes, counts: list[int], apart: int):
-        self.frame, self.state, self.below = frame, state, below
+    def __init__(
+        self, component: int, state: int, below: Configuration | None, ahead: bytes, counts: list[int], apart: int
+    ):
+        self.component, self.state, self.below = component, state, below
         self.ahead, self.counts, self.apart = ahead, counts, apart
 
     @property
@@ -64,11 +66,11 @@ class Place:
         return self.counts[0]
 
 
-Places = tuple[Place, ...]
+Configurations = tuple[Configuration, ...]
 
 
 class After(NamedTuple):
-    """Tokens that may come, in the order of what is needed behind them.
+    """Allowed tokens, ordered by the number of tokens needed after them.
 
     Args:
         token_ids: (tokens,) int32.
@@ -80,165 +82,179 @@ class After(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, with the places that it is kept for."""
-        return _KEPT_FOR + self.token_ids.nbytes + self.needed.nbytes
+        """Bytes of memory, including the configurations that are its key."""
+        return _KEY_BYTES + self.token_ids.nbytes + self.needed.nbytes
 
 
 class Pushdown:
-    """A network of frames and a vocabulary; thread safe.
+    """An RTN and a vocabulary; thread safe.
 
     Args:
-        frames: the network, its root first.
+        components: the components of the RTN, the root first.
         tokens: the vocabulary's trie.
         vocabulary: the vocabulary.
-        meter: limits of what is done at once.
+        meter: limits of the work done at once.
     """
 
-    def __init__(self, frames: Sequence[Frame], tokens: TokenTrie, vocabulary: Vocabulary, meter: WorkMeter):
+    def __init__(self, components: Sequence[Component], tokens: TokenTrie, vocabulary: Vocabulary, meter: WorkMeter):
         self._vocabulary, self.tokens = vocabulary, tokens
-        self._frames = frames
-        self._walks = [TokenWalk(frame.dfa, tokens) for frame in frames]
-        self._ways = Ways(frames, vocabulary, single_byte_tokens(self._walks[0]), meter)
-        self._tokens = [np.array(least.tokens) for least in self._ways.of]  # out of its frame, for each state
-        self._accepting = [frame.dfa.accepting.tolist() for frame in frames]
-        # For each frame the states in which a call may stand: who is called, and the state behind.
+        self._components = components
+        self._walks = [TokenWalk(component.dfa, tokens) for component in components]
+        self._paths = ShortestPaths(components, vocabulary, single_byte_tokens(self._walks[0]), meter)
+        self._tokens = [np.array(paths.tokens) for paths in self._paths.of]  # out of its component, for each state
+        self._accepting = [component.dfa.accepting.tolist() for component in components]
+        # For each component the states from which calls start: the callee, and the state after the call.
         self._calls: list[dict[int, list[tuple[int, int]]]] = []
-        for frame in frames:
+        for component in components:
             calls: dict[int, list[tuple[int, int]]] = {}
-            for callee, behind in frame.calls:
-                for state in np.flatnonzero(behind).tolist():
-                    calls.setdefault(state, []).append((callee, int(behind[state])))
+            for callee, after_call in component.calls:
+                for state in np.flatnonzero(after_call).tolist():
+                    calls.setdefault(state, []).append((callee, int(after_call[state])))
             self._calls.append(calls)
-        self._places: WeakValueDictionary[tuple[int, int, int], Place] = WeakValueDictionary()
+        self._configurations: WeakValueDictionary[tuple[int, int, int], Configuration] = WeakValueDictionary()
         self._kept: ByteCache[After] = ByteCache(_MAX_BYTES)
         self._lock = threading.Lock()
-        self.start: Places = (self.place(0, frames[0].dfa.start, None),)
+        self.start: Configurations = (self.configuration(0, components[0].dfa.start, None),)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held, or that may be."""
+        """Bytes of memory held at most."""
         return sum(walk.nbytes + 2 * walk.dfa.nbytes for walk in self._walks) + _MAX_BYTES
 
     def shortest(self) -> bytes | None:
         """A shortest text in bytes; None if it is longer than MAX_TEXT, or cannot be written."""
-        start = self._frames[0].dfa.start
-        return self._ways.text(0, start) if self._ways.of[0].size[start] <= MAX_TEXT else None
+        start = self._components[0].dfa.start
+        return self._paths.text(0, start) if self._paths.of[0].size[start] <= MAX_TEXT else None
 
-    # -- places
+    # -- configurations
 
-    def place(self, frame: int, state: int, below: Place | None) -> Place:
-        """The place; always the same object."""
-        key = frame, state, id(below)  # a place holds the one below, so its id stays its own
-        found = self._places.get(key)
-        if found is None:
-            apart = self._ways.of[frame].tokens[state] + (0 if below is None else below.apart)
-            made = Place(frame, state, below, *self._way(frame, state, below), apart)
+    def configuration(self, component: int, state: int, below: Configuration | None) -> Configuration:
+        """The configuration; always the same object."""
+        key = component, state, id(below)  # a configuration holds the one below, so the id stays unique
+        known = self._configurations.get(key)
+        if known is None:
+            apart = self._paths.of[component].tokens[state] + (0 if below is None else below.apart)
+            created = Configuration(component, state, below, *self._path(component, state, below), apart)
             with self._lock:
-                found = self._places.setdefault(key, made)
-        return found
+                known = self._configurations.setdefault(key, created)
+        return known
 
-    def _way(self, frame: int, state: int, below: Place | None) -> tuple[bytes, list[int]]:
-        least = self._ways.of[frame]
+    def _path(self, component: int, state: int, below: Configuration | None) -> tuple[bytes, list[int]]:
+        paths = self._paths.of[component]
         around = 0 if below is None else below.needed
-        tokens = min(least.tokens[state] + around, NO_WAY)
-        text = self._ways.text(frame, state)
-        if tokens == NO_WAY or (not text and least.size[state]):
-            return b"", [tokens]  # too long to be looked at byte by byte, or no way at all
+        tokens = min(paths.tokens[state] + around, UNREACHABLE)
+        text = self._paths.text(component, state)
+        if tokens == UNREACHABLE or (not text and paths.size[state]):
+            return b"", [tokens]  # too long for byte-by-byte counting, or no path at all
         if below is not None:
             text += below.ahead
-        counts = [NO_WAY] * len(text) + [0]
-        inside = least.size[state]
+        counts = [UNREACHABLE] * len(text) + [0]
+        inside = paths.size[state]
         counts[inside:] = [0] if below is None else below.counts
         for i in range(inside - 1, -1, -1):
-            counts[i] = min((1 + counts[i + length] for length in self._vocabulary.lengths_at(text, i)), default=NO_WAY)
+            counts[i] = min(
+                (1 + counts[i + length] for length in self._vocabulary.lengths_at(text, i)), default=UNREACHABLE
+            )
         counts[0] = min(counts[0], tokens)
         return text[:_AHEAD], counts[: _AHEAD + 1]
 
-    def read(self, places: Places, data: bytes) -> Places:
-        """Where the text stands after some more bytes; nowhere if they do not fit."""
-        found = {(place.frame, place.state, place.below) for place in places}
+    def read(self, configurations: Configurations, data: bytes) -> Configurations:
+        """The configurations after some more bytes; empty if the bytes do not fit."""
+        current = {
+            (configuration.component, configuration.state, configuration.below) for configuration in configurations
+        }
         for byte in data:
             after = set()
-            for frame, state, below in self._everywhere(found):
-                dfa = self._frames[frame].dfa
+            for component, state, below in self._everywhere(current):
+                dfa = self._components[component].dfa
                 moved = int(dfa.table[state, dfa.byte_class[byte]])
                 if moved:
-                    after.add((frame, moved, below))
-            found = after
-        made = sorted((self.place(*one) for one in found), key=lambda place: place.needed)
-        return tuple(place for place in made[:_MAX_PLACES] if place.needed < NO_WAY)
+                    after.add((component, moved, below))
+            current = after
+        read = sorted((self.configuration(*key) for key in current), key=lambda configuration: configuration.needed)
+        return tuple(
+            configuration for configuration in read[:_MAX_CONFIGURATIONS] if configuration.needed < UNREACHABLE
+        )
 
-    def _everywhere(self, places: Iterable[tuple[int, int, Place | None]]) -> Iterable[tuple[int, int, Place | None]]:
-        """These places, and those that calls and the ends of frames lead to."""
-        found = dict.fromkeys(places)
-        todo = list(found)
+    def _everywhere(
+        self, configurations: Iterable[tuple[int, int, Configuration | None]]
+    ) -> Iterable[tuple[int, int, Configuration | None]]:
+        """These configurations, and those that calls and the ends of components lead to."""
+        reached = dict.fromkeys(configurations)
+        todo = list(reached)
         while todo:
-            frame, state, below = todo.pop()
-            more: list[tuple[int, int, Place | None]] = []
-            if below is not None and self._accepting[frame][state]:
-                more.append((below.frame, below.state, below.below))
-            for callee, behind in self._calls[frame].get(state, ()):
-                more.append((callee, self._frames[callee].dfa.start, self.place(frame, behind, below)))
-            for one in more:
-                if one not in found:
-                    found[one] = None
-                    todo.append(one)
-        return found
+            component, state, below = todo.pop()
+            more: list[tuple[int, int, Configuration | None]] = []
+            if below is not None and self._accepting[component][state]:
+                more.append((below.component, below.state, below.below))
+            for callee, after_call in self._calls[component].get(state, ()):
+                returning = self.configuration(component, after_call, below)
+                more.append((callee, self._components[callee].dfa.start, returning))
+            for configuration in more:
+                if configuration not in reached:
+                    reached[configuration] = None
+                    todo.append(configuration)
+        return reached
 
     # -- tokens
 
-    def after(self, places: Places) -> After:
-        """All tokens that fit, with what is needed behind each: one walk of the vocabulary, kept for next time."""
-        found = self._kept.get(places)
-        if found is None:
-            found = self._walked(places)
-            self._kept.put(places, found)
-        return found
+    def after(self, configurations: Configurations) -> After:
+        """All tokens that fit, with the tokens needed after each: one walk of the vocabulary, then cached."""
+        after = self._kept.get(configurations)
+        if after is None:
+            after = self._walked(configurations)
+            self._kept.put(configurations, after)
+        return after
 
-    def _walked(self, places: Places) -> After:
-        needed = np.full(len(self.tokens.trie.byte), NO_WAY, np.int32)
+    def _walked(self, configurations: Configurations) -> After:
+        needed = np.full(len(self.tokens.trie.byte), UNREACHABLE, np.int32)
         root = np.zeros(1, np.int64)
-        todo = [(place.frame, place.below, root, np.array([place.state])) for place in places]
-        for done, (frame, below, nodes, states) in enumerate(todo):  # grows meanwhile
+        todo = [
+            (configuration.component, configuration.below, root, np.array([configuration.state]))
+            for configuration in configurations
+        ]
+        for done, (component, below, nodes, states) in enumerate(todo):  # grows meanwhile
             if done >= _MAX_ITEMS:
-                break  # what was not looked at is not allowed
+                break  # tokens not reached by then are not allowed
             begun = len(nodes)
-            levels = [(nodes, states), *self._walks[frame].descend(nodes, states)]
+            levels = [(nodes, states), *self._walks[component].descend(nodes, states)]
             nodes, states = (np.concatenate(parts) for parts in zip(*levels, strict=True))
-            self._note(needed, frame, below, nodes[begun:], states[begun:])
-            todo += self._onwards(frame, below, nodes, states)
-        found = np.flatnonzero((needed < NO_WAY) & self.tokens.has_token)
-        found = found[np.argsort(needed[found], kind="stable")]
-        token_ids, counts = self._walks[0].tokens_at(found)
-        return After(token_ids.astype(np.int32), np.repeat(needed[found], counts))
+            self._note(needed, component, below, nodes[begun:], states[begun:])
+            todo += self._onwards(component, below, nodes, states)
+        fitting = np.flatnonzero((needed < UNREACHABLE) & self.tokens.has_token)
+        fitting = fitting[np.argsort(needed[fitting], kind="stable")]
+        token_ids, counts = self._walks[0].tokens_at(fitting)
+        return After(token_ids.astype(np.int32), np.repeat(needed[fitting], counts))
 
-    def _note(self, needed: NDArray[np.int32], frame: int, below: Place | None, nodes: Ints, states: Ints) -> None:
-        """What is needed in these nodes, where it is less than was known."""
+    def _note(
+        self, needed: NDArray[np.int32], component: int, below: Configuration | None, nodes: Ints, states: Ints
+    ) -> None:
+        """Lower the tokens needed in these nodes where this configuration needs fewer."""
         distinct, which = np.unique(states, return_inverse=True)
-        tokens = self._tokens[frame][distinct] + (0 if below is None else below.needed)
+        tokens = self._tokens[component][distinct] + (0 if below is None else below.needed)
         for i, state in enumerate(distinct[:_EXACT].tolist()):
-            tokens[i] = self.place(frame, state, below).needed
-        needed[nodes] = np.minimum(needed[nodes], np.minimum(tokens, NO_WAY)[which.reshape(-1)])
+            tokens[i] = self.configuration(component, state, below).needed
+        needed[nodes] = np.minimum(needed[nodes], np.minimum(tokens, UNREACHABLE)[which.reshape(-1)])
 
     def _onwards(
-        self, frame: int, below: Place | None, nodes: Ints, states: Ints
-    ) -> Iterable[tuple[int, Place | None, Ints, Ints]]:
-        """Where calls and the end of the frame lead, for those nodes that have others below them."""
+        self, component: int, below: Configuration | None, nodes: Ints, states: Ints
+    ) -> Iterable[tuple[int, Configuration | None, Ints, Ints]]:
+        """Where calls and the end of the component lead, for the nodes that have children."""
         child = self.tokens.trie.child
         inner = child[nodes + 1] > child[nodes]
         nodes, states = nodes[inner], states[inner]
         if below is not None:
-            ends = nodes[self._frames[frame].dfa.accepting[states]]
+            ends = nodes[self._components[component].dfa.accepting[states]]
             if len(ends):
-                yield below.frame, below.below, ends, np.full(len(ends), below.state)
-        for callee, behind in self._frames[frame].calls:
-            returns = behind[states]
+                yield below.component, below.below, ends, np.full(len(ends), below.state)
+        for callee, after_call in self._components[component].calls:
+            returns = after_call[states]
             for state in np.unique(returns[returns > 0]).tolist():
                 begin = nodes[returns == state]
-                start = np.full(len(begin), self._frames[callee].dfa.start)
-                yield callee, self.place(frame, state, below), begin, start
+                start = np.full(len(begin), self._components[callee].dfa.start)
+                yield callee, self.configuration(component, state, below), begin, start
 
     @cached_property
-    def worst_step(self) -> int:
-        """How many tokens more than ``apart`` may be needed behind any one token, at most."""
-        return worst_step(self._frames, self._ways, self.tokens)
+    def max_budget_growth(self) -> int:
+        """The largest number of tokens by which one token can raise the count above ``apart``."""
+        return max_budget_growth(self._components, self._paths, self.tokens)

@@ -1,8 +1,8 @@
 """From which states the end can be reached with this vocabulary: token by token, not byte by byte.
 
 Where every byte that the language uses is a token of its own, that is all of them. Otherwise (T5 has no token with
-``{`` in it, and writes é with one token but none of its two bytes) some states have no way out, and no token may
-lead there. Single bytes settle nearly all states; only what they leave open is walked through the vocabulary.
+``{`` in it, and writes é with one token but none of its two bytes) some states cannot reach the end, and no token may
+lead there. Single bytes settle nearly all states; only the remaining states are walked through the vocabulary.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Reach(NamedTuple):
     Args:
         can_end: (states,) whether the end can be reached, token by token.
         single: (states,) whether it can be reached with tokens of one byte alone.
-        edges: (edges, 2) int64, moves by one token that end those states' ways that single bytes do not.
+        edges: (edges, 2) int64, moves by one token that lead to the end where single bytes do not.
     """
 
     can_end: NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""Which states of a table behave alike: Moore's rounds, but a round looks only at states that it can still split.
+"""Equivalent states of a table: Moore's rounds, but a round visits only states that it can still split.
 
 A state is looked at again only when a state it leads to got a new label in the round before; when a block is split
 its largest part keeps the label. So a chain of a thousand states costs a thousand small steps, not a million.
@@ -57,7 +57,7 @@ def refine(table: NDArray[Any], labels: Ints, meter: WorkMeter) -> Ints:
 
 
 class _Predecessors:
-    """For each state, the states that lead to it; nobody asks for state 0."""
+    """For each state, the states that lead to it; not for state 0."""
 
     def __init__(self, table: NDArray[Any]):
         states = len(table)
@@ -89,8 +89,8 @@ def ranges(starts: Ints, counts: Ints) -> Ints:
     """``starts[i], starts[i] + 1 ...``, ``counts[i]`` of them, one after another."""
     total = int(counts.sum())
     shift = starts - np.concatenate(([0], np.cumsum(counts)[:-1])) if len(counts) else starts
-    found: Ints = np.arange(total) + np.repeat(shift, counts)
-    return found
+    indices: Ints = np.arange(total) + np.repeat(shift, counts)
+    return indices
 
 
 def _split_few(table: NDArray[Any], labels: Ints, sizes: Ints, dirty: list[int], blocks: int) -> Ints:
@@ -132,7 +132,7 @@ def _split(table: NDArray[Any], labels: Ints, sizes: Ints, dirty: Ints, blocks: 
     split = of_group[largest]
     dirty_in = np.bincount(of_group, weights=counts, minlength=blocks).astype(np.int64)[split]
     clean = sizes[split] - dirty_in
-    keeps = clean < counts[largest]  # the largest group keeps the label, and what is clean moves
+    keeps = clean < counts[largest]  # the largest group keeps the label, and the clean states move
     moves = np.ones(len(first), np.bool_)
     moves[largest[keeps]] = False
     fresh = np.full(len(first), -1)

@@ -1,7 +1,7 @@
-"""A network of automata that call each other: what a stack of return addresses makes of finite automata.
+"""Recursive transition networks (RTNs): finite automata that call each other, with a stack of return addresses.
 
-A *frame* is one automaton over bytes in which some moves are calls: the text of another frame stands there. A call is
-built as bytes that no UTF-8 text has, and taken out again once the automaton is minimal.
+A *component* is one automaton over bytes in which some moves are calls: the text of another component comes there. A
+call is built as bytes that no UTF-8 text has, and is removed again once the automaton is minimal.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class Component:
     """One automaton.
 
     Args:
-        dfa: its moves by bytes; a state from which only calls lead on may look as if it had no way out.
-        calls: the frame that is called, and for each state the one behind the call, 0 where there is no such call.
+        dfa: its moves by bytes; a state that has only calls may look as if it had no path to the end.
+        calls: the called component, and for each state the state after the call, 0 where there is no such call.
     """
 
     dfa: ByteDfa
     calls: tuple[tuple[int, NDArray[np.int64]], ...] = ()
 
 
-class FrameBuilder(NfaBuilder):
-    """An NFA some of whose moves are calls."""
+class ComponentBuilder(NfaBuilder):
+    """An NFA in which some moves are calls."""
 
     def __init__(self, meter: WorkMeter):
         super().__init__(meter)
@@ -44,16 +44,16 @@ class FrameBuilder(NfaBuilder):
         self._pending: list[tuple[int, int, int]] = []
 
     def call(self, callee: Hashable, start: int, end: int) -> None:
-        """The texts of another frame between two states."""
+        """Add the texts of another component between two states."""
         self._pending.append((start, self.callees.setdefault(callee, len(self.callees)), end))
 
-    def frame(self, start: int, end: int, number: Callable[[Hashable], int]) -> Frame:
-        """The minimal automaton of all ways from one state to the other.
+    def component(self, start: int, end: int, number: Callable[[Hashable], int]) -> Component:
+        """The minimal automaton of all paths from one state to the other.
 
         Args:
-            start: where they begin.
-            end: where they end.
-            number: of a callee.
+            start: where the paths begin.
+            end: where the paths end.
+            number: gives the number of a callee.
         """
         width = 1
         while _DIGITS**width < len(self.callees):
@@ -67,19 +67,19 @@ class FrameBuilder(NfaBuilder):
         dfa = self.dfa(start, end)
         calls = []
         for name, callee in self.callees.items():
-            behind = np.arange(dfa.states)
+            after_call = np.arange(dfa.states)
             for digit in _code(callee, width):
-                behind = dfa.table[behind, dfa.byte_class[digit]].astype(np.int64)
-            calls.append((number(name), behind))
-        return Frame(_text_alone(dfa) if calls else dfa, tuple(calls))
+                after_call = dfa.table[after_call, dfa.byte_class[digit]].astype(np.int64)
+            calls.append((number(name), after_call))
+        return Component(_text_alone(dfa) if calls else dfa, tuple(calls))
 
 
 def _code(callee: int, width: int) -> list[int]:
-    return [_FIRST + callee // _DIGITS**place % _DIGITS for place in range(width)]
+    return [_FIRST + callee // _DIGITS**digit % _DIGITS for digit in range(width)]
 
 
 def _text_alone(dfa: ByteDfa) -> ByteDfa:
-    """The automaton without the moves by bytes that stand for calls."""
+    """The automaton without the moves by bytes that encode calls."""
     kept, byte_class = np.unique(dfa.byte_class[:_FIRST], return_inverse=True)
     table = np.concatenate((dfa.table[:, kept], np.zeros((dfa.states, 1), dfa.table.dtype)), 1)
     classes = np.full(256, len(kept))
@@ -87,16 +87,18 @@ def _text_alone(dfa: ByteDfa) -> ByteDfa:
     return ByteDfa(table, classes.astype(np.uint8), dfa.accepting, dfa.start)
 
 
-def network(root: Name, build: Callable[[Name, FrameBuilder], tuple[int, int]], meter: WorkMeter) -> list[Frame]:
-    """All frames that the root calls, itself the first.
+def build_rtn(
+    root: Name, build: Callable[[Name, ComponentBuilder], tuple[int, int]], meter: WorkMeter
+) -> list[Component]:
+    """Build the RTN of a root: all components that it calls, the root first.
 
     Args:
         root: its name.
-        build: adds what one frame is to a builder, and gives the states before and behind it.
-        meter: limits of them all.
+        build: adds one component to a builder, and returns its first and its last state.
+        meter: limits for all components in total.
     """
     numbers: dict[Any, int] = {root: 0}
-    frames: list[Frame] = []
+    components: list[Component] = []
     states = 0
     names = [root]
 
@@ -107,18 +109,18 @@ def network(root: Name, build: Callable[[Name, FrameBuilder], tuple[int, int]], 
         return numbers[name]
 
     for name in names:  # grows meanwhile
-        builder = FrameBuilder(meter)
+        builder = ComponentBuilder(meter)
         start, end = build(name, builder)
-        frames.append(builder.frame(start, end, number))
-        states += frames[-1].dfa.states
+        components.append(builder.component(start, end, number))
+        states += components[-1].dfa.states
         meter.check_states(states)
-    return frames
+    return components
 
 
-def callers(frames: Iterable[Frame]) -> dict[int, set[int]]:
-    """For each frame those that call it."""
-    found: dict[int, set[int]] = {}
-    for number, frame in enumerate(frames):
-        for callee, _ in frame.calls:
-            found.setdefault(callee, set()).add(number)
-    return found
+def callers(components: Iterable[Component]) -> dict[int, set[int]]:
+    """For each component the components that call it."""
+    callers_of: dict[int, set[int]] = {}
+    for number, component in enumerate(components):
+        for callee, _ in component.calls:
+            callers_of.setdefault(callee, set()).add(number)
+    return callers_of

@@ -1,7 +1,7 @@
-"""The shortest way out of every state of a network of frames: least instances, by fixpoint.
+"""The shortest path out of every state of an RTN, computed as a fixpoint.
 
-First in bytes, where a call weighs what its frame takes at least; that gives every state one move on a shortest way.
-Then in tokens along those ways, so the count is one that can be kept: a row that has so many tokens left gets out.
+First in bytes, where a call weighs the shortest text of the callee; that gives every state one move on a shortest path.
+Then in tokens along those paths, so the count is achievable: a row that has this many tokens left reaches the end.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .limits import WorkMeter
-from .rtn import Frame, callers
+from .rtn import Component, callers
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
-NO_WAY = 1 << 29  # two of them can be added
-_READABLE = b"0123456789abcdefghijklmnopqrstuvwxyz"  # before other bytes, where a way may take any
+UNREACHABLE = 1 << 29  # the sum of two still fits in an int32
+_READABLE = b"0123456789abcdefghijklmnopqrstuvwxyz"  # preferred where a path may take any byte
 _LOOK_AHEAD = 32  # bytes of the longest token tried
-MAX_TEXT = 1 << 16  # bytes of a way that are written out
+MAX_TEXT = 1 << 16  # bytes of a path that are written out
 _COUNT_STEPS = 10  # of work for each state whose tokens are counted
 
 
-class Least:
-    """Ways out of one frame.
+class ComponentPaths:
+    """Shortest paths out of one component.
 
     Args:
-        frame: the automaton.
-        writable: (256,) bytes that a way may take.
+        component: the automaton.
+        writable: (256,) bytes that a path may take.
     """
 
-    def __init__(self, frame: Frame, writable: NDArray[np.bool_]):
-        self.frame = frame
-        dfa = frame.dfa
-        self.size = [NO_WAY] * dfa.states  # in bytes, to the end of the frame
-        self.move = [0] * dfa.states  # the byte that is next on the way, or -1 - which call
-        self.tokens = [NO_WAY] * dfa.states
+    def __init__(self, component: Component, writable: NDArray[np.bool_]):
+        self.component = component
+        dfa = component.dfa
+        self.size = [UNREACHABLE] * dfa.states  # in bytes, to the end of the component
+        self.move = [0] * dfa.states  # the next byte on the path, or -1 - the index of a call
+        self.tokens = [UNREACHABLE] * dfa.states
         self._before = self._reversed(writable)
         self._order: list[int] = []
 
     def _reversed(self, writable: NDArray[np.bool_]) -> list[list[tuple[int, int]]]:
-        """For each state the moves that lead there: where from, and by what."""
-        dfa = self.frame.dfa
+        """For each state the moves that lead there: the source state, and the byte or call."""
+        dfa = self.component.dfa
         byte_of = np.full(dfa.table.shape[1], -1)
         preferred = np.array([*_READABLE, *(byte for byte in range(256) if byte not in _READABLE)])[::-1]
         usable = preferred[writable[preferred]]
@@ -59,20 +59,20 @@ class Least:
             sources[first].tolist(), by[first].tolist(), targets[first].tolist(), strict=True
         ):
             before[target].append((source, byte))
-        for i, (_, behind) in enumerate(self.frame.calls):
-            for source in np.flatnonzero(behind).tolist():
-                before[int(behind[source])].append((source, -1 - i))
+        for i, (_, after_call) in enumerate(self.component.calls):
+            for source in np.flatnonzero(after_call).tolist():
+                before[int(after_call[source])].append((source, -1 - i))
         return before
 
     def shorten(self, weights: Sequence[int], meter: WorkMeter) -> bool:
-        """Find the shortest ways in bytes; whether that of the start has become shorter.
+        """Find the shortest paths in bytes; return whether the one from the start has become shorter.
 
         Args:
-            weights: what each call takes.
+            weights: bytes that each call takes.
             meter: counts the work.
         """
-        size, known = [NO_WAY] * len(self.size), self.size[self.frame.dfa.start]
-        ends = np.flatnonzero(self.frame.dfa.accepting).tolist()
+        size, known = [UNREACHABLE] * len(self.size), self.size[self.component.dfa.start]
+        ends = np.flatnonzero(self.component.dfa.accepting).tolist()
         for state in ends:
             size[state] = 0
         queue = [(0, state) for state in ends]
@@ -90,17 +90,17 @@ class Least:
                     size[source], self.move[source] = there, by
                     heapq.heappush(queue, (there, source))
         self.size = size
-        return size[self.frame.dfa.start] < known
+        return size[self.component.dfa.start] < known
 
     def count(self, vocabulary: Vocabulary, weights: Sequence[int], meter: WorkMeter) -> bool:
-        """Count the tokens along the shortest ways; whether that of the start has become fewer.
+        """Count the tokens along the shortest paths; return whether the count of the start has become smaller.
 
         Args:
             vocabulary: the tokens.
             weights: tokens that each call takes.
             meter: counts the work.
         """
-        start = self.frame.dfa.start
+        start = self.component.dfa.start
         tokens, known = self.tokens, self.tokens[start]
         meter.spend(_COUNT_STEPS * len(self._order))
         for state in self._order:
@@ -108,65 +108,73 @@ class Least:
                 tokens[state] = 0
             elif self.move[state] < 0:
                 call = -1 - self.move[state]
-                tokens[state] = weights[call] + tokens[int(self.frame.calls[call][1][state])]
+                tokens[state] = weights[call] + tokens[int(self.component.calls[call][1][state])]
             else:
-                text, behind = self._run(state)
-                tokens[state] = min((1 + tokens[behind[i - 1]] for i in vocabulary.lengths_at(text)), default=NO_WAY)
+                text, states = self._run(state)
+                tokens[state] = min(
+                    (1 + tokens[states[i - 1]] for i in vocabulary.lengths_at(text)), default=UNREACHABLE
+                )
         return tokens[start] < known
 
     def _run(self, state: int) -> tuple[bytes, list[int]]:
-        """The next bytes of the way, up to its first call, and the states behind each."""
-        text, behind, dfa = bytearray(), [], self.frame.dfa
+        """The next bytes of the path, up to its first call, and the state after each byte."""
+        text, states, dfa = bytearray(), [], self.component.dfa
         while self.size[state] and self.move[state] >= 0 and len(text) < _LOOK_AHEAD:
             text.append(self.move[state])
             state = int(dfa.table[state, dfa.byte_class[self.move[state]]])
-            behind.append(state)
-        return bytes(text), behind
+            states.append(state)
+        return bytes(text), states
 
 
-class Ways:
-    """The shortest ways out of all frames of a network.
+class ShortestPaths:
+    """The shortest paths out of all components of an RTN.
 
     Args:
-        frames: the network.
+        components: the RTN.
         vocabulary: the tokens.
         writable: (256,) bytes that are tokens of their own.
         meter: counts the work.
     """
 
-    def __init__(self, frames: Sequence[Frame], vocabulary: Vocabulary, writable: NDArray[np.bool_], meter: WorkMeter):
-        self.frames = frames
-        self.of = [Least(frame, writable) for frame in frames]
-        self._settle(lambda least, calls: least.shorten([self.of[i].size[frames[i].dfa.start] for i in calls], meter))
+    def __init__(
+        self, components: Sequence[Component], vocabulary: Vocabulary, writable: NDArray[np.bool_], meter: WorkMeter
+    ):
+        self.components = components
+        self.of = [ComponentPaths(component, writable) for component in components]
         self._settle(
-            lambda least, calls: least.count(vocabulary, [self.of[i].tokens[frames[i].dfa.start] for i in calls], meter)
+            lambda paths, calls: paths.shorten([self.of[i].size[components[i].dfa.start] for i in calls], meter)
+        )
+        self._settle(
+            lambda paths, calls: paths.count(
+                vocabulary, [self.of[i].tokens[components[i].dfa.start] for i in calls], meter
+            )
         )
 
-    def _settle(self, improve: Callable[[Least, list[int]], bool]) -> None:
-        """Again and again, until no frame's start gets better: whoever calls one that did has to look again."""
-        called_by = callers(self.frames)
-        todo = dict.fromkeys(reversed(range(len(self.frames))))  # who is called comes behind who calls, mostly
+    def _settle(self, improve: Callable[[ComponentPaths, list[int]], bool]) -> None:
+        """Repeat until no component's start improves; after an improvement the callers are computed again."""
+        called_by = callers(self.components)
+        todo = dict.fromkeys(reversed(range(len(self.components))))  # callees mostly come after their callers
         while todo:
             number = next(iter(todo))
             del todo[number]
-            if improve(self.of[number], [callee for callee, _ in self.frames[number].calls]):
+            if improve(self.of[number], [callee for callee, _ in self.components[number].calls]):
                 todo.update(dict.fromkeys(called_by.get(number, ())))
 
     def text(self, number: int, state: int) -> bytes:
-        """The way out of a frame; empty if it is longer than MAX_TEXT."""
+        """The shortest path out of a component; empty if it is longer than MAX_TEXT."""
         if self.of[number].size[state] > MAX_TEXT:
             return b""
-        found = bytearray()
+        path = bytearray()
         todo = [(number, state)]
         while todo:
             number, state = todo.pop()
-            least, dfa = self.of[number], self.frames[number].dfa
-            while least.size[state]:
-                by = least.move[state]
+            paths, dfa = self.of[number], self.components[number].dfa
+            while paths.size[state]:
+                by = paths.move[state]
                 if by < 0:
-                    callee, behind = self.frames[number].calls[-1 - by]
-                    todo += [(number, int(behind[state])), (callee, self.frames[callee].dfa.start)]
+                    callee, after_call = self.components[number].calls[-1 - by]
+                    todo += [(number, int(after_call[state])), (callee, self.components[callee].dfa.start)]
                     break
-                found.append(by)
+                path.append(by)
                 state = int(dfa.table[state, dfa.byte_class[by]])
-        return bytes(found)
+        return bytes(path)

@@ -1,7 +1,7 @@
-"""Which states go on alike for some bytes: then the same tokens fit, and a walk from one serves the other.
+"""States that are equivalent for a number of bytes: the same tokens fit, so a walk from one state serves the other.
 
-Both are followed side by side: pairs of states that lead into different states become the next pairs. Most pairs that
-go on alike soon meet in one state, or in pairs that were there before.
+Both states are followed in parallel: the pairs of different states that one byte leads to are compared next. Most pairs
+of equivalent states soon reach one common state, or pairs that were compared before.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from .byte_dfa import ByteDfa
 
-_REMEMBERED = 4  # states that begin alike; the last ones walked
-_LATE = 4  # bytes; states that part later are of one kind, and so is the next one that was walked
+_REMEMBERED = 4  # walked states kept for each set of allowed next bytes, the latest ones
+_LATE = 4  # bytes; states that differ only after more than these are similar, and comparing further ones is useless
 _MOST_PAIRS = 200  # comparing more takes as long as a walk
 
 
-class Alike:
+class StateEquivalence:
     """States that were walked; thread safe.
 
     Args:
-        dfa: the language.
+        dfa: the automaton.
         can_end: (states,) where tokens may lead.
     """
 
@@ -30,15 +30,15 @@ class Alike:
         self._table = dfa.table
         self._kind = np.where(can_end, 1, 2).astype(np.uint8)
         self._kind[0] = 0
-        self._walked: dict[bytes, list[tuple[int, int]]] = {}  # by what their next byte may be, the last one first
+        self._walked: dict[bytes, list[tuple[int, int]]] = {}  # by the allowed next bytes, the latest first
         self._lock = threading.Lock()
 
     def add(self, state: int, longest: int) -> None:
-        """A state was walked.
+        """Record that a state was walked.
 
         Args:
-            state: which.
-            longest: tokens, or their beginnings, that fit have so many bytes.
+            state: the walked state.
+            longest: bytes of the longest token, or beginning of a token, that fits.
         """
         with self._lock:
             known = self._walked.setdefault(self._begins(state), [])
@@ -46,11 +46,11 @@ class Alike:
             del known[_REMEMBERED:]
 
     def find(self, state: int) -> int | None:
-        """A state that was walked in which the same tokens fit; None if there is none among the last."""
+        """A walked state in which the same tokens fit; None if there is none among the latest."""
         with self._lock:
             known = list(self._walked.get(self._begins(state), ()))
         for other, longest in known:
-            # One byte more, so that what is longer fits in neither.
+            # One byte more, so that longer tokens fit in neither state.
             agreed = self._agree(state, other, longest + 1)
             if agreed > longest:
                 return other
@@ -61,10 +61,10 @@ class Alike:
     def _begins(self, state: int) -> bytes:
         return bytes(self._kind[self._table[state]])
 
-    def _agree(self, one: int, other: int, most: int) -> int:
-        """So many bytes lead both to states of one kind, whichever they are; no more than ``most``."""
+    def _agree(self, state: int, other: int, most: int) -> int:
+        """The number of bytes for which the two states are equivalent, at most ``most``."""
         table, kind, states = self._table, self._kind, len(self._table)
-        ones, others = np.array([one]), np.array([other])
+        ones, others = np.array([state]), np.array([other])
         seen: set[int] = set()
         for steps in range(most):
             ours, theirs = table[ones], table[others]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .byte_dfa import NOTHING, ByteDfa, backwards, finished
 from .dominance import Dominance, Repetition
-from .fragments import EXIT, FIRST, Fragment, Literal, Way
+from .fragments import EXIT, FIRST, Edge, Fragment, Literal
 from .limits import EDGES, SUBSET_MEMBERS, WorkMeter
 
 Ints = NDArray[np.int64]
@@ -30,12 +30,12 @@ _SET_STEPS = 8  # of work for each set of states, however small it is
 
 @dataclass(frozen=True)
 class Nfa:
-    """States 0, 1 ... and what is between them.
+    """States 0, 1 ... and the pieces between them.
 
     Args:
         states: how many.
         pieces: languages without the empty string that lead from state to state.
-        skips: source and target of each way without a byte.
+        skips: source and target of each edge without a byte.
         repetitions: those in it, inner ones first.
     """
 
@@ -46,12 +46,12 @@ class Nfa:
 
 
 def determinize(nfa: Nfa, start: int, end: int, meter: WorkMeter, *, minimal: bool = True) -> ByteDfa:
-    """The automaton of all byte strings on a way from ``start`` to ``end``; for ``minimal`` see ``finished``."""
+    """The automaton of all byte strings on a path from ``start`` to ``end``; for ``minimal`` see ``finished``."""
     return _Subsets(nfa, end, meter).build(start, minimal)
 
 
 class _Subsets:
-    """Members of sets are numbers: states of the NFA, and behind those the states inside each piece."""
+    """Members of sets are numbers: states of the NFA, and after those the states inside each piece."""
 
     def __init__(self, nfa: Nfa, end: int, meter: WorkMeter):
         self._meter, self._end, self._outer = meter, end, nfa.states
@@ -62,8 +62,8 @@ class _Subsets:
         alive = backwards(
             np.concatenate((sources, skips[:, 0])), np.concatenate((targets, skips[:, 1])), nfa.states, [end], meter
         )
-        # Sorted by where they leave from, so that those of one state stand together; flat lists, for the garbage
-        # collector looks into no more than there is.
+        # Sorted by their source, so that those of one state are adjacent; flat lists, because the garbage
+        # collector does not traverse those.
         order = np.argsort(sources, kind="stable")
         order = order[alive[targets[order]]]
         self._pieces = [nfa.pieces[i] for i in order.tolist()]
@@ -81,14 +81,14 @@ class _Subsets:
             else None
         )
         self._closures: dict[int, frozenset[int]] = {}
-        self._ways_of: dict[int, tuple[Way, ...]] = {}
+        self._edges_of: dict[int, tuple[Edge, ...]] = {}
         self._members = 0  # of all sets kept
         self._states = 1  # of the automaton so far; state 0 is dead
         self._ids: dict[frozenset[int], int] = {}
-        self._of_member: dict[int, int] = {}  # the id of what a member alone leads to
+        self._of_member: dict[int, int] = {}  # the id of the set that a member alone leads to
         self._of_targets: dict[frozenset[int], int] = {}
         self._todo: list[tuple[int, frozenset[int]]] = []
-        self._behind: dict[int, int] = {}  # see there
+        self._after_piece: dict[int, int] = {}  # see there
         self._entered: dict[int, list[int]] = {}  # for pieces that are entered: the id of each of its states, or 0
         self._is_open: dict[int, bool] = {}
 
@@ -97,7 +97,7 @@ class _Subsets:
         if not first:
             return NOTHING
         self._id(first)
-        rows: list[tuple[int, list[Way]]] = []
+        rows: list[tuple[int, list[Edge]]] = []
         for state, subset in self._todo:  # grows meanwhile
             self._meter.check_states(self._states)
             rows.append((state, self._steps(subset)))
@@ -106,14 +106,14 @@ class _Subsets:
 
     # -- sets --------------------------------------------------------------------------------------------------------
 
-    def _steps(self, subset: frozenset[int]) -> list[Way]:
+    def _steps(self, subset: frozenset[int]) -> list[Edge]:
         """Where the bytes lead: ranges that do not overlap, with the id of the state they lead to."""
         targets: dict[tuple[int, int], set[int]] = {}  # of each range; most members have the same few
         steps = _SET_STEPS + len(subset)
         for member in subset:
-            ways = self._ways(member)
-            steps += len(ways)
-            for low, high, target in ways:
+            edges = self._edges(member)
+            steps += len(edges)
+            for low, high, target in edges:
                 targets.setdefault((low, high), set()).add(target)
         self._meter.spend(steps)
         ranges = sorted(targets)
@@ -124,37 +124,37 @@ class _Subsets:
             reached = high
         return [(low, high, self._id_of_all(targets[low, high])) for low, high in ranges]
 
-    def _swept(self, targets: dict[tuple[int, int], set[int]]) -> list[Way]:
+    def _swept(self, targets: dict[tuple[int, int], set[int]]) -> list[Edge]:
         cuts = sorted({low for low, _ in targets} | {high + 1 for _, high in targets})
-        found: list[set[int]] = [set() for _ in cuts]
-        for (low, high), some in targets.items():
+        swept: list[set[int]] = [set() for _ in cuts]
+        for (low, high), members in targets.items():
             for i in range(bisect_left(cuts, low), bisect_left(cuts, high + 1)):
-                found[i] |= some
-        self._meter.spend(sum(map(len, found)))
-        return [(cuts[i], cuts[i + 1] - 1, self._id_of_all(some)) for i, some in enumerate(found) if some]
+                swept[i] |= members
+        self._meter.spend(sum(map(len, swept)))
+        return [(cuts[i], cuts[i + 1] - 1, self._id_of_all(members)) for i, members in enumerate(swept) if members]
 
-    def _ways(self, member: int) -> tuple[Way, ...]:
-        """The ways from one member to others."""
-        known = self._ways_of.get(member)
+    def _edges(self, member: int) -> tuple[Edge, ...]:
+        """The edges from one member to others."""
+        known = self._edges_of.get(member)
         if known is None:
             if member < self._outer:
                 pieces = self._leaving(member)
-                known = tuple(way for piece in pieces for way in self._within(piece, self._pieces[piece][1].first))
+                known = tuple(edge for piece in pieces for edge in self._within(piece, self._pieces[piece][1].first))
             else:
-                piece, state = self._place(member)
-                known = tuple(self._within(piece, self._pieces[piece][1].ways(state)))
-            self._ways_of[member] = known
+                piece, state = self._locate(member)
+                known = tuple(self._within(piece, self._pieces[piece][1].edges(state)))
+            self._edges_of[member] = known
         return known
 
     def _leaving(self, state: int) -> range:
         """The pieces that leave from a state of the NFA."""
         return range(self._starts[state], self._starts[state + 1])
 
-    def _within(self, piece: int, ways: tuple[Way, ...]) -> Iterator[Way]:
+    def _within(self, piece: int, edges: tuple[Edge, ...]) -> Iterator[Edge]:
         shift, out = self._firsts[piece] - FIRST, self._pieces[piece][2]
-        return ((low, high, out if state == EXIT else shift + state) for low, high, state in ways)
+        return ((low, high, out if state == EXIT else shift + state) for low, high, state in edges)
 
-    def _place(self, member: int) -> tuple[int, int]:
+    def _locate(self, member: int) -> tuple[int, int]:
         """The piece a member is inside of, and which of its states it is."""
         piece = bisect_right(self._firsts, member) - 1
         return piece, member - self._firsts[piece] + FIRST
@@ -183,7 +183,7 @@ class _Subsets:
             if member < self._outer:
                 known = self._id(self._closure(member))
             else:
-                piece, state = self._place(member)
+                piece, state = self._locate(member)
                 ends = self._pieces[piece][1].ends
                 known = (
                     self._id(self._closure(member))
@@ -212,10 +212,10 @@ class _Subsets:
         known = self._closures.get(member)
         if known is None:
             if member >= self._outer:
-                piece, state = self._place(member)
+                piece, state = self._locate(member)
                 _, fragment, target = self._pieces[piece]
-                behind = self._closure(target) if state in fragment.ends else frozenset()
-                known = self._undominated(behind | {member})
+                after = self._closure(target) if state in fragment.ends else frozenset()
+                known = self._undominated(after | {member})
             else:
                 seen, todo = {member}, [member]
                 while todo:
@@ -224,7 +224,9 @@ class _Subsets:
                         if target not in seen:
                             seen.add(target)
                             todo.append(target)
-                known = self._undominated(frozenset(one for one in seen if one == self._end or self._leaving(one)))
+                known = self._undominated(
+                    frozenset(state for state in seen if state == self._end or self._leaving(state))
+                )
                 if len(seen) > 1:
                     self._count(len(seen))
             self._closures[member] = known
@@ -233,19 +235,19 @@ class _Subsets:
     # -- insides of pieces -------------------------------------------------------------------------------------------
 
     def _opens(self, piece: int) -> bool:
-        """Whether no byte that a piece could go on with when it may end also comes behind it."""
+        """Whether no byte that a piece could continue with when it may end also comes after it."""
         known = self._is_open.get(piece)
         if known is None:
             _, fragment, target = self._pieces[piece]
-            behind = 0
+            after = 0
             for member in self._closure(target):
                 for other in self._leaving(member):
-                    behind |= self._pieces[other][1].first_bytes
-            known = self._is_open[piece] = not behind & fragment.end_bytes
+                    after |= self._pieces[other][1].first_bytes
+            known = self._is_open[piece] = not after & fragment.end_bytes
         return known
 
     def _enter(self, piece: int, state: int) -> int:
-        """The id of a state inside a piece; what comes behind it inside gets its numbers too."""
+        """The id of a state inside a piece; the states after it inside the piece get their numbers too."""
         _, fragment, out = self._pieces[piece]
         ids = self._entered.get(piece)
         if ids is None:
@@ -253,32 +255,32 @@ class _Subsets:
         through = bool(fragment.ends) and self._opens(piece)
         if not ids[state]:
             states, borders = fragment.inside(state, through)
-            for one in states:
-                if not ids[one]:
-                    ids[one] = self._states
+            for inner in states:
+                if not ids[inner]:
+                    ids[inner] = self._states
                     self._states += 1
             self._meter.spend(_SET_STEPS + len(states) // EDGES)
             self._meter.check_states(self._states)
-            for one in borders:
-                ids[one] = self._id_of(out if one == EXIT else self._firsts[piece] - FIRST + one)
+            for inner in borders:
+                ids[inner] = self._id_of(out if inner == EXIT else self._firsts[piece] - FIRST + inner)
             if through and not ids[EXIT]:
-                ids[EXIT] = self._id_behind(out)
+                ids[EXIT] = self._id_after(out)
         return ids[state]
 
-    def _id_behind(self, state: int) -> int:
-        """An id below zero for what comes behind a piece that has no way to its exit, only states that may be ends.
+    def _id_after(self, state: int) -> int:
+        """A negative id for the states after a piece that has no path to its exit, only states that may be ends.
 
         They need its row, but no byte leads to it: it is no state of the automaton.
         """
-        known = self._behind.get(state)
+        known = self._after_piece.get(state)
         if known is None:
-            known = self._behind[state] = -1 - len(self._behind)
+            known = self._after_piece[state] = -1 - len(self._after_piece)
             self._todo.append((known, self._closure(state)))
         return known
 
     # -- the table ---------------------------------------------------------------------------------------------------
 
-    def _table(self, rows: list[tuple[int, list[Way]]]) -> tuple[NDArray[np.int32], Ints, NDArray[np.bool_]]:
+    def _table(self, rows: list[tuple[int, list[Edge]]]) -> tuple[NDArray[np.int32], Ints, NDArray[np.bool_]]:
         copies: dict[tuple[Fragment, bool], list[list[int]]] = {}  # of each piece: the ids of its states
         literals: list[tuple[bytes, list[int]]] = []
         for piece, ids in self._entered.items():
@@ -287,21 +289,23 @@ class _Subsets:
                 literals.append((fragment.data, ids))
             else:
                 copies.setdefault((fragment, self._opens(piece)), []).append(ids)
-        by_hand = np.array([(state, *way) for state, ways in rows for way in ways], np.int64).reshape(-1, 4)
-        total = self._states + len(self._behind)  # ids below zero are the last rows, and taken away in the end
+        by_hand = np.array([(state, *edge) for state, edges in rows for edge in edges], np.int64).reshape(-1, 4)
+        total = self._states + len(self._after_piece)  # ids below zero are the last rows, and taken away in the end
         by_hand[:, 0] %= total
         spelled = np.frombuffer(b"".join(data[1:] for data, _ in literals), np.uint8).astype(np.int64)
-        # Bytes between two bounds go the same ways everywhere.
+        # Bytes between two bounds have the same targets everywhere.
         bytewise = [by_hand[:, 1], by_hand[:, 2] + 1, spelled, spelled + 1, np.array([0, 256])]
-        bounds: Ints = np.unique(np.concatenate((*bytewise, *{id(one): one.bounds for one, _ in copies}.values())))
+        bounds: Ints = np.unique(
+            np.concatenate((*bytewise, *{id(piece): piece.bounds for piece, _ in copies}.values()))
+        )
         self._meter.spend_cells(total * (len(bounds) - 1))
         table = np.zeros((total, len(bounds) - 1), np.int32)
         accepting = np.zeros(total, np.bool_)
         accepting[[state for state, subset in self._todo if self._end in subset]] = True
         _write_by_hand(table, bounds, by_hand)
         if literals:
-            sources = np.array([one for _, ids in literals for one in ids[FIRST:]], np.int64)
-            targets = np.array([one for _, ids in literals for one in (*ids[FIRST + 1 :], ids[EXIT])], np.int64)
+            sources = np.array([state for _, ids in literals for state in ids[FIRST:]], np.int64)
+            targets = np.array([state for _, ids in literals for state in (*ids[FIRST + 1 :], ids[EXIT])], np.int64)
             table[sources, np.searchsorted(bounds, spelled)] = targets
         for (fragment, opens), every in copies.items():
             segments = np.searchsorted(fragment.bounds, bounds[:-1], side="right") - 1
@@ -317,11 +321,11 @@ class _Subsets:
         return table[: self._states], byte_class, accepting[: self._states]
 
 
-def _write_by_hand(table: NDArray[np.int32], bounds: Ints, ways: Ints) -> None:
-    low, high = np.searchsorted(bounds, ways[:, 1]), np.searchsorted(bounds, ways[:, 2] + 1)
+def _write_by_hand(table: NDArray[np.int32], bounds: Ints, edges: Ints) -> None:
+    low, high = np.searchsorted(bounds, edges[:, 1]), np.searchsorted(bounds, edges[:, 2] + 1)
     counts = high - low
     columns = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts - low, counts)
-    table[np.repeat(ways[:, 0], counts), columns] = np.repeat(ways[:, 3], counts)
+    table[np.repeat(edges[:, 0], counts), columns] = np.repeat(edges[:, 3], counts)
 
 
 def _write_copies(
@@ -332,12 +336,12 @@ def _write_copies(
     ids: Ints,
     opens: bool,
 ) -> None:
-    """The rows of copies of a piece; a state that may be an end goes on with what comes behind the piece too.
+    """The rows of copies of a piece; a state that may be an end also has the edges of the states after the piece.
 
     Args:
         table: (states, segments), written.
         accepting: (states,), written.
-        inner: (states inside, segments), the ways inside the piece.
+        inner: (states inside, segments), the edges inside the piece.
         ends: states inside that may be ends.
         ids: (copies, states inside), 0 where a state is not reached.
         opens: whether ends are written here; they are sets, and have their rows, otherwise.

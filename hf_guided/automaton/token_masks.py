@@ -2,12 +2,12 @@
 
 - Where a handful of tokens may come they are found one by one, and inside JSON strings what any string lets pass is
   known; only elsewhere the whole vocabulary is walked.
-- A state that goes on like one that was walked before, for as long as the longest token that got through, has its mask
+- A state equivalent to one that was walked before, for as long as the longest token that got through, has its mask
   without a walk. (Far from its end, a string of at most 1,000 letters is in the same position at every letter.)
 - Equal masks are stored once, and the least recently used ones go when there are too many bytes.
 - No token leads to a state from which the end cannot be reached with this vocabulary.
 
-Shared by all rows of a constraint, on any thread: the lock covers what is kept, not the walk, so two threads may walk
+Shared by all rows of a constraint, on any thread: the lock covers the cache, not the walk, so two threads may walk
 for the same mask, and find the same. A mask that is there is found without it.
 """
 
@@ -21,8 +21,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .json_string_masks import StringBodies
-from .state_equivalence import Alike
+from .json_string_masks import JsonStringMasks
+from .state_equivalence import StateEquivalence
 from .token_walk import TokenWalk
 
 MASK_BYTES = 16 * 2**20  # of one constraint; a thousand masks of 131k tokens
@@ -30,7 +30,7 @@ Words = NDArray[np.int32]
 
 
 class _Mask:
-    """A mask, what it is found by, and how many states have it."""
+    """A mask, its key, and how many states have it."""
 
     __slots__ = ("content", "states", "words")
 
@@ -71,17 +71,17 @@ class TokenMasks:
 
     def _looked_up(self, state: int) -> Words:
         with self._lock:
-            found = self._kept.get(state)
-            if found is not None:
+            mask = self._kept.get(state)
+            if mask is not None:
                 self._kept.move_to_end(state)
-                return found.words
+                return mask.words
         few = self._walk.few(state) if self._all_can_end else None
         if few is not None:
             return self._few(state, few)
-        inside = self._bodies.mask(state) if self._all_can_end else None
+        inside = self._inside_strings.mask(state) if self._all_can_end else None
         if inside is not None:
             return self._keep(state, inside.tobytes())
-        twin = self._alike.find(state)
+        twin = self._equivalence.find(state)
         if twin is not None:
             with self._lock:
                 known = self._kept.get(twin)
@@ -90,12 +90,12 @@ class TokenMasks:
         return self._keep(state, self._walked(state).tobytes())
 
     @cached_property
-    def _bodies(self) -> StringBodies:
-        return StringBodies(self._walk)
+    def _inside_strings(self) -> JsonStringMasks:
+        return JsonStringMasks(self._walk)
 
     @cached_property
-    def _alike(self) -> Alike:
-        return Alike(self._walk.dfa, self._can_end)
+    def _equivalence(self) -> StateEquivalence:
+        return StateEquivalence(self._walk.dfa, self._can_end)
 
     def _few(self, state: int, nodes: list[int]) -> Words:
         """The mask of the tokens in a few nodes; an array of its own only where there is none yet."""
@@ -107,11 +107,11 @@ class TokenMasks:
 
     def _walked(self, state: int) -> Words:
         if self._all_can_end:
-            found = [nodes for nodes, _ in self._walk.rows(state)]
+            levels = [nodes for nodes, _ in self._walk.rows(state)]
         else:
-            found = [nodes[self._can_end[states]] for nodes, states in self._walk.levels(state)]
-        self._alike.add(state, len(found))
-        return self._walk.tokens.mask_of(np.concatenate([np.empty(0, np.int64), *found]))
+            levels = [nodes[self._can_end[states]] for nodes, states in self._walk.levels(state)]
+        self._equivalence.add(state, len(levels))
+        return self._walk.tokens.mask_of(np.concatenate([np.empty(0, np.int64), *levels]))
 
     def _keep(self, state: int, content: bytes) -> Words:
         with self._lock:
@@ -121,9 +121,9 @@ class TokenMasks:
     def _put(self, state: int, mask: _Mask) -> Words:
         """Keep a mask for a state; called with the lock."""
         kept = self._kept
-        found = kept.get(state)
-        if found is not None:
-            return found.words  # another thread was faster
+        present = kept.get(state)
+        if present is not None:
+            return present.words  # another thread was faster
         self.made += 1
         if not mask.states:
             self._by_content[mask.content] = mask

@@ -29,7 +29,7 @@ class TokenTrie:
         token_start: (nodes + 1,) int64, where in ``token_ids`` those of each node begin.
         size: width of a mask in bits, a multiple of 32.
         has_token: (nodes,) whether a token ends in the node.
-        parent_in_level: (nodes,) int64, the parent's place in its level.
+        parent_in_level: (nodes,) int64, the parent's index in its level.
         ends_in_level: for each level, the nodes in which tokens end.
     """
 
@@ -82,7 +82,7 @@ class TokenTrie:
         """(nodes,) the sums of what each byte counts, from the root to each node.
 
         Args:
-            by_byte: (256,) what it counts.
+            by_byte: (256,) the weight of each byte.
         """
         trie = self.trie
         sums = by_byte[trie.byte]
@@ -121,11 +121,11 @@ _lock = threading.Lock()
 def token_trie(vocabulary: Vocabulary) -> TokenTrie:
     """The trie of a vocabulary; the same one at every call."""
     with _lock:
-        found = _tries.get(vocabulary)
-        if found is None:
+        trie = _tries.get(vocabulary)
+        if trie is None:
             texts = ((data, token_id) for token_id, data in enumerate(vocabulary.token_bytes) if data)
-            found = _tries[vocabulary] = trie_of(texts, 32 * len(vocabulary.text_words))
-        return found
+            trie = _tries[vocabulary] = trie_of(texts, 32 * len(vocabulary.text_words))
+        return trie
 
 
 def trie_of(texts: Iterable[tuple[bytes, int]], size: int) -> TokenTrie:

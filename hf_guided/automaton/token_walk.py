@@ -1,4 +1,4 @@
-"""All tokens at once through an automaton: level after level down the trie, from one state."""
+"""Walks all tokens through an automaton at once: level by level down the trie, from one state."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ States = NDArray[np.int32]
 _FEW_NODES = 150  # looked at one by one; more are faster in arrays
 _FEW_MOVES = 40
 _FEW_CHILDREN = 150
-_ALL_CHILDREN = 6  # so few are looked at all, more are looked up by the bytes that go on
-_SPARSE = 6  # a level of which less than 1 in so many nodes has a living parent is looked up node by node
+_ALL_CHILDREN = 6  # so few are looked at all, more are looked up by the bytes that continue
+_SPARSE = 6  # a level where fewer than 1 in this many nodes has a live parent is looked up node by node
 
 
 def level_steps(nodes: int) -> int:
@@ -35,14 +35,14 @@ class TokenWalk:
     """An automaton and a vocabulary; immutable, shared by threads.
 
     Args:
-        dfa: the language.
+        dfa: the automaton.
         tokens: the vocabulary.
     """
 
     def __init__(self, dfa: ByteDfa, tokens: TokenTrie):
         self.dfa, self.tokens = dfa, tokens
         self._classes: int = dfa.table.shape[1]
-        # A state is kept as the place where its row begins, so that one addition finds the next.
+        # A state is stored as the offset of its row, so that one addition finds the next.
         self._next: NDArray[np.int32] = (dfa.table.astype(np.int32) * np.int32(self._classes)).ravel()
         self._rows: memoryview[int] = memoryview(self._next)
         self._letters = dfa.byte_class.astype(np.uint8).tobytes()  # for bytes.translate
@@ -64,7 +64,7 @@ class TokenWalk:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held beside the automaton and the trie."""
+        """Bytes of memory held in addition to the automaton and the trie."""
         return int(self._next.nbytes) + len(self.tokens.trie.byte)
 
     def advance(self, state: int, data: bytes) -> int:
@@ -75,18 +75,18 @@ class TokenWalk:
         return row // self._classes
 
     def moved(self, state: int, letter: int) -> int:
-        """The state behind one class of bytes."""
+        """The state after one class of bytes."""
         return self._rows[state * self._classes + letter] // self._classes
 
     def few(self, state: int) -> list[int] | None:
-        """The nodes in which tokens end that do not die on the way, found one by one; None where they may be many.
+        """The nodes of the tokens that fit, found one by one; None where they may be many.
 
         Most states of a JSON text allow a handful of tokens: then this takes microseconds, and a walk of the levels a
         hundred.
         """
         tokens, rows, class_of = self.tokens, self._rows, self._letters
         child, letters, has_token = tokens.children, tokens.letters, tokens.ends
-        found: list[int] = []
+        nodes: list[int] = []
         todo = [(0, state * self._classes)]
         room = _FEW_NODES  # for nodes that are still to be looked at
         while todo:
@@ -94,30 +94,30 @@ class TokenWalk:
             low, high = child[node], child[node + 1]
             moves = self._moves_from(row) if high - low > _ALL_CHILDREN else None
             if moves is not None:
-                for byte, behind in moves:
+                for byte, next_row in moves:
                     at = letters.find(byte, low, high)
                     if at >= 0:
                         if has_token[at]:
-                            found.append(at)
+                            nodes.append(at)
                         if child[at] != child[at + 1]:
-                            todo.append((at, behind))
+                            todo.append((at, next_row))
             elif high - low <= _FEW_CHILDREN:
                 for at in range(low, high):
-                    behind = rows[row + class_of[letters[at]]]
-                    if behind:
+                    next_row = rows[row + class_of[letters[at]]]
+                    if next_row:
                         if has_token[at]:
-                            found.append(at)
+                            nodes.append(at)
                         if child[at] != child[at + 1]:
-                            todo.append((at, behind))
+                            todo.append((at, next_row))
             else:
                 return None
             room -= 1
             if len(todo) > room:
                 return None
-        return found
+        return nodes
 
     def _moves_from(self, row: int) -> list[tuple[int, int]] | None:
-        """Each byte that goes on from here and the row it leads to; None if they are many."""
+        """Each byte that continues from here and the row it leads to; None if they are many."""
         if row not in self._moves:
             live = self._next[row : row + self._classes].nonzero()[0].tolist()
             moves = [
@@ -127,7 +127,7 @@ class TokenWalk:
         return self._moves[row]
 
     def nodes(self, state: int) -> tuple[Ints, States]:
-        """The nodes of the trie in which tokens end that do not die on the way, and the states they lead to."""
+        """The nodes of the trie in which fitting tokens end, and the states they lead to."""
         levels = list(self.levels(state))
         nodes = np.concatenate([nodes for nodes, _ in levels]) if levels else np.empty(0, np.int64)
         states = np.concatenate([states for _, states in levels]) if levels else np.empty(0, np.int32)
@@ -159,26 +159,26 @@ class TokenWalk:
                 live, rows = below.take(kept), moved.take(kept)
                 alive = len(live)
                 ends = np.flatnonzero(tokens.has_token.take(live))
-                nodes, found = live.take(ends), rows.take(ends)
+                nodes, end_rows = live.take(ends), rows.take(ends)
             else:
                 if not dense:
                     every = np.zeros(low - above, np.int64)
                     every[live - above] = rows
                     rows, dense = every, True
-                places = rows.take(tokens.parent_in_level[low:high])
-                places += self._class_of[low:high]
-                rows = self._next.take(places)  # the row of the dead state holds nothing but itself
+                entries = rows.take(tokens.parent_in_level[low:high])
+                entries += self._class_of[low:high]
+                rows = self._next.take(entries)  # the row of the dead state holds nothing but itself
                 alive = int(np.count_nonzero(rows))
                 nodes = tokens.ends_in_level[depth]
-                found = rows.take(nodes - low)
-                ends = np.flatnonzero(found)
-                nodes, found = nodes.take(ends), found.take(ends)
+                end_rows = rows.take(nodes - low)
+                ends = np.flatnonzero(end_rows)
+                nodes, end_rows = nodes.take(ends), end_rows.take(ends)
             if not alive:
                 return
-            yield nodes, found
+            yield nodes, end_rows
 
     def descend(self, nodes: Ints, states: Ints) -> Iterator[tuple[Ints, Ints]]:
-        """All living nodes below some nodes of the trie, whatever their depths, and the states there.
+        """All living nodes below some nodes of the trie, at any depth, and the states there.
 
         Args:
             nodes: where to begin, each once.
@@ -197,7 +197,7 @@ class TokenWalk:
                 yield nodes, rows // self._classes
 
     def tokens_at(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """The tokens that end in these nodes, one node behind the other, and how many each node has."""
+        """The tokens that end in these nodes, one node after the other, and how many each node has."""
         starts = self.tokens.token_start.take(nodes)
         counts = self.tokens.token_start.take(nodes + 1) - starts
         return self.tokens.token_ids[ranges(starts, counts)], counts

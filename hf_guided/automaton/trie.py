@@ -1,4 +1,4 @@
-"""A trie of byte strings as arrays, level after level: the children of a node stand together, in order."""
+"""A trie of byte strings as arrays, level after level: the children of a node are adjacent and in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENTRIES = 8  # of arrays, for each string at each level
 
 @dataclass(frozen=True, eq=False)
 class Trie:
-    """Node 0 is the root; the nodes of a level stand together, and so do the children of a node.
+    """Node 0 is the root; the nodes of a level are adjacent, and so are the children of a node.
 
     Args:
         levels: (depths + 1,) where each level begins, the root's first; then how many nodes there are.

@@ -1,4 +1,4 @@
-"""One character of a set, as bytes: a small automaton with shared beginnings and shared ends."""
+"""One character of a set, as bytes: a small automaton with shared prefixes and suffixes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 from ..regex.charset import CharSet, Range
 
 START, END = 0, 1
-# First and last code point, byte above the digits of the first byte, continuation bytes (six bits each) behind it.
+# First and last code point, byte above the digits of the first byte, continuation bytes (six bits each) after it.
 _LENGTHS = ((0, 0x7F, 0x00, 0), (0x80, 0x7FF, 0xC0, 1), (0x800, 0xFFFF, 0xE0, 2), (0x10000, 0x10FFFF, 0xF0, 3))
 _CONTINUATION = 0x80
 Step = tuple[int, int, int, int]  # source, first byte, last byte, target
@@ -39,7 +39,7 @@ def _digits(
     states: dict[tuple[tuple[Range, ...], int], int],
     steps: list[Step],
 ) -> None:
-    """Steps for the first digit of these numbers; digits that go on in the same way share a state."""
+    """Steps for the first digit of these numbers; digits with the same continuation share a state."""
     unit = 64**count
     split: dict[int, list[Range]] = {}
     for first, last in ranges:

@@ -1,1 +1,1 @@
-"""Grammar engines behind one protocol (base.py) and one list of names (registry.py)."""
+"""Grammar engines that share one protocol (base.py) and one list of names (registry.py)."""

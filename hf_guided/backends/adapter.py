@@ -1,4 +1,4 @@
-"""What all adapters do alike: ask what would be lost, refuse it or leave it out, time what remains."""
+"""The common part of all adapters: find the losses, refuse or drop those keywords, time the compile."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Adapter(ABC):
     """A ``Backend`` on top of two questions about one library.
 
     Args:
-        vocabulary: what it compiles for.
+        vocabulary: the vocabulary to compile for.
     """
 
     name: ClassVar[str]
-    title: ClassVar[str]  # what the library calls itself
+    title: ClassVar[str]  # the library's own name
     keeps_budget: ClassVar[bool] = False  # whether its engines are ``BudgetedEngine``
     keeps_masks: ClassVar[bool] = False  # whether they are ``MaskedEngine``
     bounds_depth: ClassVar[bool] = False  # whether it enforces ``max_depth``
@@ -38,11 +38,11 @@ class Adapter(ABC):
 
     @abstractmethod
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
-        """How to compile what the library enforces of a schema, and what it does not."""
+        """A function that compiles the enforced part of a schema, and the losses."""
 
     @abstractmethod
     def _text(self, constraint: Constraint) -> Build:
-        """How to compile what is no JSON Schema; raises UnsupportedConstraint before any long work."""
+        """A function that compiles other constraints; raises UnsupportedConstraint before any long work."""
 
     def losses(self, constraint: Constraint) -> Sequence[Loss]:
         """See ``Backend.losses``."""
@@ -51,7 +51,7 @@ class Adapter(ABC):
         except UnsupportedConstraint as error:
             return error.losses
         except (ConstraintError, CompileLimitExceeded):
-            return ()  # malformed or too large, not unsupported: compile says so
+            return ()  # malformed or too large, not unsupported: compile raises it
 
     def compile(self, constraint: Constraint) -> CompiledConstraint:
         """See ``Backend.compile``."""
@@ -74,7 +74,7 @@ class Adapter(ABC):
         )
 
     def _prepared(self, constraint: Constraint) -> tuple[Build, tuple[Loss, ...]]:
-        """How to compile it and what is lost; remembered, because who asks for the losses compiles next."""
+        """A function that compiles it, and the losses; cached, because a compile usually follows."""
         last = self._last
         if last is None or last[0] != constraint.key:
             if isinstance(constraint, JsonObject):

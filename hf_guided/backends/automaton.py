@@ -20,8 +20,8 @@ from torch import Tensor
 from ..automaton.budget import NEVER, TokenBudget, token_budget
 from ..automaton.budget_masks import BudgetMasks
 from ..automaton.byte_dfa import ByteDfa
-from ..automaton.dawg import words_dfa
-from ..automaton.json_string_masks import bodies_of
+from ..automaton.dawg import dawg_dfa
+from ..automaton.json_string_masks import string_forms
 from ..automaton.limits import Limits, WorkMeter
 from ..automaton.nfa import NfaBuilder, regex_dfa
 from ..automaton.reach import reach
@@ -44,14 +44,14 @@ _NOTHING = "the pattern matches nothing"
 # engines that are ready at once keep budgets nearly as well.
 QUICK = Limits(max_work=650_000, expect=True)
 
-_MOST_MOVES = 50_000  # that a language remembers: some 8 MB
+_MOST_MOVES = 50_000  # cached for one language: some 8 MB
 
 
 class AutomatonBackend(Adapter):
     """The adapter; building it takes half a second for 131k tokens, compiling milliseconds.
 
     Args:
-        vocabulary: what it compiles for.
+        vocabulary: the vocabulary to compile for.
         limits: of one compile; of counting the tokens to the end, its seconds once more.
     """
 
@@ -63,7 +63,7 @@ class AutomatonBackend(Adapter):
         super().__init__(vocabulary)
         self._limits = Limits() if limits is None else limits
         self._tokens = token_trie(vocabulary)
-        bodies_of(self._tokens)  # now, so that no first mask has to wait for it
+        string_forms(self._tokens)  # now, so that no first mask has to wait for it
 
     def quick(self) -> AutomatonBackend:
         """See ``QuickBackend.quick``."""
@@ -94,7 +94,7 @@ class AutomatonBackend(Adapter):
     def _text(self, constraint: Constraint) -> Build:
         if isinstance(constraint, Choice):
             words = [option.encode() for option in constraint.options]
-            return lambda: self._built(constraint, lambda meter: words_dfa(words, meter))
+            return lambda: self._built(constraint, lambda meter: dawg_dfa(words, meter))
         if not isinstance(constraint, Regex):
             raise self._unsupported(constraint.kind, "the automaton has no such constraint")
         try:
@@ -109,7 +109,7 @@ class AutomatonBackend(Adapter):
         meter = WorkMeter(self._limits)
         dfa = make(meter)
         if not dfa.start:
-            raise self._unsupported(constraint.kind, _NOTHING)  # seen only now: an intersection of nothing
+            raise self._unsupported(constraint.kind, _NOTHING)  # known only now: an empty intersection
         language = Language(TokenWalk(dfa, self._tokens), self.vocabulary, meter)
         if not language.can_end[dfa.start]:
             raise UnwritableConstraint(
@@ -120,7 +120,7 @@ class AutomatonBackend(Adapter):
 
 
 class Language:
-    """What the engines of one constraint share; thread safe.
+    """The part that the engines of one constraint share; thread safe.
 
     Args:
         walk: the automaton and the vocabulary's trie.
@@ -135,24 +135,24 @@ class Language:
         self.masks = TokenMasks(walk, self._reach.can_end)
         self.accepting = walk.dfa.accepting.tolist()
         self.forced = walk.dfa.forced.tolist()
-        self.moves: dict[tuple[int, int], int] = {}  # (state, token) -> what ``after`` gave: texts repeat themselves
+        self.moves: dict[tuple[int, int], int] = {}  # (state, token) -> result of ``after``: texts repeat themselves
         self._limits = meter.limits
         self._budget: tuple[TokenBudget, BudgetMasks] | None = None
         self._lock = threading.Lock()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held, all masks included but those of budgets, which few ask for."""
+        """Bytes of memory held, including all masks except the rarely used ones of budgets."""
         return self.walk.dfa.nbytes + self.walk.nbytes + self.masks.nbytes + 24 * self.walk.dfa.states
 
     def after(self, state: int, token_id: int) -> int:
-        """The state behind a text token; 0 if the token is not allowed."""
-        found = self.walk.advance(state, self.token_bytes[token_id] or b"")
-        return found if self.can_end[found] else 0
+        """The state after a text token; 0 if the token is not allowed."""
+        target = self.walk.advance(state, self.token_bytes[token_id] or b"")
+        return target if self.can_end[target] else 0
 
     @property
     def budget(self) -> tuple[TokenBudget, BudgetMasks]:
-        """Tokens to the end from every state, and masks that heed them; counted when first asked for."""
+        """Tokens to the end from every state, and masks that respect a budget; counted when first requested."""
         with self._lock:
             if self._budget is None:
                 budget = token_budget(self.walk, self._reach, WorkMeter(self._limits))
@@ -174,12 +174,12 @@ class AutomatonEngine:
 
     @property
     def language(self) -> Language:
-        """What it shares with the other engines of its constraint."""
+        """The part shared with the other engines of its constraint."""
         return self._language
 
     @property
     def state(self) -> int:
-        """Where it is, as the automaton numbers its states."""
+        """The state of the automaton."""
         return self._states[-1]
 
     def accept(self, token_id: int) -> bool:
@@ -235,15 +235,15 @@ class AutomatonEngine:
         return bool(self._language.accepting[self._states[-1]])
 
     def jump_forward_bytes(self) -> bytes:
-        """See ``Engine.jump_forward_bytes``; it ends, for a ring of forced bytes would have no way out."""
-        state, found = self._states[-1], bytearray()
+        """See ``Engine.jump_forward_bytes``; the loop ends, because a cycle of forced bytes could not reach the end."""
+        state, forced = self._states[-1], bytearray()
         while (byte := self._language.forced[state]) >= 0:
-            found.append(byte)
+            forced.append(byte)
             state = self._language.walk.dfa.advance(state, bytes((byte,)))
-        return bytes(found)
+        return bytes(forced)
 
     def min_tokens_to_finish(self) -> int:
-        """See ``BudgetedEngine.min_tokens_to_finish``; the least there is, where time allowed to find it."""
+        """See ``BudgetedEngine.min_tokens_to_finish``; the minimum, if the limits allowed to find it."""
         needed = int(self._language.budget[0].needed[self._states[-1]])
         assert needed < NEVER, "a state that no token may lead to"
         return needed

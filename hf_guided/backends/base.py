@@ -1,13 +1,13 @@
-"""What a grammar engine must offer, and the one matcher every engine shares.
+"""The protocol of grammar engines, and the one matcher that all engines share.
 
 An adapter (backends/llguidance.py ...) translates its library into two small protocols:
 
 - ``Engine``: one position in one grammar. It knows text tokens only. It never sees a stop token, never ends.
-- ``Backend``: says what it would lose of a constraint, and compiles it into a ``CompiledConstraint``.
+- ``Backend``: reports its losses for a constraint, and compiles it into a ``CompiledConstraint``.
 
-``Matcher`` puts the ending on top, in one place for all engines:
+``Matcher`` adds the ending, once for all engines:
 
-- a stop token is allowed exactly where the text so far is complete, and nothing but stop tokens behind it;
+- a stop token is allowed exactly where the text so far is complete, and nothing but stop tokens after it;
 - special tokens, tokens without bytes and the logits' padding are never allowed;
 - a refused move changes nothing; every accepted token, the stop token included, counts one for ``rollback``.
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """One position in one grammar, over text tokens.
 
-    Any method may raise CompileLimitExceeded: the engine cannot go on from here. That ends this row alone, and
-    ``rollback`` to a place where it still could must work. Whatever else is raised ends the generate() call.
+    Any method may raise CompileLimitExceeded: the engine cannot continue from here. That ends this row alone, and
+    ``rollback`` to a state where it still could must work. Any other exception ends the generate() call.
     """
 
     def accept(self, token_id: int) -> bool:
@@ -46,7 +46,7 @@ class Engine(Protocol):
         ...
 
     def validate(self, token_ids: Sequence[int]) -> int:
-        """How many of the text tokens, from the first on, could be accepted; never advances."""
+        """The length of the longest acceptable prefix of these text tokens; never advances."""
         ...
 
     def rollback(self, num_tokens: int) -> None:
@@ -62,7 +62,7 @@ class Engine(Protocol):
         ...
 
     def is_completed(self) -> bool:
-        """Whether the text so far is in the language."""
+        """Whether the text so far is complete."""
         ...
 
     def jump_forward_bytes(self) -> bytes:
@@ -71,16 +71,16 @@ class Engine(Protocol):
 
 
 class BudgetedEngine(Engine, Protocol):
-    """An engine that knows the way to the end, and so can close its text before a number of tokens is used up."""
+    """An engine that knows a path to the end, so it can close its text before a token budget ends."""
 
     def min_tokens_to_finish(self) -> int | None:
-        """How many tokens, a stop token counted, are enough to finish from here; None if it found no way."""
+        """How many tokens, a stop token counted, are enough to finish from here; None if it found no path."""
         ...
 
     def fill_within(self, bitmask: Tensor, row: int, tokens_left: int) -> None:
-        """As ``fill``, without the tokens behind which the text could not be finished in what is then left.
+        """As ``fill``, without the tokens after which the text could not be finished within the rest of the budget.
 
-        From where ``tokens_left`` is not enough in any case, or no way was found, as ``fill``.
+        Where ``tokens_left`` is too small in any case, or no path was found, the same as ``fill``.
         """
         ...
 
@@ -104,7 +104,7 @@ class Backend(Protocol):
         ...
 
     def losses(self, constraint: Constraint) -> Sequence[Loss]:
-        """What this backend would not enforce; empty means it is trusted with all of it. Cheap (milliseconds)."""
+        """The losses of this backend; empty means that it enforces everything. Cheap (milliseconds)."""
         ...
 
     def compile(self, constraint: Constraint) -> CompiledConstraint:
@@ -118,7 +118,7 @@ class Backend(Protocol):
 def held_spelling(backend: object, constraint: Constraint) -> Spelling | None:
     """How a backend spells the JSON values of a constraint; None where there are none.
 
-    A backend that writes the canonical spelling where a constraint asks for it says so with an attribute
+    A backend that writes the canonical spelling where a constraint requires it declares this with an attribute
     ``canonical_spelling = True``; the others write any.
     """
     if constraint.spelling == "canonical" and not getattr(backend, "canonical_spelling", False):
@@ -128,10 +128,10 @@ def held_spelling(backend: object, constraint: Constraint) -> Spelling | None:
 
 @runtime_checkable
 class QuickBackend(Protocol):
-    """A backend that can be had with less patience."""
+    """A backend that has a variant with lower limits."""
 
     def quick(self) -> Backend:
-        """The same, but it soon gives up on what another engine may be ready for at once."""
+        """The same backend, which gives up early on constraints that another engine compiles at once."""
         ...
 
 
@@ -146,7 +146,7 @@ class CompiledConstraint:
         new_engine: makes an engine at the start of the grammar.
         nbytes: approximate memory held, in bytes, for the cache's bound.
         compile_seconds: time spent compiling.
-        losses: what is not enforced (only with ``on_unsupported`` "warn" or "validate").
+        losses: the keywords that are not enforced (only with ``on_unsupported`` "warn" or "validate").
         keeps_budget: whether its engines are ``BudgetedEngine``.
         keeps_masks: whether they are ``MaskedEngine``.
         spelling: how JSON values are spelled, see ``held_spelling``.
@@ -176,14 +176,14 @@ class CompiledConstraint:
 class _Tokens:
     """Which tokens are text and which end it; the same for a matcher and its forks.
 
-    Stop tokens count as text nowhere: not even a line break, if somebody made it one.
+    Stop tokens never count as text: not even a line break that is declared a stop token.
     """
 
     def __init__(self, vocabulary: Vocabulary, stop_token_ids: tuple[int, ...]):
         self.vocabulary = vocabulary
         self.stop_token_ids = stop_token_ids
         stops = vocabulary.bitmask_of(stop_token_ids)  # (words,) int32
-        self.stop_words = [(place, stops[place]) for place in stops.nonzero()[0].tolist()]  # those that are not 0
+        self.stop_words = [(index, stops[index]) for index in stops.nonzero()[0].tolist()]  # those that are not 0
         self.text_words = vocabulary.text_words & ~stops
         self.stops_are_text = bool((vocabulary.text_words & stops).any())
 
@@ -199,12 +199,12 @@ class Matcher:
         self._copies_masks = compiled.keeps_masks and not tokens.stops_are_text
         self._accepted = 0  # text tokens the engine has taken
         self._stops = 0  # stop tokens after them
-        self._bitmask: Tensor | None = None  # the one filled last, and what it looks like to numpy
+        self._bitmask: Tensor | None = None  # the one filled last, and its numpy view
         self._lines: NDArray[np.int32] = np.empty((0, 0), np.int32)
 
     @property
     def engine(self) -> Engine:
-        """What it translates; to be looked at only, for the ending is the matcher's."""
+        """The engine; read only, because the matcher handles the ending."""
         return self._engine
 
     @property
@@ -221,7 +221,7 @@ class Matcher:
         Returns:
             True if accepted. On False the matcher is as it was.
         """
-        if token_id in self.stop_token_ids:  # also again: rows are padded with it while others go on
+        if token_id in self.stop_token_ids:  # also again: rows are padded with it while others continue
             allowed = self.is_completed()
             self._stops += allowed
             return allowed
@@ -234,7 +234,7 @@ class Matcher:
         return True
 
     def validate_tokens(self, token_ids: Sequence[int]) -> int:
-        """How many of the tokens, from the first on, would be accepted; never advances."""
+        """The length of the longest acceptable prefix of these tokens; never advances."""
         text = 0
         if not self._stops:
             text = next((i for i, token_id in enumerate(token_ids) if not self._is_text(token_id)), len(token_ids))
@@ -251,7 +251,7 @@ class Matcher:
         return token_id not in self.stop_token_ids and self.compiled.vocabulary.is_text(token_id)
 
     def _would_complete(self, token_ids: Sequence[int]) -> bool:
-        """Whether the text may stop behind these valid text tokens."""
+        """Whether the text may stop after these valid text tokens."""
         if not token_ids:
             return self.is_completed()
         ahead = self._engine.fork()
@@ -294,7 +294,7 @@ class Matcher:
         Args:
             bitmask: (rows, >= ceil(padded vocab / 32)) int32 on CPU, contiguous; row ``row`` is overwritten.
             row: which row.
-            tokens_left: tokens that may still come, the next and the stop token counted: those behind which the text
+            tokens_left: tokens that may still come, the next and the stop token counted: those after which the text
                 could not be finished are forbidden. Without effect where ``min_tokens_to_finish`` is None, or more
                 than is left.
 
@@ -326,12 +326,12 @@ class Matcher:
             words[:covered] &= tokens.text_words
             words[covered:] = 0
         if self._stops or self._engine.is_completed():
-            for place, word in tokens.stop_words:
-                words[place] |= word
+            for index, word in tokens.stop_words:
+                words[index] |= word
         return words
 
     def min_tokens_to_finish(self) -> int | None:
-        """How many tokens, the stop token counted, are enough to finish; None if this engine cannot tell."""
+        """How many tokens, the stop token counted, are enough to finish; None if this engine does not know."""
         if self._stops:
             return 0
         return self._budgeted.min_tokens_to_finish() if self.compiled.keeps_budget else None
@@ -341,11 +341,11 @@ class Matcher:
         return cast(BudgetedEngine, self._engine)
 
     def jump_forward_bytes(self) -> bytes:
-        """Bytes the grammar leaves no choice about; empty where the text may stop or has stopped."""
+        """The forced next bytes; empty where the text may stop or has stopped."""
         return b"" if self._stops else self._engine.jump_forward_bytes()
 
     def is_completed(self) -> bool:
-        """Whether the text so far is in the language (the row may stop here, or has)."""
+        """Whether the text so far is complete (the row may stop here, or has stopped)."""
         return self._stops > 0 or self._engine.is_completed()
 
     def is_terminated(self) -> bool:

@@ -1,4 +1,4 @@
-"""The threads that compile; they wait for work without holding whoever gives it.
+"""The threads that compile; they wait for work without a reference to its owner.
 
 They are daemons. One that the end of the interpreter meets inside of numpy's C++ would take the process down with an
 abort; so the native engine gives up then, and the end waits for that, for a moment at most.
@@ -26,7 +26,7 @@ class Pool:
 
     Args:
         workers: how many threads at most.
-        name: of what they do.
+        name: of the threads.
     """
 
     def __init__(self, workers: int, name: str) -> None:
@@ -45,7 +45,7 @@ class Pool:
             thread.start()
 
     def end(self) -> list[threading.Thread]:
-        """Let every thread end behind what is queued; the caller holds the compiler's lock."""
+        """Let every thread end after the queued work; the caller holds the compiler's lock."""
         for _ in self._threads:
             self.jobs.put(None)
         threads, self._threads, self._idle = self._threads, [], threading.Semaphore(0)
@@ -53,7 +53,7 @@ class Pool:
 
     @staticmethod
     def stop(queues: list[Jobs]) -> None:
-        """Let every thread end when it comes to it; a queue stands there once for each of its threads."""
+        """Let every thread end once its queue is empty; each queue is listed once for each of its threads."""
         for jobs in queues:
             jobs.put(None)
 

@@ -1,15 +1,15 @@
-"""Compiles on a few threads, once per constraint, and remembers what came out: grammar or error.
+"""Compiles on a few threads, once per constraint, and caches the result: grammar or error.
 
-- A key is (``constraint.key``, backend asked for, whether to keep budgets). Per key at most one compile runs; whoever
-  asks meanwhile waits for the same one. Every caller gets a future of its own, so cancelling it takes nothing from the
+- A key is (``constraint.key``, backend requested, whether to keep budgets). Per key at most one compile runs; later
+  callers wait for the same one. Every caller gets a future of its own, so cancelling it takes nothing from the
   others; a compile that all its callers cancelled before it began is left out.
-- What compiled is kept in a cache bounded in bytes. What failed because of the constraint is raised again at once;
-  what may go well next time (a package not installed, no memory, our bugs) is tried again.
+- Compiled constraints are kept in a cache bounded in bytes. An error caused by the constraint is raised again at once;
+  an error that may not recur (a package not installed, no memory, our bugs) is tried again.
 - What "auto" compiled is compiled once more where a second engine is worth it (tiers.py), on a thread of its own, and
-  takes the first one's place in the cache.
+  replaces the first one in the cache.
 - Threads are started when there is work and hold no reference to an idle compiler: when the last reference to it goes
   and the queue is empty, they end. They are daemons, so the interpreter's exit waits for no grammar.
-- After a fork the child has none of the parent's threads, and its locks may be held for ever: it starts anew, with an
+- After a fork the child has none of the parent's threads, and its locks may be held for ever: it starts again, with an
   empty cache and backends of its own. A future taken before the fork does not finish in the child.
 """
 
@@ -40,7 +40,7 @@ from ..schema.misspelt import misspelt_keywords
 from . import registry
 from .base import Backend, CompiledConstraint, QuickBackend
 from .compile_pool import Pool
-from .router import AUTO, NATIVE, Route, route
+from .router import AUTO, NATIVE, BackendChoice, choose_backend
 from .structural_tag import literals
 from .tiers import has_second_tier, second_tier
 
@@ -49,18 +49,18 @@ if TYPE_CHECKING:
 from .vocabulary_coverage import check_writable
 
 Key = tuple[str, str, bool]
-_REPLAYED = (ConstraintError, CompileLimitExceeded)  # the constraint's fault, so it will be next time
+_REPLAYED = (ConstraintError, CompileLimitExceeded)  # caused by the constraint, so it will fail again
 T = TypeVar("T")
-_MAX_MARKED = 4  # sets of special tokens as text; as a rule a model has one way to write calls
+_MAX_MARKED = 4  # sets of special tokens as text; as a rule a model has one format for calls
 
 
 @dataclass(frozen=True)
 class CompilerStats:
-    """What a compiler has done so far; a snapshot.
+    """The counts of a compiler so far; a snapshot.
 
     Args:
         hits: answered from the cache.
-        joined: answered by a compile that was already under way.
+        joined: answered by a compile that was already running.
         misses: compiles begun.
         replays: failures raised again from memory.
         failures: compiles that failed.
@@ -82,10 +82,10 @@ class CompilerStats:
 
 
 class Compilation(NamedTuple):
-    """A compiled constraint and how it came to its backend."""
+    """A compiled constraint and the choice of its backend."""
 
     compiled: CompiledConstraint
-    route: Route
+    choice: BackendChoice
 
     @property
     def nbytes(self) -> int:
@@ -112,7 +112,7 @@ class Compiler:
         self._vocabulary = vocabulary
         self._given = backends
         self._finalizer: weakref.finalize[..., Compiler] | None = None
-        self._start_anew()
+        self._reset()
         _live.add(self)
 
     def submit(
@@ -130,7 +130,7 @@ class Compiler:
             The caller's own future. It raises InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or
             CompileLimitExceeded; the last also when ``result()`` has waited for ``timeout_s``.
         """
-        return self._ask(constraint, backend, budget, lambda compilation: compilation.compiled)
+        return self._submit(constraint, backend, budget, lambda compilation: compilation.compiled)
 
     def compile(self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False) -> CompiledConstraint:
         """Compile and wait; see ``submit``."""
@@ -145,10 +145,10 @@ class Compiler:
             upgrade.result()
 
     def audit(self, constraint: Constraint, backend: str = AUTO) -> Audit:
-        """What becomes of every keyword. Compiles too, so that the report and the compiler cannot disagree.
+        """The treatment of every keyword. Compiles too, so that the report and the compiler agree.
 
         Args:
-            constraint: what is asked.
+            constraint: the request.
             backend: "auto", or the name of a backend.
 
         Raises:
@@ -156,15 +156,15 @@ class Compiler:
         """
         constraint.check()
         try:
-            found = self._ask(constraint, backend, False, lambda compilation: compilation.route).result()
+            choice = self._submit(constraint, backend, False, lambda compilation: compilation.choice).result()
         except UnsupportedConstraint as error:
             return audit(constraint, None, str(error).partition("\n")[0], error.losses)
         except CompileLimitExceeded as error:
             return audit(constraint, None, str(error), [Loss("", constraint.kind, str(error))])
-        return audit(constraint, found.backend, found.reason, found.losses, found.considered, found.spelling)
+        return audit(constraint, choice.backend, choice.reason, choice.losses, choice.considered, choice.spelling)
 
     def close(self, timeout_s: float) -> bool:
-        """Wait until the threads have done what they have, and end them; more work would start others.
+        """Wait until the threads have finished their queues, and end them; more work would start others.
 
         The interpreter kills threads that still run when it ends; in the middle of an engine that takes the process
         with it.
@@ -177,7 +177,7 @@ class Compiler:
         """
         deadline = time.monotonic() + timeout_s
         ended = True
-        for pool in (self._pool, self._second_pool):  # what the first has done may be work for the second
+        for pool in (self._pool, self._second_pool):  # the work of the first may create work for the second
             with self._lock:
                 threads = pool.end()
             for thread in threads:
@@ -197,14 +197,16 @@ class Compiler:
                 compile_ms=self._compile_s * 1e3,
             )
 
-    def _ask(self, constraint: Constraint, backend: str, budget: bool, pick: Callable[[Compilation], T]) -> Future[T]:
+    def _submit(
+        self, constraint: Constraint, backend: str, budget: bool, pick: Callable[[Compilation], T]
+    ) -> Future[T]:
         key = constraint.key, backend, budget
         waiter = _Waiter(pick, self.options.timeout_s)
         with self._lock:
-            found = self._cache.get(key)
+            compilation = self._cache.get(key)
             failure = self._failures.get(key)
             job = self._in_flight.get(key)
-            if found is not None:
+            if compilation is not None:
                 self._counts["hits"] += 1
             elif failure is not None:
                 self._counts["replays"] += 1
@@ -216,8 +218,8 @@ class Compiler:
                 self._counts["misses"] += 1
                 self._in_flight[key] = _Job(key, constraint, [waiter])
                 self._pool.submit(lambda: self._run(key))
-        if found is not None:
-            waiter.finish(found)
+        if compilation is not None:
+            waiter.finish(compilation)
         elif failure is not None:
             waiter.fail(failure)
         return waiter
@@ -234,7 +236,7 @@ class Compiler:
         began = time.perf_counter()
         try:
             compilation = self._compile(job.constraint, *key[1:])
-        except BaseException as error:  # whatever it is belongs to the callers; the thread goes on
+        except BaseException as error:  # every exception goes to the callers; the thread continues
             failure = error
         seconds = time.perf_counter() - began
         upgrade: Future[None] | None = None
@@ -244,41 +246,42 @@ class Compiler:
                 self._counts["failures"] += 1
                 if isinstance(failure, _REPLAYED):
                     self._remember(key, failure)
-            # One that is under way already serves too: the first compile may have left the cache meanwhile.
+            # A running upgrade is reused: the first compile may have left the cache meanwhile.
             if compilation is not None and key not in self._upgrades and self._has_second_tier(job, compilation):
-                # Before the first one is in the cache: who finds that finds that there will be another.
+                # Before the first one is in the cache: whoever finds it also finds the upgrade.
                 upgrade = self._upgrades[key] = Future()
         if compilation is not None:
-            self._cache.put(key, compilation)  # before it leaves the flight: no gap in which it would start again
+            self._cache.put(key, compilation)  # before it leaves ``_in_flight``: no gap in which it would start again
         with self._lock:
             if compilation is not None and upgrade is not None:
-                self._second_pool.submit(partial(self._upgrade, job, compilation.route, upgrade))
-            del self._in_flight[key]  # from here on nobody joins, so the list of waiters is complete
+                self._second_pool.submit(partial(self._upgrade, job, compilation.choice, upgrade))
+            del self._in_flight[key]  # from here on no caller joins, so the list of waiters is complete
         for waiter in job.waiters:
             if compilation is not None:
                 waiter.finish(compilation)
             elif failure is not None:
                 waiter.fail(failure)
 
-    def _has_second_tier(self, job: _Job, found: Compilation) -> bool:
-        _, asked, budget = job.key
-        return self.options.tiering and not budget and has_second_tier(job.constraint, asked, found.route)
+    def _has_second_tier(self, job: _Job, compilation: Compilation) -> bool:
+        _, backend, budget = job.key
+        return self.options.tiering and not budget and has_second_tier(job.constraint, backend, compilation.choice)
 
-    def _upgrade(self, job: _Job, first: Route, done: Future[None]) -> None:
-        """On the second thread: the native engine in the place of the first one, if it takes the constraint."""
+    def _upgrade(self, job: _Job, first: BackendChoice, done: Future[None]) -> None:
+        """On the second thread: the native engine replaces the first one, if it takes the constraint."""
         try:
-            found = second_tier(job.constraint, first, self._backends)
-            if found is not None:
+            second = second_tier(job.constraint, first, self._backends)
+            if second is not None:
                 key, backend, _ = job.key
-                self._cache.put((key, backend, False), Compilation(*found))
-                with suppress(CompileLimitExceeded):  # then a budget is left to who asks for one
-                    found[0].matcher().min_tokens_to_finish()
-                    self._cache.put((key, backend, True), Compilation(*found))  # its masks are counted twice already
-        except BaseException as error:  # whatever it is, somebody may wait for the end of it
+                self._cache.put((key, backend, False), Compilation(*second))
+                with suppress(CompileLimitExceeded):  # then a later request for a budget computes it
+                    second[0].matcher().min_tokens_to_finish()
+                    # The size already counts the masks of budgets.
+                    self._cache.put((key, backend, True), Compilation(*second))
+        except BaseException as error:  # any exception must reach the waiting callers
             done.set_exception(error)
-            with suppress(RuntimeWarning):  # raised where warnings are errors: it would end the thread, for all to come
+            with suppress(RuntimeWarning):  # raised where warnings are errors: it would end the worker thread
                 warnings.warn(
-                    f"the native engine failed on {job.constraint}, {first.backend} goes on serving; please report "
+                    f"the native engine failed on {job.constraint}, {first.backend} keeps serving; please report "
                     f"this: {type(error).__name__}: {error}",
                     RuntimeWarning,
                     stacklevel=2,
@@ -292,21 +295,21 @@ class Compiler:
     def _compile(self, constraint: Constraint, backend: str, budget: bool) -> Compilation:
         _warn_of_misspelt_keywords(constraint)
         if isinstance(constraint, ToolCalls):
-            constraint = constraint.structural_tag()  # the same language, in a kind that backends know
+            constraint = constraint.structural_tag()  # the same texts, in a kind that backends know
         backends = self._backends_for(constraint)
         refused: dict[str, tuple[Loss, ...]] = {}
         limit: CompileLimitExceeded | None = None
         quick = budget and backend == AUTO
         while True:
             try:
-                chosen = route(constraint, backend, backends, refused, budget)
+                chosen = choose_backend(constraint, backend, backends, refused, budget)
             except UnsupportedConstraint as error:
                 if quick and refused.pop(NATIVE, ()):
                     quick = False  # no other engine enforces it all, so this one may take its time
                     continue
                 if limit is None:
                     raise
-                # A backend would enforce it, were it smaller.
+                # A backend would enforce it if it were smaller.
                 raise CompileLimitExceeded(str(error)) from limit
             if quick and chosen.losses and refused.pop(NATIVE, ()):
                 quick = False
@@ -319,10 +322,10 @@ class Compiler:
                 compiled = engine.compile(constraint)
                 check_writable(compiled, partial(registry.create, chosen.backend))
                 if budget:
-                    from .budget_rtn import with_routes  # all of schema/ and automaton/: only where it is needed
+                    from .budget_rtn import with_budget  # all of schema/ and automaton/: only where it is needed
 
-                    compiled = with_routes(compiled)
-                    compiled.matcher().min_tokens_to_finish()  # found here, and not while a model waits
+                    compiled = with_budget(compiled)
+                    compiled.matcher().min_tokens_to_finish()  # computed here, and not while a model waits
             except (UnsupportedConstraint, CompileLimitExceeded) as error:
                 if backend != AUTO:
                     raise
@@ -333,7 +336,7 @@ class Compiler:
                 return Compilation(compiled, chosen)
 
     def _backends_for(self, constraint: Constraint) -> Mapping[str, Backend]:
-        """The engines, over a vocabulary in which special tokens that a tag's marks are written with are text."""
+        """The engines, over a vocabulary where the special tokens of a tag's marks are text."""
         if self._given is not None or not isinstance(constraint, StructuralTag):
             return self._backends
         special, stops = self._vocabulary.special_in(literals(constraint.tag)), self._vocabulary.stop_token_ids
@@ -349,7 +352,7 @@ class Compiler:
             self._marked.move_to_end(key)
             return self._marked[key]
 
-    def _warn(self, constraint: Constraint, chosen: Route) -> None:
+    def _warn(self, constraint: Constraint, chosen: BackendChoice) -> None:
         with self._lock:
             if constraint.key in self._warned:
                 return
@@ -365,8 +368,8 @@ class Compiler:
         while len(self._failures) > self.options.max_failures:
             self._failures.popitem(last=False)
 
-    def _start_anew(self) -> None:
-        """At birth, and in the child of a fork."""
+    def _reset(self) -> None:
+        """Set the initial state, in the constructor and in the child of a fork."""
         self._lock = threading.Lock()
         self._backends = _OnDemand(self._vocabulary) if self._given is None else self._given
         self._cache: ByteCache[Compilation] = ByteCache(self.options.cache_bytes)
@@ -388,7 +391,7 @@ class Compiler:
 
 @dataclass
 class _Job:
-    """A compile under way and those who wait for it."""
+    """A running compile and its waiting callers."""
 
     key: Key
     constraint: Constraint
@@ -411,7 +414,7 @@ class _Waiter(Future[T], Generic[T]):
             if timeout is not None or self.done():
                 raise
             raise CompileLimitExceeded(
-                f"not compiled within {self._timeout_s} s (it goes on in the background); make the constraint smaller, "
+                f"not compiled within {self._timeout_s} s (it continues in the background); simplify the constraint, "
                 "or raise CompilerOptions.timeout_s"
             ) from None
 
@@ -426,7 +429,7 @@ class _Waiter(Future[T], Generic[T]):
 
 
 class _OnDemand(Mapping[str, Backend]):
-    """The registry's backends for one vocabulary, each made when first asked for."""
+    """The registry's backends for one vocabulary, each made when first requested."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -464,7 +467,7 @@ _live: weakref.WeakSet[Compiler] = weakref.WeakSet()
 
 def _after_fork_in_child() -> None:
     for compiler in list(_live):
-        compiler._start_anew()
+        compiler._reset()
 
 
 if hasattr(os, "register_at_fork"):

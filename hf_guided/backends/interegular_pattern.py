@@ -1,4 +1,4 @@
-"""Plain patterns, spelled for interegular, the regex library under lm-format-enforcer."""
+"""Plain patterns, written for interegular, the regex library of lm-format-enforcer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 def spelled_for_interegular(plain: str, alphabet: Iterable[str]) -> str:
     r"""A plain pattern without ``\u{...}``, its classes cut to characters the vocabulary has.
 
-    The regex library behind it (interegular) knows no ``\u{...}`` and keeps every character of a class; a class that
+    Its regex library (interegular) knows no ``\u{...}`` and keeps every character of a class; a class that
     holds most characters is written as the complement, which it keeps short.
     """
     characters = sorted(map(ord, alphabet))

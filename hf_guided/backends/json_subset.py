@@ -1,4 +1,4 @@
-"""JSON Schema for engines that drop keywords in silence: only what is on a list goes in, the rest is a loss.
+"""JSON Schema for engines that drop keywords in silence: only listed keywords are passed on, the rest are losses.
 
 ``JsonSubset.reduce`` rebuilds a schema from nothing but keywords that the engine is proven to enforce, in the forms it
 is proven on: one type at a time, references and alternatives standing alone, enumerations already filtered.
@@ -38,7 +38,7 @@ _DEFINITIONS = ("$defs", "definitions")
 
 
 class JsonSubset:
-    """What one engine enforces. A subclass says so by type; everything else here is common.
+    """The part of JSON Schema that one engine enforces. A subclass lists it by type; the rest is common.
 
     Args:
         root: the prepared schema; not changed.
@@ -52,7 +52,7 @@ class JsonSubset:
         self.losses: list[Loss] = []
 
     def reduce(self) -> Schema:
-        """The schema of what is enforced; fills ``losses``.
+        """The enforced part of the schema; fills ``losses``.
 
         Raises:
             InvalidConstraint: nothing satisfies the schema.

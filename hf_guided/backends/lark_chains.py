@@ -1,4 +1,4 @@
-"""How deep the rules of a Lark grammar lead into one another: what a compiler that follows them by recursion needs."""
+"""The nesting depth of the rules of a Lark grammar: the recursion depth that a compiler needs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def longest_chain(grammar: str) -> int:
             body = bodies.setdefault(part["head"], [])
         elif part["name"]:
             body.append(part["name"])
-    backwards = {name: found[::-1] for name, found in bodies.items()}
+    backwards = {name: names[::-1] for name, names in bodies.items()}
     return max(_deepest(bodies), _deepest(backwards))
 
 

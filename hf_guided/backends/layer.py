@@ -1,4 +1,4 @@
-"""An engine on top of another: everything goes through, and the tokens taken are remembered."""
+"""An engine that wraps another: it delegates every call, and records the accepted tokens."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .base import Engine
 
 
 class Layer:
-    """Passes everything on. A subclass adds what it knows, and ``fork``.
+    """Delegates every call. A subclass adds its own knowledge, and ``fork``.
 
     Args:
-        engine: at the start of the grammar, or behind ``taken``.
+        engine: at the start of the grammar, or after ``taken``.
         taken: the tokens accepted so far.
     """
 

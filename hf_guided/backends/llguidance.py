@@ -69,7 +69,7 @@ class LLGuidanceBackend(Adapter):
             try:
                 return self._built(grammar)
             except InvalidConstraint as error:
-                # The schema is valid, and the grammar ours: what the library cannot do with it another backend may.
+                # The schema is valid, and the grammar ours: another backend may support what the library does not.
                 raise self._unsupported("json_schema", str(error)) from error
 
         return build, n.losses
@@ -94,7 +94,7 @@ class LLGuidanceBackend(Adapter):
         template = _Template(lambda: self._matcher(grammar), words(self.vocabulary.padded_size))
         if template.is_broken(template.copy()):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
-        # The library does not tell its size; its lexer grows to this order.
+        # The library does not report its size; its lexer grows to this order.
         return lambda: _Engine(template, template.copy()), 200_000 + 20 * len(grammar)
 
     def _matcher(self, grammar: str) -> Any:
@@ -122,7 +122,7 @@ class LLGuidanceBackend(Adapter):
 
 
 class _Template:
-    """Makes matchers at the start of one grammar, which share a lexer until somebody breaks it."""
+    """Makes matchers at the start of one grammar, which share a lexer until one of them breaks it."""
 
     def __init__(self, build: Callable[[], Any], words: int):
         self.words = words  # of a mask row; the library refuses any other size
@@ -136,7 +136,7 @@ class _Template:
         self._matcher = self._build()
 
     def is_broken(self, matcher: Any) -> bool:
-        """Whether this matcher's lexer has reached its limit: only a mask tells, until then it just refuses."""
+        """Whether this matcher's lexer has reached its limit: only a mask shows this; until then it just refuses."""
         probe = matcher.deep_copy()
         scratch = allocate_bitmask(1, 32 * self.words)
         probe.unsafe_compute_mask_ptr(scratch.data_ptr(), 4 * self.words)
@@ -148,7 +148,7 @@ class _Engine:
         self._template = template
         self._matcher = matcher
         self._history = list(history)
-        self._sound = False  # a mask was made at this very place, so the lexer works
+        self._sound = False  # a mask was made in this state, so the lexer works
 
     def accept(self, token_id: int) -> bool:
         taken = bool(self._try(lambda: self._matcher.try_consume_tokens([token_id]), 0, enough=1))
@@ -162,12 +162,12 @@ class _Engine:
         return self._try(lambda: int(self._matcher.validate_tokens(tokens)), 0, enough=len(tokens)) if tokens else 0
 
     def rollback(self, num_tokens: int) -> None:
-        kept = self._history[: len(self._history) - num_tokens]
+        remaining = self._history[: len(self._history) - num_tokens]
         if self._matcher.is_error() or not self._matcher.rollback(num_tokens):
-            # Out of a dead end, or of a broken lexer, there is no other way back.
+            # Out of a dead end, or of a broken lexer, there is no other path back.
             self._template.renew()
-            self._replay(kept)
-        self._history = kept
+            self._replay(remaining)
+        self._history = remaining
         self._sound = False
 
     def fork(self) -> _Engine:
@@ -195,7 +195,7 @@ class _Engine:
         """The answer of a call that may break the matcher; ``dead`` in a dead end.
 
         Args:
-            call: what to ask.
+            call: the function to run.
             dead: the answer of a dead end.
             enough: an answer below this is a refusal, and a broken lexer refuses everything.
 
@@ -211,7 +211,7 @@ class _Engine:
                     return answer
             if self._matcher.is_error() and _is_dead_end(self._matcher):
                 return dead
-            # Others go on with a lexer that nobody has broken yet, whatever becomes of this one.
+            # Other rows continue with an intact lexer, even if this row fails.
             message = self._matcher.get_error()
             self._template.renew()
             if attempt == 0:
@@ -269,18 +269,18 @@ def _unforced(grammar: str) -> str:
         (inner,) = json.loads(grammar)["grammars"]
         lark = inner["lark_grammar"] or f"start: %json {json.dumps(inner['json_schema'])}"
     options: dict[str, Any] = {}
-    if found := _OPTIONS.search(lark):
+    if match := _OPTIONS.search(lark):
         try:
-            options, end = json.JSONDecoder().raw_decode(lark, found.end())
+            options, end = json.JSONDecoder().raw_decode(lark, match.end())
         except ValueError as error:
             raise InvalidConstraint(f"%llguidance must be followed by a JSON object: {error}") from error
-        lark = lark[: found.start()] + lark[end:]
+        lark = lark[: match.start()] + lark[end:]
     # At the end, so that lines in messages are the user's.
     return f"{lark}\n%llguidance {json.dumps({**options, 'no_forcing': True})}"
 
 
 def _refused(message: str) -> Exception:
-    """The exception for what the library says."""
+    """The exception for a message of the library."""
     text = message.replace("<non-verbose/>", "").strip()
     if _LIMIT.search(text):
         return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")

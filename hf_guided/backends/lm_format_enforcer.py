@@ -2,7 +2,7 @@
 
 Its parsers are values, one per prefix, so rollback and fork keep a list. Its own token walk is not used: it stores
 every prefix for ever and turns an exception into "only EOS". Its JSON is looser than JSON (``1.e5``, ``{"a":1,}``,
-``-0.5`` as an integer), which ``StrictJson`` mends; what cannot be mended is not on the list of ``Subset``.
+``-0.5`` as an integer), which ``StrictJson`` corrects; other errors keep a keyword off the list of ``Subset``.
 Tokens that are not whole characters are never allowed, because it works on text.
 """
 
@@ -116,8 +116,8 @@ class LMFormatEnforcerBackend(Adapter):
 
     @cached_property
     def _config(self) -> Any:
-        # The characters it takes for "any": no control character may stand raw in a JSON string. Regular expressions
-        # name what they want, so nothing is lost to them.
+        # The characters it takes for "any": no raw control character is allowed in a JSON string. Regular expressions
+        # name their characters, so they lose nothing.
         config = self._lib.CharacterLevelParserConfig()
         config.alphabet = "".join(character for character in self._alphabet if character >= " ")
         return config
@@ -159,7 +159,7 @@ class _Masks:
                 return self._kept[key]
             try:
                 words = self._walk(parser)
-            except Exception as error:  # its own walk would log this and go on
+            except Exception as error:  # its own walk would log this and continue
                 raise BackendError(f"lm-format-enforcer failed: {error!r}") from error
             if key is not None:
                 self._kept[key] = words
@@ -244,7 +244,7 @@ class _Engine:
 
 @contextmanager
 def _bounded(max_calls: int) -> Iterator[None]:
-    """Give up on somebody's pure Python after so many calls, and returns from them: it counts nothing itself."""
+    """Stop a pure Python library after a number of calls and returns: it has no limits of its own."""
     end, calls = time.thread_time() + _SECONDS, 0
     before = sys.getprofile()
 

@@ -9,12 +9,12 @@ from ..regex import CharSet, chars, to_pattern
 from .interegular_pattern import spelled_for_interegular
 from .json_subset import JsonSubset, Schema
 
-UNESCAPED = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))  # characters that may stand in a JSON string as they are
+UNESCAPED = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))  # characters that are allowed unescaped in a JSON string
 WHITESPACE = " \t\n\r"
 
 
 class StrictJson:
-    """A JSON parser of the library, minus what is not JSON.
+    """A JSON parser of the library, restricted to valid JSON.
 
     Args:
         inner: its parser.
@@ -25,7 +25,7 @@ class StrictJson:
         self._inner = inner
         self._mode = mode
 
-    # The library's own names, since it stands where one of its parsers would.
+    # The library's own names, since it replaces one of its parsers.
 
     def add_character(self, character: str) -> StrictJson:
         """The parser after one more allowed character."""

@@ -1,15 +1,15 @@
-"""outlines-core: regular expressions and choices as a table of states and tokens, made ahead.
+"""outlines-core: regular expressions and choices as a table of states and tokens, built in advance.
 
-Its search is leftmost-first: of ``a|ab`` it takes ``a`` and stops, and in ``(ab)*`` there is no way on from ``ab`` but
-by a token that holds a whole ``ab`` more. Neither happens where a match can end at one place only. So the pattern is
-put between two marks, a character that no text of it has: then the Index is that of the whole language; a text begins
-behind the first mark, and is complete where the second may follow. What leaves no ASCII character for that is refused.
+Its search is leftmost-first: of ``a|ab`` it takes ``a`` and stops, and in ``(ab)*`` there is no move from ``ab`` except
+by a token that holds a whole ``ab`` more. Neither happens where a match can end at one point only. So the pattern is
+put between two marks, a character that none of its texts contains: then the Index covers all its texts; a text begins
+after the first mark, and is complete where the second may follow. What leaves no ASCII character for that is refused.
 
-Every byte is a token besides, with an id above the vocabulary's: so marks can be written, and forced bytes be seen.
+Every byte is also a token, with an id above the vocabulary's: so marks can be written, and forced bytes be seen.
 Only tokens made of the pattern's own bytes take part, because every state tries every token.
 
 It knows no limits, cannot be interrupted, and aborts the process when memory ends: it runs in the compile worker, and
-is only given what the native engine takes, whose work is counted. So what is too large for it is so on every machine.
+gets only constraints that the native engine accepts, whose work is counted. So the size limit is the same everywhere.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OutlinesBackend(Adapter):
     """The adapter.
 
     Args:
-        vocabulary: what it compiles for.
+        vocabulary: the vocabulary to compile for.
         limits: of one compile.
     """
 
@@ -89,7 +89,7 @@ class OutlinesBackend(Adapter):
                 "outlines-core needs an ASCII character that no text has, to mark where texts end; leave one out that "
                 r"you do not need, as in [^\x00] instead of [\s\S], or use llguidance",
             )
-        # Beyond ASCII every byte counts as used: tokens too many cost time, and nothing else.
+        # Beyond ASCII every byte counts as used: surplus tokens only cost time.
         beyond = any(last >= 128 for _, last in used.ranges)
         letters = bytes(byte for byte in range(256) if (chr(byte) in used if byte < 128 else beyond))
         return lambda: self._built(node, pattern, mark, letters)
@@ -103,7 +103,7 @@ class OutlinesBackend(Adapter):
         }
         try:
             built = SHARED.run(self.title, self._limits, build_index, pattern, mark, tokens, letters, self._first_byte)
-        except ValueError as error:  # the syntax is right, for we wrote it; so it is the size
+        except ValueError as error:  # the pattern was generated here, so its syntax is right and its size is the cause
             raise CompileLimitExceeded(
                 f"outlines-core gave up: {error}; make the constraint smaller, or use llguidance"
             ) from None
@@ -119,22 +119,22 @@ class OutlinesBackend(Adapter):
 
 
 class _Language:
-    """What the engines of one constraint share; thread safe."""
+    """The part that the engines of one constraint share; thread safe."""
 
     def __init__(self, built: BuiltIndex, new_guide: Callable[[Any], Any], first_byte: int, mark: int):
         self.first_byte = first_byte
         self.forced = built.forced
         self._next: Callable[[int, int], int | None] = built.index.get_next_state
         self._end = first_byte + mark
-        # State and token before a state, as it was first come to: so every chain of them leads to the start.
+        # The state and token by which a state was first reached: so every chain of them leads to the start.
         self._before: dict[int, tuple[int, int] | None] = {built.start: None}
         self.mask = _masks(built.index, new_guide, self._before, self._end, first_byte // WORD_BITS)
 
     def after(self, state: int, token_id: int) -> int | None:
-        found = self._next(state, token_id)
-        if found is not None:
-            self._before.setdefault(found, (state, token_id))
-        return found
+        target = self._next(state, token_id)
+        if target is not None:
+            self._before.setdefault(target, (state, token_id))
+        return target
 
     def may_end(self, state: int) -> bool:
         return self._next(state, self._end) is not None
@@ -143,7 +143,7 @@ class _Language:
 def _masks(
     index: Any, new_guide: Callable[[Any], Any], before: dict[int, tuple[int, int] | None], mark: int, row: int
 ) -> Callable[[int], NDArray[np.int32]]:
-    """(state) -> (row,) int32, read-only: the tokens that may come there, kept for the states that came last.
+    """(state) -> (row,) int32, read-only: the allowed tokens, cached for the latest states.
 
     A Guide writes a mask of 100,000 tokens in a fiftieth of the time it takes to list them, but has to be led to the
     state token by token.
@@ -151,12 +151,12 @@ def _masks(
 
     @lru_cache(max(1, MASK_BYTES // (row * 4)))
     def mask_of(state: int) -> NDArray[np.int32]:
-        way = []
+        path = []
         while (step := before[state]) is not None:
             state, token_id = step
-            way.append(token_id)
+            path.append(token_id)
         guide = new_guide(index)
-        for token_id in (mark, *reversed(way)):
+        for token_id in (mark, *reversed(path)):
             guide.advance(token_id, False)
         bits = np.empty(row + words(257), np.int32)  # the bytes and its end of sequence too
         guide.write_mask_into(bits.ctypes.data, len(bits), bits.itemsize)
@@ -181,7 +181,7 @@ class _Engine:
 
     def validate(self, token_ids: Sequence[int]) -> int:
         ahead = self.fork()
-        return next((count for count, one in enumerate(token_ids) if not ahead.accept(one)), len(token_ids))
+        return next((count for count, token_id in enumerate(token_ids) if not ahead.accept(token_id)), len(token_ids))
 
     def rollback(self, num_tokens: int) -> None:
         del self._states[len(self._states) - num_tokens :]
@@ -197,10 +197,10 @@ class _Engine:
         return self._language.may_end(self._states[-1])
 
     def jump_forward_bytes(self) -> bytes:
-        """It ends: every state has a way to the end by bytes, so a ring of forced ones cannot be."""
+        """The loop ends: every state has a path to the end, so a cycle of forced bytes is impossible."""
         state: int | None = self._states[-1]
-        found = bytearray()
+        forced = bytearray()
         while state is not None and (byte := self._language.forced.get(state)) is not None:
-            found.append(byte)
+            forced.append(byte)
             state = self._language.after(state, self._language.first_byte + byte)
-        return bytes(found)
+        return bytes(forced)

@@ -1,4 +1,4 @@
-"""The part of the outlines backend that runs in the compile worker: builds an Index, and walks it once."""
+"""The part of the outlines backend that runs in the compile worker: builds an Index, and traverses it once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 _BUCKET = 9  # bytes of a hash table's bucket: token, state, and one of the table's own
-_TABLE = 64  # bytes of a table besides
+_TABLE = 64  # bytes of a table in addition
 _FORCED = 100  # bytes of an entry in the dict of forced bytes
 
 
@@ -47,7 +47,7 @@ def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: b
     for token_id, data in (*tokens.items(), *((first_byte + byte, bytes([byte])) for byte in (mark, *letters))):
         ids.setdefault(data, []).append(token_id)
     marked = f"\\x{mark:02x}"
-    end_of_sequence = first_byte + 256  # it wants one, and gives it no place but behind the second mark
+    end_of_sequence = first_byte + 256  # the Index requires one, and allows it only after the second mark
     index = outlines_core.Index(f"{marked}(?:{pattern}){marked}", outlines_core.Vocabulary(end_of_sequence, ids))
     start = index.get_next_state(index.get_initial_state(), first_byte + mark)
     forced: dict[int, int] = {}
@@ -66,5 +66,5 @@ def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: b
 
 
 def _buckets(entries: int) -> int:
-    """How many a hash table of Rust has for so many entries: a power of two, an eighth of them empty."""
+    """The slots of a Rust hash table for a number of entries: a power of two, an eighth of them empty."""
     return 1 << max(2, (entries * 8 // 7).bit_length())

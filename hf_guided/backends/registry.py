@@ -1,7 +1,7 @@
-"""Backends by name: ours, and whatever other packages declare in the entry-point group ``hf_guided.backends``.
+"""Backends by name: ours, and those that other packages declare in the entry-point group ``hf_guided.backends``.
 
 An entry point names a class (or any callable) that takes a Vocabulary and returns a ``Backend``. Nothing of an
-engine is imported before somebody asks for it by name.
+engine is imported before it is requested by name.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def create(name: str, vocabulary: Vocabulary) -> Backend:
     try:
         backend: Backend = points[name].load()(vocabulary)
     except ImportError as error:
-        step = _INSTALL.get(name, f"install the package behind {points[name].value!r}")
+        step = _INSTALL.get(name, f"install the package that provides {points[name].value!r}")
         raise BackendUnavailable(f"backend {name!r} cannot be imported ({error}); {step}") from error
     return backend
 

@@ -1,9 +1,9 @@
-"""Which backend takes a constraint, and why.
+"""Chooses the backend of a constraint, with the reason.
 
 "auto" takes the first backend that loses nothing: llguidance, because it is ready at once, then xgrammar for what
 llguidance refuses, then the automaton for what both refuse. The automaton goes first where a text has to close within a
-number of tokens, because it knows the shortest way from everywhere, and where the depth of nesting is bounded, because
-no other engine does that; it has no tags.
+number of tokens, because it knows the shortest path from every state, and where the depth of nesting is bounded,
+because no other engine does that; it has no tags.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _NAMED = 5  # keywords in the first line of a message; all of them are listed be
 
 
 @dataclass(frozen=True)
-class Route:
-    """A choice.
+class BackendChoice:
+    """A chosen backend.
 
     Args:
         backend: name of the chosen backend.
-        reason: why this one.
-        considered: what was looked at, in order: name, and what it would lose.
-        losses: what the chosen one does not enforce; only with ``on_unsupported`` "warn" or "validate".
+        reason: why it was chosen.
+        considered: the backends examined, in order: name and losses.
+        losses: the keywords that the chosen one does not enforce; only with ``on_unsupported`` "warn" or "validate".
         spelling: how it spells JSON values; None where there are none.
     """
 
@@ -42,7 +42,7 @@ class Route:
 
 
 def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tuple[str, ...]:
-    """The names to look at, in order."""
+    """The names to examine, in order."""
     if backend != AUTO:
         return (backend,)
     if isinstance(constraint, StructuralTag):
@@ -54,20 +54,20 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
     return ("llguidance", "xgrammar", NATIVE)
 
 
-def route(
+def choose_backend(
     constraint: Constraint,
     backend: str,
     backends: Mapping[str, Backend],
     refused: Mapping[str, tuple[Loss, ...]] | None = None,
     budget: bool = False,
-) -> Route:
-    """Choose.
+) -> BackendChoice:
+    """Choose a backend.
 
     Args:
-        constraint: what is asked.
+        constraint: the request.
         backend: "auto", or the name of a backend.
-        backends: by name; only the ones looked at are made, where they are made on demand. "auto" passes over those
-            that are not there.
+        backends: by name; only the examined ones are created, where they are created on demand. "auto" passes over
+            those that are not there.
         refused: backends that said no only when compiling, with the reason; they are not chosen again.
         budget: whether its texts have to close within a number of tokens.
 
@@ -88,7 +88,7 @@ def route(
         except KeyError:
             if backend != AUTO:
                 raise
-            continue  # "auto" does with the engines there are
+            continue  # "auto" uses the engines that are available
         except BackendUnavailable as error:
             missing = error
             considered.append((name, (Loss("", constraint.kind, str(error)),)))
@@ -104,27 +104,27 @@ def route(
     if missing is not None and not usable and not refused:
         raise missing
     # The first of those that lose least: candidates are in order of preference.
-    name, losses = min(usable, key=lambda one: len(one[1]), default=("", ()))
+    name, losses = min(usable, key=lambda choice: len(choice[1]), default=("", ()))
     if not usable or (losses and constraint.on_unsupported == "error"):
-        # One that gave up when compiling would have enforced it all.
+        # A backend that gave up when compiling would have enforced everything.
         gave_up = [(name, losses) for name, losses in considered if name in (refused or {})]
         raise _unsupported(constraint, backend, gave_up or usable or considered, considered)
     spelling = held_spelling(backends[name], constraint)
-    return Route(name, _reason(name, losses, backend, considered), tuple(considered), losses, spelling)
+    return BackendChoice(name, _reason(name, losses, backend, considered), tuple(considered), losses, spelling)
 
 
 def _misspells(backend: Backend, constraint: Constraint) -> bool:
-    """Whether a backend writes values in other ways than the constraint has asked for in so many words."""
+    """Whether a backend writes values in other spellings than the constraint requests."""
     has_option = isinstance(constraint, (JsonSchema, JsonObject))
     return has_option and held_spelling(backend, constraint) != constraint.spelling
 
 
-def _reason(name: str, losses: tuple[Loss, ...], asked: str, considered: list[tuple[str, tuple[Loss, ...]]]) -> str:
-    what = f"would not enforce {_counted(losses)}" if losses else "enforces all of it"
-    if asked != AUTO:
-        return f"chosen by name; {what}"
+def _reason(name: str, losses: tuple[Loss, ...], backend: str, considered: list[tuple[str, tuple[Loss, ...]]]) -> str:
+    enforced = f"would not enforce {_counted(losses)}" if losses else "enforces all of it"
+    if backend != AUTO:
+        return f"chosen by name; {enforced}"
     others = [f"{other} would not enforce {lost[0]}" for other, lost in considered if other != name and lost]
-    return "; ".join([f"{what}, fewer than any other" if losses else what, *others])
+    return "; ".join([f"{enforced}, fewer than any other" if losses else enforced, *others])
 
 
 def _unsupported(
@@ -133,11 +133,11 @@ def _unsupported(
     usable: list[tuple[str, tuple[Loss, ...]]],
     considered: list[tuple[str, tuple[Loss, ...]]],
 ) -> UnsupportedConstraint:
-    """Lists what the closest backend would not enforce; the lists of the others would not help."""
-    closest, losses = min(usable, key=lambda one: len(one[1]))
-    who = f"no backend enforces all of this {constraint.kind}; {closest} is closest"
+    """The error that lists the losses of the closest backend; those of the others would not help."""
+    closest, losses = min(usable, key=lambda choice: len(choice[1]))
+    subject = f"no backend enforces all of this {constraint.kind}; {closest} is closest"
     if backend != AUTO:
-        who = f"{closest} does not enforce all of this {constraint.kind}"
+        subject = f"{closest} does not enforce all of this {constraint.kind}"
     others = ", ".join(f"{name}: {len(lost)}" for name, lost in considered if name != closest)
     steps = [f"change or remove {'it' if len(losses) == 1 else 'them'}"]
     if _lacks_depth(constraint, backend, losses):
@@ -152,14 +152,14 @@ def _unsupported(
     pointers = [f"{loss.pointer or '/'} ({loss.keyword})" for loss in losses[:_NAMED]]
     more = [f"{len(losses) - _NAMED} more"] if len(losses) > _NAMED else []
     return UnsupportedConstraint(
-        f"{who}: {_counted(losses)} would not be enforced: {', '.join([*pointers, *more])}"
+        f"{subject}: {_counted(losses)} would not be enforced: {', '.join([*pointers, *more])}"
         f"{f' (of other backends, {others})' if others else ''}; {', or '.join(steps)}",
         losses,
     )
 
 
 def _lacks_depth(constraint: Constraint, backend: str, losses: tuple[Loss, ...]) -> bool:
-    """Whether an indentation is all that stands in the way, and a bound on the depth would do."""
+    """Whether an indentation is the only obstacle, which a bound on the depth would remove."""
     bounded = not isinstance(constraint, JsonSchema) or constraint.max_depth is not None
     return not bounded and backend == AUTO and [loss.keyword for loss in losses] == ["indent"]
 

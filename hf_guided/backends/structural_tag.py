@@ -1,4 +1,4 @@
-"""The JSON Schemas inside a structural tag: held to the same list of enforced keywords as one that stands alone."""
+"""The JSON Schemas inside a structural tag: held to the same list of enforced keywords as a JSON Schema alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCHEMA_FORMATS = ("json_schema", "qwen_xml_parameter")
 
 
 def reduce_schemas(tag: dict[str, Any], reduce: Reduce) -> list[Loss]:
-    """Replace every schema in a structural tag by what of it is enforced, and bound its white space, in place.
+    """Replace every schema in a structural tag by its enforced part, and bound its white space, in place.
 
     Args:
         tag: the structural tag; arguments written as elements (XML) are a loss, since ``reduce`` speaks JSON.
@@ -31,27 +31,27 @@ def reduce_schemas(tag: dict[str, Any], reduce: Reduce) -> list[Loss]:
 
 
 def closing_marks(tag: Any) -> list[str]:
-    """The texts that end a stretch of free text in a structural tag: ends of tags, and of arguments as elements."""
-    found: dict[str, None] = {}
-    for one in objects_in(tag):
-        if (style := STYLES.get(one.get("style") or "")) is not None and "{name}" not in style.closing:
-            found[style.closing] = None
-        ends = one.get("end", ())
-        found |= dict.fromkeys(end for end in ([ends] if isinstance(ends, str) else ends) if isinstance(end, str))
-    return [mark for mark in found if mark]
+    """The texts that end a segment of free text in a structural tag: ends of tags, and of arguments as elements."""
+    marks: dict[str, None] = {}
+    for part in objects_in(tag):
+        if (style := STYLES.get(part.get("style") or "")) is not None and "{name}" not in style.closing:
+            marks[style.closing] = None
+        ends = part.get("end", ())
+        marks |= dict.fromkeys(end for end in ([ends] if isinstance(ends, str) else ends) if isinstance(end, str))
+    return [mark for mark in marks if mark]
 
 
 def literals(tag: Any) -> list[str]:
-    """The texts that a structural tag writes as they are: its marks, and what stands between them."""
-    found: dict[str, None] = {}
-    for one in objects_in(tag):
-        texts = [one.get(key) for key in ("value", "begin", "separator")]
-        ends = one.get("end")
+    """The literal texts of a structural tag: its marks, and the texts between them."""
+    written: dict[str, None] = {}
+    for part in objects_in(tag):
+        texts = [part.get(key) for key in ("value", "begin", "separator")]
+        ends = part.get("end")
         texts += ends if isinstance(ends, list) else [ends]
-        if (style := STYLES.get(one.get("style") or "")) is not None:
+        if (style := STYLES.get(part.get("style") or "")) is not None:
             texts += [style.opening, style.closing, style.item]
-        found |= dict.fromkeys(text for text in texts if isinstance(text, str))
-    return list(found)
+        written |= dict.fromkeys(text for text in texts if isinstance(text, str))
+    return list(written)
 
 
 def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None:
@@ -76,4 +76,4 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
         losses += [Loss(f"{pointer}/{name}{loss.pointer}", loss.keyword, loss.reason) for loss in lost]
         value[name] = reduced
         if not older and value.get("max_whitespace_cnt") is None:
-            value["max_whitespace_cnt"] = TOOL_WHITESPACE  # else a model that likes white space goes on for ever
+            value["max_whitespace_cnt"] = TOOL_WHITESPACE  # else a model that likes white space continues for ever

@@ -1,7 +1,7 @@
-"""The process behind ``subprocess_worker``: one job after another, each under a memory limit, until the parent is gone.
+"""The child process of ``subprocess_worker``: one job after another, each under a memory limit, until the parent ends.
 
-Only the standard library is imported here, and what a job names. A job and its answer are one frame each: eight bytes
-of length, then a pickle.
+Only the standard library is imported here, and the modules that a job names. A job and its answer are one frame each:
+eight bytes of length, then a pickle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if sys.platform != "win32":
     import resource
 
 DONE, FAILED, NO_MEMORY = "done", "failed", "no memory"
-ALARM = 14  # the number of SIGALRM wherever there is one
+ALARM = 14  # the number of SIGALRM on systems that have it
 _LENGTH = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -54,7 +54,7 @@ def _read(pipe: FileIO, size: int) -> bytearray:
 
 
 def serve(parent: int) -> None:
-    """Answer jobs until there is nobody to answer.
+    """Answer jobs until the parent is gone.
 
     Args:
         parent: id of the process that started this one.
@@ -62,7 +62,7 @@ def serve(parent: int) -> None:
     _die_with(parent)
     _no_core_dump()
     jobs, answers = FileIO(os.dup(0), "rb"), FileIO(os.dup(1), "wb")
-    os.dup2(2, 1)  # what an engine prints must not get among the answers
+    os.dup2(2, 1)  # an engine's output must not mix with the answers
     try:
         while True:
             write_frame(answers, _answer(read_frame(jobs)))
@@ -87,25 +87,25 @@ def _portable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception as unreadable:
-        return RuntimeError(f"{error!r} (told in words, because its pickle fails: {unreadable!r})")
+        return RuntimeError(f"{error!r} (as text, because its pickle fails: {unreadable!r})")
     return error if isinstance(error, Exception) else RuntimeError(repr(error))
 
 
 def _die_with(parent: int) -> None:
-    """Have the system end this process when the parent ends, whatever either of them is doing.
+    """Have the system end this process when the parent ends, at any point.
 
-    Elsewhere than on Linux it ends when there is nobody to be answered: after its job, which the alarm bounds.
+    On systems other than Linux it ends when the parent is gone: after its job, which the alarm bounds.
     """
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before we asked
+        if os.getppid() != parent:  # it ended before the call
             sys.exit()
 
 
 def _no_core_dump() -> None:
-    """The death of an engine is an answer here; nobody wants gigabytes of evidence of it."""
+    """A crash of an engine is an expected answer here, so no core dump is written."""
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -128,8 +128,8 @@ def _memory(nbytes: int) -> Iterator[None]:
     """Bound what this process may allocate.
 
     By RLIMIT_DATA, because on Linux it counts all memory that is allocated, by mmap too. RLIMIT_AS counts libraries,
-    stacks and what allocators only reserve besides. Watching from outside comes too late for one huge allocation, and
-    cannot tell who asked for it. macOS takes the limit and ignores it; Windows has none.
+    stacks and memory that allocators only reserve. Watching from outside comes too late for one huge allocation, and
+    cannot attribute it. macOS takes the limit and ignores it; Windows has none.
     """
     if sys.platform == "win32":
         yield

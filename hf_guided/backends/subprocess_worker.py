@@ -2,10 +2,10 @@
 
 - One process serves all threads, one job at a time. It is started by the first job and kept for the next ones.
 - A job that exceeds its time or its memory ends the process, and so does a caller that gives up (Ctrl-C); the next job
-  gets a new one. Whatever becomes of it, the process that asked goes on.
+  gets a new one. Whatever happens to it, the calling process continues.
 - It dies with its parent, also if that is killed, because on Linux the system sees to it. The system takes "parent" to
   mean the thread that started it, so that is a thread of its own, which lives as long as the process does. Elsewhere
-  what the parent left behind ends at its time limit at the latest.
+  a process that its parent left behind ends at its time limit at the latest.
 - A job is a function that can be imported, with its arguments, pickled. It runs in a plain interpreter: the parent's
   ``__main__`` is not run again, and our package is there without its ``__init__``, which would import torch.
 - After a fork the child has no part in its parent's process, and starts its own when it needs one.
@@ -34,7 +34,7 @@ from .subprocess_child import ALARM, DONE, NO_MEMORY, read_frame, write_frame
 T = TypeVar("T")
 
 _NEXT_STEP = "make the constraint smaller, or use llguidance"
-_LAST_WORDS = 2000  # bytes kept of what the process writes to stderr
+_LAST_WORDS = 2000  # bytes kept of the process's stderr
 # What Rust, C++ and Python say there before they abort for want of memory.
 _NO_MEMORY = re.compile(rb"memory allocation of|bad_alloc|MemoryError|[Oo]ut of memory")
 _PATIENCE = 5.0  # seconds that a process may take to be gone
@@ -78,7 +78,7 @@ class CompileWorker:
         Raises:
             CompileLimitExceeded: the time or the memory did not suffice, or the process died of a signal.
             InternalError: the process ended by itself.
-            Exception: what the function raised; a RuntimeError with its text if it cannot be pickled.
+            Exception: the exception of the function; a RuntimeError with its text if it cannot be pickled.
         """
         call = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
         job = pickle.dumps((limits.seconds, limits.nbytes, call), pickle.HIGHEST_PROTOCOL)
@@ -142,7 +142,7 @@ class _Child:
         self._keeper.start()
         self._process = started.result()
         self._jobs, self._answers = cast(FileIO, self._process.stdin), cast(FileIO, self._process.stdout)
-        self._asked = threading.Lock()  # held to change the two below
+        self._turn = threading.Lock()  # held to change the two below
         self._busy = False
         self.timed_out = False
 
@@ -167,11 +167,11 @@ class _Child:
             return read_frame(self._answers)
         finally:
             timer.cancel()
-            with self._asked:
+            with self._turn:
                 self._busy = False
 
     def _time_out(self) -> None:
-        with self._asked:
+        with self._turn:
             if self._busy:
                 self.timed_out = True
                 self._process.kill()
@@ -190,7 +190,7 @@ class _Child:
                 pipe.close()
 
     def failure(self, title: str, limits: WorkerLimits) -> Exception:
-        """Why there was no answer; asked after ``end``."""
+        """Why there was no answer; called after ``end``."""
         code, said = self._process.returncode, bytes(self._said)
         if self.timed_out or -code == ALARM:
             return CompileLimitExceeded(f"{title} did not finish in {limits.seconds:g} s; {_NEXT_STEP}")

@@ -1,8 +1,8 @@
 """A structural tag in llguidance's Lark, its schemas read by this package's own front end.
 
-The lexer is greedy, so whatever is regular is put into one terminal with what stands behind it: text that ends in the
+The lexer is greedy, so every regular part is put into one terminal with the part after it: text that ends in the
 tag's beginning, and has no trigger before that, is one terminal, and there is nothing to guess. What has no such end
-in front of a schema is refused, and left to an engine without a lexer.
+before a schema is refused, and left to an engine without a lexer.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Choice(NamedTuple):
 
 
 class Times(NamedTuple):
-    """A piece, no language, again and again."""
+    """A repeated piece that is not a regular language."""
 
     piece: Piece
     low: int
     high: int | None
 
 
-# One after another: languages, of which no two meet, and what is none: names of rules, choices, repetitions.
+# A sequence: regular languages, no two adjacent, and other parts: names of rules, choices, repetitions.
 Piece = tuple["Node | str | Choice | Times", ...]
 _NOT_EMPTY = repeat(chars(ALL), 1)
 MAX_SPACE = 41  # white space in a row, where it is flexible: see schema/layout.py
@@ -92,55 +92,55 @@ class TagLark:
         lines += [f"{name}: {to_lark(node)}" for node, name in self._terminals.items()]
         self.grammar = "\n".join(lines)
 
-    def _piece(self, one: Any, pointer: str) -> Piece:
-        kind = one.get("type") if isinstance(one, dict) else None
+    def _piece(self, part: Any, pointer: str) -> Piece:
+        kind = part.get("type") if isinstance(part, dict) else None
         write = self._WRITERS.get(kind) if isinstance(kind, str) else None
         if write is None:
             raise _unsupported(pointer, str(kind), _OTHER_ENGINES)
-        return write(self, one, pointer)
+        return write(self, part, pointer)
 
-    def _const(self, one: Format, pointer: str) -> Piece:
-        return (text(one["value"]),)
+    def _const(self, node_format: Format, pointer: str) -> Piece:
+        return (text(node_format["value"]),)
 
-    def _regex(self, one: Format, pointer: str) -> Piece:
-        if one.get("excludes"):
+    def _regex(self, node_format: Format, pointer: str) -> Piece:
+        if node_format.get("excludes"):
             raise _unsupported(pointer, "excludes", _OTHER_ENGINES)
         try:
-            node = parse_fullmatch(one["pattern"])
+            node = parse_fullmatch(node_format["pattern"])
         except UnsupportedRegex as error:
             raise _unsupported(pointer, "pattern", str(error)) from None
         if node == NOTHING:
             raise InvalidConstraint(f"the pattern at {pointer} of the structural tag matches nothing")
         return (node,)
 
-    def _any_text(self, one: Format, pointer: str) -> Piece:
-        return (self._free(one, pointer),)
+    def _any_text(self, node_format: Format, pointer: str) -> Piece:
+        return (self._free(node_format, pointer),)
 
-    def _free(self, one: Format, pointer: str) -> Node:
-        if one.get("max_tokens") is not None:
+    def _free(self, node_format: Format, pointer: str) -> Node:
+        if node_format.get("max_tokens") is not None:
             raise _unsupported(pointer, "max_tokens", _OTHER_ENGINES)
-        limit = one.get("max_chars")
+        limit = node_format.get("max_chars")
         free = ANYTHING if limit is None else repeat(chars(ALL), 0, limit)
-        return both(free, _without(one.get("excludes", ())))
+        return both(free, _without(node_format.get("excludes", ())))
 
-    def _schema(self, one: Format, pointer: str) -> Piece:
-        style = "qwen_xml" if one["type"] == "qwen_xml_parameter" else one.get("style") or "json"
-        excludes = tuple(one.get("excludes") or ())
-        # Some elements leave these out anyway; and in JSON they can be told from its strings alone.
+    def _schema(self, node_format: Format, pointer: str) -> Piece:
+        style = "qwen_xml" if node_format["type"] == "qwen_xml_parameter" else node_format.get("style") or "json"
+        excludes = tuple(node_format.get("excludes") or ())
+        # Some elements leave these out anyway; and in JSON only its strings can contain them.
         left_out = STYLES[style].marks if style in STYLES else filter(_is_inside_strings, excludes)
         if not set(excludes) <= set(left_out):
             raise _unsupported(pointer, "excludes", _OTHER_ENGINES)
-        if one.get("any_order"):
+        if node_format.get("any_order"):
             raise _unsupported(pointer, "any_order", _OTHER_ENGINES)
-        constraint = JsonSchema(one["json_schema"])
-        known = f"{style} {one.get('max_whitespace_cnt')} {excludes} {constraint.schema_json}"
+        constraint = JsonSchema(node_format["json_schema"])
+        known = f"{style} {node_format.get('max_whitespace_cnt')} {excludes} {constraint.schema_json}"
         if known not in self._schemas:
             n = Normalizer.of(constraint)
             prefix = f"g{len(self._schemas)}_"
             if style == "json":
-                layout = _style(one, pointer)
-                found = contents(n, closed=True, spelling=layout.spelling)
-                rules = SchemaWriter(n, found, layout, prefix, excludes).write()
+                layout = _style(node_format, pointer)
+                contents_of = contents(n, closed=True, spelling=layout.spelling)
+                rules = SchemaWriter(n, contents_of, layout, prefix, excludes).write()
             elif style in STYLES:
                 rules = xml_rules(n, STYLES[style], closed=True, prefix=prefix)
             else:
@@ -150,29 +150,29 @@ class TagLark:
             self._schemas[known] = rules.start
         return (self._schemas[known],)
 
-    def _sequence(self, one: Format, pointer: str) -> Piece:
-        return _joined(*(self._piece(each, f"{pointer}/elements/{i}") for i, each in enumerate(one["elements"])))
+    def _sequence(self, part: Format, pointer: str) -> Piece:
+        return _joined(*(self._piece(each, f"{pointer}/elements/{i}") for i, each in enumerate(part["elements"])))
 
-    def _or(self, one: Format, pointer: str) -> Piece:
-        return _any_of([self._piece(each, f"{pointer}/elements/{i}") for i, each in enumerate(one["elements"])])
+    def _or(self, part: Format, pointer: str) -> Piece:
+        return _any_of([self._piece(each, f"{pointer}/elements/{i}") for i, each in enumerate(part["elements"])])
 
-    def _repeated(self, one: Format, pointer: str) -> Piece:
-        low, high = {"optional": (0, 1), "plus": (1, None), "star": (0, None)}.get(one["type"], (0, None))
-        if one["type"] == "repeat":
-            low, high = one["min"], None if one["max"] < 0 else one["max"]
-        return _times(self._piece(one["content"], f"{pointer}/content"), low, high)
+    def _repeated(self, node_format: Format, pointer: str) -> Piece:
+        low, high = {"optional": (0, 1), "plus": (1, None), "star": (0, None)}.get(node_format["type"], (0, None))
+        if node_format["type"] == "repeat":
+            low, high = node_format["min"], None if node_format["max"] < 0 else node_format["max"]
+        return _times(self._piece(node_format["content"], f"{pointer}/content"), low, high)
 
-    def _tag(self, one: Format, pointer: str) -> Piece:
-        return self._tag_after(one, pointer, one["begin"])
+    def _tag(self, node_format: Format, pointer: str) -> Piece:
+        return self._tag_after(node_format, pointer, node_format["begin"])
 
-    def _tag_after(self, one: Format, pointer: str, begin: Any, before: Node = EMPTY) -> Piece:
-        """A tag, of whose beginning this much is left, behind some text."""
+    def _tag_after(self, node_format: Format, pointer: str, begin: Any, before: Node = EMPTY) -> Piece:
+        """A tag, of whose beginning this much is left, after some text."""
         if not isinstance(begin, str):
             raise _unsupported(pointer, "begin", _OTHER_ENGINES)
-        ends = [one["end"]] if isinstance(one["end"], str) else one["end"]
+        ends = [node_format["end"]] if isinstance(node_format["end"], str) else node_format["end"]
         if not isinstance(ends, list) or not all(isinstance(end, str) for end in ends):
             raise _unsupported(pointer, "end", _OTHER_ENGINES)
-        content, inside = one["content"], f"{pointer}/content"
+        content, inside = node_format["content"], f"{pointer}/content"
         end = alt(*map(text, ends))
         if content.get("type") == "any_text" and "" not in ends:
             last: Piece = (self._ending(both(concat(self._free(content, inside), end), _nothing_behind(ends))),)
@@ -180,15 +180,15 @@ class TagLark:
             last = _joined(self._piece(content, inside), (end,))
         return _joined((before,), (text(begin),), last)
 
-    def _triggered(self, one: Format, pointer: str) -> Piece:
+    def _triggered(self, structure: Format, pointer: str) -> Piece:
         """Free text, and tags where it comes to a trigger."""
-        triggers, excludes = one["triggers"], one.get("excludes", [])
+        triggers, excludes = structure["triggers"], structure.get("excludes", [])
         free = _without([*triggers, *excludes])
-        tags = [(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(one["tags"])]
+        tags = [(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(structure["tags"])]
         alone = _any_of([self._tag(*tag) for tag in tags])
         later = _any_of([self._after_text(tag, at, triggers, excludes) for tag, at in tags])
-        once = one.get("stop_after_first")
-        if one.get("at_least_one"):
+        once = structure.get("stop_after_first")
+        if structure.get("at_least_one"):
             return alone if once else _joined(alone, _times(later, 0, None), (free,))
         if once:
             return _any_of([(free,), later])
@@ -197,20 +197,20 @@ class TagLark:
     def _after_text(self, tag: Format, pointer: str, triggers: Sequence[str], excludes: Sequence[str]) -> Piece:
         if not isinstance(tag["begin"], str):
             raise _unsupported(pointer, "begin", _OTHER_ENGINES)
-        trigger = next((one for one in triggers if tag["begin"].startswith(one)), None)
+        trigger = next((trigger for trigger in triggers if tag["begin"].startswith(trigger)), None)
         if trigger is None:
             raise InvalidConstraint(f"no trigger of the structural tag is how its tag at {pointer} begins")
-        # Up to the first trigger of all: every other place in it where one ends is forbidden.
+        # Up to the first trigger of all: it must not contain the end of any other one.
         first = self._ending(both(concat(ANYTHING, text(trigger)), _nothing_behind(triggers), _without(excludes)))
         return self._tag_after(tag, pointer, tag["begin"][len(trigger) :], first)
 
-    def _separated(self, one: Format, pointer: str) -> Piece:
-        tags = [self._piece(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(one["tags"])]
+    def _separated(self, node_format: Format, pointer: str) -> Piece:
+        tags = [self._piece(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(node_format["tags"])]
         piece = _any_of(tags)
-        if not one.get("stop_after_first"):
-            later = _any_of([_joined((text(one["separator"]),), tag) for tag in tags])
+        if not node_format.get("stop_after_first"):
+            later = _any_of([_joined((text(node_format["separator"]),), tag) for tag in tags])
             piece = _joined(piece, _times(later, 0, None))
-        return piece if one.get("at_least_one") else _times(piece, 0, 1)
+        return piece if node_format.get("at_least_one") else _times(piece, 0, 1)
 
     _WRITERS: dict[str, Callable[[TagLark, Format, str], Piece]] = {
         "const_string": _const,
@@ -234,7 +234,7 @@ class TagLark:
 
         Args:
             piece: the piece.
-            followed: whether something may come behind it.
+            followed: whether something may come after it.
         """
         written = []
         for i, part in enumerate(piece):
@@ -242,7 +242,7 @@ class TagLark:
             if isinstance(part, str):
                 written.append(part)
             elif isinstance(part, Choice):
-                written.append(f"({' | '.join(self._expression(one, more) for one in part.pieces)})")
+                written.append(f"({' | '.join(self._expression(node, more) for node in part.pieces)})")
             elif isinstance(part, Times):
                 inside = self._expression(part.piece, more or part.high != 1)
                 written.append(f"({inside}){times(part.low, part.high)}")
@@ -255,7 +255,7 @@ class TagLark:
         return " ".join(written) or '""'
 
     def _ends(self, node: Node) -> bool:
-        """Whether no text of it is the beginning of another, where a greedy lexer would go on to the longer one."""
+        """Whether no text of it is the beginning of another, where a greedy lexer would continue to the longer one."""
         if node in self._ended or isinstance(node, Chars):
             return True
         if isinstance(node, Alt):
@@ -264,19 +264,21 @@ class TagLark:
             return any(map(self._ends, node.parts))
         if isinstance(node, Concat):
             following = [*node.parts[1:], None]
-            return all(self._ends(one) or _stops_at(one, then) for one, then in zip(node.parts, following, strict=True))
+            return all(
+                self._ends(part) or _stops_at(part, then) for part, then in zip(node.parts, following, strict=True)
+            )
         return False
 
     def _without_end(self, node: Node) -> Piece:
-        """A language that may go on behind any text of it, as its first part and what may come again behind that."""
+        """A language whose texts may repeat, as its first part and the part that may repeat after it."""
         if isinstance(node, Concat) and isinstance(again := node.parts[-1], Repeat):
             first = concat(*node.parts[:-1])
             if self._ends(first) and self._ends(again.body):
                 return first, Times((again.body,), again.low, again.high)
-        raise _unsupported("", "structural_tag", "where a part of this tag ends cannot be told from its text")
+        raise _unsupported("", "structural_tag", "the text does not determine where a part of this tag ends")
 
     def _ending(self, node: Node) -> Node:
-        """Take note that a language ends where the first of its marks does."""
+        """Record that a language ends where the first of its marks ends."""
         self._ended.add(node)
         return node
 
@@ -317,13 +319,13 @@ def _stops_at(node: Node, following: Node | None) -> bool:
 
 
 def _begin_apart(nodes: Sequence[Node]) -> bool:
-    """Whether the first characters tell these apart."""
+    """Whether the first characters distinguish these."""
     firsts = [node.parts[0] if isinstance(node, Concat) else node for node in nodes]
-    found = CharSet()
+    seen = CharSet()
     for first in firsts:
-        if not isinstance(first, Chars) or first.charset & found:
+        if not isinstance(first, Chars) or first.charset & seen:
             return False
-        found |= first.charset
+        seen |= first.charset
     return True
 
 
@@ -332,11 +334,11 @@ def _triggered(tag: Format) -> Format:
     tags = [
         {
             "type": "tag",
-            "begin": one["begin"],
-            "content": {"type": "json_schema", "json_schema": one["schema"]},
-            "end": one["end"],
+            "begin": structure["begin"],
+            "content": {"type": "json_schema", "json_schema": structure["schema"]},
+            "end": structure["end"],
         }
-        for one in tag["structures"]
+        for structure in tag["structures"]
     ]
     return {"type": "triggered_tags", "triggers": tag["triggers"], "tags": tags}
 
@@ -345,16 +347,16 @@ def _older(pointer: str) -> str:
     return re.sub(r"^/tags/(\d+)/content/json_schema", r"/structures/\1/schema", pointer)
 
 
-def _style(one: Format, pointer: str) -> JsonStyle:
+def _style(node_format: Format, pointer: str) -> JsonStyle:
     """How JSON is laid out with at most so much white space in a row."""
-    most = one.get("max_whitespace_cnt")
+    most = node_format.get("max_whitespace_cnt")
     if most == 0:
-        raise _unsupported(pointer, "max_whitespace_cnt", "a space behind a comma or colon is the least there is")
+        raise _unsupported(pointer, "max_whitespace_cnt", "at least one space follows a comma or colon")
     return JsonStyle("flexible" if most is None or most > MAX_SPACE else "compact")
 
 
 def _is_inside_strings(mark: str) -> bool:
-    """Whether JSON can hold this in no other place than inside one of its strings."""
+    """Whether JSON can hold this only inside one of its strings."""
     return mark[:1] not in ("", *_OUTSIDE_STRINGS) and '"' not in mark
 
 

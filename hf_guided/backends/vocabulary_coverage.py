@@ -21,7 +21,7 @@ from .base import Backend, CompiledConstraint, Matcher
 
 _MAX_STEPS = 2000
 _CLOSING_FIRST = b'"}]\n' + bytes(b for b in range(256) if b not in b'"}]\n')
-_JSON_LAYOUT = frozenset(b"\n\r\t")  # in JSON only between tokens, where it opens no way that is not open without it
+_JSON_LAYOUT = frozenset(b"\n\r\t")  # in JSON only between tokens, where it makes no other text possible
 
 
 def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary], Backend]) -> None:
@@ -54,29 +54,29 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
 
 
 def _missing(start: Matcher, held: frozenset[int]) -> set[int]:
-    """Bytes at which every way was blocked; empty if a text was found, or the walk grew too long to tell."""
+    """Bytes at which every path was blocked; empty if a text was found, or the search grew too long to decide."""
     missing: set[int] = set()
     bitmask = allocate_bitmask(1, 257)
-    ways = [start]
+    matchers = [start]
     for _ in range(_MAX_STEPS):
-        if not ways:
+        if not matchers:
             return missing
-        matcher = ways.pop()
+        matcher = matchers.pop()
         if matcher.is_completed():
             return set()
         matcher.fill_next_token_bitmask(bitmask)
         allowed = set(torch.nonzero(unpack(bitmask, 256)[0]).flatten().tolist())
         missing |= allowed - held
         for byte in reversed([byte for byte in _CLOSING_FIRST if byte in allowed & held]):
-            way = matcher.fork()
-            way.accept_token(byte)
-            ways.append(way)
+            fork = matcher.fork()
+            fork.accept_token(byte)
+            matchers.append(fork)
     return set()
 
 
 @lru_cache(maxsize=1)
 def _single_bytes() -> Vocabulary:
     """The 256 bytes and a stop token."""
-    tokenizer: Any = None  # nothing asks for one: no chat template, no error text
+    tokenizer: Any = None  # nothing uses one: no chat template, no error text
     tokens = (*(bytes([byte]) for byte in range(256)), None)
     return Vocabulary(token_bytes=tokens, stop_token_ids=(256,), padded_size=257, tokenizer=tokenizer)

@@ -1,6 +1,6 @@
 r"""xgrammar: fast masks for grammars, structural tags, regular expressions, and a subset of JSON Schema.
 
-What it gets wrong and what is done here about it:
+Its errors and the workarounds here:
 
 - most JSON Schema keywords are ignored in silence: only those of ``XGrammarSubset`` reach it;
 - it misreads some patterns, writes them into JSON strings as they are, and bounded strings may hold raw control
@@ -23,7 +23,7 @@ from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedC
 from ..options import usable_cores
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.prepare import prepare
-from ..schema.subschemas import walk
+from ..schema.subschemas import iter_subschemas
 from ..vocabulary.bitmask import words
 from . import utf8
 from .adapter import Adapter, Build
@@ -78,7 +78,7 @@ class XGrammarBackend(Adapter):
                 f"with more than {MAX_OPTIONAL}"
             )
         if constraint.indent is not None:
-            # One rule serves all places of a definition, with the indentation of the first.
+            # One rule serves all uses of a definition, with the indentation of the first.
             reason = (
                 "xgrammar indents a part that is at two depths as at the first; use another backend, and pass "
                 "max_depth=... where the schema is recursive, or allows any value"
@@ -198,9 +198,9 @@ def _optional(schema: Any) -> int:
     """How many properties of one object may be left out, at most."""
     return max(
         (
-            len(place.schema.get("properties", ())) - len(place.schema.get("required", ()))
-            for place in walk(schema)
-            if isinstance(place.schema, dict)
+            len(subschema.schema.get("properties", ())) - len(subschema.schema.get("required", ()))
+            for subschema in iter_subschemas(schema)
+            if isinstance(subschema.schema, dict)
         ),
         default=0,
     )

@@ -21,7 +21,7 @@ class XGrammarSubset(JsonSubset):
 
     Args:
         root: the prepared schema; its patterns hold no character that JSON escapes.
-        patterns: takes the patterns, in whose place the reduced schema has others.
+        patterns: takes the patterns, which the reduced schema replaces by others.
     """
 
     engine = "xgrammar"

@@ -2,7 +2,7 @@
 
 Its own reading of a ``pattern`` merges states that are not the same: ``[ab]|[ab]{0,2}`` takes ``aaaa`` there, and
 ``(x[0-9]+)?`` may leave out the ``x`` alone. Its grammars are right, and it prints a schema as a grammar: so a schema
-goes in with numbers for patterns, and in what comes out each number gives way to the rule that it stands for.
+is compiled with numbers for patterns, and in the printed grammar each number is replaced by its rule.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..errors import UnsupportedConstraint
 from ..regex import Alt, Chars, CharSet, Concat, Node, Repeat
 from ..regex.write import times
 
-_PLACE = re.compile(r'Regex\("\^(\d+)\$", json_string=true\)')
+_PLACEHOLDER = re.compile(r'Regex\("\^(\d+)\$", json_string=true\)')
 
 
 class Patterns:
@@ -31,15 +31,15 @@ class Patterns:
         return f"^{len(self._nodes) - 1}$"
 
     def into(self, grammar: str) -> str:
-        """A printed grammar with a rule in each pattern's place.
+        """A printed grammar with a rule instead of each number.
 
         Raises:
-            UnsupportedConstraint: this release of xgrammar prints patterns in another way.
+            UnsupportedConstraint: this release of xgrammar prints patterns in another format.
         """
-        text = _PLACE.sub(lambda place: _rule(self._nodes[int(place[1])]), grammar)
+        text = _PLACEHOLDER.sub(lambda match: _rule(self._nodes[int(match[1])]), grammar)
         if 'Regex("^' in text:
             raise UnsupportedConstraint(
-                "xgrammar's patterns cannot be mended: this release of it prints grammars in a way not known here; "
+                "xgrammar's patterns cannot be corrected: this release prints grammars in an unknown format; "
                 'use backend="llguidance"'
             )
         return text

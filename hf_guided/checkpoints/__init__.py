@@ -1,1 +1,1 @@
-"""Where a model comes from, and how it is loaded: what the command lines and the server share."""
+"""Where a model comes from, and how it is loaded: shared by the command lines and the server."""

@@ -1,4 +1,4 @@
-"""What the command lines have in common: constraints, numbers and files as arguments."""
+"""Arguments that the command lines share: constraints, numbers and files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from ..errors import InvalidConstraint, UsageError
 
 def add_constraint(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that ``constraint_of`` reads, one of which has to be given."""
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--schema", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON")
-    asked.add_argument("--regex", metavar="PATTERN", help="a regular expression the whole answer matches")
-    asked.add_argument("--choice", metavar="TEXT", action="append", help="one of the answers allowed; repeat it")
-    asked.add_argument("--grammar", metavar="FILE", help="an EBNF (GBNF) or Lark grammar")
+    constraint_group = parser.add_mutually_exclusive_group(required=True)
+    constraint_group.add_argument(
+        "--schema", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON"
+    )
+    constraint_group.add_argument("--regex", metavar="PATTERN", help="a regular expression the whole answer matches")
+    constraint_group.add_argument(
+        "--choice", metavar="TEXT", action="append", help="one of the answers allowed; repeat it"
+    )
+    constraint_group.add_argument("--grammar", metavar="FILE", help="an EBNF (GBNF) or Lark grammar")
     add_layout(parser, "answers that are JSON")
 
 
 def add_layout(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the arguments that say how JSON is written: ``whitespace`` or ``indent``, and ``spelling``."""
+    """Add the arguments for the layout of JSON: ``whitespace`` or ``indent``, and ``spelling``."""
     layout = parser.add_mutually_exclusive_group()
     layout.add_argument("--whitespace", choices=get_args(Whitespace), help=f"white space in {what}")
     layout.add_argument(
@@ -34,12 +38,12 @@ def add_layout(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--spelling",
         choices=get_args(Spelling),
-        help=f"how values in {what} are spelled: as json.dumps writes them, or in any way that JSON allows (canonical)",
+        help=f"how values in {what} are spelled: as json.dumps writes them, or in any spelling JSON allows (canonical)",
     )
 
 
 def add_chat_options(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say what a prompt tells the model besides its text."""
+    """Add the arguments for the parts of a prompt other than its text."""
     parser.add_argument(
         "--describe", action="store_true", help="describe the answer's format in the prompt, as hg.describe does"
     )
@@ -59,35 +63,35 @@ def documents_in(file: str) -> list[dict[str, Any]]:
         UsageError: it cannot be read, or holds no list of objects.
     """
     try:
-        found = json_text.loads(read_text(file), "file")
+        value = json_text.loads(read_text(file), "file")
     except InvalidConstraint as error:
         raise UsageError(f"{file}: {error}") from error
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise UsageError(f"{file}: expected a list of objects, one for each document, got {type(found).__name__}")
-    return found
+    if not isinstance(value, list) or not all(isinstance(document, dict) for document in value):
+        raise UsageError(f"{file}: expected a list of objects, one for each document, got {type(value).__name__}")
+    return value
 
 
 def _json_object(text: str) -> dict[str, Any]:
     try:
-        found = json_text.loads(text, "value")
+        value = json_text.loads(text, "value")
     except InvalidConstraint as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"expected a JSON object, got {text}")
-    return found
+    return value
 
 
 def constraint_of(arguments: argparse.Namespace) -> Constraint | None:
-    """The constraint that was asked for.
+    """The constraint of the arguments.
 
     Raises:
         UsageError: a file that cannot be read, or holds no schema.
-        InvalidConstraint: what is asked for is no constraint.
+        InvalidConstraint: the arguments describe no valid constraint.
     """
     if arguments.schema is not None:
         return laid_out(schema_in(arguments.schema), arguments.whitespace, arguments.indent, arguments.spelling)
     if not (arguments.whitespace is arguments.indent is arguments.spelling is None):
-        raise UsageError("--whitespace, --indent and --spelling say how JSON is written; give them beside --schema")
+        raise UsageError("--whitespace, --indent and --spelling say how JSON is written; give them with --schema")
     if arguments.regex is not None:
         return Regex(arguments.regex)
     if arguments.choice is not None:

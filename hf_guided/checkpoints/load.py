@@ -1,4 +1,4 @@
-"""A command line's model: what it is, how it is loaded, and the arguments that say so."""
+"""A command line's model: its source, how it is loaded, and the arguments for both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_model(parser: argparse.ArgumentParser, *, positional: bool = False) -> N
         parser.add_argument("model", metavar="MODEL", help=WHERE)
     else:
         parser.add_argument("--model", required=True, metavar="MODEL", help=WHERE)
-        parser.add_argument("--tokenizer", metavar="TOKENIZER", help="likewise, if it is not the model's own")
+        parser.add_argument("--tokenizer", metavar="TOKENIZER", help="Hub id or folder, if it is not the model's own")
         parser.add_argument("--tokenizer-revision", metavar="NAME", help="of the Hub repository of --tokenizer")
     add_revision(parser)
     parser.add_argument("--dtype", default="auto", help="of the weights (%(default)s: as they are stored)")
@@ -37,7 +37,7 @@ def add_model(parser: argparse.ArgumentParser, *, positional: bool = False) -> N
 
 
 def add_revision(parser: argparse.ArgumentParser) -> None:
-    """Add what only a repository of the Hub has."""
+    """Add the arguments for repositories of the Hub."""
     parser.add_argument("--revision", metavar="NAME", help="a branch, a tag or a commit of the model's Hub repository")
     parser.add_argument(
         "--trust-remote-code", action="store_true", help="run the Python code that comes with the model, if it has any"
@@ -50,14 +50,14 @@ class ModelSource:
 
     Args:
         model: a folder, an id on the Hub, or "demo".
-        tokenizer: likewise; None means the model's.
+        tokenizer: a Hub id or a folder; None means the model's.
         revision: of the model's Hub repository: a branch, a tag or a commit; None is its main branch.
         tokenizer_revision: of the tokenizer's.
         trust_remote_code: whether code that comes with the model may run.
-        dtype: of the weights; "auto" is what they are stored in.
+        dtype: of the weights; "auto" keeps the stored one.
         device: a device of torch; "auto" spreads the model over the GPUs that are there, and takes the CPU where there
             is none.
-        device_map: spreads the model as transformers' ``device_map`` does, in place of ``device``.
+        device_map: spreads the model as transformers' ``device_map`` does, instead of ``device``.
         quantization: a key of ``quantization.METHODS``; None leaves the weights as they are.
     """
 

@@ -1,6 +1,6 @@
 """Where a model's files are: a folder, this package, or a repository of the Hub at one commit.
 
-A Hub id is resolved to a commit before anything is loaded: files come from the same commit, and what is in the local
+A Hub id is resolved to a commit before anything is loaded: files come from the same commit, and files in the local
 cache is loaded without the network. Where the Hub cannot be reached, the cached snapshot is loaded as a folder.
 """
 
@@ -28,7 +28,7 @@ _TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class Location:
-    """What ``from_pretrained`` takes.
+    """The arguments of ``from_pretrained``.
 
     Args:
         name: as the user wrote it.
@@ -44,7 +44,7 @@ class Location:
 
     @contextmanager
     def loading(self, what: str) -> Iterator[None]:
-        """Around ``from_pretrained``: what goes wrong there becomes a UsageError that names the model.
+        """Around ``from_pretrained``: its errors become a UsageError that names the model.
 
         Args:
             what: "model", "tokenizer" or "processor".
@@ -110,7 +110,7 @@ def _locate_on_hub(name: str, revision: str | None) -> Location:
         try:
             api = HfApi()
             commit = api.model_info(name, revision=revision, timeout=_TIMEOUT_S).sha
-            if hasattr(api, "resolve_revision"):  # writes the commit down in the cache, for those who come offline
+            if hasattr(api, "resolve_revision"):  # writes the commit into the cache, for later offline use
                 api.resolve_revision(name, revision=revision)
             # The commit, not the branch, which may move between the files that are loaded one after another.
             return Location(name, name, commit or revision, commit)
@@ -140,9 +140,9 @@ def _snapshot(name: str, revision: str | None) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
     for file in _CACHED:
-        found = try_to_load_from_cache(name, file, revision=revision)
-        if isinstance(found, str):
-            return Path(found).parent
+        cached = try_to_load_from_cache(name, file, revision=revision)
+        if isinstance(cached, str):
+            return Path(cached).parent
     return None
 
 
@@ -151,7 +151,7 @@ def _offline() -> str:
 
     if constants.is_offline_mode():
         return "HF_HUB_OFFLINE is set, which forbids a download: unset it to allow one"
-    return "with HF_HUB_OFFLINE=1 the cache alone is used, and the Hub is not asked"
+    return "with HF_HUB_OFFLINE=1 only the cache is used, and the Hub is not contacted"
 
 
 def _not_on_hub(name: str, revision: str | None, error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What ``--quantization`` takes: names for the ways in which transformers quantizes weights while it loads them."""
+"""The values of ``--quantization``: names for the methods by which transformers quantizes weights as it loads them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..errors import UsageError
 
 @dataclass(frozen=True)
 class Method:
-    """One way to quantize.
+    """One quantization method.
 
     Args:
         config: the class of transformers that configures it.
         settings: the class's arguments.
-        module: what it imports.
+        module: the package it imports.
         package: what to install for that.
     """
 
@@ -52,10 +52,10 @@ def check_quantization(name: str) -> None:
     if method is None:
         raise UsageError(f"--quantization {name}: expected one of {', '.join(METHODS)}")
     try:
-        found = find_spec(method.module)
+        spec = find_spec(method.module)
     except ModuleNotFoundError:  # of the package around it
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         raise UsageError(
             f"--quantization {name} needs the package {method.package}, which is not installed; "
             f"pip install {method.package}"
@@ -63,7 +63,7 @@ def check_quantization(name: str) -> None:
 
 
 def quantization_config(name: str) -> Any:
-    """What ``from_pretrained`` takes as ``quantization_config``; errors as ``check_quantization``."""
+    """The ``quantization_config`` of ``from_pretrained``; errors as ``check_quantization``."""
     check_quantization(name)
     import transformers
 
@@ -75,5 +75,5 @@ def quantization_config(name: str) -> Any:
         settings["quant_type"] = getattr(torchao.quantization, settings["quant_type"])()
     try:
         return getattr(transformers, method.config)(**settings)
-    except (ImportError, ValueError) as error:  # installed, and not as transformers needs it
+    except (ImportError, ValueError) as error:  # installed, but not in the version transformers needs
         raise UsageError(f"--quantization {name}: {error}") from error

@@ -1,7 +1,7 @@
 """The command line: ``hf-guided demo``, ``generate``, ``batch``, ``serve``, ``audit``, ``doctor``.
 
-Exit codes: 0 as asked; 1 an answer that did not finish, or an audit that loses something; 2 a mistake in what was
-asked, said in one message on stderr.
+Exit codes: 0 success; 1 an answer that did not finish, or an audit that loses something; 2 a mistake in the arguments,
+reported in one message on stderr.
 
 Each command imports what it runs: ``--help`` and ``--version`` need neither torch nor transformers.
 """
@@ -30,10 +30,12 @@ from ..constraints.values import laid_out
 from ..errors import HFGuidedError, UsageError
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from .batch.arguments import DESCRIPTION as BATCH
-from .batch.arguments import add_arguments as add_batch
+from .batch.arguments import add_arguments as add_batch_arguments
 
 if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
     from ..generation.partial import Partial
+    from ..serve.options import ServeOptions
     from ..session.result import GuidedResult
     from ..trace.trace import Trace
 
@@ -59,35 +61,49 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="hf-guided", description="Generate text that is always in the language you ask for."
+        prog="hf-guided", description="Generate text that always matches the format you ask for."
     )
     parser.add_argument("--version", action="version", version=f"hf-guided {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for add_command in (_add_demo, _add_generate, _add_audit, _add_batch, _add_serve, _add_doctor):
+        add_command(commands)
+    return parser
 
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+def _add_demo(commands: Commands) -> None:
     demo = commands.add_parser("demo", help="a tiny model, free and guided side by side; needs no download")
     demo.add_argument("--n", type=positive(int), default=24, metavar="N", help="how many prompts (%(default)s)")
     demo.add_argument("--seed", type=int, default=0, help="which prompts, and which samples (%(default)s)")
     demo.add_argument("--temperature", type=positive(float), default=2.0, help="of the samples (%(default)s)")
     demo.set_defaults(command=_demo)
 
-    one = commands.add_parser("generate", help="one prompt, one answer in the language asked for, on stdout")
-    add_model(one)
-    add_constraint(one)
-    one.add_argument("--prompt", required=True, metavar="TEXT|-", help="the prompt; - reads it from stdin")
-    one.add_argument(
+
+def _add_generate(commands: Commands) -> None:
+    generate = commands.add_parser("generate", help="one prompt, one answer in the format asked for, on stdout")
+    add_model(generate)
+    add_constraint(generate)
+    generate.add_argument("--prompt", required=True, metavar="TEXT|-", help="the prompt; - reads it from stdin")
+    generate.add_argument(
         "--chat", action="store_true", help="send the prompt as a user's message, through the chat template"
     )
-    add_chat_options(one)
-    one.add_argument("--documents", metavar="FILE", help="documents for the chat template: a list of objects, as JSON")
-    one.add_argument("--max-new-tokens", type=positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
-    one.add_argument("--temperature", type=positive(float), help="sample at this temperature; greedy without it")
-    one.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
-    one.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
-    told = one.add_mutually_exclusive_group()
-    told.add_argument("--stream", action="store_true", help="print the answer while it is being written")
-    told.add_argument("--trace", metavar="FILE", help="write a page that shows how the answer came to be, as HTML")
-    one.set_defaults(command=_generate)
+    add_chat_options(generate)
+    generate.add_argument(
+        "--documents", metavar="FILE", help="documents for the chat template: a list of objects, as JSON"
+    )
+    generate.add_argument("--max-new-tokens", type=positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
+    generate.add_argument("--temperature", type=positive(float), help="sample at this temperature; greedy without it")
+    generate.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
+    generate.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
+    output = generate.add_mutually_exclusive_group()
+    output.add_argument("--stream", action="store_true", help="print the answer while it is being generated")
+    output.add_argument("--trace", metavar="FILE", help="write an HTML page that shows how the answer was generated")
+    generate.set_defaults(command=_generate)
 
+
+def _add_audit(commands: Commands) -> None:
     audit = commands.add_parser(
         "audit", help="which keyword of a schema is enforced, by which backend, and which is not"
     )
@@ -98,13 +114,17 @@ def _parser() -> argparse.ArgumentParser:
     add_layout(audit, "answers that are JSON")
     audit.set_defaults(command=_audit)
 
+
+def _add_batch(commands: Commands) -> None:
     batch = commands.add_parser(
-        "batch", help="an answer to every row of a data set; stopped, it goes on where it was", description=BATCH
+        "batch", help="an answer to every row of a data set; continues where it was stopped", description=BATCH
     )
-    add_batch(batch)
+    add_batch_arguments(batch)
     batch.set_defaults(command=_batch)
 
-    serve = commands.add_parser("serve", help="an OpenAI-style server whose answers keep to what requests ask for")
+
+def _add_serve(commands: Commands) -> None:
+    serve = commands.add_parser("serve", help="an OpenAI-style server whose answers match the format of each request")
     add_model(serve, positional=True)
     serve.add_argument("--host", default="localhost", help="address to listen at (%(default)s)")
     serve.add_argument("--port", type=int, default=8000, help="port to listen at; 0 takes a free one (%(default)s)")
@@ -120,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     add_layout(serve, "answers to a response_format of JSON")
     serve.add_argument("--max-thinking-tokens", type=positive(int), metavar="N", help="after which thinking is ended")
     serve.add_argument(
-        "--continuous-batching", action="store_true", help="serve requests side by side, not one after another"
+        "--continuous-batching", action="store_true", help="serve requests in shared batches, not one after another"
     )
     serve.add_argument("--max-schema-bytes", type=positive(int), metavar="N", help="of a request's schema or tools")
     serve.add_argument("--max-request-bytes", type=positive(int), metavar="N", help="of a request")
@@ -129,9 +149,10 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--enable-cors", action="store_true", help="let pages of any origin call the server")
     serve.set_defaults(command=_serve)
 
+
+def _add_doctor(commands: Commands) -> None:
     doctor = commands.add_parser("doctor", help="what is installed, which kernels would be used, and why not others")
     doctor.set_defaults(command=_doctor)
-    return parser
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
@@ -143,14 +164,14 @@ def _demo(arguments: argparse.Namespace) -> int:
     from .demo import show
 
     quiet()
-    # The demo model is so small that threads mostly wait for one another, on a busy machine for minutes.
+    # The demo model is so small that its threads mostly wait for one another: for minutes on a busy machine.
     torch.set_num_threads(1)
     show(arguments.n, seed=arguments.seed, temperature=arguments.temperature)
     return 0
 
 
 def _generate(arguments: argparse.Namespace) -> int:
-    # Everything that can be wrong without the model is looked at before the model is loaded.
+    # All mistakes that can be found without the model are reported before it is loaded.
     constraint = constraint_of(arguments)
     source = ModelSource.of(arguments)
     documents = None if arguments.documents is None else documents_in(arguments.documents)
@@ -166,27 +187,36 @@ def _generate(arguments: argparse.Namespace) -> int:
                 "--chat: this tokenizer has no chat template; leave --chat out, and write the prompt in full"
             )
         prompt = [{"role": "user", "content": prompt}]
-    sampling: dict[str, Any] = {"do_sample": False}
-    if arguments.temperature is not None:
-        from transformers import set_seed
-
-        set_seed(arguments.seed)
-        sampling = {"do_sample": True, "temperature": arguments.temperature}
-    asked = {
+    options = {
         "backend": arguments.backend,
         "max_new_tokens": arguments.max_new_tokens,
         "chat_template_kwargs": arguments.chat_template_kwargs,
         "documents": documents,
         "describe": arguments.describe,
-        **sampling,
+        **_sampling(arguments),
     }
     if arguments.stream:
-        result = _printed(generate(model, tokenizer, prompt, constraint, stream=True, **asked))
+        result = _printed(generate(model, tokenizer, prompt, constraint, stream=True, **options))
     else:
-        [result] = generate(model, tokenizer, prompt, constraint, trace=arguments.trace is not None, **asked)
+        [result] = generate(model, tokenizer, prompt, constraint, trace=arguments.trace is not None, **options)
         print(result.text)
         if result.trace is not None:
             _write(result.trace, arguments.trace)
+    return _exit_code(result)
+
+
+def _sampling(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The generation settings for ``--temperature`` and ``--seed``."""
+    if arguments.temperature is None:
+        return {"do_sample": False}
+    from transformers import set_seed
+
+    set_seed(arguments.seed)
+    return {"do_sample": True, "temperature": arguments.temperature}
+
+
+def _exit_code(result: GuidedResult) -> int:
+    """0 for an answer that finished; else 1, with the reason on stderr."""
     if result.finish_reason == "stop":
         return 0
     why = {
@@ -199,12 +229,12 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 def _printed(partials: Iterable[Partial]) -> GuidedResult:
     """The result of one answer, whose text is printed as it comes."""
-    shown = ""
+    printed = ""
     for partial in partials:
-        print(partial.text.removeprefix(shown), end="", flush=True)
-        shown = partial.text
+        print(partial.text.removeprefix(printed), end="", flush=True)
+        printed = partial.text
     print()
-    assert partial.result is not None, "the last one has it"
+    assert partial.result is not None, "the last partial result has it"
     return partial.result
 
 
@@ -225,7 +255,6 @@ def _serve(arguments: argparse.Namespace) -> int:
     source = ModelSource.of(arguments)
     try:
         from ..serve.app import Server, build_app
-        from ..serve.options import ServeOptions
     except ImportError as error:
         raise UsageError(f"serve needs more packages ({error}); pip install 'hf-guided[serve]'") from error
 
@@ -233,14 +262,34 @@ def _serve(arguments: argparse.Namespace) -> int:
         import torch
 
         torch.set_num_threads(1)  # as in _demo
-    given = {
+    options = _serve_options(arguments, source)
+    quiet()
+
+    def report(url: str) -> None:
+        print(f"hf-guided: serving {options.model} at {url}", flush=True)
+
+    server = Server(build_app(options), options, report)
+    try:
+        server.run()
+    finally:
+        if server.left_running:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)  # a normal exit would kill the thread inside an engine, and abort
+    return 0
+
+
+def _serve_options(arguments: argparse.Namespace, source: ModelSource) -> ServeOptions:
+    from ..serve.options import ServeOptions
+
+    limits = {
         "max_schema_bytes": arguments.max_schema_bytes,
         "max_request_bytes": arguments.max_request_bytes,
         "compile_timeout_s": arguments.compile_timeout,
         "compile_cache_bytes": arguments.compile_cache_bytes,
         "max_thinking_tokens": arguments.max_thinking_tokens,
     }
-    options = ServeOptions(
+    return ServeOptions(
         source.model,
         revision=source.revision,
         trust_remote_code=source.trust_remote_code,
@@ -256,22 +305,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         spelling=arguments.spelling,
         continuous_batching=arguments.continuous_batching,
         enable_cors=arguments.enable_cors,
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in limits.items() if value is not None},
     )
-    quiet()
-
-    def say(url: str) -> None:
-        print(f"hf-guided: serving {options.model} at {url}", flush=True)
-
-    server = Server(build_app(options), options, say)
-    try:
-        server.run()
-    finally:
-        if server.left_running:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)  # the interpreter's own way out would kill the thread inside an engine, and abort
-    return 0
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -291,6 +326,6 @@ def _audit(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from .doctor import report
 
-    for name, found in report():
-        print(f"{name:<20}{found}")
+    for name, finding in report():
+        print(f"{name:<20}{finding}")
     return 0

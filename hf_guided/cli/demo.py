@@ -1,4 +1,4 @@
-"""``hf-guided demo``: the same prompts free and guided, side by side, and what became of them."""
+"""``hf-guided demo``: the same prompts free and guided, side by side, with their outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMN = 56
 
 @dataclass(frozen=True)
 class Run:
-    """One way to decode, over all prompts.
+    """One decoding method, over all prompts.
 
     Args:
         name: e.g. "greedy, free".
@@ -58,7 +58,7 @@ def show(n: int = 24, *, seed: int = 0, temperature: float = 2.0) -> None:
     for schema in SCHEMAS.values():
         guide.compile(schema, budget=True)
     preparing = time.perf_counter() - start
-    ways: dict[str, dict[str, Any]] = {
+    methods: dict[str, dict[str, Any]] = {
         "greedy": {"do_sample": False},
         f"temperature {temperature:g}": {"do_sample": True, "temperature": temperature, "top_k": 0},
     }
@@ -68,9 +68,9 @@ def show(n: int = 24, *, seed: int = 0, temperature: float = 2.0) -> None:
     print(f"{n} held-out prompts, a model of {model.num_parameters() / 1e6:.1f} M parameters on {model.device}")
     print(f"vocabulary read and {len(SCHEMAS)} schemas compiled in {1000 * preparing:.0f} ms\n")
     runs: list[Run] = []
-    for way, sampling in ways.items():
+    for method, sampling in methods.items():
         free, guided = (
-            _run(f"{way}, {name}", model, tokenizer, tasks, constraints, guide, seed, sampling)
+            _run(f"{method}, {name}", model, tokenizer, tasks, constraints, guide, seed, sampling)
             for name, constraints in (("free", None), ("guided", [task.schema for task in tasks]))
         )
         runs += [free, guided]
@@ -83,11 +83,11 @@ def show(n: int = 24, *, seed: int = 0, temperature: float = 2.0) -> None:
 
 
 def judge(text: str, schema: dict[str, Any]) -> str:
-    """What an outsider says of a text: "valid", "parses" (as JSON, but breaks the schema) or "broken".
+    """An independent verdict on a text: "valid", "parses" (as JSON, but breaks the schema) or "broken".
 
     Args:
         text: an answer.
-        schema: what was asked for.
+        schema: the schema of the answers.
     """
     try:
         value = json.loads(text)
@@ -153,7 +153,7 @@ def _table(tasks: Sequence[Example], runs: Sequence[Run]) -> str:
     for run in runs:
         verdicts = [judge(result.text, task.schema) for task, result in zip(tasks, run.results, strict=True)]
         right = [_is_right(task, result.text) for task, result in zip(tasks, run.results, strict=True)]
-        counts = (sum(one != "broken" for one in verdicts), verdicts.count("valid"), sum(right))
+        counts = (sum(verdict != "broken" for verdict in verdicts), verdicts.count("valid"), sum(right))
         parses, validates, exact = (f"{100 * count / len(tasks):.0f} %" for count in counts)
         lines.append(f"{run.name:28}{parses:>8}{validates:>11}{exact:>10}{run.tokens_per_second:>10.0f}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What is installed here, what kernels would be used, and why not faster ones."""
+"""The installed packages, the kernels that would be used, and why not faster ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KERNELS = ("cuda-core", "cuda-bindings", "kernels")
 
 
 def report() -> Iterator[tuple[str, str]]:
-    """Pairs of a name and what was found, in the order in which they are worth reading."""
+    """Pairs of a name and a finding, in reading order."""
     yield "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     for package in (*_PACKAGES, *_ENGINES, *_KERNELS):
         yield package, _installed(package)
@@ -25,10 +25,10 @@ def report() -> Iterator[tuple[str, str]]:
     yield "CUDA majors", _majors()
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     yield "GPUs", ", ".join(names) or "none that torch sees"
-    found = kernel_loader.find()
-    yield "kernels", found.kernels.name
-    for way, reason in found.why_not.items():
-        yield f"not {way}", reason
+    loaded = kernel_loader.find()
+    yield "kernels", loaded.kernels.name
+    for loader, reason in loaded.why_not.items():
+        yield f"not {loader}", reason
 
 
 def _installed(package: str) -> str:

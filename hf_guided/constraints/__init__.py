@@ -1,4 +1,4 @@
-"""What can be asked for: frozen values, the plain forms they are made of, tool calls, response formats."""
+"""Constraints: frozen values, their plain forms, Python types, tool calls, response formats."""
 
 from .values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 

@@ -1,4 +1,4 @@
-"""Where an argument belongs that a call does not take: one table for all public calls.
+"""Advice on arguments that a call does not take: one table for all public calls.
 
 People bring names from other libraries, from chat templates and from other calls of this package. "Leave it out" would
 lose what they want, so the message says where the value goes.
@@ -24,7 +24,7 @@ class Call(NamedTuple):
     Args:
         name: of the call.
         constraint: the argument that holds the constraint.
-        position: where it stands, for messages; empty if it has no position.
+        position: its number among the positional arguments, for messages; empty if it has none.
         prompts: the argument that holds the prompts; None if the call takes no prompts, and renders no chats.
     """
 
@@ -42,7 +42,7 @@ PROCESSOR = Call("guide.logits_processor", "constraint", ", the first argument",
 
 
 class Advice(NamedTuple):
-    """What to do with an argument that a call does not take.
+    """The advice on an argument that a call does not take.
 
     Args:
         text: for the message.
@@ -101,7 +101,7 @@ def _media(kind: str) -> _Rule:
         part = f'{{"type": "{kind}", "url": ...}}'
         where = "a message's content" if call.prompts is None else f"a message's content, in {call.prompts}"
         return Advice(
-            f"it is a part of a chat: put {part} into {where}, and pass the processor in place of the tokenizer",
+            f"it is a part of a chat: put {part} into {where}, and pass the processor instead of the tokenizer",
             call.prompts,
         )
 
@@ -194,7 +194,7 @@ RENAMED = {
 
 
 def advice(name: str, call: Call, known: Iterable[str]) -> Advice | None:
-    """What to do with an argument that a call does not take; None if nothing is known of it.
+    """The advice on an argument that a call does not take; None if it is unknown.
 
     Args:
         name: of the argument.
@@ -212,16 +212,16 @@ def advice(name: str, call: Call, known: Iterable[str]) -> Advice | None:
         return Advice(f"did you mean {match}?", match)
     near = closest(name, RULES)
     if near is not None:
-        found = _by_rule(near, call, known)
-        return Advice(f"did you mean {near}? {found.text[0].upper()}{found.text[1:]}", found.suggestion)
+        advice = _by_rule(near, call, known)
+        return Advice(f"did you mean {near}? {advice.text[0].upper()}{advice.text[1:]}", advice.suggestion)
     return None
 
 
 def _by_rule(name: str, call: Call, known: Iterable[str]) -> Advice:
-    found = RULES[name](call, name)
-    if found.suggestion in (None, call.constraint, call.prompts) or found.suggestion in known:
-        return found
-    return Advice(f"it is for hg.generate, where {found.text}", None)
+    advice = RULES[name](call, name)
+    if advice.suggestion in (None, call.constraint, call.prompts) or advice.suggestion in known:
+        return advice
+    return Advice(f"it is for hg.generate, where {advice.text}", None)
 
 
 def takes_only_its_arguments(call: Call) -> Callable[[Callable[P, R]], Callable[P, R]]:

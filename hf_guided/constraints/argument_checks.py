@@ -1,6 +1,6 @@
-"""What the values of arguments have to be: checked at the call, before anything is compiled or run.
+"""Rules for the values of arguments: checked at the call, before anything is compiled or run.
 
-Transformers meets a wrong value in the middle of a call, with whatever error comes of it, or ignores it. Each rule here
+Transformers meets a wrong value in the middle of a call and raises an unrelated error, or ignores it. Each rule here
 says what was expected, and an error adds what came and what to do.
 """
 
@@ -17,7 +17,7 @@ MAX_RETRIES = 1000
 
 
 class Rule(NamedTuple):
-    """What a value has to be.
+    """The rule of a value.
 
     Args:
         expected: the same in words.
@@ -70,7 +70,7 @@ def _is_streamer(value: Any) -> bool:
 
 
 def _is_texts(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value))
+    return isinstance(value, str) or (isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value))
 
 
 def _is_token_ids(value: Any) -> bool:
@@ -176,7 +176,7 @@ SETTINGS: dict[str, Rule] = {
     "typical_p": _POSITIVE_FRACTION,
     "use_cache": FLAG,
 }
-"""Settings of transformers, wherever they are given; None is always the default."""
+"""Settings of transformers, in every place that may hold them; None is always the default."""
 
 SAMPLING: dict[str, Rule] = {
     "temperature": Rule(
@@ -185,7 +185,7 @@ SAMPLING: dict[str, Rule] = {
         "for greedy decoding leave do_sample out",
     ),
 }
-"""What else holds where rows are sampled."""
+"""Further rules for sampled rows."""
 
 
 def check_settings(get: Callable[[str], Any]) -> None:

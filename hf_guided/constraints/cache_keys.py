@@ -1,6 +1,6 @@
 """When two constraints may share one compiled grammar: the normal form of a JSON Schema, and its digest.
 
-The order of keywords and the annotations of a schema do not change its language, so they are normalized away.
+The order of keywords and the annotations of a schema do not change which texts match, so they are normalized away.
 Everything else stays: above all the order of ``properties``, because it is the order of the output.
 """
 
@@ -28,7 +28,7 @@ def normal_form(schema: Any) -> Any:
     Args:
         schema: a JSON Schema, dict or bool.
     """
-    # A $ref may point into an annotation ("#/examples/0"): then what stands there does change the language.
+    # A $ref may point into an annotation ("#/examples/0"): then the annotation does change which texts match.
     pointed_at = {segment for ref in _refs(schema) for segment in unquote(ref).split("/")}
     return _normal(schema, ANNOTATIONS - pointed_at)
 
@@ -54,7 +54,7 @@ def _normal(schema: Any, dropped: frozenset[str]) -> Any:
 
 
 def _refs(document: Any) -> Iterator[str]:
-    """Every string under a ``$ref`` or ``$dynamicRef``, wherever it stands."""
+    """Every string under a ``$ref`` or ``$dynamicRef``, at any depth."""
     todo = [document]
     while todo:
         value = todo.pop()

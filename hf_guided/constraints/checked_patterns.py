@@ -1,4 +1,4 @@
-"""A schema whose patterns Python's `re` reads, for validators that use it; what they match stays the same."""
+"""A schema whose patterns Python's `re` reads, for validators that use it; they match the same strings."""
 
 from __future__ import annotations
 
@@ -54,11 +54,15 @@ def _each_item(value: Any) -> Any:
 
 
 def _each_member(value: Any) -> Any:
-    return {name: _each_item(one) for name, one in value.items()} if isinstance(value, dict) else value
+    return {name: _each_item(member) for name, member in value.items()} if isinstance(value, dict) else value
 
 
 def _each_pattern(value: Any) -> Any:
-    return {_python_pattern(name): _each_item(one) for name, one in value.items()} if isinstance(value, dict) else value
+    return (
+        {_python_pattern(name): _each_item(member) for name, member in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 _APPLIED: dict[str, Callable[[Any], Any]] = {

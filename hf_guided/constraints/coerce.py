@@ -20,7 +20,7 @@ EXPECTED = (
     "a response_format dict, a compiled re.Pattern, a list of strings, or None for a free row"
 )
 _SCHEMA_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
-_UNSET = (None, False)  # options of other libraries that somebody wrote down without using them
+_UNSET = (None, False)  # options of other libraries that are written out but unused
 
 
 def _json_object(value: Any) -> JsonObject:

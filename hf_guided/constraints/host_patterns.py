@@ -11,7 +11,7 @@ IPV6_IN_FULL = f"(?:{_H16}:){{6}}(?:{_H16}:{_H16}|{IPV4})"
 
 
 def _ipv6(most: int) -> str:
-    """RFC 4291: in full, or with ``::`` beside at most so many groups; an IPv4 address at the end is two; no zone."""
+    """RFC 4291: in full, or with ``::`` and a limited number of groups; an IPv4 address at the end is two; no zone."""
     written = [IPV6_IN_FULL]
     for left in range(most + 1):
         right = most - left  # how many groups may follow `::`
@@ -35,20 +35,20 @@ def label(letters: str, most: int) -> str:
 _LDH_LABEL = label("A-Za-z0-9", 63)
 HOSTNAME = rf"{_LDH_LABEL}(?:\.{_LDH_LABEL})*"
 
-# Letters that IDNA allows wherever they stand: written from left to right, in lower case where there is one, none of
+# Letters that IDNA allows in any position: written from left to right, in lower case where there is one, none of
 # which combines with the one before it. Up to U+0586, and up to U+D7A3:
 _EUROPEAN = (
     "a-z0-9ß-öø-ÿāăąćĉċčďđēĕėęěĝğġģĥħĩīĭįıĵķĸĺļľłńņňŋōŏőœŕŗřśŝşšţťŧũūŭůűųŵŷźżž"  # Latin
     "ΐά-ώа-џґա-ֆ"  # Greek, Cyrillic, Armenian
 )
 _ANY_SCRIPT = f"{_EUROPEAN}ა-ჺ々〆ぁ-ゖゝゞァ-ヺー-ヾ㐀-䶵一-龥가-힣"  # Georgian, Japanese, Chinese, Korean
-# A name may have 253 octets as it is sent, in Punycode. So many letters never take more than 62 octets, whichever they
-# are (the most expensive ones were searched for), and four such labels fit with their dots.
+# A name may have 253 octets as it is sent, in Punycode. This many letters never take more than 62 octets, whichever
+# they are (the most expensive ones were searched for), and four such labels fit with their dots.
 _U_LABEL = f"(?:{label(_EUROPEAN, 20)}|{label(_ANY_SCRIPT, 14)})"
 _IDN_LABEL = f"(?:{label('A-Za-z0-9', 62)}|{_U_LABEL})"
 IDN_HOSTNAME = rf"(?:{HOSTNAME}|{_IDN_LABEL}(?:\.{_IDN_LABEL}){{0,3}})"
 
-# RFC 5321, section 4.1.2: Mailbox. RFC 6531 adds what is not ASCII.
+# RFC 5321, section 4.1.2: Mailbox. RFC 6531 adds non-ASCII characters.
 _ATEXT = "A-Za-z0-9!#$%&'*+/=?^_`{|}~-"
 _QTEXT_SMTP = r" !#-\[\]-~"
 _QUOTED_PAIR_SMTP = r"\\[ -~]"

@@ -1,15 +1,15 @@
-"""The keywords of JSON Schema (drafts 4 to 2020-12) by what they do and what they hold."""
+"""The keywords of JSON Schema (drafts 4 to 2020-12) by their effect and by the values they hold."""
 
 from __future__ import annotations
 
 ANNOTATIONS = frozenset("title description $comment default examples deprecated readOnly writeOnly".split())
-"""They say something to people and change no language."""
+"""Annotations: they inform people and do not change which texts match."""
 
 CONTENT = frozenset("contentEncoding contentMediaType contentSchema".split())
 """Annotations in today's drafts; kept apart because engines may take them as assertions."""
 
 STRUCTURE = frozenset("$anchor $defs $dynamicAnchor $id $recursiveAnchor $schema $vocabulary definitions id".split())
-"""They name things, for others to refer to."""
+"""Keywords that name schemas, as targets of references."""
 
 HOLDS_SCHEMA = frozenset(
     "additionalItems additionalProperties contains contentSchema else if items not propertyNames then "
@@ -26,7 +26,7 @@ ASSERTIONS = frozenset(
     "maxItems maxLength maxProperties maximum minContains minItems minLength minProperties minimum multipleOf pattern "
     "required type uniqueItems".split()
 ) | ((HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP) - STRUCTURE - CONTENT)
-"""What makes an instance valid or not."""
+"""Assertions: they decide whether an instance is valid."""
 
 SINCE = {
     **dict.fromkeys(("const", "contains", "propertyNames"), 6),

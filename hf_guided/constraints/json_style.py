@@ -11,12 +11,12 @@ MAX_DIGITS = 20  # of an integer that nothing bounds, in the canonical spelling
 
 
 class JsonStyle(NamedTuple):
-    """The options of a JSON constraint that say which texts of a value there are.
+    """The options of a JSON constraint that decide which texts a value has.
 
     Args:
         whitespace: "flexible" (bounded), "compact" (``", "`` and ``": "``, as ``json.dumps`` writes by default), or
             "minified" (``","`` and ``":"``).
-        indent: the layout of ``json.dumps(indent=...)`` in place of ``whitespace``; None is no such layout.
+        indent: the layout of ``json.dumps(indent=...)`` instead of ``whitespace``; None means no indentation.
         spelling: "canonical" (numbers, strings and times in the shape that ``json.dumps`` gives them), or "any".
     """
 

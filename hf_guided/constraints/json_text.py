@@ -1,4 +1,4 @@
-"""Strict JSON in and out: what comes back is exactly what was written, or an error that says where it is not JSON.
+"""Strict JSON in and out: the value read is exactly the value written, or an error names the position that is not JSON.
 
 Python's `json` lets through what would make two different documents look alike: repeated keys, NaN, keys that are
 not strings, lone surrogates. A constraint is identified by its text, so all of these are refused.
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ..errors import InvalidConstraint
 
 MAX_NESTING = 256
-"""Deeper JSON is refused: engines and Python's own json would fail on it, sooner or later, nobody knows where."""
+"""Deeper JSON is refused: engines and Python's own json fail on it at depths that vary."""
 
 
 def loads(text: str, what: str) -> Any:
@@ -68,7 +68,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         seen: set[str] = set()
         repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {repeated!r} stands twice in one object")
+        raise ValueError(f"the key {repeated!r} appears twice in one object")
     return result
 
 
@@ -81,7 +81,7 @@ def _check(value: Any, pointer: str, levels_left: int) -> None:
         raise RecursionError
     if isinstance(value, dict):
         for key, child in value.items():
-            # json.dumps turns 1, 1.0, True and None into keys of its own making.
+            # json.dumps converts the keys 1, 1.0, True and None to strings.
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} at {pointer or '/'} is a {type(key).__name__}, not a string")
             _check(child, f"{pointer}/{key}", levels_left - 1)

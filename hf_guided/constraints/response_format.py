@@ -1,4 +1,4 @@
-"""What servers are asked with, as constraints: OpenAI's response_format, text.format, tools and tool_choice.
+"""The formats of server requests, as constraints: OpenAI's response_format, text.format, tools and tool_choice.
 
 Pure dict work. An error names the path inside the request. A schema is enforced whether or not ``strict`` is said:
 ``"strict": false`` only opens the objects that say nothing about additional properties.
@@ -25,7 +25,7 @@ def from_response_format(response_format: Mapping[str, Any], path: str = "respon
         path: how errors name it.
 
     Returns:
-        None for ``{"type": "text"}``: nothing is asked.
+        None for ``{"type": "text"}``: no constraint.
 
     Raises:
         InvalidConstraint: an unknown type or key, or something missing.
@@ -49,28 +49,28 @@ def from_request(request: Mapping[str, Any], tool_format: str = "auto") -> Const
     Raises:
         InvalidConstraint: malformed, or more than one kind at once.
     """
-    asked: dict[str, Constraint | None] = {}
+    by_field: dict[str, Constraint | None] = {}
     if request.get("response_format") is not None:
-        asked["response_format"] = from_response_format(request["response_format"])
+        by_field["response_format"] = from_response_format(request["response_format"])
     text = request.get("text")
     if isinstance(text, Mapping) and text.get("format") is not None:
-        asked["text.format"] = from_response_format(text["format"], "text.format")
+        by_field["text.format"] = from_response_format(text["format"], "text.format")
     choice = request.get("tool_choice")
-    # Nobody may call: the answer's format alone counts. A call that is wanted with nothing to call is a mistake.
+    # With tool_choice "none" only the answer's format counts. A required call without tools is an error.
     if choice != "none" and (request.get("tools") or choice not in (None, "auto")):
-        asked["tools"] = from_tools(
+        by_field["tools"] = from_tools(
             request.get("tools") or [],
             choice,
             tool_format,
             parallel=request.get("parallel_tool_calls") is not False,
         )
-    found = {name: constraint for name, constraint in asked.items() if constraint is not None}
-    if len(found) > 1:
+    constraints = {name: constraint for name, constraint in by_field.items() if constraint is not None}
+    if len(constraints) > 1:
         raise InvalidConstraint(
-            f"expected one kind of constraint, got {' and '.join(found)}; "
+            f"expected one kind of constraint, got {' and '.join(constraints)}; "
             'leave one out, or say "tool_choice": "none" for an answer without calls'
         )
-    return next(iter(found.values()), None)
+    return next(iter(constraints.values()), None)
 
 
 def from_tools(tools: Any, tool_choice: Any = None, tool_format: str = "auto", *, parallel: bool = True) -> Constraint:

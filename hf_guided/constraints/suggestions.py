@@ -1,4 +1,4 @@
-"""What was probably meant by a misspelt name."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LIKENESS = 0.8  # of 1; "requred" has 0.93 to "required", "maxlen" has 0.8 to "
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like this one, if there is one that a typing mistake can explain; capitals do not count."""
-    by_lower = {one.lower(): one for one in known}
+    by_lower = {candidate.lower(): candidate for candidate in known}
     matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=_LIKENESS)
     return by_lower[matches[0]] if matches else None
 

@@ -1,4 +1,4 @@
-"""Tool calls as a constraint: which tools there are, and how a model writes down that it calls one."""
+"""Tool calls as a constraint: the tools, and the format in which a model calls them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """What a model answered that may call tools.
+    """The answer of a model that may call tools.
 
     Args:
-        text: what it wrote besides.
+        text: the rest of its answer.
         calls: in order.
     """
 
@@ -46,7 +46,9 @@ class ToolAnswer:
     @property
     def message(self) -> dict[str, Any]:
         """The assistant's message, as `apply_chat_template` takes it."""
-        calls = [{"type": "function", "function": {"name": one.name, "arguments": one.arguments}} for one in self.calls]
+        calls = [
+            {"type": "function", "function": {"name": call.name, "arguments": call.arguments}} for call in self.calls
+        ]
         return {"role": "assistant", "content": self.text, **({"tool_calls": calls} if calls else {})}
 
 
@@ -108,14 +110,14 @@ class ToolCalls(Constraint):
         """With the format that the tokenizer's chat template writes, where it is "auto".
 
         Raises:
-            InvalidConstraint: the template writes calls in none of the known ways.
+            InvalidConstraint: the template writes calls in none of the known formats.
         """
         if self.format != AUTO:
             return self
         return ToolCalls(self.tools, format_of(tokenizer), self.choice, self.parallel)
 
     def structural_tag(self) -> StructuralTag:
-        """The same language as a structural tag.
+        """The same constraint as a structural tag.
 
         Raises:
             InvalidConstraint: an unknown format, or a tool the format cannot write.
@@ -123,18 +125,18 @@ class ToolCalls(Constraint):
         return StructuralTag(with_schemas(self._tag, self.parameters.__getitem__))
 
     def plain(self, text: str) -> int:
-        """How much of the beginning of an answer is text, whatever follows."""
+        """The length of the beginning of an answer that is text, whatever follows."""
         root = self._tag["format"]
         if root["type"] == "any_text":
             return len(text)
         if root["type"] != "triggered_tags" or root.get("at_least_one"):
             return 0  # more than text and calls, or a call at once
-        found = [at for mark in root["triggers"] if (at := text.find(mark)) >= 0]
-        return min(found) if found else len(text) - max(begun(text, mark) for mark in root["triggers"])
+        starts = [at for mark in root["triggers"] if (at := text.find(mark)) >= 0]
+        return min(starts) if starts else len(text) - max(begun(text, mark) for mark in root["triggers"])
 
     @cached_property
     def _tag(self) -> dict[str, Any]:
-        """The structural tag with the tools' names for their schemas."""
+        """The structural tag with the tools' names instead of their schemas."""
         if self.format == AUTO:
             raise InvalidConstraint(
                 "ToolCalls: format='auto' needs a tokenizer: compile it with a Guide, or use for_tokenizer(tokenizer)"
@@ -144,7 +146,7 @@ class ToolCalls(Constraint):
     @cached_property
     def parameters(self) -> dict[str, dict[str, Any]]:
         """The schema of each tool's arguments, which are an object whether or not it says so."""
-        return {one["name"]: _arguments(one.get("parameters")) for one in (tool["function"] for tool in self.tools)}
+        return {call["name"]: _arguments(call.get("parameters")) for call in (tool["function"] for tool in self.tools)}
 
     def parse(self, text: str) -> ToolAnswer:
         """The calls with their arguments, and the text around them.
@@ -159,14 +161,14 @@ class ToolCalls(Constraint):
         """The calls that are complete in the beginning of an answer, without the first ones, which are known.
 
         Returns:
-            The text in front of the last of all that are complete, and the calls.
+            The text before the last of all that are complete, and the calls.
         """
         written, calls = closed_calls(self._tag, text)
         return written, tuple(map(self._settled, calls[known:]))
 
     @cached_property
     def ends(self) -> frozenset[str]:
-        """The marks behind which a call may be complete."""
+        """The marks after which a call may be complete."""
         return frozenset(filter(None, ends_of(self._tag)))
 
     def _settled(self, call: ReadCall) -> ToolCall:
@@ -211,7 +213,7 @@ def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
         )
     if not isinstance(function.get("name"), str) or not function["name"]:
         raise InvalidConstraint(f"{where}.function.name: expected a name, got {function.get('name')!r}")
-    if re.search(r'["<>\\\x00-\x1f\x7f]', function["name"]):  # it is written as it is, between such marks
+    if re.search(r'["<>\\\x00-\x1f\x7f]', function["name"]):  # it is written literally, between such marks
         raise InvalidConstraint(
             f"{where}.function.name: expected no quotes, angle brackets, backslashes and control characters, got "
             f"{function['name']!r}"

@@ -1,4 +1,4 @@
-"""How model families write tool calls: as structural tags, and how to tell the family from its chat template.
+"""How model families write tool calls: as structural tags, and how the chat template identifies the family.
 
 The tags are xgrammar's own. What is mended here: "required" that would take no call at all, the end of a thinking part
 that a gate of its own looks after, the line ends that chat templates write around arguments, and JSON that holds what
@@ -68,7 +68,7 @@ def format_of(tokenizer: Any) -> str:
         if re.search(mark, template, re.DOTALL):
             return name
     raise InvalidConstraint(
-        "ToolCalls: the tokenizer's chat template writes tool calls in none of the known ways; say which format is "
+        "ToolCalls: the tokenizer's chat template writes tool calls in none of the known formats; say which format is "
         f"meant: {', '.join(formats())}"
     )
 
@@ -77,16 +77,16 @@ def _template_of(tokenizer: Any) -> str:
     """The chat template for tools; raises AttributeError or ValueError where there is none."""
     if hasattr(tokenizer, "get_chat_template"):
         return str(tokenizer.get_chat_template(tools=[{}]))
-    found = tokenizer.chat_template  # a processor's
-    if isinstance(found, Mapping):
-        found = found.get("tool_use", found.get("default"))
-    if not isinstance(found, str):
+    template = tokenizer.chat_template  # a processor's
+    if isinstance(template, Mapping):
+        template = template.get("tool_use", template.get("default"))
+    if not isinstance(template, str):
         raise ValueError(f"{type(tokenizer).__name__} has none")
-    return found
+    return template
 
 
 def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) -> Tag:
-    """The calls of these tools as a structural tag, in which ``{"title": name}`` stands for a tool's schema.
+    """The calls of these tools as a structural tag, in which ``{"title": name}`` is the placeholder of a tool's schema.
 
     Args:
         format: a family's name.
@@ -110,7 +110,7 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) 
             ],
             # Where nothing may be called, what would begin a call is what may not be written.
             {"type": "function", "function": {"name": choice}} if named else "auto" if choice == "none" else choice,
-            reasoning="disabled",  # it has a gate of its own, in front of every constraint
+            reasoning="disabled",  # it has a gate of its own, before every constraint
             parallel_tool_calls=parallel,
         )
     except ValueError as error:
@@ -126,11 +126,11 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) 
 
 
 def with_schemas(tag: Tag, schema_of: Callable[[str], Any]) -> Tag:
-    """A copy of what ``call_tag`` gave, with a schema in every place that a tool's name holds."""
+    """A copy of what ``call_tag`` gave, with a schema in place of every tool's name."""
     copy: Tag = json.loads(json.dumps(tag))
-    for one in objects_in(copy):
-        if "json_schema" in one:
-            one["json_schema"] = schema_of(one["json_schema"]["title"])
+    for part in objects_in(copy):
+        if "json_schema" in part:
+            part["json_schema"] = schema_of(part["json_schema"]["title"])
     return copy
 
 
@@ -139,40 +139,40 @@ def _without_thinking(root: Tag) -> Tag:
         return root
     left = list(
         dropwhile(
-            lambda one: one["type"] == "const_string" and one["value"].strip() in ("", "</think>"), root["elements"]
+            lambda part: part["type"] == "const_string" and part["value"].strip() in ("", "</think>"), root["elements"]
         )
     )
     return left[0] if len(left) == 1 else {**root, "elements": left}
 
 
 def _spell_out(root: Tag) -> None:
-    """Leave one way to write what templates write in one way: numbers, and arguments on lines of their own."""
-    for one in objects_in(root):
-        if one.get("pattern") == r"\d+":
-            one["pattern"] = (
+    """Allow one spelling where templates write only one: numbers, and arguments on lines of their own."""
+    for part in objects_in(root):
+        if part.get("pattern") == r"\d+":
+            part["pattern"] = (
                 "[0-9]{1,3}"  # the number of a call, to xgrammar ASCII alone; without a bound it need not end
             )
-        content = one.get("content")
-        if isinstance(content, Mapping) and content.get("style") == "qwen_xml" and one["begin"].endswith("\n"):
-            one["content"] = {**content, "style": "qwen_xml_lines"}
-            one["end"] = one["end"].removeprefix("\n")
+        content = part.get("content")
+        if isinstance(content, Mapping) and content.get("style") == "qwen_xml" and part["begin"].endswith("\n"):
+            part["content"] = {**content, "style": "qwen_xml_lines"}
+            part["end"] = part["end"].removeprefix("\n")
 
 
-def _keep_ends_out(one: Any, ends: tuple[str, ...]) -> None:
-    """Forbid JSON to hold the marks that end what it stands in."""
-    if isinstance(one, list):
-        for item in one:
+def _keep_ends_out(part: Any, ends: tuple[str, ...]) -> None:
+    """Forbid JSON to hold the marks that end its surroundings."""
+    if isinstance(part, list):
+        for item in part:
             _keep_ends_out(item, ends)
-    elif isinstance(one, dict) and one.get("type") == "json_schema":
-        if one.get("style") == "json":
-            one["excludes"] = list(ends)
-    elif isinstance(one, dict) and one.get("type") == "sequence":
-        for place, element in enumerate(one["elements"]):
-            behind = [other["value"] for other in one["elements"][place + 1 :] if other["type"] == "const_string"]
-            _keep_ends_out(element, (*ends, *_marks(behind)))
-    elif isinstance(one, dict):
-        end = one.get("end", [])
-        for item in one.values():
+    elif isinstance(part, dict) and part.get("type") == "json_schema":
+        if part.get("style") == "json":
+            part["excludes"] = list(ends)
+    elif isinstance(part, dict) and part.get("type") == "sequence":
+        for index, element in enumerate(part["elements"]):
+            later_texts = [other["value"] for other in part["elements"][index + 1 :] if other["type"] == "const_string"]
+            _keep_ends_out(element, (*ends, *_marks(later_texts)))
+    elif isinstance(part, dict):
+        end = part.get("end", [])
+        for item in part.values():
             _keep_ends_out(item, (*ends, *_marks([end] if isinstance(end, str) else end)))
 
 
@@ -182,16 +182,17 @@ def _marks(texts: Sequence[str]) -> list[str]:
 
 
 def _harmony(root: Tag, choice: str, named: bool) -> Tag:
-    """A call that is asked for is not optional, and where it is named there is one.
+    """A required call is not optional, and with a named tool there is exactly one.
 
-    A call behind a text has what parts the two in front of each way to begin it, so that one look tells it from a text.
+    The separator between a text and a call is part of every alternative for the call, so that it differs from text
+    early.
     """
     if choice in ("auto", "none"):
-        for one in root.get("elements", ()):
-            if one["type"] == "sequence":
-                texts, apart, calls = one["elements"]
-                ways = [{"type": "sequence", "elements": [apart, call]} for call in calls["tags"]]
-                one["elements"] = [texts, {"type": "or", "elements": ways}]
+        for part in root.get("elements", ()):
+            if part["type"] == "sequence":
+                texts, apart, calls = part["elements"]
+                branches = [{"type": "sequence", "elements": [apart, call]} for call in calls["tags"]]
+                part["elements"] = [texts, {"type": "or", "elements": branches}]
         return root
     root = root["content"] if root["type"] == "optional" else root
     return {**root, "at_least_one": True, "stop_after_first": named or root["stop_after_first"]}
@@ -202,13 +203,13 @@ def _no_calls(root: Tag) -> Tag:
     if root["type"] == "triggered_tags":
         return {"type": "any_text", "excludes": [*root["triggers"], *root["excludes"]]}
     if root["type"] == "sequence":
-        kept = [one for one in root["elements"] if not any("json_schema" in inner for inner in objects_in(one))]
-        return {**root, "elements": kept}
+        remaining = [part for part in root["elements"] if not any("json_schema" in inner for inner in objects_in(part))]
+        return {**root, "elements": remaining}
     if root["type"] == "or":
         return _no_calls(root["elements"][0])
     if root["type"] == "tags_with_separator":
-        kept = [one for one in root["tags"] if not any("json_schema" in inner for inner in objects_in(one))]
-        return {**root, "tags": kept, "stop_after_first": True}
+        remaining = [part for part in root["tags"] if not any("json_schema" in inner for inner in objects_in(part))]
+        return {**root, "tags": remaining, "stop_after_first": True}
     return root
 
 

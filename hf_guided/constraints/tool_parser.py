@@ -1,4 +1,4 @@
-"""Reads an answer with tool calls back, by the structural tag it was written by.
+"""Parses an answer with tool calls by the structural tag that constrained it.
 
 A tag leaves no doubt about where its parts begin and end: free text ends where a trigger begins, JSON where its value
 is complete, elements at their marks. The one thing that may be open is the type of an argument without quotes, "5" or
@@ -28,7 +28,7 @@ class ReadCall(NamedTuple):
 
 
 class Options(tuple[Any, ...]):
-    """An argument that may be read in more than one way, the likeliest first."""
+    """An argument that has more than one reading, the likeliest first."""
 
     __slots__ = ()
 
@@ -42,10 +42,10 @@ def read_answer(tag: Tag, text: str) -> tuple[str, list[ReadCall]]:
 
     Args:
         tag: as ``call_tag`` gives it, with tools' names for schemas.
-        text: an answer in its language.
+        text: an answer that matches the tag.
 
     Raises:
-        ValueError: the text is not in the language.
+        ValueError: the text does not match the tag.
     """
     reader = _Reader(text)
     end = reader.read(tag["format"], 0)
@@ -55,31 +55,31 @@ def read_answer(tag: Tag, text: str) -> tuple[str, list[ReadCall]]:
 
 
 def closed_calls(tag: Tag, text: str) -> tuple[str, list[ReadCall]]:
-    """The calls that are complete in the beginning of an answer, and the text in front of the last of them.
+    """The calls that are complete in the beginning of an answer, and the text before the last of them.
 
     Args:
-        tag: as for ``read_answer``.
-        text: what an answer begins with.
+        tag: the tag, see ``read_answer``.
+        text: the beginning of an answer.
     """
     reader = _Reader(text)
     reader.read(tag["format"], 0)
     return "".join(reader.complete.text), reader.complete.calls
 
 
-def ends_of(one: Any) -> Iterator[str]:
-    """What the tags in a format end with."""
-    if isinstance(one, dict):
-        if one.get("type") == "tag":
-            yield from [one["end"]] if isinstance(one["end"], str) else one["end"]
-        for inner in one.values():
+def ends_of(part: Any) -> Iterator[str]:
+    """The end marks of the tags in a format."""
+    if isinstance(part, dict):
+        if part.get("type") == "tag":
+            yield from [part["end"]] if isinstance(part["end"], str) else part["end"]
+        for inner in part.values():
             yield from ends_of(inner)
-    elif isinstance(one, list):
-        for inner in one:
+    elif isinstance(part, list):
+        for inner in part:
             yield from ends_of(inner)
 
 
 def settled(arguments: Any, validator: Any) -> Any:
-    """The arguments with every option settled, so that they are valid if they can be.
+    """The arguments with every option resolved, so that they are valid if possible.
 
     What is wrong with one reading says which options to settle otherwise; where that leads nowhere, others are tried.
 
@@ -88,7 +88,7 @@ def settled(arguments: Any, validator: Any) -> Any:
         validator: of jsonschema, for the tool's schema.
 
     Raises:
-        ValueError: they are not valid, or no way was found in which they are.
+        ValueError: they are not valid, or no valid reading was found.
     """
     plans: list[_Plan] = [{}]
     tried: set[frozenset[tuple[int, int]]] = set()
@@ -108,29 +108,38 @@ def settled(arguments: Any, validator: Any) -> Any:
 
 
 def _next_plans(arguments: Any, plan: _Plan, errors: Sequence[Any]) -> list[_Plan]:
-    """What to try next, the likeliest first: all that surely is wrong at once, then each that may be."""
-    open_ones = [(path, one) for path, one in _options(arguments, plan, ()) if plan.get(id(one), 0) + 1 < len(one)]
-    holds_others = {path[:n] for path, _ in open_ones for n in range(len(path))}
+    """The plans to try next, the likeliest first: all surely wrong options at once, then each suspect one."""
+    undecided = [
+        (path, options)
+        for path, options in _options(arguments, plan, ())
+        if plan.get(id(options), 0) + 1 < len(options)
+    ]
+    holds_others = {path[:n] for path, _ in undecided for n in range(len(path))}
     wrong = {tuple(error.absolute_path) for error in errors}
-    sure = [one for path, one in open_ones if path in wrong and path not in holds_others]
-    paths = {tuple(one.absolute_path) for error in errors for one in _with_causes(error)}
+    sure = [options for path, options in undecided if path in wrong and path not in holds_others]
+    paths = {tuple(cause.absolute_path) for error in errors for cause in _with_causes(error)}
 
     def shared(path: tuple[str | int, ...]) -> int:
-        """How many steps of the way to this option an error tells."""
-        on_the_way = [other for other in paths if path[: len(other)] == other[: len(path)]]
-        return max((min(len(path), len(other)) for other in on_the_way), default=-1)
+        """How many steps of the path to this option an error names."""
+        along_path = [other for other in paths if path[: len(other)] == other[: len(path)]]
+        return max((min(len(path), len(other)) for other in along_path), default=-1)
 
-    told = [(shared(path), path, one) for path, one in open_ones]
-    each = [one for steps, _, one in sorted(told, key=lambda one: (-one[0], -len(one[1]))) if steps >= 0]
-    return [_settled_otherwise(plan, some) for some in ([sure] if len(sure) > 1 else []) + [[one] for one in each]]
+    ranked = [(shared(path), path, options) for path, options in undecided]
+    each = [
+        options for steps, _, options in sorted(ranked, key=lambda entry: (-entry[0], -len(entry[1]))) if steps >= 0
+    ]
+    return [
+        _settled_otherwise(plan, changed)
+        for changed in ([sure] if len(sure) > 1 else []) + [[options] for options in each]
+    ]
 
 
-def _settled_otherwise(plan: _Plan, some: Sequence[Options]) -> _Plan:
-    return plan | {id(one): plan.get(id(one), 0) + 1 for one in some}
+def _settled_otherwise(plan: _Plan, changed: Sequence[Options]) -> _Plan:
+    return plan | {id(options): plan.get(id(options), 0) + 1 for options in changed}
 
 
 class _Complete:
-    """What has been found up to the end of the last call that is complete, on whichever way led furthest."""
+    """The result up to the end of the last call that is complete, on the path that led furthest."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -145,46 +154,46 @@ class _Reader:
         self.calls: list[ReadCall] = []
         self.complete: _Complete = _Complete() if parent is None else parent.complete
 
-    def read(self, one: Tag, start: int) -> int | None:
-        """Where a format that begins here ends; None if it does not begin here, and then nothing has changed."""
+    def read(self, part: Tag, start: int) -> int | None:
+        """The end of a format that begins here; None if it does not begin here, and then the state is unchanged."""
         marks = len(self.text), len(self.calls)
-        end = self._READERS[one["type"]](self, one, start)
+        end = self._READERS[part["type"]](self, part, start)
         if end is None:
             del self.text[marks[0] :], self.calls[marks[1] :]
         return end
 
-    def _const(self, one: Tag, start: int) -> int | None:
-        return self._past(one["value"], start)
+    def _const(self, part: Tag, start: int) -> int | None:
+        return self._past(part["value"], start)
 
-    def _regex(self, one: Tag, start: int) -> int | None:
-        found = re.compile(one["pattern"]).match(self._whole, start)
-        return found.end() if found else None
+    def _regex(self, part: Tag, start: int) -> int | None:
+        match = re.compile(part["pattern"]).match(self._whole, start)
+        return match.end() if match else None
 
-    def _any_text(self, one: Tag, start: int) -> int | None:
+    def _any_text(self, part: Tag, start: int) -> int | None:
         self.text.append(self._whole[start:])
         return len(self._whole)
 
-    def _call(self, one: Tag, start: int) -> int | None:
-        style = one.get("style") or "json"
-        found = (
+    def _call(self, part: Tag, start: int) -> int | None:
+        style = part.get("style") or "json"
+        reading = (
             _json_at(self._whole, start) if style == "json" else _Elements(STYLES[style], self._whole).members(start)
         )
-        if found is None:
+        if reading is None:
             return None
-        self.calls.append(ReadCall(one["json_schema"]["title"], found[0]))
-        return found[1]
+        self.calls.append(ReadCall(part["json_schema"]["title"], reading[0]))
+        return reading[1]
 
-    def _sequence(self, one: Tag, start: int) -> int | None:
+    def _sequence(self, part: Tag, start: int) -> int | None:
         end: int | None = start
-        for element in one["elements"]:
+        for element in part["elements"]:
             if end is not None:
                 end = self.read(element, end)
         return end
 
-    def _or(self, one: Tag, start: int) -> int | None:
-        """The way that leads furthest."""
+    def _or(self, part: Tag, start: int) -> int | None:
+        """The path that leads furthest."""
         best: tuple[int, list[str], list[ReadCall]] | None = None
-        for element in one["elements"]:
+        for element in part["elements"]:
             twin = _Reader(self._whole, self)
             end = twin.read(element, start)
             if end is not None and (best is None or end > best[0]):
@@ -195,25 +204,25 @@ class _Reader:
         self.calls += best[2]
         return best[0]
 
-    def _optional(self, one: Tag, start: int) -> int | None:
-        end = self.read(one["content"], start)
+    def _optional(self, part: Tag, start: int) -> int | None:
+        end = self.read(part["content"], start)
         return start if end is None else end
 
-    def _tag(self, one: Tag, start: int) -> int | None:
-        inside = self._past(one["begin"], start)
+    def _tag(self, part: Tag, start: int) -> int | None:
+        inside = self._past(part["begin"], start)
         if inside is None:
             return None
-        ends = [one["end"]] if isinstance(one["end"], str) else one["end"]
-        if one["content"]["type"] == "any_text":
-            found = min(((at, end) for end in ends if (at := self._whole.find(end, inside)) >= 0), default=None)
-            if found is None:
+        ends = [part["end"]] if isinstance(part["end"], str) else part["end"]
+        if part["content"]["type"] == "any_text":
+            first_end = min(((at, end) for end in ends if (at := self._whole.find(end, inside)) >= 0), default=None)
+            if first_end is None:
                 return None
-            self.text.append(self._whole[inside : found[0]])
-            return found[0] + len(found[1])
-        behind = self.read(one["content"], inside)
-        if behind is None:
+            self.text.append(self._whole[inside : first_end[0]])
+            return first_end[0] + len(first_end[1])
+        content_end = self.read(part["content"], inside)
+        if content_end is None:
             return None
-        past = next((past for end in ends if (past := self._past(end, behind)) is not None), None)
+        past = next((past for end in ends if (past := self._past(end, content_end)) is not None), None)
         if past is not None:
             self._note_complete()
         return past
@@ -226,31 +235,31 @@ class _Reader:
         if len(calls) > len(self.complete.calls):
             self.complete.text, self.complete.calls = list(text), list(calls)
 
-    def _triggered(self, one: Tag, start: int) -> int | None:
-        at_least_one, once = one.get("at_least_one"), one.get("stop_after_first")
+    def _triggered(self, part: Tag, start: int) -> int | None:
+        at_least_one, once = part.get("at_least_one"), part.get("stop_after_first")
         number = 0
         while not (once and number):
             if at_least_one and not number:
                 at = start
             else:
-                at = min((at for mark in one["triggers"] if (at := self._whole.find(mark, start)) >= 0), default=-1)
+                at = min((at for mark in part["triggers"] if (at := self._whole.find(mark, start)) >= 0), default=-1)
             if at < 0:
                 self.text.append(self._whole[start:])
                 return len(self._whole)
             self.text.append(self._whole[start:at])
-            end = self._one_of(one["tags"], at)
+            end = self._one_of(part["tags"], at)
             if end is None:
                 return None
             start, number = end, number + 1
         return start
 
-    def _separated(self, one: Tag, start: int) -> int | None:
-        end = self._one_of(one["tags"], start)
+    def _separated(self, part: Tag, start: int) -> int | None:
+        end = self._one_of(part["tags"], start)
         if end is None:
-            return None if one.get("at_least_one") else start
-        while not one.get("stop_after_first"):
-            behind = self._past(one["separator"], end)
-            following = None if behind is None else self._one_of(one["tags"], behind)
+            return None if part.get("at_least_one") else start
+        while not part.get("stop_after_first"):
+            separator_end = self._past(part["separator"], end)
+            following = None if separator_end is None else self._one_of(part["tags"], separator_end)
             if following is None:
                 return end
             end = following
@@ -286,53 +295,54 @@ class _Elements:
 
     def members(self, start: int) -> tuple[dict[str, Any], int]:
         """The elements that begin here, by name, and where they end."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         while (opened := _opening(self._style.opening).match(self._whole, start)) is not None:
             name = opened["name"]
             value = self._value(opened, name)
             if value is None:
                 break
-            found[name], start = value
-        return found, start
+            values[name], start = value
+        return values, start
 
     def _items(self, start: int) -> tuple[list[Any], int]:
         assert self._style.item is not None, "only nested styles have items"
-        found = []
+        values = []
         while (opened := _opening(self._style.item).match(self._whole, start)) is not None:
             value = self._value(opened, None)
             if value is None:
                 break
-            found.append(value[0])
+            values.append(value[0])
             start = value[1]
-        return found, start
+        return values, start
 
     def _value(self, opened: re.Match[str], name: str | None) -> tuple[Any, int] | None:
-        """The value behind an opening mark, and where its closing mark ends."""
+        """The value after an opening mark, and where its closing mark ends."""
         key = opened.end(), name
         if key not in self._values:
-            self._values[key] = self._found_value(opened, name)
+            self._values[key] = self._parse_value(opened, name)
         return self._values[key]
 
-    def _found_value(self, opened: re.Match[str], name: str | None) -> tuple[Any, int] | None:
-        inside, closing = opened.end(), self._style.behind(name)
-        kinds, told = self._style.kinds, opened.groupdict().get("kind")
+    def _parse_value(self, opened: re.Match[str], name: str | None) -> tuple[Any, int] | None:
+        inside, closing = opened.end(), self._style.after(name)
+        kinds, kind_name = self._style.kinds, opened.groupdict().get("kind")
         readings: list[tuple[Any, int]] = []
         if self._style.item is not None:
             for kind, read in (("array", self._items), ("object", self.members)):
-                if kinds is None or kinds[kind] == told:
+                if kinds is None or kinds[kind] == kind_name:
                     value, end = read(inside)
                     if self._whole.startswith(closing, end):
                         readings.append((value, end + len(closing)))
-            if kinds is not None and told in (kinds["array"], kinds["object"]):
+            if kinds is not None and kind_name in (kinds["array"], kinds["object"]):
                 return readings[0] if readings else None
         end = self._whole.find(closing, inside)
         if end >= 0:
             raw = self._whole[inside:end]
-            if kinds is None or told != kinds["string"]:
-                found = _json_at(raw, 0)
-                if found and found[1] == len(raw) and not isinstance(found[0], str):  # strings have no quotes here
-                    readings.append((found[0], end + len(closing)))
-            if (kinds is None or told == kinds["string"]) and not any(mark in raw for mark in self._style.marks):
+            if kinds is None or kind_name != kinds["string"]:
+                reading = _json_at(raw, 0)
+                # Strings have no quotes here.
+                if reading and reading[1] == len(raw) and not isinstance(reading[0], str):
+                    readings.append((reading[0], end + len(closing)))
+            if (kinds is None or kind_name == kinds["string"]) and not any(mark in raw for mark in self._style.marks):
                 readings.append((raw, end + len(closing)))
         if not readings:
             return None

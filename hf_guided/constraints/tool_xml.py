@@ -1,8 +1,8 @@
 """How model families write a call's arguments as elements instead of JSON: one element for each argument.
 
-A string stands between the marks as it is, with no quotes and no escapes, so it can never hold the mark that ends it.
-Everything else is JSON, or elements again in the families that nest them. Strings inside such JSON write that mark with
-escapes, since whoever reads an element looks for its mark first. The layout is that of the families' chat
+A string is written between the marks unchanged, with no quotes and no escapes, so it can never hold the mark that ends
+it. Everything else is JSON, or elements again in the families that nest them. Strings inside such JSON write that mark
+with escapes, since a reader of an element looks for its mark first. The layout is that of the families' chat
 templates; names as in xgrammar's ``style``, and one more: "qwen_xml_lines", with every value on lines of its own.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-NAME = r'[^"<>&\x00-\x1f]+'  # of an argument: with other characters, it could not be told where the name ends
+NAME = r'[^"<>&\x00-\x1f]+'  # of an argument: with other characters, the end of the name would be ambiguous
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class XmlStyle:
     """One family's elements.
 
     Args:
-        opening: what stands before a value, with ``{name}`` and, where the type is told, ``{kind}``.
-        closing: what stands behind it, with or without ``{name}``.
+        opening: the mark before a value, with ``{name}`` and, where it shows the type, ``{kind}``.
+        closing: the mark after it, with or without ``{name}``.
         marks: what no value holds as it is.
-        kinds: what the opening calls each JSON type; None where it does not tell.
+        kinds: the opening's name for each JSON type; None where it does not show the type.
         item: the opening of an array's items, where arrays and objects inside are elements too; their closing is that
             of the name "item".
     """
@@ -34,14 +34,14 @@ class XmlStyle:
     item: str | None = None
 
     def before(self, name: str | None, kind: str) -> str:
-        """What opens an argument, or with None an item of an array, that has a value of this JSON type."""
-        told = "" if self.kinds is None else self.kinds[kind]
+        """The opening mark of an argument, or with None of an array's item, for a value of this JSON type."""
+        kind_name = "" if self.kinds is None else self.kinds[kind]
         pattern = self.item if name is None else self.opening
         assert pattern is not None, "only nested styles have items"
-        return pattern.replace("{kind}", told).replace("{name}", name or "")
+        return pattern.replace("{kind}", kind_name).replace("{name}", name or "")
 
-    def behind(self, name: str | None) -> str:
-        """What closes it."""
+    def after(self, name: str | None) -> str:
+        """The closing mark."""
         return self.closing.replace("{name}", "item" if name is None else name)
 
 

@@ -1,7 +1,7 @@
-"""What is asked of a row's text: frozen, hashable values.
+"""Constraints on a row's text: frozen, hashable values.
 
 A constraint copies what it is given, so changing a schema dict afterwards changes nothing. Two constraints with the
-same ``key`` have the same language and share one compiled grammar; they may still differ in how they parse the text
+same ``key`` allow the same texts and share one compiled grammar; they may still differ in how they parse the text
 back, so parse with the constraint the caller gave, not with the one that was compiled.
 
 Constructors refuse what is malformed. Two checks need more time than a constructor should take and are done when a
@@ -36,7 +36,7 @@ Syntax = Literal["lark", "gbnf"]
 
 
 class Constraint:
-    """Base of everything that can be asked of a row."""
+    """Base class of all constraints."""
 
     kind: ClassVar[str]
     spelling: Spelling | None = None  # of JSON values; None where there are none
@@ -44,28 +44,28 @@ class Constraint:
 
     @cached_property
     def key(self) -> str:
-        """Sha256 that is the same for constraints with the same language and the same demands on a backend."""
+        """Sha256 that is the same for constraints with the same texts and the same demands on a backend."""
         return digest(self.kind, *self._identity())
 
     def _identity(self) -> Sequence[Any]:
-        """What tells this constraint from others of its kind, as JSON values."""
+        """What distinguishes this constraint from others of its kind, as JSON values."""
         raise NotImplementedError
 
     def check(self) -> None:
         """The checks that are too slow for the constructor; raises InvalidConstraint."""
 
     def for_tokenizer(self, tokenizer: Any) -> Constraint:
-        """The same constraint, with what it leaves to the tokenizer filled in."""
+        """The same constraint, with the parts that depend on the tokenizer filled in."""
         return self
 
     def parse(self, text: str) -> Any:
         """The value of a finished text.
 
         Args:
-            text: a text in the constraint's language.
+            text: a text that satisfies the constraint.
 
         Raises:
-            ValueError: the text is not in the language (json.JSONDecodeError, pydantic.ValidationError ...).
+            ValueError: the text does not satisfy it (json.JSONDecodeError, pydantic.ValidationError ...).
         """
         return text
 
@@ -89,7 +89,7 @@ class JsonSchema(Constraint):
             document counts as not enforced.
         on_unsupported: what to do with keywords that no backend enforces: "error", "warn" (leave them out), or
             "validate" (leave them out, and validate the finished text).
-        indent: the layout of ``json.dumps(indent=...)`` in place of ``whitespace``. The indentation depends on the
+        indent: the layout of ``json.dumps(indent=...)`` instead of ``whitespace``. The indentation depends on the
             depth, so a schema that is recursive, or allows any value somewhere, also needs ``max_depth``.
         spelling: "canonical" (each value as ``json.dumps(ensure_ascii=False)`` writes it: integers without a point and
             of at most 20 digits, or as many as bounds and listed values need; other numbers in the shape of a float's
@@ -112,9 +112,9 @@ class JsonSchema(Constraint):
     indent: int | None
     spelling: Spelling
     key_order: KeyOrder
-    # Not hashed: Annotated may hold what has no hash.
+    # Not hashed: Annotated may hold unhashable values.
     python_type: Any = field(hash=False)
-    # What the schema says less, or cannot say, than the type: rows of the audit. They follow from the type.
+    # Differences between the schema and the type: rows of the audit. They follow from the type.
     type_notes: tuple[TypeNote, ...] = field(compare=False)
     described_json: str | None = field(compare=False)
 
@@ -189,7 +189,7 @@ class JsonSchema(Constraint):
         return self.spelling == "any" and self.python_type is None
 
     def styled(self, style: JsonStyle) -> JsonSchema:
-        """The same values, written in another way."""
+        """The same values, with another layout or spelling."""
         return JsonSchema(
             self.schema if self.python_type is None else self.python_type,
             style.whitespace,
@@ -203,7 +203,7 @@ class JsonSchema(Constraint):
         )
 
     def _identity(self) -> Sequence[Any]:
-        # Registry documents are compared as they are: a pointer from elsewhere may lead anywhere into them.
+        # Registry documents are compared unchanged: a pointer from elsewhere may lead anywhere into them.
         options = self.extra, self.max_depth, self.registry_json, self.on_unsupported, self.point_zero
         return normal_form(self.schema), *self.style, *options
 
@@ -227,7 +227,7 @@ class JsonSchema(Constraint):
         try:
             known.check_schema(schema)  # type: ignore[arg-type] # stubs know no bool
         except SchemaError as error:
-            # Many schemas that do not name their draft are older than they would count for.
+            # Many schemas that do not name their draft were written for an older one than the default.
             older = (Draft7Validator, Draft4Validator) if "$schema" not in self.schema_json else ()
             if any(draft(draft.META_SCHEMA).is_valid(schema) for draft in older):
                 return True
@@ -250,7 +250,7 @@ class JsonSchema(Constraint):
         return adapter_of(self.python_type).validate_json(text)
 
     def _validate(self, value: Any) -> None:
-        """What decoding left out is made good for here; ``value`` has its numbers exactly."""
+        """Check here the keywords that decoding did not enforce; ``value`` has exact numbers."""
         for error in self.validator().iter_errors(value):
             raise ValueError(f"not valid at {error.json_path}: {error.message}")
 
@@ -337,7 +337,7 @@ class Regex(Constraint):
         if unknown:
             name, advice = next((name, text) for name, text in _FLAG_ADVICE.items() if unknown & re.RegexFlag[name])
             raise InvalidConstraint(f"expected no regex flags but IGNORECASE and DOTALL, got {name}; {advice}")
-        # Flags move to one place, so that re.compile("a", re.I) and "(?i)a" are one constraint.
+        # Flags are kept in one field, so that re.compile("a", re.I) and "(?i)a" are one constraint.
         body = re.sub(r"\A(\(\?[aiLmsux]+\))+", "", compiled.pattern)
         letters = "i" * bool(compiled.flags & re.IGNORECASE) + "s" * bool(compiled.flags & re.DOTALL)
         set_fields(self, pattern=f"(?{letters}){body}" if letters else body)
@@ -355,7 +355,7 @@ class Regex(Constraint):
 
 @dataclass(frozen=True, init=False)
 class Choice(Constraint):
-    """One of several texts, as they are (no JSON quotes).
+    """One of several literal texts (no JSON quotes).
 
     Args:
         options: strings in order, repeats are dropped; or an Enum class or Literal of strings. The empty string
@@ -403,14 +403,14 @@ class Choice(Constraint):
 
 @dataclass(frozen=True, init=False)
 class Grammar(Constraint):
-    """Text in the language of a context-free grammar.
+    """Text that matches a context-free grammar.
 
     Args:
         text: Lark (``start: "a" b``; starts at ``start``) or GBNF (``root ::= "a" b``; starts at ``root``).
         syntax: "lark" or "gbnf" ("ebnf" is another name for it); None looks at the first rule.
 
     Raises:
-        InvalidConstraint: the syntax cannot be told. A rule that is not defined is found when it is compiled.
+        InvalidConstraint: the syntax cannot be recognized. A rule that is not defined is found when it is compiled.
     """
 
     kind: ClassVar[str] = "grammar"
@@ -435,7 +435,7 @@ class Grammar(Constraint):
 
 @dataclass(frozen=True, init=False, repr=False)
 class StructuralTag(Constraint):
-    """Free text with constrained stretches between tags, as xgrammar describes it.
+    """Free text with constrained segments between tags, as xgrammar describes it.
 
     Args:
         tag: a dict, its JSON text, or an `xgrammar.StructuralTag`.
@@ -481,7 +481,7 @@ def laid_out(
     indent: int | None,
     spelling: Spelling | None = None,
 ) -> Constraint | None:
-    """A constraint on JSON that is written in this way; others, and those without an option given here, as they are.
+    """A constraint on JSON with this layout; other constraints, and options that are not given, stay unchanged.
 
     Args:
         constraint: of one row.
@@ -520,11 +520,11 @@ _FLAG_ADVICE = {
 def set_fields(constraint: Constraint, **values: Any) -> None:
     """Set fields in the constructor of a frozen constraint."""
     for name, value in values.items():
-        object.__setattr__(constraint, name, value)  # the way into a frozen dataclass
+        object.__setattr__(constraint, name, value)  # a frozen dataclass is written only this way
 
 
 def exact_number(digits: str) -> int | Decimal:
-    """A number with a point as it is: as a float, 19.99 is no multiple of 0.01, and as a Decimal, 1.0 no integer."""
+    """A number with a point, exactly: as a float, 19.99 is no multiple of 0.01, and as a Decimal, 1.0 is no integer."""
     number = Decimal(digits)
     return int(number) if number == number.to_integral_value() and number.adjusted() < 400 else number
 

@@ -22,7 +22,7 @@ Split = Literal["train", "held_out"]
 KINDS: tuple[str, ...] = tuple(SCHEMAS)
 
 _HELD_OUT_SHARE = 8  # one name in eight belongs to the held-out split
-_MADE_UP_SHARE = 0.3  # of the names: words nobody has seen, so that copying beats remembering
+_MADE_UP_SHARE = 0.3  # of the names: invented words, so that copying beats memorizing
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Example:
 
     Attributes:
         kind: "invoice", "booking" or "person".
-        prompt: what the model is given; it ends where the record begins.
+        prompt: the model's input; it ends where the record begins.
         record: the right answer, its keys in output order.
         schema: the JSON Schema of this kind, shared between examples: read it, do not write to it.
     """
@@ -48,7 +48,7 @@ class Example:
 
 
 def make_prompt(kind: str, text: str) -> str:
-    """Put a text of your own into the form the demo model was trained on.
+    """Put your own text into the form that the demo model was trained on.
 
     Args:
         kind: "invoice", "booking" or "person".
@@ -66,7 +66,7 @@ def examples(n: int, seed: int = 0, split: Split = "held_out") -> list[Example]:
     Args:
         n: how many.
         seed: the same seed, split and n give the same examples.
-        split: "train" for what the model was trained on, "held_out" for names it has never seen together.
+        split: "train" for the training data, "held_out" for names it has never seen together.
 
     Returns:
         A new list of `n` examples.
@@ -77,7 +77,7 @@ def examples(n: int, seed: int = 0, split: Split = "held_out") -> list[Example]:
 
 def iter_examples(seed: int, split: Split) -> Iterator[Example]:
     """Generate examples without end; see `examples`."""
-    # A string seed is hashed by `random` with SHA-512: the same on every machine, and apart for the two splits.
+    # A string seed is hashed by `random` with SHA-512: the same on every machine, and different for the two splits.
     rng = random.Random(f"{split}/{seed}")
     while True:
         for kind in KINDS:
@@ -87,7 +87,7 @@ def iter_examples(seed: int, split: Split) -> Iterator[Example]:
 
 
 def _chatter(rng: random.Random, phrases: tuple[str, ...]) -> str:
-    """Now and then something that belongs in no record, numbers included."""
+    """Occasionally a sentence that belongs in no record, numbers included."""
     return rng.choice(phrases).format(n=rng.randint(1, 999)) if rng.random() < 0.3 else ""
 
 
@@ -276,7 +276,7 @@ def _person(rng: random.Random, split: Split) -> tuple[str, dict[str, Any]]:
     age = rng.randint(18, 79)
     city = _word(rng, words.CITIES)
     job = rng.choice(words.JOBS)
-    since = rng.randint(max(1990, 2042 - age), 2025)  # nobody joined before turning 16
+    since = rng.randint(max(1990, 2042 - age), 2025)  # the minimum age for joining is 16
     remote = rng.random() < 0.5
     text = rng.choice(_PERSON_TEXTS).format(
         name=name,

@@ -1,4 +1,4 @@
-"""The words the demo's texts are made of.
+"""The words of the demo's texts.
 
 The lists are moderate on purpose: long enough that a model must read the text instead of guessing, short enough that
 most words are one token of the demo's small vocabulary.

@@ -1,8 +1,8 @@
-"""What stands behind ``model.generate(custom_generate="REPOSITORY", trust_remote_code=True, response_format=...)``.
+"""The function behind ``model.generate(custom_generate="REPOSITORY", trust_remote_code=True, response_format=...)``.
 
-Such a repository's ``generate.py`` takes this function in; ``scripts/make_custom_generate.py`` writes one. transformers
-calls it with all that its own generate() was given, and the model. A model that was loaded from such a repository has
-it in the place of its ``generate``, so what follows asks the model's class.
+The ``generate.py`` of such a repository imports this function; ``scripts/make_custom_generate.py`` writes such a file.
+transformers calls it with the model and all arguments of generate(). A model that was loaded from such a repository has
+this function as its ``generate``, so the function calls the ``generate`` of the model's class.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
 from .guide_cache import guide_for
 
-# What the decoder is told, beside what generate() knows; they never reach generate(). What is traced or recorded would
-# be lost with the decoder.
+# Arguments for the decoder, unknown to generate(). Traces and log probabilities would be lost with the decoder.
 FOR_DECODER = frozenset(signature(Guide.decoder).parameters) - {
     "self",
     "constraint",
@@ -43,13 +42,13 @@ def generate(
         inputs: as for ``model.generate``, which takes most callers' ``input_ids`` instead.
         model: the model.
         response_format: a constraint or a plain form of one; or a list with one per prompt, in which None leaves a row
-            free. None: generate() as if it had never been replaced.
-        constraint: the same under its other name.
-        tokenizer: the model's tokenizer. A ``Guide`` is made for the two once, and kept.
-        guide: in its place, a Guide that is there already.
+            free. None: the model's own generate().
+        constraint: another name for ``response_format``.
+        tokenizer: the model's tokenizer. A ``Guide`` for the two is made once, and kept.
+        guide: a Guide to use instead.
         assistant_model: a smaller model with the same tokenizer, for ``draft``.
         **arguments: those of ``Guide.decoder`` (``draft``, ``reasoning``, ``streamer``, ``stop_strings`` ...), and
-            those of ``model.generate``. With ``max_new_tokens`` a row closes its text before they are used up.
+            those of ``model.generate``. With ``max_new_tokens`` a row closes its text before this budget ends.
 
     Returns:
         What ``model.generate`` returns.
@@ -57,7 +56,7 @@ def generate(
     Raises:
         InvalidConstraint: it is malformed, or given twice.
         InvalidArgument: there is no tokenizer, or two drafts.
-        Others: as ``Guide.decoder``, and at the first mask as ``Session.mask``.
+        Other errors: as ``Guide.decoder``, and at the first mask as ``Session.mask``.
     """
     plain = type(model).generate
     if response_format is None and constraint is None:
@@ -72,11 +71,11 @@ def generate(
         if arguments.get("draft") is not None:
             raise InvalidArgument("assistant_model, draft: expected one of the two; for both, pass draft=[..., model]")
         arguments["draft"] = assistant_model
-    told = {name: arguments.pop(name) for name in FOR_DECODER & arguments.keys()}
+    options = {name: arguments.pop(name) for name in FOR_DECODER & arguments.keys()}
     settings = GenerationSettings(model, arguments)
-    if told.get("stop_token_ids") is None:
-        told["stop_token_ids"] = settings.stop_token_ids()
+    if options.get("stop_token_ids") is None:
+        options["stop_token_ids"] = settings.stop_token_ids()
     decoder = (guide_for(tokenizer, model) if guide is None else guide).decoder(
-        response_format if constraint is None else constraint, max_new_tokens=settings.given_max_new_tokens, **told
+        response_format if constraint is None else constraint, max_new_tokens=settings.given_max_new_tokens, **options
     )
     return plain(model, inputs, custom_generate=decoder, **arguments)

@@ -1,4 +1,4 @@
-"""One ``model.generate`` call whose rows are governed, and its answers read back: the same for every caller."""
+"""One ``model.generate`` call with constraints: checked, run and read back in the same way for every caller."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ..backends.base import CompiledConstraint
 from ..guide import Guide
 from ..hf.decode.options import DecodeOptions
 from ..hf.decoder import GuidedDecoder
@@ -20,14 +21,23 @@ from ..session.session import Session
 from ..session.stats import SessionStats
 
 
-def check_settings(requests: Sequence[Request], settings: GenerationSettings) -> None:
-    """Check that a call's settings leave what its constraints need; waits until they are compiled.
+def check_compiled(requests: Sequence[Request]) -> list[CompiledConstraint | None]:
+    """Wait until all constraints are compiled; None for free rows.
 
     Raises:
-        ConstraintError, BackendError: for the first one that cannot be compiled.
+        ConstraintError, BackendError: for the first constraint that cannot be compiled.
+    """
+    return [None if request.compiled is None else request.compiled.result() for request in requests]
+
+
+def check_settings(requests: Sequence[Request], settings: GenerationSettings) -> None:
+    """Check that the settings of a call allow what its constraints need; waits until they are compiled.
+
+    Raises:
+        ConstraintError, BackendError: as ``check_compiled``.
         EmptyIntersection, StopTokenError: as ``GenerationSettings.check_against``.
     """
-    settings.check_against([None if request.compiled is None else request.compiled.result() for request in requests])
+    settings.check_against(check_compiled(requests))
 
 
 def check_budgets(requests: Sequence[Request], settings: GenerationSettings, prompts: Sequence[Sequence[int]]) -> None:
@@ -36,20 +46,20 @@ def check_budgets(requests: Sequence[Request], settings: GenerationSettings, pro
     Args:
         requests: one for each prompt.
         settings: what ``model.generate`` will use.
-        prompts: their tokens, where they may have begun to think; else empty.
+        prompts: for each request, the tokens of its prompt if it may have begun to think; else no tokens.
 
     Raises:
-        BudgetTooSmall: one cannot.
+        BudgetTooSmall: an answer cannot be finished.
     """
     most, stops = settings.given_max_new_tokens, settings.stop_token_ids()
     if most is None:
         return
-    # Many prompts are alike in what matters here.
-    alike = dict.fromkeys(
+    # Many prompts have the same constraint, prefix and thinking: each combination is checked once.
+    distinct = dict.fromkeys(
         (request.compiled, request.prefix, request.gate, _opening(request.gate, prompt))
         for request, prompt in zip(requests, prompts, strict=True)
     )
-    for future, prefix, gate, opening in alike:
+    for future, prefix, gate, opening in distinct:
         compiled = None if future is None else future.result()
         thinking = compiled if compiled is None or gate is None else gate_constraint(compiled, gate, opening)
         check_budget(row_after_prefix(thinking, prefix, stops), most)
@@ -60,13 +70,13 @@ def _opening(gate: ReasoningGate | None, prompt: Sequence[int]) -> Opening:
 
 
 class GuidedCall:
-    """What brings constraints into one ``model.generate`` call.
+    """Brings constraints into one ``model.generate`` call, and reads its answers.
 
     Args:
         guide: for the model.
         requests: one for each prompt.
-        options: what is wanted of the masks.
-        loop: what is wanted of the fast loop; None: transformers' own loop runs.
+        options: of the masks.
+        loop: options of the fast loop; None runs transformers' own loop.
     """
 
     def __init__(
@@ -76,6 +86,7 @@ class GuidedCall:
         self.requests = requests
         self._options = options
         self.new_session: Callable[[], Session] = partial(guide.session_of, requests, options)
+        # What ``model.generate`` is given: a decoding method, or a processor for transformers' own loop.
         self.seam: GuidedDecoder | GuidedLogitsProcessor
         if loop is None:
             self.seam = GuidedLogitsProcessor(self.new_session())
@@ -88,7 +99,7 @@ class GuidedCall:
         return self.seam.stats
 
     def arguments(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments for ``model.generate``, the caller's own processors and criteria among them."""
+        """The arguments for ``model.generate``, with the caller's own processors and criteria."""
         given = dict(generate_kwargs)
         processors = list(given.pop("logits_processor", None) or [])
         criteria = list(given.pop("stopping_criteria", None) or [])
@@ -104,12 +115,12 @@ class GuidedCall:
         return model.generate(**self.arguments(generate_kwargs))
 
     def reader(self, prompt: int, token_ids: Sequence[int] = (), pad_token_id: int | None = None) -> RowReader:
-        """Reads a row of a prompt back.
+        """Reads an answer to a prompt.
 
         Args:
             prompt: its index.
             token_ids: the prompt's tokens, where rows think first; only their end is looked at.
-            pad_token_id: what stands after a row that was cut while others went on; None: the tokenizer's.
+            pad_token_id: what follows a row that was cut while others continued; None: the tokenizer's.
         """
         return self.guide.reader_of(
             self.requests[prompt],

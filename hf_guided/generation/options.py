@@ -1,4 +1,4 @@
-"""What one ``hg.generate`` call wants besides model, prompts, constraints and generate()'s own settings."""
+"""The options of one ``hg.generate`` call, apart from model, prompts, constraints and generate()'s own settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GenerateOptions:
     """The arguments of ``hg.generate`` under their own names, where they are described.
 
     Raises:
-        InvalidArgument: a value that its rule does not allow.
+        InvalidArgument: a value that the argument cannot have.
     """
 
     backend: str = "auto"
@@ -64,11 +64,11 @@ class GenerateOptions:
         return num_top(self.logprobs)
 
     def session(self, stop_token_ids: Sequence[int], max_new_tokens: int) -> SessionOptions:
-        """What a batch wants of its masks.
+        """The options of a batch's masks.
 
         Args:
             stop_token_ids: tokens that end a row.
-            max_new_tokens: its budget.
+            max_new_tokens: budget of each row.
         """
         return SessionOptions(
             self.backend,
@@ -80,7 +80,7 @@ class GenerateOptions:
         )
 
     def decode(self, *, streamer: Any, seeds: Sequence[int] | None) -> DecodeOptions:
-        """What a batch wants of the fast loop; for options whose ``draft`` and ``device_lane`` are decided.
+        """The options of a batch's fast loop, once ``draft`` and ``device_lane`` are decided.
 
         Args:
             streamer: gets the tokens.

@@ -1,4 +1,4 @@
-"""Runs the prompts of a plan, a batch at a time, and reads what comes out."""
+"""Runs the prompts of a plan, one batch after another, and reads the answers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ..hf.decode.options import DecodeOptions
 from ..hf.decode.step_logprobs import record_output
 from ..hf.decode.streamers import RowStreamer, TokenListener
 from ..hf.decoder import GuidedDecoder
@@ -26,13 +27,13 @@ from .plan import Plan
 from .progress import Progress
 
 
-class Ran(NamedTuple):
-    """What came of one call.
+class BatchResults(NamedTuple):
+    """The results of one call.
 
     Args:
         results: of each prompt, one or more.
         stats: what was spent on guidance.
-        seconds: how long it took.
+        seconds: how long the call took.
     """
 
     results: list[list[GuidedResult]]
@@ -41,22 +42,22 @@ class Ran(NamedTuple):
 
 
 def run_plan(plan: Plan) -> list[GuidedResult[Any]]:
-    """Run all prompts, and those again whose values were refused; their results, in order."""
+    """Run all prompts, then again those with refused values; the results, in order."""
     results: list[list[GuidedResult]] = []
     with Progress(len(plan.prompts), plan.route.step, plan.options.stats, plan.options.progress) as progress:
-        for places in plan.batches():
-            ran = run_batch(plan, places)
-            progress.spent(ran.stats, ran.seconds)
-            results += ran.results
-            progress.done(len(places))
+        for indices in plan.batches():
+            batch = run_batch(plan, indices)
+            progress.spent(batch.stats, batch.seconds)
+            results += batch.results
+            progress.done(len(indices))
         for attempt in range(1, plan.options.retries + 1):
             failed = [i for i, copies in enumerate(results) if any(map(_was_refused, copies))]
             if not failed:
                 break
-            for places in plan.batches(failed):
-                ran = run_batch(plan, places, attempt)
-                progress.spent(ran.stats, ran.seconds)
-                for i, retried in zip(places, ran.results, strict=True):
+            for indices in plan.batches(failed):
+                batch = run_batch(plan, indices, attempt)
+                progress.spent(batch.stats, batch.seconds)
+                for i, retried in zip(indices, batch.results, strict=True):
                     results[i] = [
                         new if _was_refused(old) else old for old, new in zip(results[i], retried, strict=True)
                     ]
@@ -67,59 +68,73 @@ def _was_refused(result: GuidedResult) -> bool:
     return result.finish_reason == "stop" and result.error is not None
 
 
-def run_batch(plan: Plan, places: Sequence[int], attempt: int = 0) -> Ran:
-    """Run the prompts at these places in one call, so many times before which they were run already."""
-    if plan.route.together is not None:
-        return _run_together(plan, places, plan.route.together)
-    batch = Batch(plan, places, attempt=attempt)
+def run_batch(plan: Plan, indices: Sequence[int], attempt: int = 0) -> BatchResults:
+    """Run some prompts in one call.
+
+    Args:
+        plan: of the whole call.
+        indices: of the prompts.
+        attempt: how often these prompts were run before.
+    """
+    if plan.route.continuous is not None:
+        return _run_continuous(plan, indices, plan.route.continuous)
+    batch = Batch(plan, indices, attempt=attempt)
     rows, seconds = batch.run()
-    results: list[list[GuidedResult]] = [[] for _ in places]
+    results: list[list[GuidedResult]] = [[] for _ in indices]
     for row, token_ids in enumerate(rows):
         results[row // batch.copies].append(batch.finished(row, batch.reader(row).read(token_ids)))
-    return Ran(results, batch.stats, seconds)
+    return BatchResults(results, batch.stats, seconds)
 
 
 class Batch:
     """One ``model.generate`` call.
 
     Args:
-        plan: what is asked.
-        places: the prompts.
-        listener: hears of every row while it is being written, on the thread that runs the batch; or None.
-        attempt: how often these prompts were run before; it makes other samples of the same seeds.
+        plan: of the whole call.
+        indices: of the prompts.
+        listener: gets the tokens of every row as they come, on the thread that runs the batch; or None.
+        attempt: how often these prompts were run before; the same seeds then give other samples.
     """
 
-    def __init__(self, plan: Plan, places: Sequence[int], listener: TokenListener | None = None, attempt: int = 0):
-        self.places = places
+    def __init__(self, plan: Plan, indices: Sequence[int], listener: TokenListener | None = None, attempt: int = 0):
+        self.indices = indices
         self.copies = int(plan.settings.get("num_return_sequences") or 1)
         self._plan = plan
-        expand = self.copies if any(plan.prompts[i].media for i in places) and plan.settings.samples else 1
-        self._prompts, self._inputs = plan.inputs.batch(places, expand)
+        expand = self.copies if any(plan.prompts[i].media for i in indices) and plan.settings.samples else 1
+        self._prompts, self._inputs = plan.inputs.batch(indices, expand)
         if (plan.settings.get("num_beams") or 1) > 1:
             plan.inputs.check_repeated(self._inputs)
         start = 1 if plan.model.config.is_encoder_decoder else self._inputs["input_ids"].shape[1]
         self._start = start
         self._sequences: Tensor | None = None  # (rows, length), once it has run
-        self._logprobs: list[list[TokenLogprob]] | None = None  # of each row, likewise
-        self._budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
-        options = plan.options.session(plan.stop_token_ids, self._budget)
+        self._logprobs: list[list[TokenLogprob]] | None = None  # of each row, once it has run
         self._generate_kwargs = dict(plan.generate_kwargs)
         if expand > 1:
             self._generate_kwargs = plan.settings.over(plan.generate_kwargs, num_return_sequences=1)
-        loop = None
-        if plan.route.fast:
-            seeds = plan.seeds and [
-                row_seed(plan.seeds[i], copy, attempt) for i in places for copy in range(self.copies)
-            ]
-            if listener is None and plan.cancellation is not None:
-                listener = CancelledListener(plan.cancellation)
-            loop = plan.options.decode(streamer=listener, seeds=seeds)
-        elif listener is not None:
-            self._generate_kwargs["streamer"] = RowStreamer(listener, plan.stop_token_ids)
-        elif plan.cancellation is not None:
+        loop = self._fast_loop(listener, attempt) if plan.route.fast else None
+        if loop is None:
+            self._listen(listener)
+        budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
+        options = plan.options.session(plan.stop_token_ids, budget)
+        self._call = GuidedCall(plan.guide, [plan.requests[i] for i in indices], options, loop)
+
+    def _fast_loop(self, listener: TokenListener | None, attempt: int) -> DecodeOptions:
+        """The options of the fast loop: its rows' seeds, and who gets their tokens."""
+        plan = self._plan
+        seeds = plan.seeds and [
+            row_seed(plan.seeds[i], copy, attempt) for i in self.indices for copy in range(self.copies)
+        ]
+        if listener is None and plan.cancellation is not None:
+            listener = CancelledListener(plan.cancellation)
+        return plan.options.decode(streamer=listener, seeds=seeds)
+
+    def _listen(self, listener: TokenListener | None) -> None:
+        """Have transformers' own loop hand over its tokens, or ask whether it is cancelled."""
+        if listener is not None:
+            self._generate_kwargs["streamer"] = RowStreamer(listener, self._plan.stop_token_ids)
+        elif self._plan.cancellation is not None:
             given = self._generate_kwargs.get("logits_processor") or []
-            self._generate_kwargs["logits_processor"] = [CancelledProcessor(plan.cancellation), *given]
-        self._call = GuidedCall(plan.guide, [plan.requests[i] for i in places], options, loop)
+            self._generate_kwargs["logits_processor"] = [CancelledProcessor(self._plan.cancellation), *given]
 
     @property
     def stats(self) -> SessionStats:
@@ -133,8 +148,8 @@ class Batch:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are; those of one prompt stand beside each other."""
-        return len(self.places) * self.copies
+        """How many rows there are; the rows of one prompt are neighbours."""
+        return len(self.indices) * self.copies
 
     def run(self) -> tuple[list[list[int]], float]:
         """The output tokens of each row, and how many seconds they took."""
@@ -150,94 +165,97 @@ class Batch:
     def reader(self, row: int) -> RowReader:
         """Reads a row."""
         prompt = row // self.copies
-        begun = self._plan.in_front(self._prompts[prompt])
-        return self._call.reader(prompt, begun, self._plan.pad_token_id)
+        token_ids = self._plan.prompt_of_output(self._prompts[prompt])
+        return self._call.reader(prompt, token_ids, self._plan.pad_token_id)
 
     def logprobs(self, row: int) -> list[TokenLogprob] | None:
-        """Entries for every token of a row, or more of one that has left its constraint; None if not requested."""
+        """Entries for every token of a row (more if it has left its constraint); None if they are not requested."""
         return None if self._logprobs is None else self._logprobs[row]
 
     def finished(self, row: int, result: GuidedResult) -> GuidedResult:
-        """A row's result with its log probabilities and its trace, if they are wanted; after ``run``."""
+        """A row's result with its log probabilities and its trace, if they are requested; after ``run``."""
         if self._logprobs is not None:
             result = replace(result, logprobs=self._logprobs[row][: len(result.token_ids)])
         if not self._plan.options.trace:
             return result
         assert self._sequences is not None
-        place = self.places[row // self.copies]
+        index = self.indices[row // self.copies]
         trace = self._plan.guide.trace(
             self._call.seam,
             self._sequences,
             row,
-            constraint=self._plan.constraints[place],
-            prefix=self._plan.prefixes[place],
+            constraint=self._plan.constraints[index],
+            prefix=self._plan.prefixes[index],
             reasoning=self._plan.options.reasoning,
             length=len(result.token_ids),
         )
         return replace(result, trace=trace)
 
     def _recorded(self, output: Any, sequences: Tensor) -> list[list[TokenLogprob]] | None:
-        """The log probabilities of each row, from a loop of ours or from what transformers' own has kept."""
+        """The log probabilities of each row, from the fast loop or from what transformers' own loop has kept."""
         top = self._plan.options.top_logprobs
         if top is None:
             return None
         if isinstance(self._call.seam, GuidedDecoder):
             return self._call.seam.logprobs
-        # Another session: the processor's own has rows that stand at their end.
+        # Another session: the rows of the processor's session are at their end.
         recorder = self._call.new_session().logprob_recorder(sequences[:, : self._start].tolist(), top)
         record_output(recorder, output, self._start, self._plan.stop_token_ids)
         return recorder.entries
 
 
-def _run_together(plan: Plan, places: Sequence[int], together: ContinuousRun) -> Ran:
+def _run_continuous(plan: Plan, indices: Sequence[int], manager: ContinuousRun) -> BatchResults:
     """All of these prompts in one manager."""
-    asks = []
-    for i in places:
+    requests = []
+    for i in indices:
         ids = plan.encoded(i)
         budget = plan.settings.max_new_tokens(len(ids)) or DEFAULT_MAX_NEW_TOKENS
-        asks.append(GuidedRequest(ids, plan.constraints[i], plan.prefixes[i], budget))
+        requests.append(GuidedRequest(ids, plan.constraints[i], plan.prefixes[i], budget))
     began = time.perf_counter()
-    answers, stats = together.run(asks, plan.options.backend, plan.stop_token_ids, plan.cancellation)
+    answers, stats = manager.run(requests, plan.options.backend, plan.stop_token_ids, plan.cancellation)
     seconds = time.perf_counter() - began
     results = [
-        [_reader(plan, i, stats, ask.input_ids).read(answer.token_ids) for answer in rows]
-        for i, ask, rows in zip(places, asks, answers, strict=True)
+        [_reader(plan, i, stats, request.input_ids).read(answer.token_ids) for answer in rows]
+        for i, request, rows in zip(indices, requests, answers, strict=True)
     ]
     if plan.options.top_logprobs is not None:
         results = [
-            _with_logprobs(plan, place, ask, rows, read)
-            for place, ask, rows, read in zip(places, asks, answers, results, strict=True)
+            _with_logprobs(plan, i, request, rows, read)
+            for i, request, rows, read in zip(indices, requests, answers, results, strict=True)
         ]
-    return Ran(results, stats, seconds)
+    return BatchResults(results, stats, seconds)
 
 
 def _with_logprobs(
-    plan: Plan, place: int, ask: GuidedRequest, answers: Sequence[Answer], results: Sequence[GuidedResult[Any]]
+    plan: Plan, index: int, request: GuidedRequest, answers: Sequence[Answer], results: Sequence[GuidedResult[Any]]
 ) -> list[GuidedResult[Any]]:
     """The results of one prompt with their log probabilities."""
     assert plan.options.top_logprobs is not None
     if plan.cancellation is not None:
         plan.cancellation.check()
-    options = replace(plan.options.session(plan.stop_token_ids, ask.max_new_tokens), overlap=False)
-    session = plan.guide.session_of([plan.requests[place]], options, per_prompt=False)
+    options = replace(plan.options.session(plan.stop_token_ids, request.max_new_tokens), overlap=False)
+    session = plan.guide.session_of([plan.requests[index]], options, per_prompt=False)
     entries = logprobs_of(
         plan.model,
         session,
-        ask.input_ids,
+        request.input_ids,
         [answer.token_ids for answer in answers],
         [answer.logprobs for answer in answers],
         top=plan.options.top_logprobs,
         pad_token_id=plan.pad_token_id,
         generate_kwargs=GenerationSettings(plan.model, plan.generate_kwargs).kwargs_with(num_return_sequences=1),
     )
-    return [replace(one, logprobs=found[: len(one.token_ids)]) for one, found in zip(results, entries, strict=True)]
+    return [
+        replace(result, logprobs=logprobs[: len(result.token_ids)])
+        for result, logprobs in zip(results, entries, strict=True)
+    ]
 
 
-def _reader(plan: Plan, place: int, stats: SessionStats, prompt: list[int]) -> RowReader:
+def _reader(plan: Plan, index: int, stats: SessionStats, prompt: list[int]) -> RowReader:
     return plan.guide.reader_of(
-        plan.requests[place],
+        plan.requests[index],
         stop_token_ids=plan.stop_token_ids,
         pad_token_id=plan.pad_token_id,
         stats=stats,
-        prompt=plan.in_front(prompt),
+        prompt=plan.prompt_of_output(prompt),
     )

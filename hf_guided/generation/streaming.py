@@ -40,7 +40,7 @@ def check_can_stream(plan: Plan) -> None:
         )
     if plan.options.retries:
         raise InvalidArgument("stream, retries: a retry would replace text that was returned; leave retries out")
-    if plan.route.together is not None:
+    if plan.route.continuous is not None:
         raise InvalidArgument(
             "stream, continuous_batching: leave continuous_batching out; or use guide.attach(manager), and "
             "manager.add_request(..., streaming=True) with manager.request_id_iter(...)"
@@ -167,7 +167,7 @@ def _partials(queue: _Queue, progress: Progress) -> Iterator[Partial]:
             for number, (row, token_ids) in enumerate(zip(rows, item.rows, strict=True)):
                 if not row.ended:
                     yield row.end(token_ids, batch.logprobs(number))
-            progress.done(len(batch.places))
+            progress.done(len(batch.indices))
         elif item.error is not None:
             raise item.error
         else:

@@ -100,4 +100,4 @@ def _arguments(one: Format) -> str:
         return f"[{'JSON' if style == 'json' else style}: {text}]"
     known = STYLES[style]
     opening = known.opening.replace("{name}", "KEY").replace("{kind}", "TYPE")
-    return f"[each key of {text} as {opening}VALUE{known.behind('KEY')}]"
+    return f"[each key of {text} as {opening}VALUE{known.after('KEY')}]"

@@ -1,16 +1,17 @@
 """The fast loop: ``model.generate(custom_generate=guide.decoder(c))``.
 
 Rows keep their own token ids: text that the grammar leaves no choice about is appended without a forward pass, and
-enters the cache together with the next sampled token (decode/loop.py). Where nothing is to be appended or drafted and
-the device lane serves all rows, a loop that does not wait for the device takes its place (device/loop.py). What
-generate() may ask for and neither loop does (beams, scores, logits, attentions, hidden states) runs through
-transformers' own loop with the same session.
+enters the cache together with the next sampled token (decode/loop.py). Without jump-forward and drafts, and where the
+device lane can run all rows, a loop that does not wait for the device takes its place (device/loop.py). Beams, and
+outputs that neither loop has (scores, logits, attentions, hidden states), run in transformers' own loop with the same
+session.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,6 @@ from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.utils import ModelOutput
 
-from ..constraints.argument_checks import Rule
 from ..errors import GenerationError, InvalidArgument, UnsupportedConstraint
 from ..session.logprob_recorder import LogprobRecorder
 from ..session.logprobs import TokenLogprob
@@ -40,6 +40,7 @@ from .decode.options import DecodeOptions
 from .decode.prefill import prefill
 from .decode.rank_zero_slots import RankZeroSlots, replay_rank_zero, run_rank_zero
 from .decode.scores import Scoring, before_warpers
+from .decode.sequence_state import SequenceState
 from .decode.step_logprobs import StepLogprobs, record_output
 from .decode.stopping import RowStops
 from .decode.streamers import RowStreamer, StreamerListener, TokenListener
@@ -52,12 +53,6 @@ from .seeds import as_int64
 if TYPE_CHECKING:
     from .device.store import DeviceStore
 
-_SEEDS = Rule(
-    "a list of ints, one for each row",
-    lambda value: isinstance(value, Sequence) and not isinstance(value, str),
-    "pass [seed]; hg.generate(..., seed=...) takes one int",
-)
-
 
 class GuidedDecoder:
     """A decoding method for ``generate(custom_generate=...)``. Made by ``Guide.decoder``.
@@ -67,9 +62,9 @@ class GuidedDecoder:
     Args:
         session: the constraints.
         continuation: tokenizes forced text; it remembers, so the guide's decoders share one.
-        options: what else the loop does.
-        drafts: what ``options.draft`` names, made for this guide; None drafts nothing.
-        store: gives what is kept on the device between calls; the guide's decoders share one.
+        options: of the loop.
+        drafts: the source that ``options.draft`` names, made for this guide; None drafts nothing.
+        store: returns the tensors that are kept on the device between calls; the guide's decoders share one store.
     """
 
     def __init__(
@@ -85,9 +80,9 @@ class GuidedDecoder:
         self._continuation = continuation
         self._options = options
         self._drafts = drafts
-        hears_all = isinstance(options.streamer, TokenListener)
-        self._streamer = None if hears_all else options.streamer
-        self._listener: TokenListener | None = options.streamer if hears_all else None
+        for_all_rows = isinstance(options.streamer, TokenListener)
+        self._streamer = None if for_all_rows else options.streamer
+        self._listener: TokenListener | None = options.streamer if for_all_rows else None
         if self._streamer is not None:
             self._listener = StreamerListener(self._streamer)
         texts = options.stop_strings
@@ -110,17 +105,17 @@ class GuidedDecoder:
 
     @property
     def stats(self) -> SessionStats:
-        """What this decoder has done so far."""
+        """What has been spent so far."""
         return self._session.stats
 
     @property
     def recorder(self) -> Recorder | None:
-        """What writes down what is done; None without ``trace=True``. ``Guide.trace`` reads it."""
+        """Records each call for ``Guide.trace``; None without ``trace=True``."""
         return self._session.recorder
 
     @property
     def logprobs(self) -> list[list[TokenLogprob]] | None:
-        """Of each row of the last call, an entry for every token of output; None without ``logprobs``.
+        """For each row of the last call, an entry for every token of output; None without ``logprobs``.
 
         A row that has left its constraint may have entries after the end of ``GuidedResult.token_ids``.
         """
@@ -145,17 +140,18 @@ class GuidedDecoder:
         Args:
             model: the model.
             input_ids: (rows, length) int64, padded left.
-            logits_processor: generate()'s and the caller's.
-            stopping_criteria: likewise.
+            logits_processor: those of generate() and of the caller.
+            stopping_criteria: those of generate() and of the caller.
             generation_config: complete.
             **model_kwargs: for the model.
 
         Returns:
-            What generate() returns: (rows, length + longest output) int64, padded right, or a ModelOutput with it.
+            As generate(): (rows, length + longest output) int64, padded right, or a ModelOutput with this tensor.
 
         Raises:
-            GenerationError: it serves another call, whose masks and rows this one would take.
-            UnsupportedConstraint: a generation mode, or a model spread over processes, that takes another seam.
+            GenerationError: it serves another call at this moment, and the two would share masks and rows.
+            UnsupportedConstraint: a generation mode, or a model in several processes, that only a logits processor can
+                serve.
             InvalidArgument: a streamer for several rows; another number of seeds than of rows; log probabilities of
                 beams.
         """
@@ -177,11 +173,11 @@ class GuidedDecoder:
         input_ids: Tensor,
         logits_processor: LogitsProcessorList,
         stopping_criteria: StoppingCriteriaList,
-        generation_config: GenerationConfig,
+        config: GenerationConfig,
         model_kwargs: dict[str, Any],
     ) -> Any:
         if in_step_with_others(model):
-            # generate() does not tell a decoding method that it has to go on until all processes have ended.
+            # generate() does not tell a decoding method that it has to continue until all processes have ended.
             raise UnsupportedConstraint(
                 "the decoder cannot keep processes in step (FSDP, DeepSpeed ZeRO-3); "
                 "use logits_processor=[guide.logits_processor(c)]"
@@ -192,65 +188,91 @@ class GuidedDecoder:
         criteria = StoppingCriteriaList(stopping_criteria)
         if self._stop_strings:
             criteria.append(StopStringCriteria(self._session.vocabulary.tokenizer, self._stop_strings))
-        try:
-            if self._streamer is not None:
-                if len(input_ids) > 1:
-                    raise InvalidArgument(f"streamer: expected one row, got {len(input_ids)}; leave it out for batches")
-                self._streamer.put(input_ids.cpu())
-            theirs = _transformers_own(model, generation_config)
+        with self._streaming(input_ids):
+            theirs = _transformers_own(model, config)
             if theirs is not None:
-                if self._seeds is not None and generation_config.do_sample:
-                    raise InvalidArgument(
-                        "seeds: transformers' own loop, for beams and scores, draws from one generator"
-                    )
-                if self._options.top_logprobs is not None:
-                    if generation_config.num_beams != 1:
-                        raise InvalidArgument(
-                            f"logprobs, num_beams={generation_config.num_beams}: a beam is chosen by the sum of many "
-                            "tokens, none of which was chosen by itself; leave one of the two out"
-                        )
-                    generation_config = copy.copy(generation_config)
-                    generation_config.output_logits = generation_config.output_scores = True
-                self._why_host = "transformers' own loop serves this generation mode and these outputs"
-                processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))
-                if generation_config.num_beams == 1:
-                    told = self._row_streamer(input_ids) if self._streamer is None else self._streamer
-                    model_kwargs["streamer"] = told
-                output = theirs(input_ids, processors, criteria, generation_config, **model_kwargs)
-                if self._options.top_logprobs is not None:
-                    recorder = self._new_logprobs(input_ids, self._options.top_logprobs)
-                    record_output(recorder, output, input_ids.shape[1], self._session.stop_token_ids)
-                return output
+                return self._through_transformers(theirs, input_ids, logits_processor, criteria, config, model_kwargs)
             if self._seeds is not None and len(self._seeds) != len(input_ids):
                 raise InvalidArgument(f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}")
             with model._optimize_model_for_decode():
                 stops, scoring = RowStops(criteria, input_ids.device), Scoring(logits_processor)
-                call = (model, input_ids, generation_config, model_kwargs)
-                ranks = Ranks.of(model)
-                if ranks is not None:
-                    ranks.agreed(input_ids.tolist, repr)
-                slots = CacheSlots(*call) if ranks is None or not ranks.first else RankZeroSlots(ranks, *call)
-                loop = partial(self._run, slots, input_ids, scoring, stops, generation_config)
-                if ranks is None:
-                    rows = loop()
-                elif ranks.first:
-                    rows = run_rank_zero(ranks, slots, loop)
-                else:
-                    rows = replay_rank_zero(ranks, slots)
-                    self._why_host = "another process chooses for this one"
-                    self._tell(rows, input_ids.shape[1])
-        except BaseException:
-            if self._streamer is not None:
-                self._streamer.end()  # an iterator over it would wait for ever
-            raise
+                rows, cache = self._through_own_loop(model, input_ids, scoring, stops, config, model_kwargs)
         if self._streamer is not None:
             self._streamer.end()
-        return _output(model, generation_config, input_ids, rows, slots.cache)
+        return _output(model, config, input_ids, rows, cache)
+
+    @contextmanager
+    def _streaming(self, input_ids: Tensor) -> Iterator[None]:
+        """Around a call: its streamer gets the prompt, and is ended by an error; the loop ends it otherwise."""
+        if self._streamer is None:
+            yield
+            return
+        try:
+            if len(input_ids) > 1:
+                raise InvalidArgument(f"streamer: expected one row, got {len(input_ids)}; leave it out for batches")
+            self._streamer.put(input_ids.cpu())
+            yield
+        except BaseException:
+            self._streamer.end()  # an iterator over it would wait for ever
+            raise
+
+    def _through_transformers(
+        self,
+        loop: Callable[..., Any],
+        input_ids: Tensor,
+        logits_processor: LogitsProcessorList,
+        criteria: StoppingCriteriaList,
+        config: GenerationConfig,
+        model_kwargs: dict[str, Any],
+    ) -> Any:
+        """The output of transformers' own loop with this session's masks."""
+        if self._seeds is not None and config.do_sample:
+            raise InvalidArgument("seeds: transformers' own loop, for beams and scores, draws from one generator")
+        top = self._options.top_logprobs
+        if top is not None:
+            config = _with_recorded_scores(config)
+        self._why_host = "transformers' own loop serves this generation mode and these outputs"
+        processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))
+        if config.num_beams == 1:
+            streamer = self._row_streamer(input_ids) if self._streamer is None else self._streamer
+            model_kwargs["streamer"] = streamer
+        output = loop(input_ids, processors, criteria, config, **model_kwargs)
+        if top is not None:
+            recorder = self._new_logprobs(input_ids, top)
+            record_output(recorder, output, input_ids.shape[1], self._session.stop_token_ids)
+        return output
+
+    def _through_own_loop(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        scoring: Scoring,
+        stops: RowStops,
+        config: GenerationConfig,
+        model_kwargs: dict[str, Any],
+    ) -> tuple[Sequence[Sequence[int]], Any]:
+        """The tokens of each row, and the model's cache; in several processes the first one decides."""
+        call = (model, input_ids, config, model_kwargs)
+        ranks = Ranks.of(model)
+        if ranks is None:
+            slots = CacheSlots(*call)
+            return self._run(slots, input_ids, scoring, stops, config), slots.cache
+        ranks.agreed(input_ids.tolist, repr)
+        if ranks.first:
+            slots = RankZeroSlots(ranks, *call)
+            return run_rank_zero(
+                ranks, slots, partial(self._run, slots, input_ids, scoring, stops, config)
+            ), slots.cache
+        slots = CacheSlots(*call)
+        rows = replay_rank_zero(ranks, slots)
+        self._why_host = "another process chooses for this one"
+        self._report(rows, input_ids.shape[1])
+        return rows, slots.cache
 
     def _run(
         self, slots: CacheSlots, input_ids: Tensor, scoring: Scoring, stops: RowStops, config: GenerationConfig
     ) -> list[list[int]]:
-        """The tokens of each row, from a loop of ours: on the device if that is wanted and can be, else on the host."""
+        """The tokens of each row: from the device lane if it is requested and possible, else from the host's loop."""
         forced = self._forced_text(scoring, stops)
         jump = JumpForward(self._session, stops, forced)
         lines, logits = prefill(
@@ -263,47 +285,65 @@ class GuidedDecoder:
         )
         self._why_host = ""
         try:
-            check_requested(
-                self._options.device_lane_or_default,
-                slots.device,
-                jump_forward=self._options.jump_forward,
-                drafts=self._drafts is not None,
-                recorded=self._session.recorder is not None,
-                spread=isinstance(slots, RankZeroSlots),
-                logprobs=self._options.top_logprobs is not None,
-            )
-            from .device.run import run_on_device  # comes with the automaton, which takes time to import
-
-            self._why_eager = run_on_device(
-                lines,
-                logits,
-                input_ids,
-                session=self._session,
-                slots=slots,
-                scoring=scoring,
-                stops=stops,
-                config=config,
-                device_lane=self._options.device_lane_or_default,
-                store=self._store(),
-                seeds=self._seeds,
-            )
+            self._run_on_device(lines, logits, input_ids, slots, scoring, stops, config)
         except NotOnDevice as reason:
             self._why_host = str(reason)
-        if self._why_host:  # behind the handler: an error of the loop has nothing to do with the reason
+        if self._why_host:  # after the handler: an error of the loop has nothing to do with the reason
             logprobs = None
             if self._options.top_logprobs is not None:
                 logprobs = StepLogprobs(self._new_logprobs(input_ids, self._options.top_logprobs), lines)
             self._host_loop(slots, scoring, stops, forced, jump, config, logprobs).run(lines, logits)
         return [line.token_ids for line in lines]
 
-    def _tell(self, rows: Sequence[Sequence[int]], prompt_length: int) -> None:
-        """The listener hears of rows that were written elsewhere, of all of their tokens at once."""
+    def _run_on_device(
+        self,
+        lines: list[SequenceState],
+        logits: Tensor,
+        input_ids: Tensor,
+        slots: CacheSlots,
+        scoring: Scoring,
+        stops: RowStops,
+        config: GenerationConfig,
+    ) -> None:
+        """Run the device lane.
+
+        Raises:
+            NotOnDevice: why tokens have to be chosen on the host.
+        """
+        device_lane = self._options.device_lane_or_default
+        check_requested(
+            device_lane,
+            slots.device,
+            jump_forward=self._options.jump_forward,
+            drafts=self._drafts is not None,
+            recorded=self._session.recorder is not None,
+            spread=isinstance(slots, RankZeroSlots),
+            logprobs=self._options.top_logprobs is not None,
+        )
+        from .device.run import run_on_device  # comes with the automaton, which takes time to import
+
+        self._why_eager = run_on_device(
+            lines,
+            logits,
+            input_ids,
+            session=self._session,
+            slots=slots,
+            scoring=scoring,
+            stops=stops,
+            config=config,
+            device_lane=device_lane,
+            store=self._store(),
+            seeds=self._seeds,
+        )
+
+    def _report(self, rows: Sequence[Sequence[int]], prompt_length: int) -> None:
+        """Report to the listener rows that another process generated, with all of their tokens at once."""
         if self._listener is not None:
             for i, token_ids in enumerate(rows):
                 self._listener.on_tokens(i, token_ids[prompt_length:])
 
     def _row_streamer(self, input_ids: Tensor) -> RowStreamer | None:
-        """For transformers' own loop, behind the prompts (rows, length)."""
+        """A streamer for transformers' own loop, after the prompts (rows, length)."""
         if self._listener is None:
             return None
         streamer = RowStreamer(self._listener, self._session.stop_token_ids)
@@ -321,7 +361,7 @@ class GuidedDecoder:
         logprobs: StepLogprobs | None,
     ) -> DecodeLoop:
         drafter = None
-        if not self._options.retokenize:  # else a token that was confirmed might have to give way again
+        if not self._options.retokenize:  # retokenizing may replace a token that was confirmed
             warp = scoring.warp if config.do_sample else None
             drafter = DraftBlocks(self._drafts, self._session, stops, forced, warp)
         return DecodeLoop(
@@ -337,14 +377,14 @@ class GuidedDecoder:
         )
 
     def _new_logprobs(self, input_ids: Tensor, top: int) -> LogprobRecorder:
-        """Records a call with these prompts, (rows, length)."""
+        """A recorder for a call with these prompts, (rows, length)."""
         report = None if self._listener is None else self._listener.on_logprobs
         self._logprobs = self._session.logprob_recorder(input_ids.tolist(), top, report)
         return self._logprobs
 
     def _forced_text(self, scoring: Scoring, stops: RowStops) -> ForcedText | None:
         if not self._options.jump_forward or scoring.wants_batch:
-            return None  # who looks at the tokens so far may forbid what the grammar forces, and has to be asked
+            return None  # a processor that reads the tokens so far may forbid forced text, so it has to be called
         return ForcedText(
             self._session.vocabulary,
             self._continuation,
@@ -355,10 +395,10 @@ class GuidedDecoder:
 
 
 def _transformers_own(model: Any, config: GenerationConfig) -> Callable[..., Any] | None:
-    """The method of transformers that serves what the fast loop does not; None where it does.
+    """The method of transformers that runs what the fast loop cannot; None where the fast loop can.
 
     Raises:
-        UnsupportedConstraint: neither does.
+        UnsupportedConstraint: neither can.
     """
     mode = config.get_generation_mode()
     if mode in (GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE):
@@ -376,16 +416,32 @@ def _transformers_own(model: Any, config: GenerationConfig) -> Callable[..., Any
     return None
 
 
+def _with_recorded_scores(config: GenerationConfig) -> GenerationConfig:
+    """The config of a call that returns what log probabilities are read from.
+
+    Raises:
+        InvalidArgument: the call runs beams.
+    """
+    if config.num_beams != 1:
+        raise InvalidArgument(
+            f"logprobs, num_beams={config.num_beams}: a beam is chosen by the sum of many tokens, none of which was "
+            "chosen by itself; leave one of the two out"
+        )
+    config = copy.copy(config)
+    config.output_logits = config.output_scores = True
+    return config
+
+
 def _with_mask(processors: LogitsProcessorList, mask: GuidedLogitsProcessor) -> LogitsProcessorList:
-    """The mask where generate() puts a caller's processors: in front of the warpers."""
-    place = before_warpers(processors)
-    return LogitsProcessorList([*processors[:place], mask, *processors[place:]])
+    """The mask where generate() puts a caller's processors: before the warpers."""
+    index = before_warpers(processors)
+    return LogitsProcessorList([*processors[:index], mask, *processors[index:]])
 
 
 def _output(
     model: Any, config: GenerationConfig, input_ids: Tensor, rows: Sequence[Sequence[int]], cache: Any
 ) -> Tensor | ModelOutput:
-    """What generate() returns; rows are padded on the right."""
+    """The return value of generate(); rows are padded on the right."""
     pad = config._pad_token_tensor
     longest = max(map(len, rows))
     sequences = torch.full((len(rows), longest), 0 if pad is None else int(pad), device=input_ids.device)

@@ -3,7 +3,7 @@
     model = GuidedTransformersModel("path/to/model", max_new_tokens=500)
     agent = CodeAgent(tools=[], model=model, use_structured_outputs_internally=True)
 
-smolagents prepares the prompt and reads the answer; what lies between, ``self.model.generate``, is guided for the call.
+smolagents prepares the prompt and reads the answer; the call between the two, ``self.model.generate``, is guided.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from transformers import BatchFeature
 from ..constraints.coerce import coerce
 from ..constraints.values import Constraint
 from ..generation.chat_prompts import RESERVED, TemplateOptions, is_processor, prepared
-from ..generation.plan import warn_of_unseen
+from ..generation.guided_call import GuidedCall, check_budgets, check_compiled, check_settings
 from ..generation.processor_inputs import processed
+from ..generation.template_arguments import warn_of_unseen
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
-from ..hf.guided_call import guided_call
-from ..session.requests import check_budget, row_after_prefix
+from ..session.options import SessionOptions
 
 
 class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smolagents is untyped here
-    """``TransformersModel`` whose answers keep to ``response_format``, in any form that ``hg.generate`` takes.
+    """``TransformersModel`` whose answers match ``response_format``, in any form that ``hg.generate`` takes.
 
     Args:
-        *args: as ``TransformersModel``.
-        **kwargs: likewise.
+        *args: as for ``TransformersModel``.
+        **kwargs: as for ``TransformersModel``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -46,14 +46,14 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
 
         Args:
             messages: the chat.
-            stop_sequences: texts that end the answer; what keeps to a format ends by itself, and hears of none.
-            response_format: what the answer has to be; None leaves it free. The chat template is given the tools of
+            stop_sequences: texts that end a free answer; an answer with a format ends by itself, and ignores them.
+            response_format: the format of the answer; None leaves it free. The chat template is given the tools of
                 ``hg.ToolCalls``.
             **kwargs: as there; with a response_format also ``chat_template_kwargs``, ``documents``, ``show_tools`` and
                 ``describe``, as for ``hg.generate``.
 
         Raises:
-            ConstraintError: no answer can be promised that keeps to the format.
+            ConstraintError: no answer in this format can be promised.
         """
         constraint = coerce(response_format)
         if constraint is None:
@@ -63,7 +63,7 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
     def generate_stream(
         self, messages: list[Any], stop_sequences: list[str] | None = None, response_format: Any = None, **kwargs: Any
     ) -> Iterator[Any]:
-        """The answer as it grows; arguments as for ``generate``."""
+        """The answer while it is being generated; arguments as for ``generate``."""
         constraint = coerce(response_format)
         if constraint is None:
             yield from super().generate_stream(messages, stop_sequences, **kwargs)
@@ -74,11 +74,11 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
                 raise guided.model.failure
 
     def _guided(self, constraint: Constraint, kwargs: dict[str, Any]) -> GuidedTransformersModel:
-        """This model for one call: with a generate() that keeps to the constraint.
+        """A copy of this model for one call, with a generate() that keeps to the constraint.
 
         Args:
             constraint: of the answer.
-            kwargs: of the call; what is for the chat template is taken out.
+            kwargs: of the call; the arguments of the chat template are taken out.
         """
         options = TemplateOptions(
             kwargs.pop("chat_template_kwargs", None) or {},
@@ -95,24 +95,24 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
 
 
 class _Templates:
-    """The tokenizer or processor, which renders the chat of one call with all that belongs into it.
+    """The tokenizer or processor, with an ``apply_chat_template`` for one call and its constraint.
 
     Args:
         templates: the tokenizer or processor.
         constraint: of the answer.
-        options: what the chat template is given.
+        options: of the chat template.
         model: the model.
     """
 
     def __init__(self, templates: Any, constraint: Constraint, options: TemplateOptions, model: Any):
         self._templates, self._constraint, self._options, self._model = templates, constraint, options, model
-        self.media: dict[str, Any] = {}  # what the model needs beside tokens; smolagents hands tokens on alone
+        self.media: dict[str, Any] = {}  # the model's inputs other than tokens, which smolagents does not pass on
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._templates, name)
 
     def apply_chat_template(self, messages: Any, tools: Any = None, **kwargs: Any) -> Any:
-        """As theirs."""
+        """As the method of the tokenizer or processor."""
         given: Mapping[str, Any] = {name: value for name, value in kwargs.items() if name not in RESERVED}
         given = {**given, **self._options.kwargs, **({"tools": tools} if tools else {})}
         options = TemplateOptions(
@@ -121,40 +121,38 @@ class _Templates:
         prompt = prepared(self._templates, messages, self._constraint, options)
         warn_of_unseen([prompt])
         if is_processor(self._templates):
-            made = processed(self._templates, [prompt], [None], self._model)
-            self.media = {name: value for name, value in made.items() if name != "input_ids"}
-            return BatchFeature({"input_ids": made["input_ids"]})
+            inputs = processed(self._templates, [prompt], [None], self._model)
+            self.media = {name: value for name, value in inputs.items() if name != "input_ids"}
+            return BatchFeature({"input_ids": inputs["input_ids"]})
         return self._templates.apply_chat_template(list(prompt.chat), **{**kwargs, **(prompt.arguments or {})})
 
 
 class _Generate:
-    """What smolagents uses of a model, with a constraint."""
+    """The parts of a model that smolagents uses, with a constraint."""
 
     def __init__(self, model: Any, guide: Guide, constraint: Constraint, templates: _Templates):
-        # A bad constraint raises here, and not on the thread that generates for a stream.
-        self._compiled = guide.compile(constraint, budget=True)
-        self._model, self._guide, self._constraint = model, guide, constraint
-        self._templates = templates
+        self._model, self._guide, self._templates = model, guide, templates
+        self._requests = guide.requests([constraint], [None])
+        # A bad constraint raises here, not on the thread that generates for a stream.
+        check_compiled(self._requests)
         self.device = model.device
         self.failure: Exception | None = None
 
     def generate(self, inputs: Any, streamer: Any = None, **kwargs: Any) -> Any:
-        """As ``model.generate``; with a streamer, on whose thread nobody listens, a failure is kept."""
+        """As ``model.generate``; with a streamer it runs on a thread that loses errors, so the error is kept."""
         if streamer is None:
             return self._generate(inputs, **kwargs)
         try:
             return self._generate(inputs, streamer=streamer, **kwargs)
         except Exception as error:
             self.failure = error
-            streamer.end()  # who reads from it would wait for ever
+            streamer.end()  # its reader would wait for ever
             return None
 
     def _generate(self, inputs: Any, **kwargs: Any) -> Any:
         kwargs = {name: value for name, value in kwargs.items() if value is not None} | self._templates.media
         settings = GenerationSettings(self._model, kwargs)
-        stops, most = settings.stop_token_ids(), settings.given_max_new_tokens
-        settings.check_against([self._compiled])
-        if most is not None:
-            check_budget(row_after_prefix(self._compiled, b"", stops), most)
-        processor = self._guide.logits_processor(self._constraint, stop_token_ids=stops, max_new_tokens=most)
-        return guided_call(self._model, processor, inputs=inputs, **kwargs)
+        check_settings(self._requests, settings)
+        check_budgets(self._requests, settings, [()])
+        options = SessionOptions(stop_token_ids=settings.stop_token_ids(), max_new_tokens=settings.given_max_new_tokens)
+        return GuidedCall(self._guide, self._requests, options).run(self._model, inputs=inputs, **kwargs)

@@ -1,4 +1,4 @@
-"""Which characters the strings of a language are made of."""
+"""The characters that the strings of a language consist of."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .charset import ALL, CharSet
 
 @lru_cache(maxsize=4096)
 def alphabet(node: Node) -> CharSet:
-    """Every character that stands in a string of the language; maybe more where the tree has an And or a Not."""
+    """Every character that occurs in a string of the language; maybe more where the tree has an And or a Not."""
     if isinstance(node, Chars):
         return node.charset
     if isinstance(node, (Concat, Alt)):
         parts = node.parts if isinstance(node, Concat) else node.branches
-        return CharSet({one for part in parts for one in alphabet(part).ranges})
+        return CharSet({range_ for part in parts for range_ in alphabet(part).ranges})
     if isinstance(node, Repeat):
         return alphabet(node.body)
     if isinstance(node, And):

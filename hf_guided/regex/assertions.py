@@ -1,12 +1,13 @@
-"""Anchors and look-around, taken out of a pattern exactly: what is left are concatenation, And and Not.
+"""Anchors and look-around, taken out of a pattern exactly: only concatenation, And and Not remain.
 
-A branch is a row of nodes with assertions between them. What stands before an assertion in its branch is all the text
-before that place, what stands behind it is all the text behind (a search begins and ends with a node for anything). So
+A branch is a sequence of nodes with assertions between them. The nodes before an assertion in its branch match all the
+text before that position, the nodes after it all the text after it (a search begins and ends with a node for anything).
+So
 
-- ``^`` wants the part before it to be empty, ``$`` the part behind it: both disappear;
-- a look-ahead is an intersection with the part behind it, a look-behind with the part before it;
-- where a look-behind stands to the right of a look-ahead the two parts overlap, and no intersection says that both
-  hold for one and the same split of the text. That is refused, unless one of them stands at the very edge: then it
+- ``^`` wants the part before it to be empty, ``$`` the part after it: both disappear;
+- a look-ahead is an intersection with the part after it, a look-behind with the part before it;
+- where a look-behind is to the right of a look-ahead the two parts overlap, and no intersection says that both
+  hold for one and the same split of the text. That is refused, unless one of them is at the very edge: then it
   is about the whole text.
 """
 
@@ -23,7 +24,7 @@ from .match import matches
 
 @dataclass(frozen=True)
 class Edge:
-    """``^`` or ``$``: nothing stands before (behind); or, with ``newline``, at most a last line end."""
+    """``^`` or ``$``: no text before (after); or, with ``newline``, at most a last line end."""
 
     start: bool
     position: int
@@ -62,13 +63,13 @@ def _branch(pieces: list[Piece]) -> Node:
     if not _cut(pieces, start=True) or not _cut(pieces, start=False):
         return NOTHING
     whole: list[Node] = []  # what holds for all of the text
-    places = [i for i, piece in enumerate(pieces) if isinstance(piece, Node) and piece != EMPTY]
-    first, last = (places[0], places[-1]) if places else (len(pieces), -1)
+    indices = [i for i, piece in enumerate(pieces) if isinstance(piece, Node) and piece != EMPTY]
+    first, last = (indices[0], indices[-1]) if indices else (len(pieces), -1)
     between: list[Piece] = []
     for i, piece in enumerate(pieces):
         if isinstance(piece, Look) and ((piece.ahead and i < first) or (not piece.ahead and i > last)):
             whole.append(_looked(piece, at_edge=True))
-        elif isinstance(piece, Look) and (i < first or i > last):  # behind the start, or ahead of the end: sees nothing
+        elif isinstance(piece, Look) and (i < first or i > last):  # after the start, or ahead of the end: sees nothing
             if not _looked(piece, at_edge=False).nullable:
                 return NOTHING
         else:
@@ -77,7 +78,7 @@ def _branch(pieces: list[Piece]) -> Node:
 
 
 def _cut(pieces: list[Piece], *, start: bool) -> bool:
-    """Make the part before each ``^`` (behind each ``$``) empty, in place; False if it cannot be."""
+    """Make the part before each ``^`` (after each ``$``) empty, in place; False if it cannot be."""
     edges = [i for i, piece in enumerate(pieces) if isinstance(piece, Edge) and piece.start == start]
     strict = [i for i in edges if not pieces[i].newline]  # type: ignore[union-attr]
     if strict:
@@ -90,21 +91,21 @@ def _cut(pieces: list[Piece], *, start: bool) -> bool:
                 pieces[i] = EMPTY
     for i in edges:
         piece = pieces[i]
-        # Python's $: with nothing behind it there is nothing left to say.
+        # Python's $: with nothing after it there is nothing left to say.
         pieces[i] = EMPTY if i in strict or all(p == EMPTY for p in pieces[i + 1 :]) else piece
     return True
 
 
 def _between(pieces: list[Piece]) -> Node:
-    behind = [i for i, piece in enumerate(pieces) if isinstance(piece, Look) and not piece.ahead]
+    look_behinds = [i for i, piece in enumerate(pieces) if isinstance(piece, Look) and not piece.ahead]
     ahead = [
         i for i, piece in enumerate(pieces) if isinstance(piece, Edge) or (isinstance(piece, Look) and piece.ahead)
     ]
-    if behind and ahead and ahead[0] < behind[-1]:
-        piece = pieces[behind[-1]]
+    if look_behinds and ahead and ahead[0] < look_behinds[-1]:
+        piece = pieces[look_behinds[-1]]
         assert isinstance(piece, Look)
         raise UnsupportedRegex("a look-behind to the right of a look-ahead is not supported", piece.position)
-    split = behind[-1] + 1 if behind else 0
+    split = look_behinds[-1] + 1 if look_behinds else 0
     left: Node = EMPTY
     for piece in pieces[:split]:
         left = concat(left, piece) if isinstance(piece, Node) else both(left, _sees(piece))
@@ -123,10 +124,10 @@ def _sees(piece: Piece) -> Node:
 
 
 def _looked(look: Look, *, at_edge: bool) -> Node:
-    """What the text ahead (behind) must be; at the edge that is the whole text, and ``^`` in it has its meaning."""
+    """What the text ahead (or before) must be; at the edge that is the whole text, and ``^`` in it has its meaning."""
     if not at_edge:
         for position in _looks_out(look.branches, look.ahead):
-            raise UnsupportedRegex("this assertion looks out of the look-around that it stands in", position)
+            raise UnsupportedRegex("this assertion looks out of the look-around that contains it", position)
     rest: tuple[Piece, ...] = (ANYTHING,)
     branches = [(*branch, *rest) if look.ahead else (*rest, *branch) for branch in look.branches]
     seen = language(branches, unknown=None if at_edge else 0 if look.ahead else -1)
@@ -134,7 +135,7 @@ def _looked(look: Look, *, at_edge: bool) -> Node:
 
 
 def _looks_out(branches: Sequence[Branch], ahead: bool) -> Iterator[int]:
-    """Where in a look-ahead something looks back, or the other way round."""
+    """Where a look-ahead contains a look-behind, or the reverse."""
     for piece in (piece for branch in branches for piece in branch):
         if isinstance(piece, Edge) and piece.start == ahead:
             yield piece.position

@@ -141,12 +141,12 @@ def concat(*parts: Node) -> Node:
     """One after another."""
     flat: list[Node] = []
     for part in parts:
-        for one in part.parts if isinstance(part, Concat) else (part,):
-            if one == NOTHING:
+        for node in part.parts if isinstance(part, Concat) else (part,):
+            if node == NOTHING:
                 return NOTHING
-            if one == EMPTY or (flat and _is_star(one) and flat[-1] == one):
+            if node == EMPTY or (flat and _is_star(node) and flat[-1] == node):
                 continue
-            flat.append(one)
+            flat.append(node)
     if len(flat) < 2:
         return flat[0] if flat else EMPTY
     return Concat(tuple(flat))
@@ -156,18 +156,18 @@ def alt(*branches: Node) -> Node:
     """Any of them."""
     flat: dict[Node, None] = {}
     single, empty = CharSet(), False
-    place: Node | None = None  # of the one Chars among the branches
+    single_branch: Node | None = None  # of the one Chars among the branches
     for branch in _flattened(branches):
         if isinstance(branch, Chars):
-            if place is None:
-                place = branch
+            if single_branch is None:
+                single_branch = branch
                 flat[branch] = None
             single |= branch.charset
         elif branch == EMPTY:
             empty = True
         elif branch != NOTHING:
             flat[branch] = None
-    kept = [Chars(single) if branch is place else branch for branch in flat]
+    kept = [Chars(single) if branch is single_branch else branch for branch in flat]
     if ANYTHING in flat:
         return ANYTHING
     if not kept:
@@ -211,7 +211,7 @@ def both(*parts: Node) -> Node:
     """All of them at once."""
     flat: dict[Node, None] = {}
     single: CharSet | None = None
-    for part in (one for given in parts for one in (given.parts if isinstance(given, And) else (given,))):
+    for part in (inner for given in parts for inner in (given.parts if isinstance(given, And) else (given,))):
         if isinstance(part, Chars):
             single = part.charset if single is None else single & part.charset
         elif part == NOTHING:

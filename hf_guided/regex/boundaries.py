@@ -30,7 +30,7 @@ class Boundary:
         inside: whether both neighbours must be alike (``\B``), and not different (``\b``).
         word: the characters of words.
         empty: whether it holds where the whole text is empty.
-        position: where it stands in the pattern.
+        position: its index in the pattern.
     """
 
     inside: bool
@@ -39,7 +39,7 @@ class Boundary:
     position: int
 
     def sides(self) -> Iterator[tuple[bool, bool]]:
-        """Whether the left and the right neighbour is a word character, in all ways that satisfy it."""
+        """Whether the left and the right neighbour is a word character, in all combinations that satisfy it."""
         for left in (True, False):
             yield left, left == self.inside
 
@@ -55,7 +55,7 @@ def without_boundaries(branch: tuple[Any, ...], *, unknown: int | None = None) -
 
     Args:
         branch: nodes, boundaries, and other assertions, in order.
-        unknown: the end of the branch where it is not known which text stands beyond: 0, -1, or None for neither.
+        unknown: the end of the branch where the neighbouring text is unknown: 0, -1, or None for neither.
 
     Raises:
         UnsupportedRegex: a boundary depends on text beyond the unknown end, or the branches become too many.
@@ -70,9 +70,7 @@ def without_boundaries(branch: tuple[Any, ...], *, unknown: int | None = None) -
             continue
         todo += _split(pieces, index, unknown)
         if len(done) + len(todo) > MAX_BRANCHES:
-            raise UnsupportedRegex(
-                "too many word boundaries stand beside text that may be empty", pieces[index].position
-            )
+            raise UnsupportedRegex("too many word boundaries next to text that may be empty", pieces[index].position)
     return done
 
 
@@ -88,7 +86,7 @@ def _split(pieces: tuple[Any, ...], index: int, unknown: int | None) -> Iterator
 def _sides(
     pieces: tuple[Any, ...], boundary: Boundary, word: bool, restrict: Callable[[Node, CharSet], Node], unknown: bool
 ) -> Iterator[tuple[tuple[Any, ...], bool]]:
-    """One side of a boundary, nearest piece first, in all ways to have the neighbour asked for.
+    """One side of a boundary, nearest piece first, in all variants that give it the requested neighbour.
 
     Yields:
         The pieces, and whether all nodes among them are empty.
@@ -103,7 +101,7 @@ def _sides(
         if not piece.nullable:
             return
     if unknown:
-        raise UnsupportedRegex("this word boundary looks out of the look-around that it stands in", boundary.position)
+        raise UnsupportedRegex("this word boundary looks out of the look-around that contains it", boundary.position)
     if not word:
         yield tuple(EMPTY if isinstance(piece, Node) else piece for piece in pieces), True
 
@@ -129,14 +127,14 @@ def _restricted(node: Node, charset: CharSet, first: bool) -> Node:
     if isinstance(node, Alt):
         return alt(*(_restricted(branch, charset, first) for branch in node.branches))
     if isinstance(node, Concat):
-        ways = []
+        branches = []
         parts = node.parts
         while parts:
             near, parts = (parts[0], parts[1:]) if first else (parts[-1], parts[:-1])
-            ways.append(joined(_restricted(near, charset, first), *parts))
+            branches.append(joined(_restricted(near, charset, first), *parts))
             if not near.nullable:
                 break
-        return alt(*ways)
+        return alt(*branches)
     if isinstance(node, Repeat):
         # A body that may be empty can leave the first round empty; the others are as good then.
         high = None if node.high is None else node.high - 1

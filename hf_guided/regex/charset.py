@@ -86,7 +86,7 @@ class CharSet:
         return self & ~other
 
     def __invert__(self) -> CharSet:
-        edges = [-1, *(edge for one in self.ranges for edge in one), LAST + 1]
+        edges = [-1, *(edge for range_ in self.ranges for edge in range_), LAST + 1]
         gaps = ((edges[i] + 1, edges[i + 1] - 1) for i in range(0, len(edges), 2))
         return CharSet._of(_without_surrogates(gap for gap in gaps if gap[0] <= gap[1]))
 

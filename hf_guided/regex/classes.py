@@ -1,6 +1,6 @@
 r"""Which characters ``\d``, ``\w``, ``\s``, ``\p{L}`` and ``(?i)`` mean, in Python and in ECMA-262.
 
-What Python means is asked of ``re`` itself, over all of Unicode and once, so it fits the running version.
+Python's meaning is computed with ``re`` itself, once over all of Unicode, so it fits the running version.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ def caseless(charset: CharSet, ascii_only: bool) -> CharSet:
 @lru_cache(maxsize=1)
 def _cased() -> tuple[str, CharSet]:
     """The characters that have another case. The planes of ideographs, tags and private use have none."""
-    found = "".join(
+    members = "".join(
         character
         for block in range(0, 0x20000, 256)
         if (text := _block(block)).lower() != text or text.upper() != text
         for character in text
         if character.lower() != character or character.upper() != character
     )
-    return found, CharSet.of(found)
+    return members, CharSet.of(members)
 
 
 def _block(first: int) -> str:
@@ -134,16 +134,16 @@ def category(name: str) -> CharSet | None:
         return None
     short = _SHORT[value]
     if short == "LC":
-        return CharSet(one for part in ("Lu", "Ll", "Lt") for one in _by_category().get(part, ()))
-    return CharSet(one for part, ranges in _by_category().items() if part.startswith(short) for one in ranges)
+        return CharSet(range_ for part in ("Lu", "Ll", "Lt") for range_ in _by_category().get(part, ()))
+    return CharSet(range_ for part, ranges in _by_category().items() if part.startswith(short) for range_ in ranges)
 
 
 @lru_cache(maxsize=1)
 def _by_category() -> dict[str, list[Range]]:
-    found: dict[str, list[Range]] = {}
+    members: dict[str, list[Range]] = {}
     for part, first, last in _runs():
-        found.setdefault(part, []).append((first, last))
-    return found
+        members.setdefault(part, []).append((first, last))
+    return members
 
 
 def _runs() -> Iterator[tuple[str, int, int]]:

@@ -20,7 +20,7 @@ _MEMBER = re.compile(ESCAPE.replace("0[0-7]{0,2}|", "[0-7]{1,3}|") + "|(?s:.)")
 
 
 class Flags(NamedTuple):
-    """The flags in force at one place."""
+    """The flags in force at one position."""
 
     ignore_case: bool = False
     dot_all: bool = False
@@ -49,7 +49,7 @@ class Flags(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialect:
-    r"""One way to read.
+    r"""One reading of patterns.
 
     Args:
         ecma: as ECMA-262 reads, where it differs; else as Python does.
@@ -74,7 +74,7 @@ class Dialect:
         return chars(ALL if flags.dot_all else ~LINE_ENDS["ecma" if self.ecma else "python"])
 
     def character(self, character: str, flags: Flags) -> Node:
-        """A character that stands for itself."""
+        """A literal character."""
         return self._literal(CharSet.of(character), flags)
 
     def escape(self, written: str, position: int, flags: Flags) -> Node:
@@ -93,23 +93,23 @@ class Dialect:
     def in_class(self, written: str, position: int, flags: Flags) -> Node:
         """What a class ``[...]`` means."""
         negative = written.startswith("[^")
-        found = _MEMBER.finditer(written, 2 if negative else 1, len(written) - 1)
-        members = [(one[0], position + one.start()) for one in found]
+        matches = _MEMBER.finditer(written, 2 if negative else 1, len(written) - 1)
+        members = [(member[0], position + member.start()) for member in matches]
         ranges, classes = [], CharSet()
         while members:
-            one, place = members.pop(0)
-            first = self._meant(one, place, flags) if len(one) > 1 else ord(one)
+            member, start = members.pop(0)
+            first = self._meant(member, start, flags) if len(member) > 1 else ord(member)
             if len(members) > 1 and members[0][0] == "-":
                 other, _ = members[1]
-                last = self._meant(other, place, flags) if len(other) > 1 else ord(other)
+                last = self._meant(other, start, flags) if len(other) > 1 else ord(other)
                 del members[:2]
                 if isinstance(first, CharSet) or isinstance(last, CharSet):
                     if not self.annex_b:
-                        raise PatternSyntaxError(written, place)
+                        raise PatternSyntaxError(written, start)
                     classes |= _as_set(first) | _as_set(last) | _as_set(ord("-"))
                     continue
                 if last < first:
-                    raise PatternSyntaxError(written, place)
+                    raise PatternSyntaxError(written, start)
                 ranges.append((first, last))
             elif isinstance(first, CharSet):
                 classes |= first
@@ -123,7 +123,7 @@ class Dialect:
         return chars(caseless(charset, flags.ascii_only) if flags.ignore_case else charset)
 
     def _meant(self, written: str, position: int, flags: Flags) -> CharSet | int:
-        """The set of a class escape, or the code point that any other escape stands for."""
+        """The set of a class escape, or the code point of any other escape."""
         first, rest = written[1], written[2:]
         if first in "dDwWsS":
             return ecma_class(first) if self.ecma else python_class(first, flags.ascii_only)
@@ -158,10 +158,10 @@ class Dialect:
         return ord(first)
 
     def _property(self, letter: str, name: str, position: int) -> CharSet:
-        found = category(name)
-        if found is None:
+        charset = category(name)
+        if charset is None:
             raise UnsupportedRegex(f"the property {name} is not supported, only general categories are", position)
-        return found if letter == "p" else ~found
+        return charset if letter == "p" else ~charset
 
 
 def back_reference(written: str, position: int) -> UnsupportedRegex:

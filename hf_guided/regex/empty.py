@@ -1,7 +1,7 @@
-"""Whether a language is known to have no string: what its tree shows only where it holds no And and no Not.
+"""Whether a language is known to have no string: its tree shows this only where it holds no And and no Not.
 
 Brzozowski's derivatives: what may follow a first character is a language again, and there are finitely many of them up
-to the simplifications that the tree makes as it is built. Characters that no set in first place tells apart lead to the
+to the simplifications that the tree makes as it is built. Characters that no first set distinguishes lead to the
 same one. The search is bounded: a language about which it gives up is simply not known to be empty.
 """
 
@@ -34,7 +34,7 @@ from .charset import ALL, CharSet
 
 MAX_NODES = 1_000  # to be looked at in one search: two milliseconds or three
 MAX_ALL_NODES = 10_000  # in all searches
-MAX_CLASSES = 16  # of first characters that have to be told apart
+MAX_CLASSES = 16  # of first characters that have to be distinguished
 RANGES = 20  # of characters that weigh as much as a node
 _CHARACTER = Chars(ALL)
 
@@ -55,10 +55,10 @@ class Emptiness:
         """Whether the language surely has no string."""
         if is_plain(node) or node.nullable:
             return node == NOTHING
-        found = self._known.get(node)
-        if found is None:
-            found = self._known[node] = self._is_empty(node)
-        return found
+        known = self._known.get(node)
+        if known is None:
+            known = self._known[node] = self._is_empty(node)
+        return known
 
     def _is_empty(self, node: Node) -> bool:
         if isinstance(node, And):
@@ -95,16 +95,16 @@ def _of_common_characters(parts: tuple[Node, ...]) -> Iterator[Node]:
 
 
 def _lengths_meet(parts: tuple[Node, ...]) -> bool | None:
-    """Whether a plain language has a string of some lengths; None if this is no such question, or a hard one."""
+    """Whether a plain language has a string of some lengths; None if lengths do not apply, or it is hard to decide."""
     lengths = [part for part in parts if isinstance(part, Repeat) and part.body == _CHARACTER]
     others = [part for part in parts if part not in lengths]
     if len(lengths) != 1 or len(others) != 1 or not is_plain(others[0]):
         return None
-    (wanted,), found = lengths, _lengths(others[0])
+    (wanted,), other_lengths = lengths, _lengths(others[0])
     high = inf if wanted.high is None else wanted.high
-    if found.high < wanted.low or high < found.low:
+    if other_lengths.high < wanted.low or high < other_lengths.low:
         return False
-    return True if found.every or found.low >= wanted.low or found.high <= high else None
+    return True if other_lengths.every or other_lengths.low >= wanted.low or other_lengths.high <= high else None
 
 
 class _Lengths(NamedTuple):
@@ -119,12 +119,16 @@ class _Lengths(NamedTuple):
 def _lengths(node: Node) -> _Lengths:
     if isinstance(node, Concat):
         parts = list(map(_lengths, node.parts))
-        return _Lengths(sum(one.low for one in parts), sum(one.high for one in parts), all(one.every for one in parts))
+        return _Lengths(
+            sum(part_lengths.low for part_lengths in parts),
+            sum(part_lengths.high for part_lengths in parts),
+            all(part_lengths.every for part_lengths in parts),
+        )
     if isinstance(node, Alt):
         first, *rest = sorted(map(_lengths, node.branches))
         low, high, every = first
-        for one in rest:
-            high, every = max(high, one.high), every and one.every and one.low <= high + 1
+        for part_lengths in rest:
+            high, every = max(high, part_lengths.high), every and part_lengths.every and part_lengths.low <= high + 1
         return _Lengths(low, high, every)
     if isinstance(node, Repeat):
         low, high, every = _lengths(node.body)
@@ -145,7 +149,7 @@ def _alphabet(node: Node) -> CharSet:
     if isinstance(node, Repeat):
         return _alphabet(node.body)
     parts = node.parts if isinstance(node, Concat) else node.branches if isinstance(node, Alt) else ()
-    return CharSet(one for part in parts for one in _alphabet(part).ranges)
+    return CharSet(range_ for part in parts for range_ in _alphabet(part).ranges)
 
 
 class _GaveUp(Exception):
@@ -162,14 +166,14 @@ class _Search:
         self._known: dict[tuple[Node, str], Node] = {}
 
     def after(self, node: Node) -> Iterator[Node]:
-        """What may follow one character, without what is plainly nothing; the likeliest to have a string last."""
+        """The derivatives by one character, without plainly empty ones; the likeliest to have a string last."""
         if is_plain(node):
             # Every plain tree but Nothing has a string, and Nothing is left out below.
             yield EMPTY
             return
         firsts = _firsts(node)
         self._visit(sum(len(charset.ranges) for charset in firsts) // RANGES)
-        for charset in _told_apart(firsts):
+        for charset in _distinct_classes(firsts):
             following = self._derivative(node, next(iter(charset)))
             if following != NOTHING:
                 yield following
@@ -182,21 +186,21 @@ class _Search:
     def _derivative(self, node: Node, character: str) -> Node:
         if isinstance(node, Chars):
             return EMPTY if character in node.charset else NOTHING
-        found = self._known.get((node, character))
-        if found is None:
+        known = self._known.get((node, character))
+        if known is None:
             parts = node.parts if isinstance(node, Concat) else node.branches if isinstance(node, Alt) else ()
             self._visit(1 + len(parts))
-            found = self._known[node, character] = self._derived(node, character)
-        return found
+            known = self._known[node, character] = self._derived(node, character)
+        return known
 
     def _derived(self, node: Node, character: str) -> Node:
         if isinstance(node, Concat):
-            ways = []
+            branches = []
             for i, part in enumerate(node.parts):
-                ways.append(concat(self._derivative(part, character), *node.parts[i + 1 :]))
+                branches.append(concat(self._derivative(part, character), *node.parts[i + 1 :]))
                 if not part.nullable:
                     break
-            return alt(*ways)
+            return alt(*branches)
         if isinstance(node, Alt):
             return alt(*(self._derivative(branch, character) for branch in node.branches))
         if isinstance(node, Repeat):
@@ -237,11 +241,11 @@ def _firsts(node: Node) -> frozenset[CharSet]:
 
 
 @lru_cache(maxsize=1024)
-def _told_apart(charsets: frozenset[CharSet]) -> tuple[CharSet, ...]:
+def _distinct_classes(charsets: frozenset[CharSet]) -> tuple[CharSet, ...]:
     """All characters, in classes that each of the sets has as a whole or not at all."""
     classes = [ALL]
-    for charset in sorted(charsets, key=lambda one: one.ranges):
-        classes = [part for one in classes for part in (one - charset, one & charset) if part]
+    for charset in sorted(charsets, key=lambda known: known.ranges):
+        classes = [part for known in classes for part in (known - charset, known & charset) if part]
         if len(classes) > MAX_CLASSES:
             raise _GaveUp
     return tuple(classes)

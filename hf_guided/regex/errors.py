@@ -8,7 +8,7 @@ class UnsupportedRegex(ValueError):
 
     Args:
         reason: the construct, and what to do instead.
-        position: where in the pattern it stands; None if it is no single place.
+        position: its index in the pattern; None if it is no single position.
     """
 
     def __init__(self, reason: str, position: int | None = None):

@@ -1,6 +1,6 @@
 r"""All spellings of a language inside JSON's quotes: raw characters, ``\n`` and the like, ``\u00e9``, surrogate pairs.
 
-Every spelling stands for one string and lone surrogates are never written, so what is true of the strings is true of
+Every spelling means one string and lone surrogates are never written, so statements about the strings also hold for
 their spellings: And stays And, and Not becomes "a well-formed spelling, but not one of these".
 """
 
@@ -32,7 +32,7 @@ from .charset import ALL, LAST, CharSet, Range
 _RAW = ~(CharSet([(0, 0x1F)]) | CharSet.of('"\\'))
 _SHORT = {'"': '"', "\\": "\\", "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
 # Digits of \uXXXX, and of a surrogate pair: 20 bits above 0x10000, written as D [89AB] x x \u D [C-F] x x. For each:
-# how many values, the hexadecimal digit of the first, and what is written before it.
+# how many values, the hexadecimal digit of the first, and the text before it.
 _Place = tuple[int, int, str]
 _PLAIN: tuple[_Place, ...] = ((16, 0, r"\u"), (16, 0, ""), (16, 0, ""), (16, 0, ""))
 _PAIR: tuple[_Place, ...] = (
@@ -63,7 +63,7 @@ def json_spelling_without(node: Node, marks: tuple[str, ...]) -> Node:
     if not marks:
         return json_spelling(node)
     escaped = {mark: f"\\u{ord(mark[0]):04x}{mark[1:]}" for mark in marks}
-    # An escape stands before the rest of its mark alone.
+    # An escape is written only before the rest of its mark.
     units = repeat(alt(_written(ALL), *map(text, escaped.values())))
     free = complement(concat(ANYTHING, alt(*map(text, marks)), ANYTHING))
     spelled = () if node == ANYTHING else (_with_escapes(node, "".join(mark[0] for mark in marks)),)
@@ -76,8 +76,8 @@ def _with_escapes(node: Node, escaped: str) -> Node:
 
 
 def _written_or_escaped(charset: CharSet, escaped: str) -> Node:
-    found = [character for character in dict.fromkeys(escaped) if character in charset]
-    return alt(_written(charset), *(text(f"\\u{ord(character):04x}") for character in found))
+    characters = [character for character in dict.fromkeys(escaped) if character in charset]
+    return alt(_written(charset), *(text(f"\\u{ord(character):04x}") for character in characters))
 
 
 def _mapped(node: Node, spell: Callable[[CharSet], Node], again: Callable[[Node], Node]) -> Node:
@@ -123,11 +123,11 @@ def _spelled(charset: CharSet) -> Node:
 
 
 @lru_cache(maxsize=4096)
-def _numbers(ranges: tuple[Range, ...], places: tuple[_Place, ...]) -> Node:
-    """The numbers of some ranges, digit by digit; digits that go on in the same way are written as one."""
-    if not places:
+def _numbers(ranges: tuple[Range, ...], digits_left: tuple[_Place, ...]) -> Node:
+    """The numbers of some ranges, digit by digit; digits with the same continuation are written as one."""
+    if not digits_left:
         return EMPTY
-    (count, first_digit, before), *rest = places
+    (count, first_digit, before), *rest = digits_left
     unit = 1
     for size, _, _ in rest:
         unit *= size
@@ -141,8 +141,10 @@ def _numbers(ranges: tuple[Range, ...], places: tuple[_Place, ...]) -> Node:
         if part:
             groups[tuple(part)] = groups.get(tuple(part), "") + f"{first_digit + digit:x}"
     prefix = concat(text(before[:2]), *(_digits(letter) for letter in before[2:]))
-    return alt(*(concat(prefix, _digits(found), _numbers(part, tuple(rest))) for part, found in groups.items()))
+    return alt(
+        *(concat(prefix, _digits(characters), _numbers(part, tuple(rest))) for part, characters in groups.items())
+    )
 
 
-def _digits(found: str) -> Node:
-    return chars(CharSet.of(found.lower() + found.upper()))
+def _digits(characters: str) -> Node:
+    return chars(CharSet.of(characters.lower() + characters.upper()))

@@ -67,7 +67,7 @@ class _Text:
             start = starts & -starts
             starts ^= start
             if isinstance(node, And):
-                ends |= reduce(lambda found, part: found & self.after(part, start), node.parts, -1)
+                ends |= reduce(lambda ends_so_far, part: ends_so_far & self.after(part, start), node.parts, -1)
             else:
                 ends |= ((1 << len(self._text) + 1) - start) & ~self.after(node.body, start)
         return ends

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lark import Token
 
 MAX_DEPTH = 50  # of groups: each costs up to ten frames here, and Python allows a thousand
-MAX_BRANCHES = 64  # that arise where alternatives with assertions in them stand one after another
+MAX_BRANCHES = 64  # that arise where alternatives with assertions follow one another
 MAX_LENGTH = 500_000  # of a pattern, and
 MAX_SIGNS = 30_000  # of characters in it that mean more than themselves: each about a second's work at most
 _SPECIAL = re.compile(r"[\\\[(){*+?^$.]")
@@ -51,7 +51,7 @@ def parse_search(pattern: str) -> Node:
 
     JSON Schema means ECMA-262 (in unicode mode), validators in Python use ``re``. Where the two disagree (``\d`` and
     Arabic digits, ``$`` before a last line end) the stricter meaning holds, so that both accept every match. What
-    only one of them knows (``\p{L}``, ``\A``) means what it means there. A pattern that neither takes (``[\w-\.]``) is
+    only one of them knows (``\p{L}``, ``\A``) has its meaning there. A pattern that neither takes (``[\w-\.]``) is
     read as ECMA-262 without unicode mode.
 
     Raises:
@@ -70,16 +70,16 @@ def _search(pattern: str) -> Node:
             raise
         for dialect in (_ECMA, _ANNEX_B):
             with suppress(PatternSyntaxError):
-                return _found(pattern, dialect, 0)
+                return _parsed(pattern, dialect, 0)
         raise
-    python = _found(pattern, _PYTHON_IN_SCHEMA, flags)
+    python = _parsed(pattern, _PYTHON_IN_SCHEMA, flags)
     try:
-        return _meet(python, _found(pattern, _ECMA_AND_MORE, flags))
+        return _meet(python, _parsed(pattern, _ECMA_AND_MORE, flags))
     except PatternSyntaxError:
         return python
 
 
-def _found(pattern: str, dialect: Dialect, flags: int) -> Node:
+def _parsed(pattern: str, dialect: Dialect, flags: int) -> Node:
     return language([(ANYTHING, *branch, ANYTHING) for branch in _branches(pattern, dialect, flags)])
 
 
@@ -130,14 +130,14 @@ class _Reader:
     def alternatives(self, alternatives: Alternatives, flags: Flags, depth: int) -> list[Branch]:
         """The branches; those without assertions are joined to one."""
         plain: list[Node] = []
-        found: list[Branch] = []
+        branches: list[Branch] = []
         for branch in (branch for items in alternatives for branch in self._sequence(items, flags, depth)):
             node = _plain(branch)
             if node is None:
-                found.append(branch)
+                branches.append(branch)
             else:
                 plain.append(node)
-        return [*found, (alt(*plain),)] if plain else found
+        return [*branches, (alt(*plain),)] if plain else branches
 
     def _sequence(self, items: tuple[Item, ...], flags: Flags, depth: int) -> list[Branch]:
         read = [self._item(item, flags, depth) for item in items]
@@ -241,23 +241,23 @@ def _position(item: Item) -> int:
     return (item.opening if isinstance(item, Group) else item).start_pos or 0
 
 
-def _meet(one: Node, other: Node) -> Node:
-    """Strings that both readings of a pattern have: all that they share place by place.
+def _meet(first: Node, other: Node) -> Node:
+    """Strings of both readings of a pattern: the intersection, part by part.
 
     Taking the trees side by side keeps the result a plain pattern; only where their shapes differ it is an And.
     """
-    if one == other:
-        return one
-    if isinstance(one, Chars) and isinstance(other, Chars):
-        return chars(one.charset & other.charset)
-    if isinstance(one, Concat) and isinstance(other, Concat) and len(one.parts) == len(other.parts):
-        return concat(*map(_meet, one.parts, other.parts))
-    if isinstance(one, Alt) and isinstance(other, Alt) and len(one.branches) == len(other.branches):
-        return alt(*map(_meet, one.branches, other.branches))
-    if isinstance(one, Repeat) and isinstance(other, Repeat) and (one.low, one.high) == (other.low, other.high):
-        return repeat(_meet(one.body, other.body), one.low, one.high)
-    if isinstance(one, And) and isinstance(other, And) and len(one.parts) == len(other.parts):
-        return both(*map(_meet, one.parts, other.parts))
-    if isinstance(one, Not) and isinstance(other, Not):
-        return complement(alt(one.body, other.body))
-    return both(one, other)
+    if first == other:
+        return first
+    if isinstance(first, Chars) and isinstance(other, Chars):
+        return chars(first.charset & other.charset)
+    if isinstance(first, Concat) and isinstance(other, Concat) and len(first.parts) == len(other.parts):
+        return concat(*map(_meet, first.parts, other.parts))
+    if isinstance(first, Alt) and isinstance(other, Alt) and len(first.branches) == len(other.branches):
+        return alt(*map(_meet, first.branches, other.branches))
+    if isinstance(first, Repeat) and isinstance(other, Repeat) and (first.low, first.high) == (other.low, other.high):
+        return repeat(_meet(first.body, other.body), first.low, first.high)
+    if isinstance(first, And) and isinstance(other, And) and len(first.parts) == len(other.parts):
+        return both(*map(_meet, first.parts, other.parts))
+    if isinstance(first, Not) and isinstance(other, Not):
+        return complement(alt(first.body, other.body))
+    return both(first, other)

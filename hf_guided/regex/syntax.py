@@ -45,7 +45,7 @@ TEXT.1: /[^\\\[|()*+?^$.{{]{{2,}}(?![*+?{{(])/s
 IGNORED.3: /\(\?#[^)]*\)|\(\?[aiLmsux]+\)/
 %%ignore IGNORED
 """
-# What stands between the braces of a repetition; ``{,3}`` is text in Annex B, and an error in unicode mode.
+# The text between the braces of a repetition; ``{,3}`` is text in Annex B, and an error in unicode mode.
 _TIMES = {"python": "[0-9]+(?:,[0-9]*)?|,[0-9]*", "annex_b": "[0-9]+(?:,[0-9]*)?"}
 # A class that begins with "]" is empty in ECMA-262, or all characters after "^"; in Python the "]" is one of its items.
 _CLASS = {"python": r"\[\^?\]?(?:\\.|[^\]\\])*\]", "ecma": r"\[\^?(?:\\.|[^\]\\])*\]"}

@@ -1,4 +1,4 @@
-r"""A language as text: a plain pattern that all engines read alike, or a terminal of llguidance's Lark.
+r"""A language as text: a plain pattern that all engines read equally, or a terminal of llguidance's Lark.
 
 Engines disagree on ``.``, ``\d``, ``(?i)``, ``&&`` in a class, so there is nothing in a plain pattern but literals,
 classes of explicit ranges, ``(?:...)``, ``|`` and counted repetition.
@@ -52,7 +52,7 @@ def _lark(node: Node) -> str:
     if isinstance(node, Repeat):
         return f"({_lark(node.body)}){times(node.low, node.high)}"
     if isinstance(node, And):
-        # One part at least must be no complement: that of bytes would take what is no UTF-8.
+        # One part at least must be no complement: that of bytes would accept invalid UTF-8.
         whole = [ANYTHING] if all(isinstance(part, Not) for part in node.parts) else []
         return f"({' & '.join(map(_operand, (*whole, *node.parts)))})"
     return f"({_lark(ANYTHING)} & {_operand(node)})"

@@ -1,1 +1,1 @@
-"""JSON Schema as a language."""
+"""JSON Schema as a formal language: which texts satisfy it."""

@@ -18,14 +18,16 @@ MAX_EXACT_BRANCHES = 5  # of an anyOf whose matching branches all count, as besi
 
 
 def _children(n: SchemaContext, sub: Subschema, keyword: str) -> list[Subschema]:
-    return [n.documents.child(sub, one, keyword, index) for index, one in enumerate(readers.schemas(sub, keyword))]
+    return [
+        n.documents.child(sub, schema, keyword, index) for index, schema in enumerate(readers.schemas(sub, keyword))
+    ]
 
 
 def _all(n: SchemaContext, children: list[Subschema], holds: bool, sub: Subschema, keyword: str) -> Shape:
-    found = UNIVERSE
+    shape = UNIVERSE
     for child in children:
-        found = n.meet(found, n.term(Term(child, holds)), sub, keyword)
-    return found
+        shape = n.meet(shape, n.term(Term(child, holds)), sub, keyword)
+    return shape
 
 
 def referred(n: SchemaContext, sub: Subschema, keyword: str, holds: bool) -> Shape:
@@ -93,10 +95,10 @@ def _any_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
 
 def _exactly(n: SchemaContext, children: list[Subschema], chosen: frozenset[int], sub: Subschema) -> Shape:
     """Values that satisfy the chosen branches and no other."""
-    found = UNIVERSE
-    for index, child in sorted(enumerate(children), key=lambda one: one[0] not in chosen):
-        found = n.meet(found, n.term(Term(child, index in chosen)), sub, "anyOf")
-    return found
+    shape = UNIVERSE
+    for index, child in sorted(enumerate(children), key=lambda indexed: indexed[0] not in chosen):
+        shape = n.meet(shape, n.term(Term(child, index in chosen)), sub, "anyOf")
+    return shape
 
 
 def _one_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
@@ -106,7 +108,7 @@ def _one_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     if not holds:
         none = _all(n, children, False, sub, "oneOf")
         return n.bounded(union(none, *meetings.values()), sub, "oneOf")
-    found = []
+    disjoint = []
     for i, shape in enumerate(shapes):
         for j, child in enumerate(children):
             # Only a branch that may hold at the same time has to be ruled out.
@@ -116,8 +118,8 @@ def _one_of(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
                 if len(n.losses) > before:
                     n.lose(sub, "oneOf", "two branches may hold at once, and one of them cannot be negated")
                 shape = n.meet(shape, ruled_out, sub, "oneOf")
-        found.append(shape)
-    return n.bounded(union(*found), sub, "oneOf")
+        disjoint.append(shape)
+    return n.bounded(union(*disjoint), sub, "oneOf")
 
 
 def _not(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
@@ -132,16 +134,16 @@ def _if(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     if sub.dialect < 7:
         return certainly(holds)
     condition = n.documents.child(sub, schema["if"], "if")
-    ways = []
+    branches = []
     for keyword, is_true in (("then", True), ("else", False)):
-        way = n.term(Term(condition, is_true))
+        branch = n.term(Term(condition, is_true))
         if keyword in schema:
             consequence = n.term(Term(n.documents.child(sub, schema[keyword], keyword), holds))
-            way = n.meet(way, consequence, sub, keyword)
+            branch = n.meet(branch, consequence, sub, keyword)
         elif not holds:
             continue
-        ways.append(way)
-    return n.bounded(union(*ways), sub, "if")
+        branches.append(branch)
+    return n.bounded(union(*branches), sub, "if")
 
 
 def _dependent(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
@@ -153,22 +155,22 @@ def _dependent(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
     for keyword in keywords:
         for name, needs in readers.mapping(sub, keyword).items():
             if isinstance(needs, list):
-                if not all(isinstance(one, str) for one in needs):
+                if not all(isinstance(needed_name, str) for needed_name in needs):
                     readers.malformed(sub, keyword, "lists of names")
                 needed = n.documents.invent(sub, {"required": needs})
             else:
                 needed = n.documents.child(sub, needs, keyword, name)
             conditions.append((keyword, name, Term(needed, holds)))
-    found = UNIVERSE if holds else EMPTY
+    shape = UNIVERSE if holds else EMPTY
     for keyword, name, term in conditions:
         present: Shape = {"object": (ObjectClause(required=(name,)),)}
-        way = n.meet(n.term(term), present, sub, keyword)  # what is needed stands in front
+        branch = n.meet(n.term(term), present, sub, keyword)  # the required items come first
         if holds:
             absent: Shape = {**UNIVERSE, "object": (ObjectClause(forbidden=frozenset({name})),)}
-            found = n.meet(found, union(absent, way), sub, keyword)
+            shape = n.meet(shape, union(absent, branch), sub, keyword)
         else:
-            found = union(found, way)
-    return n.bounded(found, sub, "dependentSchemas")
+            shape = union(shape, branch)
+    return n.bounded(shape, sub, "dependentSchemas")
 
 
 def _subsets(length: int) -> Iterator[frozenset[int]]:

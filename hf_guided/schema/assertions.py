@@ -1,4 +1,4 @@
-"""The keywords that look at a value of one type: each type's clause, and what is left when one does not hold."""
+"""The keywords that look at a value of one type: each type's clause, and its complement."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .shapes import (
     EMPTY,
     UNIVERSE,
     ArrayClause,
+    AtLeastOne,
     Clause,
     Contains,
     Items,
@@ -26,7 +27,6 @@ from .shapes import (
     ObjectClause,
     Position,
     Shape,
-    Some,
     StringClause,
 )
 
@@ -49,7 +49,7 @@ _OBJECTS = frozenset(
 
 
 def holding(n: SchemaContext, sub: Subschema) -> Shape:
-    """What the keywords of all types say together."""
+    """The values that satisfy the keywords of all types."""
     schema = sub.schema
     assert isinstance(schema, dict)
     types = readers.types(sub)
@@ -111,7 +111,8 @@ def _numbers(n: SchemaContext, sub: Subschema, integral: bool | None) -> Clause 
 def _bounds(sub: Subschema) -> Iterator[NumberClause]:
     schema = sub.schema
     assert isinstance(schema, dict)
-    # In draft 4 `exclusiveMinimum` is a flag beside `minimum`; told by its value, because many do not say their draft.
+    # In draft 4 `exclusiveMinimum` is a flag beside `minimum`; recognized by its value: many schemas do not name their
+    # draft.
     low, high = readers.number(sub, "minimum"), readers.number(sub, "maximum")
     below, above = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
     if low is not None:
@@ -155,7 +156,7 @@ def _failing_strings(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sh
 
 
 def pattern(n: SchemaContext, sub: Subschema, keyword: str, source: str | None) -> Node | None:
-    """The language of a pattern; None if it has none that we can say, which is a loss."""
+    """The formal language of a pattern; None if it is not supported, which is a loss."""
     if source is None:
         return None
     try:
@@ -194,7 +195,7 @@ def _items(n: SchemaContext, sub: Subschema) -> Items | None:
         prefix: list[Any] = []  # not a keyword yet
     else:
         prefix = schema[first] if schema.get(first) == [] else readers.schemas(sub, first)
-    positions = tuple(n.position(sub, one, first, index) for index, one in enumerate(prefix))
+    positions = tuple(n.position(sub, item, first, index) for index, item in enumerate(prefix))
     return Items(positions, n.position(sub, schema[rest], rest) if rest in schema else None)
 
 
@@ -223,19 +224,19 @@ def _failing_arrays(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sha
         wrong: list[Clause] = []
         for index, position in enumerate(items.prefix):
             before = (ANY,) * index
-            wrong.append(ArrayClause((Items((*before, n.opposite(position)), tells=False),), low=index + 1))
-        if items.rest:  # None and ANY cannot fail
+            wrong.append(ArrayClause((Items((*before, n.opposite(position)), evaluates=False),), low=index + 1))
+        if items.rest:  # None and ANY always hold
             origin = sub.pointer, "items"
             wrong.append(
                 ArrayClause(contains=(Contains(n.opposite(items.rest), 1, None, len(items.prefix), origin, False),))
             )
         yield "items", {"array": tuple(wrong)} if wrong else EMPTY
-    for one in _contains(n, sub):
+    for contains in _contains(n, sub):
         few: tuple[Clause, ...] = ()
-        if one.low:
-            few = (ArrayClause(contains=(one._replace(low=0, high=one.low - 1, tells=False),)),)
-        if one.high is not None:
-            few += (ArrayClause(contains=(one._replace(low=one.high + 1, high=None, tells=False),)),)
+        if contains.low:
+            few = (ArrayClause(contains=(contains._replace(low=0, high=contains.low - 1, evaluates=False),)),)
+        if contains.high is not None:
+            few += (ArrayClause(contains=(contains._replace(low=contains.high + 1, high=None, evaluates=False),)),)
         yield "contains", {"array": few}
 
 
@@ -259,7 +260,7 @@ def _objects(n: SchemaContext, sub: Subschema) -> Clause | None:
 def _required(sub: Subschema) -> tuple[str, ...]:
     assert isinstance(sub.schema, dict)
     if isinstance(sub.schema.get("required"), bool):
-        return ()  # draft 3's, inside a property; later drafts know a list alone
+        return ()  # draft 3's form, inside a property; later drafts allow only a list
     return readers.names(sub, "required")
 
 
@@ -270,18 +271,20 @@ def _names(n: SchemaContext, sub: Subschema) -> Position:
 
 
 def _members(n: SchemaContext, sub: Subschema) -> tuple[Members | None, bool]:
-    """What the schema says of members, and whether that is all it says."""
+    """The schema's rules for members, and whether they are complete."""
     schema = sub.schema
     assert isinstance(schema, dict)
     if not {"properties", "patternProperties", "additionalProperties"} & schema.keys():
         return None, True
-    named = {name: n.position(sub, one, "properties", name) for name, one in readers.mapping(sub, "properties").items()}
+    named = {
+        name: n.position(sub, child, "properties", name) for name, child in readers.mapping(sub, "properties").items()
+    }
     patterns = []
-    for source, one in readers.mapping(sub, "patternProperties").items():
+    for source, child in readers.mapping(sub, "patternProperties").items():
         language = pattern(n, sub, "patternProperties", source)
         if language is None:
-            return Members(named), False  # whatever else it says depends on the names this pattern matches
-        patterns.append((Names(language, source), n.position(sub, one, "patternProperties", source)))
+            return Members(named), False  # all other rules depend on the names this pattern matches
+        patterns.append((Names(language, source), n.position(sub, child, "patternProperties", source)))
     additional = None
     if "additionalProperties" in schema:
         additional = n.position(sub, schema["additionalProperties"], "additionalProperties")
@@ -303,18 +306,25 @@ def _failing_objects(n: SchemaContext, sub: Subschema) -> Iterator[tuple[str, Sh
         yield "properties", {"object": tuple(_outside(n, sub, members))}
     if names := _names(n, sub):
         language = complement(n.names(names))
-        yield "propertyNames", {"object": (ObjectClause(some=(Some(language, ANY, (sub.pointer, "propertyNames")),)),)}
+        yield (
+            "propertyNames",
+            {"object": (ObjectClause(at_least_one=(AtLeastOne(language, ANY, (sub.pointer, "propertyNames")),)),)},
+        )
 
 
 def _outside(n: SchemaContext, sub: Subschema, members: Members) -> Iterator[ObjectClause]:
-    """Objects with a member that is not as it should be."""
+    """Objects with a member that violates its schema."""
     for name, position in members.named.items():
         if position:
-            yield ObjectClause((Members({name: n.opposite(position)}, tells=False),), (name,))
+            yield ObjectClause((Members({name: n.opposite(position)}, evaluates=False),), (name,))
     for names, position in members.patterns:
         if position:
-            yield ObjectClause(some=(Some(names.language, n.opposite(position), (sub.pointer, "patternProperties")),))
+            yield ObjectClause(
+                at_least_one=(AtLeastOne(names.language, n.opposite(position), (sub.pointer, "patternProperties")),)
+            )
     if members.additional:
         known = alt(*map(text, members.named), *(names.language for names, _ in members.patterns))
-        some = Some(complement(known), n.opposite(members.additional), (sub.pointer, "additionalProperties"))
-        yield ObjectClause(some=(some,))
+        at_least_one = AtLeastOne(
+            complement(known), n.opposite(members.additional), (sub.pointer, "additionalProperties")
+        )
+        yield ObjectClause(at_least_one=(at_least_one,))

@@ -1,4 +1,4 @@
-"""What becomes of every part of a constraint: enforced, an annotation, or lost and why."""
+"""The treatment of every part of a constraint: enforced, an annotation, or lost, with the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..constraints.values import JsonSchema
 from ..errors import Loss
 from .documents import LATEST, dialect_of
 from .formats import FORMATS
-from .subschemas import escape, walk
+from .subschemas import escape, iter_subschemas
 
 if TYPE_CHECKING:
     from ..constraints.values import Constraint
@@ -43,13 +43,13 @@ class Audit:
     """A report; ``print(audit)`` shows it as a table.
 
     Args:
-        constraint: what was asked.
+        constraint: the constraint of the request.
         backend: name of the backend that would run; None if none can.
         reason: why this one, or why none.
-        rows: what becomes of every keyword, in the order of the schema.
-        considered: the names of the backends that were looked at, each with what it would lose.
+        rows: the treatment of every keyword, in the order of the schema.
+        considered: the names of the backends that were looked at, each with its losses.
         spelling: how that backend spells JSON values: "canonical" or "any" (a backend named by the user need not hold
-            the canonical spelling); None where there are none. What "canonical" leaves out stands in ``rows``.
+            the canonical spelling); None where there are none. ``rows`` lists what "canonical" leaves out.
     """
 
     constraint: Constraint
@@ -80,9 +80,9 @@ class Audit:
             lines.append(f"spelling: any{why}")
         table = [("pointer", "keyword", "outcome", "detail")]
         table += [(row.pointer or "/", row.keyword, row.outcome, row.detail) for row in self.rows]
-        widths = [max(len(line[column]) for line in table) for column in range(3)]
-        for line in table:
-            lines.append("  ".join([*(line[i].ljust(widths[i]) for i in range(3)), line[3]]).rstrip())
+        widths = [max(len(cells[column]) for cells in table) for column in range(3)]
+        for cells in table:
+            lines.append("  ".join([*(cells[i].ljust(widths[i]) for i in range(3)), cells[3]]).rstrip())
         return "\n".join(lines)
 
 
@@ -94,10 +94,10 @@ def audit(
     considered: Sequence[tuple[str, tuple[Loss, ...]]] = (),
     spelling: Spelling | None = None,
 ) -> Audit:
-    """Lay losses over the keywords of a constraint.
+    """Assign losses to the keywords of a constraint.
 
     Args:
-        constraint: what was asked.
+        constraint: the constraint of the request.
         backend: the backend that would run, or None.
         reason: why.
         losses: what would not be enforced; a pointer may name the keyword, or the schema that holds it.
@@ -119,8 +119,8 @@ def audit(
                 f"; the canonical spelling leaves out {spellings}" if spellings and spelling == "canonical" else ""
             )
             rows.append(AuditRow(pointer, keyword, "enforced", f"by {backend}{narrowed}"))
-        # Without a backend nothing is enforced, and what stands in the way is all there is to say.
-    # What an engine names in its own words (a construct, the whole constraint) has no row of its own yet.
+        # Without a backend nothing is enforced, so only the obstacles are reported.
+    # A construct that an engine names itself (or the whole constraint) has no row of its own yet.
     rows += [AuditRow(loss.pointer, loss.keyword, "lost", loss.reason) for loss in open_losses]
     if isinstance(constraint, JsonSchema):
         rows += [AuditRow(note.pointer, note.name, note.outcome, note.detail) for note in constraint.type_notes]
@@ -128,7 +128,7 @@ def audit(
 
 
 def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
-    """Pointer and name of every keyword, why it makes no instance invalid ("" if it does), and ``left_out`` of it."""
+    """Pointer and name of every keyword, why it makes no instance invalid ("" if it does), and its ``left_out``."""
     if not isinstance(constraint, JsonSchema):
         yield "", constraint.kind, "", ""
         return
@@ -136,12 +136,12 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
 
     document = constraint.schema
     dialect = dialect_of(document, LATEST) if isinstance(document, dict) else LATEST
-    for place in walk(document):
-        if isinstance(place.schema, dict):
-            for keyword, value in place.schema.items():
+    for subschema in iter_subschemas(document):
+        if isinstance(subschema.schema, dict):
+            for keyword, value in subschema.schema.items():
                 if keyword not in STRUCTURE:
-                    pointer = f"{place.pointer}/{escape(keyword)}"
-                    yield pointer, keyword, _idle(keyword, value, dialect), left_out(place.schema, keyword)
+                    pointer = f"{subschema.pointer}/{escape(keyword)}"
+                    yield pointer, keyword, _idle(keyword, value, dialect), left_out(subschema.schema, keyword)
 
 
 def _idle(keyword: str, value: Any, dialect: int) -> str:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from ..constraints.json_style import MAX_DIGITS
 from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement, concat, repeat, text
-from .ranges import multiples, untold_factors, whole_bounds
+from .ranges import multiples, undecided_factors, whole_bounds
 from .shapes import NumberClause
 
 SIGNIFICANT = 17  # digits of a float
@@ -37,7 +37,7 @@ _ONE, _ALL_NINES = 10 ** (SIGNIFICANT - 1), 10**SIGNIFICANT - 1  # the least and
 
 
 class _Sizes(NamedTuple):
-    """The magnitudes of one sign that a clause has room for, zero aside.
+    """The magnitudes of one sign that a clause allows, except zero.
 
     Args:
         least, greatest: None is no bound.
@@ -57,11 +57,11 @@ def canonical_numbers(clause: NumberClause) -> Node | None:
     """The texts of a clause's numbers; None as for ``number_language``."""
     if clause.values is not None:
         return alt(*map(text, canonical_listed(clause)))
-    return None if untold_factors(clause) else canonical_but_for_untold(clause)
+    return None if undecided_factors(clause) else canonical_but_for_untold(clause)
 
 
 def canonical_listed(clause: NumberClause) -> Iterator[str]:
-    """How the listed numbers of a clause are written: as the schema writes them, a float also without its ``.0``."""
+    """The texts of the listed numbers of a clause: as the schema writes them, a float also without its ``.0``."""
     unlisted = replace(clause, values=None)
     for value in clause.values or ():
         if clause.has(value):
@@ -89,14 +89,14 @@ def _listed(value: Decimal, is_float: bool, is_integer: bool) -> Iterator[str]:
 
 
 def canonical_but_for_untold(clause: NumberClause) -> Node:
-    """The texts of the numbers in a clause, or that would be but for ``untold_factors``; those have no exponent."""
+    """The texts of the numbers in a clause without its ``undecided_factors``; with such factors without an exponent."""
     above, below = _above_zero(clause), _below_zero(clause)
     parts = [alt(*_integers(clause, above, below), *_floats(clause, above, below))]
     parts += [complement(_spellings(value)) for value in sorted(clause.excluded)]
     return both(*parts)
 
 
-# -- what the bounds leave ---------------------------------------------------------------------------------------------
+# -- numbers in the bounds ---------------------------------------------------------------------------------------------
 
 
 def _above_zero(clause: NumberClause) -> _Sizes | None:
@@ -104,7 +104,7 @@ def _above_zero(clause: NumberClause) -> _Sizes | None:
 
 
 def _below_zero(clause: NumberClause) -> _Sizes | None:
-    negated = (None if one is None else one.copy_negate() for one in (clause.high, clause.low))
+    negated = (None if value is None else value.copy_negate() for value in (clause.high, clause.low))
     low, high = negated
     return _sizes(low, clause.high_open, high, clause.low_open)
 
@@ -136,83 +136,83 @@ def _integer_bounds(clause: NumberClause) -> tuple[int | None, int | None]:
     read = replace(clause, low=_as_read(clause.low), high=_as_read(clause.high))
     lows, highs = zip(whole_bounds(clause), whole_bounds(read), strict=True)
     return (
-        max((one for one in lows if one is not None), default=None),
-        min((one for one in highs if one is not None), default=None),
+        max((value for value in lows if value is not None), default=None),
+        min((value for value in highs if value is not None), default=None),
     )
 
 
 def _as_read(bound: Decimal | None) -> Decimal | None:
-    """What a reader takes a number of the schema for: a double unless it is an integer; None is no finite one."""
+    """The value a reader takes a number of the schema for: a double unless it is an integer; None if not finite."""
     if bound is None or bound.as_tuple().exponent == 0:
         return bound
     return Decimal(float(bound)) if math.isfinite(float(bound)) else None
 
 
 def _wholes(clause: NumberClause, low: int, high: int | None) -> Node:
-    """Integers without sign; what nothing bounds has as many digits as other bounds, and as it takes to have one."""
+    """Integers without sign; an unbounded side has the digits of the other bound, and enough for one integer."""
     if high is None:
         step = math.lcm(*(factor.as_integer_ratio()[0] for factor in clause.factors))
         first = -(-low // step) * step + step * (len(clause.excluded) + (low == 0))
         bounds = (abs(bound) for bound in whole_bounds(clause) if bound is not None)
-        high = 10 ** max(MAX_DIGITS, *(len(str(one)) for one in (first, *bounds))) - 1
+        high = 10 ** max(MAX_DIGITS, *(len(str(value)) for value in (first, *bounds))) - 1
     return integers_between(low, high)
 
 
 def integers_between(low: int, high: int) -> Node:
-    """The integers of 0 and more from ``low`` to ``high``, without zeros in front."""
-    ways = [_ZERO] if low == 0 <= high else []
+    """The integers of 0 and more from ``low`` to ``high``, without leading zeros."""
+    alternatives = [_ZERO] if low == 0 <= high else []
     low = max(low, 1)
-    free: list[int] = []  # lengths all of whose numbers are inside
+    free: list[int] = []  # lengths whose numbers are all inside
     for length in range(len(str(low)), len(str(high)) + 1):
         first, last = max(low, 10 ** (length - 1)), min(high, 10**length - 1)
         if (first, last) == (10 ** (length - 1), 10**length - 1):
             free.append(length)
         elif first <= last:
-            ways.append(_same_length(str(first), str(last)))
+            alternatives.append(_same_length(str(first), str(last)))
     if free:
-        ways.append(concat(_NONZERO, repeat(_DIGIT, free[0] - 1, free[-1] - 1)))
-    return alt(*ways)
+        alternatives.append(concat(_NONZERO, repeat(_DIGIT, free[0] - 1, free[-1] - 1)))
+    return alt(*alternatives)
 
 
 def _same_length(low: str, high: str) -> Node:
-    """The digits from ``low`` to ``high``, of which both have as many."""
+    """The digits from ``low`` to ``high``, which have equal lengths."""
     common = len(commonprefix((low, high)))
     if common:
         return concat(text(low[:common]), _same_length(low[common:], high[common:]))
     if not low:
         return EMPTY
-    ways, first, last, rest = [], low[0], high[0], len(low) - 1
+    alternatives, first, last, rest = [], low[0], high[0], len(low) - 1
     if low[1:] != "0" * rest:
-        ways.append(concat(text(first), _at_least(low[1:])))
+        alternatives.append(concat(text(first), _at_least(low[1:])))
         first = chr(ord(first) + 1)
     if high[1:] != "9" * rest:
-        ways.append(concat(text(last), _at_most(high[1:])))
+        alternatives.append(concat(text(last), _at_most(high[1:])))
         last = chr(ord(last) - 1)
-    return alt(concat(_digits(first, last), repeat(_DIGIT, rest, rest)), *ways)
+    return alt(concat(_digits(first, last), repeat(_DIGIT, rest, rest)), *alternatives)
 
 
 def _at_least(low: str) -> Node:
-    """As many digits, that are these or greater, with zeros in front too; not all of these are zeros."""
-    told = low.rstrip("0")
-    return _beyond(told[:-1] + chr(ord(told[-1]) - 1), len(low) - len(told), upward=True)
+    """The same number of digits, equal to these or greater, with leading zeros too; not all of these are zeros."""
+    significant = low.rstrip("0")
+    return _beyond(significant[:-1] + chr(ord(significant[-1]) - 1), len(low) - len(significant), upward=True)
 
 
 def _at_most(high: str) -> Node:
-    """As many digits, that are these or less, with zeros in front too; not all of these are nines."""
-    told = high.rstrip("9")
-    return _beyond(told[:-1] + chr(ord(told[-1]) + 1), len(high) - len(told), upward=False)
+    """The same number of digits, equal to these or less, with leading zeros too; not all of these are nines."""
+    significant = high.rstrip("9")
+    return _beyond(significant[:-1] + chr(ord(significant[-1]) + 1), len(high) - len(significant), upward=False)
 
 
-def _beyond(digits: str, behind: int, *, upward: bool) -> Node:
-    """Digits that are greater (or less) than these, and so many more of any: in halves, for there may be hundreds."""
+def _beyond(digits: str, free_digits: int, *, upward: bool) -> Node:
+    """Digits greater (or less) than these, then a fixed number of any digits: in halves, for there may be hundreds."""
     if len(digits) == 1:
-        ways = _digits(chr(ord(digits) + 1), "9") if upward else _digits("0", chr(ord(digits) - 1))
-        return concat(ways, repeat(_DIGIT, behind, behind))
+        alternatives = _digits(chr(ord(digits) + 1), "9") if upward else _digits("0", chr(ord(digits) - 1))
+        return concat(alternatives, repeat(_DIGIT, free_digits, free_digits))
     middle = len(digits) // 2
     first, second = digits[:middle], digits[middle:]
     return alt(
-        _beyond(first, behind + len(second), upward=upward),
-        concat(text(first), _beyond(second, behind, upward=upward)),
+        _beyond(first, free_digits + len(second), upward=upward),
+        concat(text(first), _beyond(second, free_digits, upward=upward)),
     )
 
 
@@ -221,7 +221,7 @@ def _digits(first: str, last: str) -> Node:
 
 
 def _multiples_of(clause: NumberClause, node: Node) -> Node:
-    """Those of some numbers without an exponent that are multiples of all factors that digits tell."""
+    """Those of some numbers without an exponent that are multiples of all factors that digits decide."""
     return both(node, *(found for factor in clause.factors if (found := multiples(factor)) is not None))
 
 
@@ -231,7 +231,7 @@ def _multiples_of(clause: NumberClause, node: Node) -> Node:
 def _floats(clause: NumberClause, above: _Sizes | None, below: _Sizes | None) -> Iterator[Node]:
     if clause.integral is True:
         return
-    # Written once where both signs have the same: engines take their time over long expressions.
+    # Written once where both signs are equal: engines are slow on long expressions.
     signs = [(repeat(_MINUS, 0, 1), above)] if above == below else [(EMPTY, above), (_MINUS, below)]
     for sign, sizes in signs:
         if sizes is None:
@@ -273,9 +273,9 @@ def _nearest_double(bound: Decimal, toward: float, is_open: bool) -> float:
 @lru_cache(maxsize=256)
 def _fixed(low: Decimal, high: Decimal, has_fraction: bool = False) -> Node:
     """Floats without an exponent between two magnitudes; with a fraction those that no double rounds to an integer."""
-    ways: list[Node] = []
+    alternatives: list[Node] = []
     whole_range: list[int] = []  # numbers of digits before the point of which all are inside
-    zeros_before: dict[Node, list[int]] = {}  # by what comes after them
+    zeros_before: dict[Node, list[int]] = {}  # by the digits after them
     for power in range(max(low.adjusted(), _FIRST_FIXED), min(high.adjusted(), _LAST_FIXED) + 1):
         first, last = _digits_at(low, high, power)
         if power < 0:
@@ -284,12 +284,16 @@ def _fixed(low: Decimal, high: Decimal, has_fraction: bool = False) -> Node:
         elif (first, last) == (_ONE, _ALL_NINES) and not (has_fraction and power == _LAST_FIXED):
             whole_range.append(power + 1)
         elif has_fraction:
-            ways += _decade_with_fractions(first, last, power + 1)
+            alternatives += _decade_with_fractions(first, last, power + 1)
         else:
-            ways += _decade(first, last, power + 1, _POINT_ZERO)
+            alternatives += _decade(first, last, power + 1, _POINT_ZERO)
     for digits, counts in zeros_before.items():  # from many to few
-        ways.append(concat(text("0."), repeat(_ZERO, counts[-1], counts[0]), digits))
-    return alt(*ways, _any_fixed(whole_range[0], whole_range[-1], has_fraction)) if whole_range else alt(*ways)
+        alternatives.append(concat(text("0."), repeat(_ZERO, counts[-1], counts[0]), digits))
+    return (
+        alt(*alternatives, _any_fixed(whole_range[0], whole_range[-1], has_fraction))
+        if whole_range
+        else alt(*alternatives)
+    )
 
 
 def _digits_at(low: Decimal, high: Decimal, power: int) -> tuple[int, int]:
@@ -301,7 +305,7 @@ def _digits_at(low: Decimal, high: Decimal, power: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _any_fixed(shortest: int, longest: int, has_fraction: bool) -> Node:
-    """Floats with so many digits before the point: a tree, in which each digit leaves one fewer for the fraction."""
+    """Floats with a given number of digits before the point: a tree, each digit leaves one fewer for the fraction."""
     rest: Node = NOTHING
     for digits in range(longest, 0, -1):
         places = SIGNIFICANT - digits
@@ -312,10 +316,10 @@ def _any_fixed(shortest: int, longest: int, has_fraction: bool) -> Node:
 
 
 def _far_from_integers(places: int) -> Node:
-    """Fractions but for those of so many digits that are all zeros, or all nines, before the last."""
+    """Fractions except those of this number of digits that are all zeros, or all nines, before the last."""
     zeros: Node = NOTHING
     nines: Node = NOTHING
-    for left in range(1, places - 1):  # digits that come behind this one
+    for left in range(1, places - 1):  # digits that come after this one
         mixed = concat(repeat(_DIGIT, left - 1, left - 1), _NONZERO)
         zeros = alt(concat(_ZERO, zeros), concat(_NONZERO, mixed))
         nines = alt(concat(_NINE, nines), concat(_digits("0", "8"), mixed))
@@ -324,7 +328,7 @@ def _far_from_integers(places: int) -> Node:
 
 
 def _near_integers(shortest: int, longest: int) -> Iterator[Node]:
-    """The rest of them: which of those are read with a fraction depends on how close doubles lie."""
+    """The other fractions: the distance of doubles decides which of them are read with a fraction."""
     for digits in range(shortest, longest + 1):
         places, low = SIGNIFICANT - digits, 10 ** (digits - 1)
         while low < 10**digits:
@@ -338,14 +342,14 @@ def _near_integers(shortest: int, longest: int) -> Iterator[Node]:
 
 
 def _decade(first: int, last: int, digits: int, no_fraction: Node, lost: int = 0) -> Iterator[Node]:
-    """Numbers of which the 17 digits lie between these two.
+    """Numbers whose 17 digits lie between these two.
 
     Args:
         first: of 17 digits.
         last: of 17 digits.
-        digits: so many of them stand before the point.
-        no_fraction: what stands behind an integer; ``NOTHING`` leaves integers out.
-        lost: fractions have to be farther than so many units from an integer, where those are left out.
+        digits: their number before the point.
+        no_fraction: what follows an integer; ``NOTHING`` leaves integers out.
+        lost: fractions must be farther than this number of units from an integer, where those are left out.
     """
     unit = 10 ** (SIGNIFICANT - digits)
     least, most = (1 + lost, unit - 1 - lost) if no_fraction == NOTHING else (0, unit - 1)
@@ -377,12 +381,12 @@ def _decade_with_fractions(first: int, last: int, digits: int) -> Iterator[Node]
 
 
 def _units_lost(number: float, digits: int) -> int:
-    """How many units in the last of 17 digits a double is read to either side, ``digits`` before the point."""
+    """The rounding distance of a double in units of the last of 17 digits, with ``digits`` before the point."""
     return int(Fraction(math.ulp(number)) / 2 * Fraction(10) ** (SIGNIFICANT - digits))
 
 
 def _fractions(places: int, first: int, last: int) -> Node:
-    """Digits behind a point without zeros at their end, between two numbers of units in the last place."""
+    """Digits after a point without zeros at their end, between two numbers of units in the last place."""
     return _endings(f"{first:0{places}}", f"{last:0{places}}") if first <= last else NOTHING
 
 
@@ -399,21 +403,21 @@ def _endings(low: str, high: str) -> Node:
     for digit in range(int(low[0]), int(high[0]) + 1):
         least = low[1:] if digit == int(low[0]) else "0" * rest
         most = high[1:] if digit == int(high[0]) else "9" * rest
-        ways = [_endings(least, most)]
-        ways += [EMPTY] if digit and not int(least) else []
-        for following in ways:
+        alternatives = [_endings(least, most)]
+        alternatives += [EMPTY] if digit and not int(least) else []
+        for following in alternatives:
             by_following[following] = by_following.get(following, "") + str(digit)
     return alt(*(concat(chars(CharSet.of(found)), following) for following, found in by_following.items()))
 
 
 def _ending(most: int) -> Node:
-    """Up to so many digits, of which the last is not zero."""
+    """Up to this number of digits, the last of which is not zero."""
     return concat(repeat(_DIGIT, 0, most - 1), _NONZERO)
 
 
 def _with_exponent(clause: NumberClause, low: Decimal, high: Decimal) -> Iterator[Node]:
     """Floats with an exponent between two magnitudes."""
-    if untold_factors(clause):
+    if undecided_factors(clause):
         return
     powers = [
         power
@@ -442,10 +446,10 @@ def _fraction(factor: Decimal) -> str:
 
 
 def _mantissa_between(clause: NumberClause, power: int, low: Decimal, high: Decimal) -> Node:
-    """What stands before the e: one digit, and a fraction if there are more."""
+    """The part before the e: one digit, and a fraction if there are more."""
     mantissa = _mantissa(*_digits_at(low, high, power))
-    told = [factor for factor in clause.factors if not _divides_power(factor, power - SIGNIFICANT + 1)]
-    return both(mantissa, *(multiples(factor.scaleb(-power)) or NOTHING for factor in told))
+    significant = [factor for factor in clause.factors if not _divides_power(factor, power - SIGNIFICANT + 1)]
+    return both(mantissa, *(multiples(factor.scaleb(-power)) or NOTHING for factor in significant))
 
 
 @lru_cache(maxsize=256)
@@ -460,7 +464,7 @@ def _divides_power(factor: Decimal, power: int) -> bool:
 
 
 def _exponents(powers: list[int]) -> Iterator[Node]:
-    """How powers of ten are written behind the e: in runs of one sign and one length."""
+    """How powers of ten are written after the e: in runs of one sign and one length."""
     runs: dict[tuple[bool, int], list[list[str]]] = {}
     for power in sorted(powers, key=abs):
         digits = f"{abs(power):02}"
@@ -484,13 +488,13 @@ def _spellings(value: Decimal) -> Node:
         return alt(_ZERO, concat(repeat(_MINUS, 0, 1), _FLOAT_ZERO))
     read = _as_read(size)
     sizes = [size] if read is None else [size, read]
-    ways = [text(str(int(one))) for one in sizes if one == one.to_integral_value() and one]
+    alternatives = [text(str(int(value))) for value in sizes if value == value.to_integral_value() and value]
     double = float(size)
     floats = [(size, size)] if size == size.normalize(_DOWN) else []
     floats += [_read_as(double)] if 0 < double < math.inf and double == read else []
     for bounds in floats:
-        ways += [_fixed(*bounds), *_with_exponent(NumberClause(), *bounds)]
-    return alt(*(concat(sign, one) for one in ways))
+        alternatives += [_fixed(*bounds), *_with_exponent(NumberClause(), *bounds)]
+    return alt(*(concat(sign, alternative) for alternative in alternatives))
 
 
 def _read_as(double: float) -> tuple[Decimal, Decimal]:

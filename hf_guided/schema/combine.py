@@ -1,4 +1,4 @@
-"""Shapes put together: unions, what two have in common, and whether anything is left."""
+"""Operations on shapes: union, intersection, and emptiness."""
 
 from __future__ import annotations
 
@@ -23,58 +23,58 @@ from .shapes import (
     ObjectClause,
     Shape,
     StringClause,
-    together,
+    all_of,
 )
 
 
 def certainly(holds: bool) -> Shape:
-    """What a keyword that says nothing says, or its negation."""
+    """The shape of a keyword without effect, or its negation."""
     return UNIVERSE if holds else EMPTY
 
 
 def union(*shapes: Shape) -> Shape:
-    """Values of any of the shapes; equal clauses stand once."""
-    found: Shape = {}
+    """Values of any of the shapes; equal clauses are kept once."""
+    met: Shape = {}
     for kind in KINDS:
         if clauses := tuple(dict.fromkeys(clause for shape in shapes for clause in shape.get(kind, ()))):
             whole = UNIVERSE[kind]
-            found[kind] = whole if whole[0] in clauses else clauses
-    return found
+            met[kind] = whole if whole[0] in clauses else clauses
+    return met
 
 
-def intersection(one: Shape, other: Shape) -> Shape:
+def intersection(first: Shape, second: Shape) -> Shape:
     """Values of both shapes, without clauses that are plainly empty."""
-    if one is UNIVERSE or other is UNIVERSE:
-        return other if one is UNIVERSE else one
-    found: Shape = {}
+    if first is UNIVERSE or second is UNIVERSE:
+        return second if first is UNIVERSE else first
+    met: Shape = {}
     for kind in KINDS:
-        if kind in one and kind in other:
-            clauses = [meet(a, b) for a in one[kind] for b in other[kind]]
-            if kept := tuple(dict.fromkeys(clause for clause in clauses if clause is not None)):
-                found[kind] = kept
-    return found
+        if kind in first and kind in second:
+            clauses = [meet(a, b) for a in first[kind] for b in second[kind]]
+            if clauses_left := tuple(dict.fromkeys(clause for clause in clauses if clause is not None)):
+                met[kind] = clauses_left
+    return met
 
 
 def untold(shape: Shape) -> Shape:
-    """The same values; but what was found out on the way, under a negation, tells nobody what has been looked at."""
-    found = dict(shape)
+    """The same values; under a negation, they do not mark items or members as evaluated."""
+    met = dict(shape)
     if "array" in shape:
-        found["array"] = tuple(
+        met["array"] = tuple(
             replace(
-                one,
-                items=tuple(items._replace(tells=False) for items in one.items),
-                contains=tuple(contains._replace(tells=False) for contains in one.contains),
+                clause,
+                items=tuple(items._replace(evaluates=False) for items in clause.items),
+                contains=tuple(contains._replace(evaluates=False) for contains in clause.contains),
             )
-            for one in shape["array"]
-            if isinstance(one, ArrayClause)
+            for clause in shape["array"]
+            if isinstance(clause, ArrayClause)
         )
     if "object" in shape:
-        found["object"] = tuple(
-            replace(one, members=tuple(replace(members, tells=False) for members in one.members))
-            for one in shape["object"]
-            if isinstance(one, ObjectClause)
+        met["object"] = tuple(
+            replace(clause, members=tuple(replace(members, evaluates=False) for members in clause.members))
+            for clause in shape["object"]
+            if isinstance(clause, ObjectClause)
         )
-    return found
+    return met
 
 
 def size(shape: Shape) -> int:
@@ -82,95 +82,95 @@ def size(shape: Shape) -> int:
     return max(map(len, shape.values()), default=0)
 
 
-def meet(one: Any, other: Any) -> Clause | None:
-    """The clause of what two clauses of one type have in common; None if that is plainly nothing."""
-    if one == other or other == UNIVERSE[_kind(other)][0]:
-        return one  # type: ignore[no-any-return]
-    if one == UNIVERSE[_kind(one)][0]:
-        return other  # type: ignore[no-any-return]
-    return _MEET[type(one)](one, other)  # type: ignore[no-any-return]
+def meet(first: Any, second: Any) -> Clause | None:
+    """The intersection of two clauses of one type; None if it is plainly empty."""
+    if first == second or second == UNIVERSE[_kind(second)][0]:
+        return first  # type: ignore[no-any-return]
+    if first == UNIVERSE[_kind(first)][0]:
+        return second  # type: ignore[no-any-return]
+    return _MEET[type(first)](first, second)  # type: ignore[no-any-return]
 
 
 def _kind(clause: Clause) -> Kind:
     return _KIND_OF[type(clause)]
 
 
-def _meet_booleans(one: BooleanClause, other: BooleanClause) -> BooleanClause | None:
-    values = one.values & other.values
+def _meet_booleans(first: BooleanClause, second: BooleanClause) -> BooleanClause | None:
+    values = first.values & second.values
     return BooleanClause(values) if values else None
 
 
-def _meet_numbers(one: NumberClause, other: NumberClause) -> NumberClause | None:
-    if None not in (one.integral, other.integral) and one.integral != other.integral:
+def _meet_numbers(first: NumberClause, second: NumberClause) -> NumberClause | None:
+    if None not in (first.integral, second.integral) and first.integral != second.integral:
         return None
-    low, low_open = _tighter((one.low, one.low_open), (other.low, other.low_open), upper=False)
-    high, high_open = _tighter((one.high, one.high_open), (other.high, other.high_open), upper=True)
-    values = one.values if other.values is None else other.values
-    found = NumberClause(
-        one.integral if other.integral is None else other.integral,
-        one.point_zero and other.point_zero,
+    low, low_open = _tighter((first.low, first.low_open), (second.low, second.low_open), upper=False)
+    high, high_open = _tighter((first.high, first.high_open), (second.high, second.high_open), upper=True)
+    values = first.values if second.values is None else second.values
+    met = NumberClause(
+        first.integral if second.integral is None else second.integral,
+        first.point_zero and second.point_zero,
         low,
         low_open,
         high,
         high_open,
-        tuple(dict.fromkeys([*one.factors, *other.factors])),
-        None if values is None else tuple(value for value in values if one.has(value) and other.has(value)),
-        one.excluded | other.excluded,
-        other.floats if one.values is None else one.floats,
-        one.origin if one.factors else other.origin,
+        tuple(dict.fromkeys([*first.factors, *second.factors])),
+        None if values is None else tuple(value for value in values if first.has(value) and second.has(value)),
+        first.excluded | second.excluded,
+        second.floats if first.values is None else first.floats,
+        first.origin if first.factors else second.origin,
     )
-    return None if is_plainly_empty(found) else found
+    return None if is_plainly_empty(met) else met
 
 
 def _tighter(
-    one: tuple[Decimal | None, bool], other: tuple[Decimal | None, bool], *, upper: bool
+    first: tuple[Decimal | None, bool], second: tuple[Decimal | None, bool], *, upper: bool
 ) -> tuple[Decimal | None, bool]:
-    if one[0] is None or other[0] is None:
-        return other if one[0] is None else one
-    if one[0] == other[0]:
-        return one[0], one[1] or other[1]
-    return one if (one[0] < other[0]) == upper else other
+    if first[0] is None or second[0] is None:
+        return second if first[0] is None else first
+    if first[0] == second[0]:
+        return first[0], first[1] or second[1]
+    return first if (first[0] < second[0]) == upper else second
 
 
-def _meet_strings(one: StringClause, other: StringClause) -> StringClause | None:
-    values = one.values if other.values is None else other.values
-    found = StringClause(
-        max(one.low, other.low),
-        _least(one.high, other.high),
-        both(one.language, other.language),
-        None if values is None else tuple(value for value in values if one.has(value) and other.has(value)),
-        tuple(dict.fromkeys([*one.usual, *other.usual])),
+def _meet_strings(first: StringClause, second: StringClause) -> StringClause | None:
+    values = first.values if second.values is None else second.values
+    met = StringClause(
+        max(first.low, second.low),
+        _lowest(first.high, second.high),
+        both(first.language, second.language),
+        None if values is None else tuple(value for value in values if first.has(value) and second.has(value)),
+        tuple(dict.fromkeys([*first.usual, *second.usual])),
     )
-    return None if is_plainly_empty(found) else found
+    return None if is_plainly_empty(met) else met
 
 
-def _meet_arrays(one: ArrayClause, other: ArrayClause) -> ArrayClause | None:
-    found = ArrayClause(
-        tuple(dict.fromkeys([*one.items, *other.items])),
-        max(one.low, other.low),
-        _least(one.high, other.high),
-        tuple(dict.fromkeys([*one.contains, *other.contains])),
-        other.unique if one.unique is None else one.unique,
+def _meet_arrays(first: ArrayClause, second: ArrayClause) -> ArrayClause | None:
+    met = ArrayClause(
+        tuple(dict.fromkeys([*first.items, *second.items])),
+        max(first.low, second.low),
+        _lowest(first.high, second.high),
+        tuple(dict.fromkeys([*first.contains, *second.contains])),
+        second.unique if first.unique is None else first.unique,
     )
-    return None if is_plainly_empty(found) else found
+    return None if is_plainly_empty(met) else met
 
 
-def _meet_objects(one: ObjectClause, other: ObjectClause) -> ObjectClause | None:
-    found = ObjectClause(
-        tuple(dict.fromkeys([*one.members, *other.members])),
-        tuple(dict.fromkeys([*one.required, *other.required])),
-        one.forbidden | other.forbidden,
-        together(one.names, other.names),
-        max(one.low, other.low),
-        _least(one.high, other.high),
-        tuple(dict.fromkeys([*one.some, *other.some])),
-        one.origin if one.low or one.high is not None else other.origin,
+def _meet_objects(first: ObjectClause, second: ObjectClause) -> ObjectClause | None:
+    met = ObjectClause(
+        tuple(dict.fromkeys([*first.members, *second.members])),
+        tuple(dict.fromkeys([*first.required, *second.required])),
+        first.forbidden | second.forbidden,
+        all_of(first.names, second.names),
+        max(first.low, second.low),
+        _lowest(first.high, second.high),
+        tuple(dict.fromkeys([*first.at_least_one, *second.at_least_one])),
+        first.origin if first.low or first.high is not None else second.origin,
     )
-    return None if is_plainly_empty(found) else found
+    return None if is_plainly_empty(met) else met
 
 
 def is_plainly_empty(clause: Clause) -> bool:
-    """Whether no value satisfies it, as far as can be seen without looking into children."""
+    """Whether no value satisfies it, as far as is visible without the children."""
     if isinstance(clause, NumberClause):
         return _has_no_number(clause)
     if isinstance(clause, StringClause):
@@ -208,7 +208,7 @@ def _has_no_number(clause: NumberClause) -> bool:
 
 
 def _least_common_multiple(clause: NumberClause) -> Fraction:
-    """What all numbers of the clause are multiples of."""
+    """A common factor of all numbers of the clause."""
     steps = [factor.as_integer_ratio() for factor in clause.factors]
     steps += [(1, 1)] * (clause.integral is True)
     return Fraction(math.lcm(*(top for top, _ in steps)), math.gcd(*(bottom for _, bottom in steps)))
@@ -220,12 +220,12 @@ def _times(step: Fraction, times: int) -> Decimal:
     return Decimal(f"{step.numerator * times * 10**places // step.denominator}e-{places}")
 
 
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((value for value in (one, other) if value is not None), default=None)
+def _lowest(first: int | None, second: int | None) -> int | None:
+    return min((value for value in (first, second) if value is not None), default=None)
 
 
 _MEET: dict[type, Any] = {
-    NullClause: lambda one, other: one,
+    NullClause: lambda first, second: first,
     BooleanClause: _meet_booleans,
     NumberClause: _meet_numbers,
     StringClause: _meet_strings,

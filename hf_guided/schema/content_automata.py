@@ -2,7 +2,7 @@
 
     state ──entry──► state ──skip──► state ...      entry: one item, or one member with its name
 
-An edge may be taken several times in a row. What stands between entries (commas, white space) is the writer's business.
+An edge may be taken several times in a row. The writers add what comes between entries (commas, white space).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .shapes import (
     ObjectClause,
     Position,
     StringClause,
-    together,
+    all_of,
 )
 
 MAX_STATES = 2000
@@ -44,8 +44,8 @@ class Entry(NamedTuple):
     """One item, or one member.
 
     Args:
-        name: of a member: exactly this, or any of a language; None for an item.
-        value: what the item, or the member's value, must satisfy.
+        name: of a member: exactly this, or any string of a formal language; None for an item.
+        value: the position of the item, or of the member's value.
     """
 
     name: str | Node | None
@@ -62,7 +62,7 @@ class Edge(NamedTuple):
 
 
 @dataclass
-class Track:
+class ContentAutomaton:
     """An automaton that starts in state 0.
 
     Args:
@@ -85,7 +85,7 @@ class Track:
 # -- objects ---------------------------------------------------------------------------------------------------------
 
 
-def object_tracks(n: Normalizer, clause: ObjectClause, *, closed: bool) -> Iterator[Track]:
+def object_automata(n: Normalizer, clause: ObjectClause, *, closed: bool) -> Iterator[ContentAutomaton]:
     """The members of an object: declared ones in their order, then others.
 
     Args:
@@ -93,19 +93,19 @@ def object_tracks(n: Normalizer, clause: ObjectClause, *, closed: bool) -> Itera
         clause: the object.
         closed: whether an object that declares properties and does not speak of others has no others.
     """
-    if clause.some:
+    if clause.at_least_one:
         yield from _with_a_member(n, clause, closed)
         return
     names = [name for name in clause.declared if name not in clause.forbidden]
-    # Only required, declared nowhere: nothing says in which order they come, so they come in any, if they are few.
-    free = [name for name in names if not any(name in one.named for one in clause.members)]
+    # Only required, declared nowhere: their order is open, so any order is allowed, if they are few.
+    free = [name for name in names if not any(name in members.named for members in clause.members)]
     free = free if len(free) <= MAX_FREE else []
     names = [name for name in names if name not in free]
     others = _others(n, clause, closed)
     low, high = _counts(n, clause, len(names) + len(free), bool(others))
-    # How many members there are so far, as far as that matters.
+    # The number of members so far, up to the largest that matters.
     most = max(low, -1 if high is None else high, 0)
-    track = Track()
+    automaton = ContentAutomaton()
     states = {(0, 0, 0): 0}
     todo = [(0, 0, 0)]
     while todo:
@@ -126,33 +126,33 @@ def object_tracks(n: Normalizer, clause: ObjectClause, *, closed: bool) -> Itera
                 if room and not used >> j & 1
             ]
         else:
-            _end(track, here, others, max(0, low - count), None if high is None else high - count)
+            _end(automaton, here, others, max(0, low - count), None if high is None else high - count)
         for state, entry in following:
             if state not in states:
-                states[state] = track.state()
+                states[state] = automaton.state()
                 todo.append(state)
             if entry is None:
-                track.skips[here].append(states[state])
+                automaton.skips[here].append(states[state])
             else:
-                track.edges[here].append(Edge((entry,), states[state]))
-    yield track
+                automaton.edges[here].append(Edge((entry,), states[state]))
+    yield automaton
 
 
 def _member(n: Normalizer, clause: ObjectClause, name: str) -> Entry:
     return Entry(name, clause.at(name) if n.has_name(clause.names, name) else NEVER)
 
 
-def _end(track: Track, here: int, others: tuple[Entry, ...], need: int, room: int | None) -> None:
+def _end(automaton: ContentAutomaton, here: int, others: tuple[Entry, ...], need: int, room: int | None) -> None:
     if need == 0:
-        track.accepting.add(here)
+        automaton.accepting.add(here)
     if others and room != 0:
-        end = track.state()
-        track.accepting.add(end)
-        track.edges[here].append(Edge(others, end, max(need, 1), room))
+        end = automaton.state()
+        automaton.accepting.add(end)
+        automaton.edges[here].append(Edge(others, end, max(need, 1), room))
 
 
 def _counts(n: Normalizer, clause: ObjectClause, declared: int, open_: bool) -> tuple[int, int | None]:
-    """The bounds on the number of members that say something; those that cannot be kept are lost."""
+    """The effective bounds on the number of members; bounds that cannot be enforced are lost."""
     low, high = clause.low, clause.high
     if low <= len(clause.required):
         low = 0
@@ -171,23 +171,23 @@ def _counts(n: Normalizer, clause: ObjectClause, declared: int, open_: bool) -> 
 
 def _others(n: Normalizer, clause: ObjectClause, closed: bool) -> tuple[Entry, ...]:
     """Members that are not declared: for each set of patterns that a name may match, those names and their values."""
-    speaks = any(one.additional is not None or one.patterns for one in clause.members)
-    if closed and not speaks and any(one.named and one.tells for one in clause.members):
+    speaks = any(members.additional is not None or members.patterns for members in clause.members)
+    if closed and not speaks and any(members.named and members.evaluates for members in clause.members):
         return ()
     allowed = complement(_any_of(clause))
     if clause.names:
         allowed = both(allowed, n.written_names(clause.names))
-    patterns = tuple(dict.fromkeys(names for one in clause.members for names, _ in one.patterns))
+    patterns = tuple(dict.fromkeys(names for members in clause.members for names, _ in members.patterns))
     classes = _classes(n, allowed, patterns)
     if classes is None:
         n.lose_at(clause.origin, "patternProperties", f"splits names into more than {MAX_NAME_CLASSES} kinds")
         return (Entry(allowed, ANY),)
-    found = []
+    entries = []
     for matched, names in classes.items():
-        value = together(*(_value(one, matched) for one in clause.members))
+        value = all_of(*(_value(members, matched) for members in clause.members))
         if value != NEVER:
-            found.append(Entry(names, value))
-    return tuple(found)
+            entries.append(Entry(names, value))
+    return tuple(entries)
 
 
 def _classes(n: Normalizer, allowed: Node, patterns: tuple[Names, ...]) -> dict[frozenset[Names], Node] | None:
@@ -195,15 +195,15 @@ def _classes(n: Normalizer, allowed: Node, patterns: tuple[Names, ...]) -> dict[
     if n.is_empty(allowed):
         return {}
     classes: dict[frozenset[Names], Node] = {frozenset(): allowed}
-    for one in patterns:
+    for pattern in patterns:
         split: dict[frozenset[Names], Node] = {}
         for matched, names in classes.items():
-            inside = both(names, one.language)
+            inside = both(names, pattern.language)
             if n.is_empty(inside):
                 split[matched] = names
                 continue
-            split[matched | {one}] = inside
-            outside = both(names, complement(one.language))
+            split[matched | {pattern}] = inside
+            outside = both(names, complement(pattern.language))
             if not n.is_empty(outside):
                 split[matched] = outside
         classes = split
@@ -216,25 +216,25 @@ def _any_of(clause: ObjectClause) -> Node:
     return alt(*map(exactly, dict.fromkeys([*clause.declared, *sorted(clause.forbidden)])))
 
 
-def _value(one: Members, matched: frozenset[Names]) -> Position:
-    found = [position for names, position in one.patterns if names in matched]
-    if found:
-        return together(*found)
-    return ANY if one.additional is None else one.additional
+def _value(members: Members, matched: frozenset[Names]) -> Position:
+    positions = [position for names, position in members.patterns if names in matched]
+    if positions:
+        return all_of(*positions)
+    return ANY if members.additional is None else members.additional
 
 
-def _with_a_member(n: Normalizer, clause: ObjectClause, closed: bool) -> Iterator[Track]:
-    """The clause once for each way in which it can have the member that it has to have."""
-    some, *rest = clause.some
-    without = replace(clause, some=tuple(rest))
+def _with_a_member(n: Normalizer, clause: ObjectClause, closed: bool) -> Iterator[ContentAutomaton]:
+    """The clause once for each choice of the member that it must have."""
+    needed, *rest = clause.at_least_one
+    without = replace(clause, at_least_one=tuple(rest))
     for name in clause.declared:
-        if name not in clause.forbidden and matches(some.names, name):
+        if name not in clause.forbidden and matches(needed.names, name):
             required = tuple(dict.fromkeys([*clause.required, name]))
-            members = (*clause.members, Members({name: some.value}, tells=False))
-            yield from object_tracks(n, replace(without, required=required, members=members), closed=closed)
+            members = (*clause.members, Members({name: needed.value}, evaluates=False))
+            yield from object_automata(n, replace(without, required=required, members=members), closed=closed)
     if rest:
-        n.lose_at(*rest[0].origin, "asks for a second member that is not declared")
-        without = replace(clause, some=())
+        n.lose_at(*rest[0].origin, "requires a second member that is not declared")
+        without = replace(clause, at_least_one=())
     # The member counts too.
     if clause.high is not None:
         if clause.high == 0:
@@ -243,80 +243,80 @@ def _with_a_member(n: Normalizer, clause: ObjectClause, closed: bool) -> Iterato
     if clause.low > len(clause.required) + 1:
         n.lose_at(clause.origin, "minProperties", _REPEATED)
     without = replace(without, low=0)
-    for track in object_tracks(n, without, closed=closed):
+    for automaton in object_automata(n, without, closed=closed):
         # Last, so that no member of the same name comes after it.
         wanted = tuple(
-            Entry(names, together(one.value, some.value))
-            for one in _others(n, clause, closed)
-            if isinstance(one.name, Node) and not n.is_empty(names := both(one.name, some.names))
+            Entry(names, all_of(entry.value, needed.value))
+            for entry in _others(n, clause, closed)
+            if isinstance(entry.name, Node) and not n.is_empty(names := both(entry.name, needed.names))
         )
-        last = track.state()
-        for end in track.accepting:
-            track.edges[end].append(Edge(wanted, last))
-        track.accepting = {last}
-        yield track
+        last = automaton.state()
+        for end in automaton.accepting:
+            automaton.edges[end].append(Edge(wanted, last))
+        automaton.accepting = {last}
+        yield automaton
 
 
 # -- arrays ----------------------------------------------------------------------------------------------------------
 
 
-def array_track(n: Normalizer, clause: ArrayClause) -> Track:
+def array_automaton(n: Normalizer, clause: ArrayClause) -> ContentAutomaton:
     """The items of an array."""
-    clause = replace(clause, contains=tuple(one for one in clause.contains if one.counts))
+    clause = replace(clause, contains=tuple(kind for kind in clause.contains if kind.counts))
     if clause.unique is not None and (clause.high is None or clause.high > 1):
-        track = _different(n, clause)
-        if track is not None:
-            return track
+        automaton = _different(n, clause)
+        if automaton is not None:
+            return automaton
         n.lose_at(clause.unique, "uniqueItems", "equal items can only be ruled out among a few listed values")
     if clause.contains:
         counted = _counted(n, clause)
         if counted is not None:
             return counted
-    track = Track()
+    automaton = ContentAutomaton()
     here = 0
     length = clause.prefix_length
     for index in range(length):
         if index >= clause.low:
-            track.accepting.add(here)
+            automaton.accepting.add(here)
         if clause.high is not None and index >= clause.high:
-            return track
-        there = track.state()
-        track.edges[here].append(Edge((Entry(None, clause.at(index)),), there))
+            return automaton
+        there = automaton.state()
+        automaton.edges[here].append(Edge((Entry(None, clause.at(index)),), there))
         here = there
     need = max(0, clause.low - length)
     room = None if clause.high is None else clause.high - length
     if need == 0:
-        track.accepting.add(here)
+        automaton.accepting.add(here)
     if room is None or room > 0:
-        end = track.state()
-        track.accepting.add(end)
-        track.edges[here].append(Edge((Entry(None, clause.at(length)),), end, max(need, 1), room))
-    return track
+        end = automaton.state()
+        automaton.accepting.add(end)
+        automaton.edges[here].append(Edge((Entry(None, clause.at(length)),), end, max(need, 1), room))
+    return automaton
 
 
-def _different(n: Normalizer, clause: ArrayClause) -> Track | None:
+def _different(n: Normalizer, clause: ArrayClause) -> ContentAutomaton | None:
     """All orders of a few listed values; None if they are not few, or not listed."""
     if clause.prefix_length or clause.contains:
         return None
     values = _listed(n, clause.at(0))
     if values is None or len(values) > MAX_UNIQUE:
         return None
-    track = Track()
-    while len(track.edges) < 2 ** len(values):
-        track.state()
+    automaton = ContentAutomaton()
+    while len(automaton.edges) < 2 ** len(values):
+        automaton.state()
     for used in range(2 ** len(values)):
         taken = bin(used).count("1")
         if taken >= clause.low and (clause.high is None or taken <= clause.high):
-            track.accepting.add(used)
+            automaton.accepting.add(used)
         for i, value in enumerate(values):
             if not used >> i & 1:
-                track.edges[used].append(Edge((Entry(None, value),), used | 1 << i))
-    return track
+                automaton.edges[used].append(Edge((Entry(None, value),), used | 1 << i))
+    return automaton
 
 
 def _listed(n: Normalizer, position: Position) -> list[Position] | None:
     """The values of a position, each as a position; None if they are not a list of scalars."""
-    found: list[object] = []
+    listed: list[object] = []
     for clauses in n.shape(position).values():
         values: list[object] = []  # of one type, where several alternatives may list the same
         for clause in clauses:
@@ -328,30 +328,30 @@ def _listed(n: Normalizer, position: Position) -> list[Position] | None:
                 values += [value for value in clause.values if clause.has(value)]  # type: ignore[arg-type]
             else:
                 return None
-        found += dict.fromkeys(values)
-    return [n.value(value) for value in found]
+        listed += dict.fromkeys(values)
+    return [n.value(value) for value in listed]
 
 
-def _counted(n: Normalizer, clause: ArrayClause) -> Track | None:
-    """Arrays with so and so many items of a kind; None if that takes too many states, which is a loss."""
+def _counted(n: Normalizer, clause: ArrayClause) -> ContentAutomaton | None:
+    """Arrays with bounds on the items of a kind; None if that takes too many states, which is a loss."""
     kinds = clause.contains
-    starts = max(one.start for one in kinds)
+    starts = max(kind.start for kind in kinds)
     length = max(clause.prefix_length, starts, clause.low, clause.high or 0)
-    tops = [one.low if one.high is None else one.high + 1 for one in kinds]
+    tops = [kind.low if kind.high is None else kind.high + 1 for kind in kinds]
     states = (length + 1) * prod(top + 1 for top in tops)
     if states > MAX_STATES or len(kinds) > MAX_KINDS:
-        for one in kinds:
-            n.lose_at(*one.origin, "counts too many items")
+        for kind in kinds:
+            n.lose_at(*kind.origin, "counts too many items")
         return None
-    track = Track()
+    automaton = ContentAutomaton()
     numbers: dict[tuple[int, tuple[int, ...]], int] = {(0, (0,) * len(kinds)): 0}
     todo = list(numbers)
     while todo:
         index, counts = state = todo.pop()
         here = numbers[state]
         full = clause.high is not None and index >= clause.high
-        if index >= clause.low and all(one.low <= c for one, c in zip(kinds, counts, strict=True)):
-            track.accepting.add(here)
+        if index >= clause.low and all(kind.low <= c for kind, c in zip(kinds, counts, strict=True)):
+            automaton.accepting.add(here)
         if full:
             continue
         for chosen in product((False, True), repeat=len(kinds)):
@@ -360,10 +360,10 @@ def _counted(n: Normalizer, clause: ArrayClause) -> Track | None:
                 continue
             following = (min(index + 1, length), after)
             if following not in numbers:
-                numbers[following] = track.state()
+                numbers[following] = automaton.state()
                 todo.append(following)
-            track.edges[here].append(Edge((Entry(None, value),), numbers[following]))
-    return track
+            automaton.edges[here].append(Edge((Entry(None, value),), numbers[following]))
+    return automaton
 
 
 def _item(
@@ -374,18 +374,18 @@ def _item(
     chosen: tuple[bool, ...],
     tops: list[int],
 ) -> tuple[Position, tuple[int, ...] | None]:
-    """What an item that is of the chosen kinds must satisfy, and the counts behind it; None if it may not be there."""
+    """The position of an item of the chosen kinds, and the counts after it; None if it is not allowed."""
     value = clause.at(index)
     after = []
-    for one, count, is_one, top in zip(clause.contains, counts, chosen, tops, strict=True):
-        if is_one and index < one.start:
+    for kind, count, is_chosen, top in zip(clause.contains, counts, chosen, tops, strict=True):
+        if is_chosen and index < kind.start:
             return NEVER, None
-        if is_one:
-            value = together(value, one.item)
+        if is_chosen:
+            value = all_of(value, kind.item)
             count = min(count + 1, top)
-        elif one.high is not None and index >= one.start:
-            value = together(value, n.opposite(one.item))  # else it would have to be counted
-        if one.high is not None and count > one.high:
+        elif kind.high is not None and index >= kind.start:
+            value = all_of(value, n.opposite(kind.item))  # else it would have to be counted
+        if kind.high is not None and count > kind.high:
             return NEVER, None
         after.append(count)
     return value, None if value == NEVER else tuple(after)

@@ -1,4 +1,4 @@
-"""What the meaning of one keyword may use of the schema around it."""
+"""The part of the surrounding schema that the meaning of a keyword may use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .shapes import Clause, Position, Shape, Term
 
 
 class SchemaContext(Protocol):
-    """Shapes of one schema's positions, and what is lost on the way to them. ``normalize.Normalizer`` is the one.
+    """Shapes of one schema's positions, and the losses in computing them. ``normalize.Normalizer`` is the one.
 
     Attributes:
         point_zero: whether an integer may be written 1.0.
-        documents: the schema, and what it may refer to.
+        documents: the schema, and the documents it may refer to.
         formats: schemas that say the same, made once each.
     """
 
@@ -25,14 +25,14 @@ class SchemaContext(Protocol):
 
     @property
     def losses(self) -> list[Loss]:
-        """What could not be said so far."""
+        """The losses so far."""
         ...
 
     def lose(self, sub: Subschema, keyword: str, reason: str) -> None:
         """Note that a keyword will not be enforced."""
 
     def lose_at(self, pointer: str, keyword: str, reason: str) -> None:
-        """Note that the keyword at this place will not be enforced."""
+        """Note that the keyword at this position will not be enforced."""
 
     def position(self, parent: Subschema, schema: Any, *steps: str | int) -> Position:
         """The position that one schema inside another governs."""
@@ -56,13 +56,13 @@ class SchemaContext(Protocol):
         """The strings at a position, as one language."""
 
     def is_plainly_empty(self, clause: Clause) -> bool:
-        """Whether no value satisfies a clause, as far as can be seen without looking into children."""
+        """Whether no value satisfies a clause, as far as is visible without the children."""
 
-    def meet(self, one: Shape, other: Shape, sub: Subschema, keyword: str) -> Shape:
-        """What two shapes have in common; the first one where that has too many alternatives, which is a loss."""
+    def meet(self, first: Shape, second: Shape, sub: Subschema, keyword: str) -> Shape:
+        """The intersection of two shapes; the first one where it has too many alternatives, which is a loss."""
 
-    def common(self, one: Shape, other: Shape) -> Shape:
-        """What two branches may both hold of; all of the first where that takes too long to find out."""
+    def common(self, first: Shape, second: Shape) -> Shape:
+        """The values that satisfy both branches; all of the first where this takes too long to compute."""
 
     def bounded(self, shape: Shape, sub: Subschema, keyword: str) -> Shape:
-        """The shape; anything where it has too many alternatives, which is a loss."""
+        """The shape; any value where it has too many alternatives, which is a loss."""

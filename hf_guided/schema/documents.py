@@ -1,6 +1,6 @@
 """The schemas of a document and of those it may refer to: each with its pointer, its base URI and its dialect.
 
-A ``Subschema`` is made once for each place, so a recursive schema comes back to the very object it began with.
+A ``Subschema`` is made once for each position, so a recursive schema comes back to the very object it began with.
 References into the same document are looked up by pointer; everything else (``$id``, ``$anchor``, other documents) is
 the business of the `referencing` package. Nothing is ever fetched.
 """
@@ -16,7 +16,7 @@ from urllib.parse import unquote, urljoin
 
 from ..errors import InvalidConstraint
 from .pointers import lookup
-from .subschemas import escape, walk
+from .subschemas import escape, iter_subschemas
 
 if TYPE_CHECKING:
     from referencing import Registry
@@ -35,18 +35,18 @@ LATEST = 2020
 
 
 class UnknownReference(Exception):
-    """A reference whose document nobody gave us, or whose target is not known before there is an instance."""
+    """A reference whose document was not given, or whose target depends on the instance."""
 
 
 class Subschema:
-    """One schema in its place.
+    """One schema in its document.
 
     Args:
         schema: the value in the document; read only.
         pointer: JSON pointer from the root of the document the user gave; with its URI in front in any other.
         base: URI that references are relative to.
         dialect: the draft, as its number or year: 4, 6, 7, 2019, 2020.
-        order: the how-manieth schema looked at; what stands first is looked at first.
+        order: the number of the schema, in the order of reading.
     """
 
     __slots__ = ("base", "dialect", "order", "pointer", "schema")
@@ -63,7 +63,7 @@ class Subschema:
 
 
 class Documents:
-    """Everything a schema may refer to.
+    """The documents that a schema may refer to.
 
     Args:
         schema_json: the schema, as JSON text.
@@ -76,13 +76,13 @@ class Documents:
         self._others = registry
         self._made: dict[int, Subschema] = {}
         self._count = 0
-        self._kept: list[Any] = []  # schemas made up here, so that no two ever share an id()
+        self._kept: list[Any] = []  # schemas created here, kept so that no two ever share an id()
         base, dialect = "", LATEST
         if isinstance(root, dict):
             dialect = dialect_of(root, LATEST)
             base = _identifier(root, dialect)
         self.names_dialect = isinstance(root, dict) and "$schema" in root
-        # Whether it matters which branches hold besides the one that is enough.
+        # Whether it matters which other branches hold, after one does.
         self.counts_branches = '"unevaluated' in schema_json
         self.root = self._make(root, "", base, dialect)
         self.unread_vocabulary = _unread_vocabulary(root, registry)
@@ -94,7 +94,7 @@ class Documents:
         """The schema that ``steps`` lead to from its parent.
 
         Raises:
-            InvalidConstraint: there stands something that is no schema.
+            InvalidConstraint: the value there is not a schema.
         """
         pointer = parent.pointer + "".join(f"/{escape(str(step))}" for step in steps)
         if not isinstance(schema, (dict, bool)):
@@ -111,12 +111,12 @@ class Documents:
         return self._make(schema, pointer, base, dialect)
 
     def invent(self, parent: Subschema, schema: dict[str, Any]) -> Subschema:
-        """A schema that says in other words what a keyword of ``parent`` says; read as one of 2020-12."""
+        """A schema equivalent to a keyword of ``parent``; read as one of 2020-12."""
         self._kept.append(schema)
         return self._make(schema, parent.pointer, parent.base, LATEST)
 
     def target(self, source: Subschema, ref: str) -> Subschema:
-        """What a ``$ref`` names.
+        """The target of a ``$ref``.
 
         Raises:
             InvalidConstraint: it names nothing in a document that is there.
@@ -125,17 +125,17 @@ class Documents:
         if source.base != self.root.base or not (ref == "#" or ref.startswith("#/")):
             return self._resolve(source, ref)
         pointer = unquote(ref[1:])
-        found = lookup(self.root.schema, pointer)
-        if not isinstance(found, (dict, bool)):
+        target = lookup(self.root.schema, pointer)
+        if not isinstance(target, (dict, bool)):
             raise InvalidConstraint(
                 f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which does not exist",
                 pointers=[source.pointer],
             )
-        made = self._made.get(id(found)) if isinstance(found, dict) else None
-        return made or self._make(found, pointer, *self._scope(pointer))
+        made = self._made.get(id(target)) if isinstance(target, dict) else None
+        return made or self._make(target, pointer, *self._scope(pointer))
 
     def _scope(self, pointer: str) -> tuple[str, int]:
-        """Base URI and dialect at a place of the root document."""
+        """Base URI and dialect at a position of the root document."""
         base, dialect = self.root.base, self.root.dialect
         steps = pointer.split("/")
         for end in range(2, len(steps) + 1) if not self._plain else ():
@@ -146,10 +146,10 @@ class Documents:
         return base, dialect
 
     def dynamic_target(self, source: Subschema, ref: str) -> Subschema:
-        """What a ``$dynamicRef`` names, where that is the same for every instance.
+        """The target of a ``$dynamicRef``, where it is the same for every instance.
 
         Raises:
-            UnknownReference: it depends on the way that led there.
+            UnknownReference: it depends on the path that led there.
         """
         first = self.target(source, ref)
         name = ref.partition("#")[2]
@@ -157,14 +157,14 @@ class Documents:
             return first
         root = self.root.schema
         if isinstance(root, dict) and root.get("$dynamicAnchor") == name:
-            return self.root  # the outermost scope there can be
-        named = [one for one in self._index.values() if _anchors(one, "$dynamicAnchor", name)]
+            return self.root  # the outermost possible scope
+        named = [candidate for candidate in self._index.values() if _anchors(candidate, "$dynamicAnchor", name)]
         if len(named) == 1:
             return named[0]
         raise UnknownReference(f"{ref!r} may mean any of {len(named)} schemas, depending on what led there")
 
     def recursive_target(self, source: Subschema) -> Subschema:
-        """What ``"$recursiveRef": "#"`` names; raises as ``dynamic_target``."""
+        """The target of ``"$recursiveRef": "#"``; raises as ``dynamic_target``."""
         first = self.target(source, "#")
         if not _anchors(first, "$recursiveAnchor", True) or first is self.root:
             return first
@@ -183,7 +183,7 @@ class Documents:
         from referencing.exceptions import NoSuchAnchor, PointerToNowhere, Unresolvable
 
         try:
-            found = self._registry.resolver(base_uri=source.base).lookup(ref).contents
+            target = self._registry.resolver(base_uri=source.base).lookup(ref).contents
         except (PointerToNowhere, NoSuchAnchor):
             raise InvalidConstraint(
                 f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which does not exist",
@@ -194,21 +194,21 @@ class Documents:
             raise UnknownReference(
                 f"{document!r} is not in the registry, and nothing is fetched; pass it in registry="
             ) from None
-        except (AttributeError, TypeError) as error:  # it takes for schemas what stands where schemas might
+        except (AttributeError, TypeError) as error:  # it takes every value where a schema may be for a schema
             raise UnknownReference(f"{ref!r} cannot be looked for ({error})") from None
-        if isinstance(found, dict):
-            known = self._made.get(id(found)) or self._index.get(id(found))
+        if isinstance(target, dict):
+            known = self._made.get(id(target)) or self._index.get(id(target))
             if known is not None:
-                self._made[id(found)] = known
+                self._made[id(target)] = known
                 return known
-        if not isinstance(found, (dict, bool)):
+        if not isinstance(target, (dict, bool)):
             raise InvalidConstraint(
                 f"the JSON Schema refers to {ref!r} at {source.pointer or '/'}, which is no schema",
                 pointers=[source.pointer],
             )
         whole = urljoin(source.base, ref)
         document, _, fragment = whole.partition("#")
-        return self._make(found, f"{document}#{fragment}", document, source.dialect)
+        return self._make(target, f"{document}#{fragment}", document, source.dialect)
 
     @cached_property
     def _registry(self) -> Registry[Any]:
@@ -230,22 +230,22 @@ class Documents:
 
     @cached_property
     def _index(self) -> dict[int, Subschema]:
-        """Every schema of every document, by the id() of its dict, before anybody refers to it."""
-        found: dict[int, Subschema] = {}
+        """Every schema of every document, by the id() of its dict, before any reference to it."""
+        index: dict[int, Subschema] = {}
         documents = [(self.root.base, "", self.root.schema, self.root.dialect)]
         documents += [(uri, f"{uri}#", contents, LATEST) for uri, contents in self._parsed_others.items()]
         for uri, prefix, contents, default in documents:
             dialect = dialect_of(contents, default) if isinstance(contents, dict) else default
             scopes = {"": (uri, dialect)}
-            for place in walk(contents):
-                base, dialect = scopes[_parent(place.pointer, scopes)]
-                if isinstance(place.schema, dict):
-                    dialect = dialect_of(place.schema, dialect)
-                    if identifier := _identifier(place.schema, dialect):
+            for subschema in iter_subschemas(contents):
+                base, dialect = scopes[_parent(subschema.pointer, scopes)]
+                if isinstance(subschema.schema, dict):
+                    dialect = dialect_of(subschema.schema, dialect)
+                    if identifier := _identifier(subschema.schema, dialect):
                         base = urljoin(base, identifier)
-                    found[id(place.schema)] = Subschema(place.schema, prefix + place.pointer, base, dialect)
-                scopes[place.pointer] = base, dialect
-        return found | self._made
+                    index[id(subschema.schema)] = Subschema(subschema.schema, prefix + subschema.pointer, base, dialect)
+                scopes[subschema.pointer] = base, dialect
+        return index | self._made
 
 
 def _parent(pointer: str, scopes: Mapping[str, Any]) -> str:
@@ -254,25 +254,25 @@ def _parent(pointer: str, scopes: Mapping[str, Any]) -> str:
     return pointer
 
 
-def _anchors(one: Subschema, keyword: str, value: Any) -> bool:
-    return isinstance(one.schema, dict) and one.schema.get(keyword) == value
+def _anchors(subschema: Subschema, keyword: str, value: Any) -> bool:
+    return isinstance(subschema.schema, dict) and subschema.schema.get(keyword) == value
 
 
 def dialect_of(schema: dict[str, Any], inherited: int) -> int:
-    """The draft a schema names; the inherited one where it names none that we know."""
+    """The draft a schema names; the inherited one where it names no known draft."""
     name = schema.get("$schema")
     return _DIALECTS.get(name.rstrip("#"), inherited) if isinstance(name, str) else inherited
 
 
 def _unread_vocabulary(root: Schema, registry: Mapping[str, Any]) -> str | None:
-    """A vocabulary we would read a schema with, but not its own metaschema, which the caller gave us."""
+    """A vocabulary that we would apply, but that the caller's own metaschema leaves out."""
     name = root.get("$schema") if isinstance(root, dict) else None
     metaschema = registry.get(name, registry.get(name.rstrip("#"))) if isinstance(name, str) else None
     listed = metaschema.get("$vocabulary") if isinstance(metaschema, dict) else None
     if not isinstance(listed, dict):
         return None
     known = {uri.rpartition("/")[2] for uri in listed if uri.startswith("https://json-schema.org/draft/")}
-    return next((one for one in ("applicator", "validation") if one not in known), None)
+    return next((candidate for candidate in ("applicator", "validation") if candidate not in known), None)
 
 
 def _identifier(schema: dict[str, Any], dialect: int) -> str:

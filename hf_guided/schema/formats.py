@@ -1,4 +1,4 @@
-"""Formats that we spell out as patterns, exactly: what the pattern matches, a strict format checker accepts.
+"""Formats that have exact patterns: a strict format checker accepts what the pattern matches.
 
 All formats that JSON Schema specifies (drafts 4 to 2020-12) are here. A valid spelling may be missing: ``NARROWER``
 lists which. Patterns hold nothing but groups, explicit classes, ``|`` and repetition, so that Python's ``re`` and
@@ -12,7 +12,7 @@ from typing import Any
 from ..constraints import date_time_patterns as date_time_patterns
 from ..constraints import host_patterns as host_patterns
 from . import formats_regex, formats_uris
-from .subschemas import walk
+from .subschemas import iter_subschemas
 
 FORMATS: dict[str, dict[str, Any]] = {
     "date": {"pattern": f"^{date_time_patterns.FULL_DATE}$"},
@@ -45,7 +45,7 @@ USUAL: dict[str, str] = {
     "time": f"^{date_time_patterns.USUAL_TIME}$",
     "date-time": f"^{date_time_patterns.USUAL_DATE_TIME}$",
 }
-"""Patterns for what the canonical spelling writes of a format; the other formats have one spelling as strings."""
+"""Patterns for the canonical spelling of a format; the other formats have one spelling as strings."""
 
 NARROWER: dict[str, str] = {
     "date": "the year 0000: checkers refuse it",
@@ -81,11 +81,11 @@ NARROWER: dict[str, str] = {
 def spell_out(schema: dict[str, Any] | bool) -> None:
     """Replace every ``format`` of the table by its pattern, in place; other formats stay.
 
-    Keywords already there keep their place: what clashes goes into an ``allOf``. Formats bind strings only, and so
+    Keywords already there stay: conflicting ones go into an ``allOf``. Formats bind strings only, and so
     do the keywords that spell them out.
     """
-    for place in list(walk(schema)):
-        here = place.schema
+    for subschema in list(iter_subschemas(schema)):
+        here = subschema.schema
         name = here.get("format") if isinstance(here, dict) else None
         if not isinstance(here, dict) or not isinstance(name, str) or name not in FORMATS:
             continue

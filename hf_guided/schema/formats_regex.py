@@ -13,7 +13,7 @@ def _ordered(symbols: str) -> str:
 def _class() -> str:
     r"""``[...]``: not empty, ranges of digits or of letters only.
 
-    Doubled, ``&``, ``~`` and ``|`` mean something to newer engines, and ``^`` does at the start: none of them stands
+    Doubled, ``&``, ``~`` and ``|`` mean something to newer engines, and ``^`` does at the start: none of them is
     beside another one.
     """
     ranges = "|".join(map(_ordered, ("0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")))
@@ -27,8 +27,8 @@ def _quantifier() -> str:
     pairs = [f"{low},[{low}-9]" for low in digits]  # {2,5}
     pairs += [f"{low}[0-9],[{int(low) + 1}-9][0-9]" for low in digits[1:-1]]  # {20,50}
     pairs += ["[0-9],[1-9][0-9]{1,2}", "[1-9][0-9],[1-9][0-9]{2}"]  # {2,50} {20,500}
-    one = "(?:0|[1-9][0-9]{0,2})"
-    return rf"(?:[*+?]|\{{(?:{one},?|{'|'.join(pairs)})\}})\??"
+    number = "(?:0|[1-9][0-9]{0,2})"
+    return rf"(?:[*+?]|\{{(?:{number},?|{'|'.join(pairs)})\}})\??"
 
 
 # Patterns that people read hold none; and llguidance takes a class of all of them, but without the backslash, for one

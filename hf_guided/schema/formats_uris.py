@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..constraints.host_patterns import IPV6, IPV6_IN_FULL
 
-_UNRESERVED = "A-Za-z0-9._~-"  # the hyphen last: the classes below put nothing behind it
+_UNRESERVED = "A-Za-z0-9._~-"  # the hyphen last: the classes below put nothing after it
 _SUB_DELIMS = "!$&'()*+,;="
 _PCT_ENCODED = "%[0-9A-Fa-f]{2}"
 _SCHEME = "[A-Za-z][A-Za-z0-9+.-]*"

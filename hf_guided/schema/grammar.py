@@ -1,4 +1,4 @@
-"""All positions of a schema at once: what each can be, without what can never be completed.
+"""The contents of all positions of a schema, without alternatives that can never be completed.
 
 A position whose every value would have to be infinite, or needs a child that cannot exist, has no value. Such ones are
 found by working upwards from what surely has values; alternatives that need one of the others are left out.
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..constraints.json_style import Spelling
 from ..errors import CompileLimitExceeded, InvalidConstraint
-from .content_automata import Edge, Track, array_track, object_tracks
+from .content_automata import ContentAutomaton, Edge, array_automaton, object_automata
 from .normalize import Normalizer
 from .scalars import has_text
 from .shapes import ANY, UNIVERSE, ArrayClause, Clause, ObjectClause, Position
@@ -23,7 +23,7 @@ MAX_POSITIONS = 10_000
 
 @dataclass
 class Content:
-    """What a value at one position may be.
+    """The alternatives for a value at one position.
 
     Args:
         scalars: clauses of values without children.
@@ -32,15 +32,15 @@ class Content:
     """
 
     scalars: list[Clause] = field(default_factory=list)
-    arrays: list[Track] = field(default_factory=list)
-    objects: list[Track] = field(default_factory=list)
+    arrays: list[ContentAutomaton] = field(default_factory=list)
+    objects: list[ContentAutomaton] = field(default_factory=list)
     any_array: bool = False
     any_object: bool = False
 
 
 @contextmanager
 def too_deep_is_a_limit() -> Iterator[None]:
-    """Tell what Python says of deep recursion as a limit of ours."""
+    """Turn Python's RecursionError into CompileLimitExceeded."""
     try:
         yield
     except RecursionError:
@@ -60,32 +60,32 @@ def contents(n: Normalizer, *, closed: bool, spelling: Spelling) -> dict[Positio
         InvalidConstraint: no value satisfies the schema.
         CompileLimitExceeded: it has too many positions.
     """
-    found: dict[Position, Content] = {}
+    contents_of: dict[Position, Content] = {}
     todo = [n.root]
     while todo:
         position = todo.pop()
-        if position in found or position == ANY:
+        if position in contents_of or position == ANY:
             continue
-        if len(found) >= MAX_POSITIONS:
+        if len(contents_of) >= MAX_POSITIONS:
             raise CompileLimitExceeded(
-                f"the JSON Schema has more than {MAX_POSITIONS} places for values; make it smaller"
+                f"the JSON Schema has more than {MAX_POSITIONS} positions for values; make it smaller"
             )
-        found[position] = content = _content(n, position, closed, spelling)
-        for track in (*content.arrays, *content.objects):
-            for edges in reversed(track.edges):
+        contents_of[position] = content = _content(n, position, closed, spelling)
+        for automaton in (*content.arrays, *content.objects):
+            for edges in reversed(automaton.edges):
                 for edge in reversed(edges):
                     todo.extend(entry.value for entry in reversed(edge.entries))
-    alive = _alive(found)
+    alive = _alive(contents_of)
     if n.root not in alive and n.root != ANY:
         raise InvalidConstraint(
             "the JSON Schema contradicts itself: no value satisfies it; look for types, bounds, constants or required "
             "names that rule each other out"
         )
-    for position, content in found.items():
+    for position, content in contents_of.items():
         if position in alive:
             content.arrays = all_pruned(content.arrays, alive)
             content.objects = all_pruned(content.objects, alive)
-    return {position: content for position, content in found.items() if position in alive}
+    return {position: content for position, content in contents_of.items() if position in alive}
 
 
 def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling) -> Content:
@@ -96,12 +96,12 @@ def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling
                 if clause == UNIVERSE[kind][0]:
                     content.any_array = True
                 else:
-                    content.arrays.append(array_track(n, clause))
+                    content.arrays.append(array_automaton(n, clause))
             elif isinstance(clause, ObjectClause):
                 if clause == UNIVERSE[kind][0]:
                     content.any_object = True
                 else:
-                    content.objects += object_tracks(n, clause, closed=closed)
+                    content.objects += object_automata(n, clause, closed=closed)
             elif has_text(clause, spelling):
                 content.scalars.append(clause)
     if content.any_array:
@@ -111,17 +111,17 @@ def _content(n: Normalizer, position: Position, closed: bool, spelling: Spelling
     return content
 
 
-def _alive(found: dict[Position, Content]) -> set[Position]:
+def _alive(contents_of: dict[Position, Content]) -> set[Position]:
     """Positions that have a finite value."""
     alive: set[Position] = {ANY}
-    waiting = list(reversed(found))  # children mostly before their parents
+    waiting = list(reversed(contents_of))  # children mostly before their parents
     while True:
         left = []
         for position in waiting:
-            content = found[position]
+            content = contents_of[position]
             if content.scalars or content.any_array or content.any_object:
                 alive.add(position)
-            elif any(completable(track, alive) for track in (*content.arrays, *content.objects)):
+            elif any(completable(automaton, alive) for automaton in (*content.arrays, *content.objects)):
                 alive.add(position)
             else:
                 left.append(position)
@@ -130,21 +130,21 @@ def _alive(found: dict[Position, Content]) -> set[Position]:
         waiting = left
 
 
-def completable(track: Track, alive: AbstractSet[Position]) -> bool:
+def completable(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> bool:
     """Whether values at these positions are enough for the entries of an array or an object."""
-    return 0 in _useful(track, alive)
+    return 0 in _useful(automaton, alive)
 
 
-def _useful(track: Track, alive: AbstractSet[Position]) -> set[int]:
+def _useful(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> set[int]:
     """States from which the end can be reached."""
-    before: list[list[int]] = [[] for _ in track.edges]
-    for state, edges in enumerate(track.edges):
+    before: list[list[int]] = [[] for _ in automaton.edges]
+    for state, edges in enumerate(automaton.edges):
         for edge in edges:
             if any(entry.value in alive for entry in edge.entries):
                 before[edge.target].append(state)
-        for target in track.skips[state]:
+        for target in automaton.skips[state]:
             before[target].append(state)
-    useful = set(track.accepting)
+    useful = set(automaton.accepting)
     todo = list(useful)
     while todo:
         for state in before[todo.pop()]:
@@ -154,22 +154,22 @@ def _useful(track: Track, alive: AbstractSet[Position]) -> set[int]:
     return useful
 
 
-def all_pruned(tracks: list[Track], alive: AbstractSet[Position]) -> list[Track]:
-    """The tracks with values at these positions alone, without those that cannot be completed."""
-    return [one for track in tracks if (one := _pruned(track, alive)) is not None]
+def all_pruned(automata: list[ContentAutomaton], alive: AbstractSet[Position]) -> list[ContentAutomaton]:
+    """The automata with values at these positions alone, without those that cannot be completed."""
+    return [pruned for automaton in automata if (pruned := _pruned(automaton, alive)) is not None]
 
 
-def _pruned(track: Track, alive: AbstractSet[Position]) -> Track | None:
-    useful = _useful(track, alive)
+def _pruned(automaton: ContentAutomaton, alive: AbstractSet[Position]) -> ContentAutomaton | None:
+    useful = _useful(automaton, alive)
     if 0 not in useful:
         return None
     edges: list[list[Edge]] = []
-    for some in track.edges:
+    for leaving in automaton.edges:
         kept = []
-        for edge in some:
+        for edge in leaving:
             entries = tuple(entry for entry in edge.entries if entry.value in alive)
             if entries and edge.target in useful:
                 kept.append(edge._replace(entries=entries))
         edges.append(kept)
-    skips = [[target for target in targets if target in useful] for targets in track.skips]
-    return Track(edges, skips, track.accepting & useful)
+    skips = [[target for target in targets if target in useful] for targets in automaton.skips]
+    return ContentAutomaton(edges, skips, automaton.accepting & useful)

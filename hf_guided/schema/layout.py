@@ -1,4 +1,4 @@
-"""What stands between the values of a JSON text: brackets, commas, colons and white space."""
+"""The text between the values of a JSON text: brackets, commas, colons and white space."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _SEPARATORS = {"compact": (", ", ": "), "minified": (",", ":")}
 
 
 class Layout(NamedTuple):
-    """The texts of each; an empty array or object has no white space inside but behind its opening bracket.
+    """The texts of each part; an empty array or object has white space only after its opening bracket.
 
     Args:
-        begin_object, begin_array: with the white space behind, also where nothing comes inside.
+        begin_object, begin_array: with the white space after, also where they are empty.
         close_object, close_array: the brackets alone.
-        comma, colon: with the white space behind, the colon also with that before it.
+        comma, colon: with the white space after, the colon also with that before it.
         space: the white space before a comma or a closing bracket.
-        first: what stands before the first entry.
-        last: what stands between the last entry, its ``space`` included, and the closing bracket.
+        first: the text before the first entry.
+        last: the text between the last entry, its ``space`` included, and the closing bracket.
     """
 
     begin_object: Node
@@ -57,8 +57,8 @@ def layout_of(style: JsonStyle, level: int | None = None) -> Layout:
         return plain._replace(comma=concat(plain.comma, inside), first=inside, last=outside)
     if style.whitespace != "flexible":
         return _plain(*_SEPARATORS[style.whitespace])
-    # Between two tokens of JSON: nothing, a space, or a new line with its indentation. It stands at most once between
-    # two tokens, so a model that likes white space cannot go on for ever.
+    # Between two tokens of JSON: nothing, a space, or a new line with its indentation. It comes at most once between
+    # two tokens, so a model that likes white space cannot continue for ever.
     columns = MAX_COLUMNS if level is None else min(COLUMNS * level, MAX_COLUMNS)
     tabs = MAX_TABS if level is None else min(level, MAX_TABS)
     return _spaced(parse_fullmatch(rf"(?:\x20|\n\x20{{0,{columns}}}|\n\t{{1,{tabs}}})?"))
@@ -66,7 +66,7 @@ def layout_of(style: JsonStyle, level: int | None = None) -> Layout:
 
 @cache
 def layout_around(style: JsonStyle, level: int | None = None) -> Layout:
-    """As ``layout_of``, with all that any engine takes for it: some bound white space in other ways."""
+    """As ``layout_of``, with everything that any engine accepts: some engines bound white space differently."""
     return _spaced(parse_fullmatch(r"[ \t\n\r]*")) if style.is_flexible else layout_of(style, level)
 
 

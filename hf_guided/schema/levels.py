@@ -1,4 +1,4 @@
-"""How many brackets are open around the values of a position, where that is known before there is a text."""
+"""The number of open brackets around the values of a position, where the schema determines it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from .shapes import ANY, Position
 MAX_LEVELS = 8  # of one position: each has its rules written once more
 
 
-def of_known_level(root: Position, found: Mapping[Position, Content], most: int = MAX_LEVELS) -> frozenset[Position]:
+def of_known_level(root: Position, contents: Mapping[Position, Content], most: int = MAX_LEVELS) -> frozenset[Position]:
     """The positions that no recursion leads to, and that have few levels.
 
     Args:
         root: the position of the whole text.
-        found: the content of every position.
+        contents: the content of every position.
         most: levels that a position may have.
     """
-    children = {position: _children(content, found) for position, content in found.items()}
-    parents = dict.fromkeys(found, 0)
+    children = {position: _children(content, contents) for position, content in contents.items()}
+    parents = dict.fromkeys(contents, 0)
     for position in _reached(root, children):
         for child in children[position]:
             parents[child] += 1
-    levels: dict[Position, set[int]] = {root: {0}} if root in found else {}
+    levels: dict[Position, set[int]] = {root: {0}} if root in contents else {}
     known: set[Position] = set()
     todo = [position for position in levels if not parents[position]]
-    while todo:  # a position comes when all its parents are known, so none that a circle leads to
+    while todo:  # a position comes when all its parents are known, so none that a cycle leads to
         position = todo.pop()
         if len(levels[position]) > most:
             continue
@@ -39,10 +39,12 @@ def of_known_level(root: Position, found: Mapping[Position, Content], most: int 
     return frozenset(known)
 
 
-def _children(content: Content, found: Mapping[Position, Content]) -> frozenset[Position]:
-    tracks = (*content.arrays, *content.objects)
-    entries = (entry.value for track in tracks for edges in track.edges for edge in edges for entry in edge.entries)
-    return frozenset(value for value in entries if value != ANY and value in found)
+def _children(content: Content, contents: Mapping[Position, Content]) -> frozenset[Position]:
+    automata = (*content.arrays, *content.objects)
+    entries = (
+        entry.value for automaton in automata for edges in automaton.edges for edge in edges for entry in edge.entries
+    )
+    return frozenset(value for value in entries if value != ANY and value in contents)
 
 
 def _reached(root: Position, children: Mapping[Position, frozenset[Position]]) -> set[Position]:

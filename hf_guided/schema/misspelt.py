@@ -1,4 +1,4 @@
-"""Keywords that look like a typing mistake: JSON Schema lets them stand, and constrains nothing by them."""
+"""Keywords that look like a typing mistake: JSON Schema allows them, but they constrain nothing."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from ..constraints.json_schema_keywords import ASSERTIONS, KNOWN
 from ..constraints.suggestions import closest
-from .subschemas import escape, walk
+from .subschemas import escape, iter_subschemas
 
 
 def misspelt_keywords(schema: dict[str, Any] | bool) -> Iterator[str]:
     """One sentence for each keyword that is unknown and resembles one that would constrain something."""
-    for place in walk(schema):
-        if isinstance(place.schema, dict):
-            for keyword in place.schema:
+    for subschema in iter_subschemas(schema):
+        if isinstance(subschema.schema, dict):
+            for keyword in subschema.schema:
                 # By convention x-... is an extension, and _maxItems a keyword that was put aside.
                 if keyword in KNOWN or keyword.startswith("x-") or not keyword[:1].isalpha():
                     continue
                 if (meant := closest(keyword, ASSERTIONS)) is not None:
-                    pointer = f"{place.pointer}/{escape(keyword)}"
+                    pointer = f"{subschema.pointer}/{escape(keyword)}"
                     yield f"{pointer}: {keyword!r} is no keyword of JSON Schema; did you mean {meant!r}?"

@@ -1,10 +1,10 @@
-"""From keywords to shapes: what a JSON Schema of any draft says of the values at each position.
+"""From keywords to shapes: what a JSON Schema of any draft requires of the values at each position.
 
 The shape of a schema is the intersection of what its keywords say, with negation pushed inwards to them. Those that
 look at the value as a whole (``allOf``, ``not``, ``if``, ``$ref`` ...) are in applicators.py, those of one type in
 assertions.py.
 
-What cannot be said is a loss, and then taken as "anything", so that what comes out holds every value of the schema.
+An unsupported keyword is a loss and taken as "anything", so that the result holds every value of the schema.
 That is why a keyword lost under a ``not`` loses the ``not``: dropped there, it would forbid more instead of less.
 """
 
@@ -49,7 +49,7 @@ class Normalizer(SchemaContext):
     """Shapes of one schema's positions, each worked out once.
 
     Args:
-        documents: the schema, and what it may refer to.
+        documents: the schema, and the documents it may refer to.
         point_zero: whether an integer may be written 1.0.
         spelling: of names that are not declared.
     """
@@ -61,7 +61,7 @@ class Normalizer(SchemaContext):
         self._shapes: dict[Position, Shape] = {ANY: UNIVERSE, NEVER: EMPTY}
         self._terms: dict[Term, Shape] = {}
         self._under_way: list[Term] = []
-        self.formats: dict[str, Subschema] = {}  # schemas that say the same, made once each
+        self.formats: dict[str, Subschema] = {}  # equal schemas, created once each
         self._work = 0
         self._emptiness = Emptiness()
         if documents.unread_vocabulary:
@@ -104,13 +104,13 @@ class Normalizer(SchemaContext):
 
     @override
     def shape(self, position: Position) -> Shape:
-        found = self._shapes.get(position)
-        if found is None:
-            found = UNIVERSE
+        shape = self._shapes.get(position)
+        if shape is None:
+            shape = UNIVERSE
             for term in sorted(position, key=lambda term: term.schema.order):
-                found = self.meet(found, self.term(term), term.schema, "allOf")
-            self._shapes[position] = found
-        return found
+                shape = self.meet(shape, self.term(term), term.schema, "allOf")
+            self._shapes[position] = shape
+        return shape
 
     @override
     def value(self, value: Any, near: Subschema | None = None) -> Position:
@@ -118,19 +118,25 @@ class Normalizer(SchemaContext):
 
     def has_name(self, position: Position, name: str) -> bool:
         """Whether a property name satisfies a position of strings."""
-        return any(isinstance(one, StringClause) and one.has(name) for one in self.shape(position).get("string", ()))
+        return any(
+            isinstance(clause, StringClause) and clause.has(name) for clause in self.shape(position).get("string", ())
+        )
 
     @override
     def names(self, position: Position) -> Node:
         return alt(
-            *(string_language(one) for one in self.shape(position).get("string", ()) if isinstance(one, StringClause))
+            *(
+                string_language(clause)
+                for clause in self.shape(position).get("string", ())
+                if isinstance(clause, StringClause)
+            )
         )
 
     def written_names(self, position: Position) -> Node:
         """Those of the strings at a position that are written as names."""
         if self._spelling != "canonical":
             return self.names(position)
-        strings = (one for one in self.shape(position).get("string", ()) if isinstance(one, StringClause))
+        strings = (clause for clause in self.shape(position).get("string", ()) if isinstance(clause, StringClause))
         return alt(*map(canonical_strings, strings))
 
     def is_empty(self, language: Node) -> bool:
@@ -153,17 +159,17 @@ class Normalizer(SchemaContext):
 
     @override
     def term(self, term: Term) -> Shape:
-        found = self._terms.get(term)
-        if found is None:
+        shape = self._terms.get(term)
+        if shape is None:
             if term in self._under_way:
                 raise InvalidConstraint(
                     f"the JSON Schema at {term.schema.pointer or '/'} only refers back to itself, so it says nothing",
                     pointers=[term.schema.pointer],
                 )
             self._under_way.append(term)
-            found = self._terms[term] = (self._holding if term.holds else self._failing)(term.schema)
+            shape = self._terms[term] = (self._holding if term.holds else self._failing)(term.schema)
             self._under_way.pop()
-        return found
+        return shape
 
     def _holding(self, sub: Subschema) -> Shape:
         schema = sub.schema
@@ -195,24 +201,24 @@ class Normalizer(SchemaContext):
         return self.bounded(union(*shapes), sub, "not")
 
     @override
-    def meet(self, one: Shape, other: Shape, sub: Subschema, keyword: str) -> Shape:
-        self._work += _work(one, other)
+    def meet(self, first: Shape, second: Shape, sub: Subschema, keyword: str) -> Shape:
+        self._work += _work(first, second)
         if self._work > MAX_WORK:
             self.lose(sub, keyword, "has too many combinations of alternatives")
-            return one
-        # A lone one is left to be found out later, when all positions are known.
-        found = self._without_hopeless(self._with_strings(intersection(one, other)), least=2)
-        if size(found) > MAX_BRANCHES:
+            return first
+        # A single one is checked later, when all positions are known.
+        shape = self._without_hopeless(self._with_strings(intersection(first, second)), least=2)
+        if size(shape) > MAX_BRANCHES:
             self.lose(sub, keyword, f"has more than {MAX_BRANCHES} alternatives when taken apart")
-            return one
-        return found
+            return first
+        return shape
 
     @override
-    def common(self, one: Shape, other: Shape) -> Shape:
-        self._work += _work(one, other)
+    def common(self, first: Shape, second: Shape) -> Shape:
+        self._work += _work(first, second)
         if self._work > MAX_WORK:
-            return one
-        return self._without_hopeless(self._with_strings(intersection(one, other)))
+            return first
+        return self._without_hopeless(self._with_strings(intersection(first, second)))
 
     @override
     def bounded(self, shape: Shape, sub: Subschema, keyword: str) -> Shape:
@@ -224,30 +230,32 @@ class Normalizer(SchemaContext):
     def _with_strings(self, shape: Shape) -> Shape:
         """The shape without alternatives that no string satisfies."""
         clauses = shape.get("string", ())
-        kept = tuple(one for one in clauses if not self.is_plainly_empty(one))
-        if len(kept) == len(clauses):
+        remaining = tuple(clause for clause in clauses if not self.is_plainly_empty(clause))
+        if len(remaining) == len(clauses):
             return shape
-        return {kind: found for kind, found in {**shape, "string": kept}.items() if found}
+        return {kind: clauses_left for kind, clauses_left in {**shape, "string": remaining}.items() if clauses_left}
 
     def _without_hopeless(self, shape: Shape, least: int = 1) -> Shape:
-        """The shape without objects of which a required member can have no value: what tells branches apart."""
-        objects = [one for one in shape.get("object", ()) if isinstance(one, ObjectClause)]
+        """The shape without objects of which a required member can have no value: this distinguishes branches."""
+        objects = [clause for clause in shape.get("object", ()) if isinstance(clause, ObjectClause)]
         if len(objects) < least:
             return shape
-        kept = tuple(one for one in objects if not any(self._is_hopeless(one.at(name)) for name in one.required))
-        if len(kept) == len(objects):
+        remaining = tuple(
+            clause for clause in objects if not any(self._is_hopeless(clause.at(name)) for name in clause.required)
+        )
+        if len(remaining) == len(objects):
             return shape
-        return {kind: clauses for kind, clauses in {**shape, "object": kept}.items() if clauses}
+        return {kind: clauses for kind, clauses in {**shape, "object": remaining}.items() if clauses}
 
     def _is_hopeless(self, position: Position) -> bool:
-        """Whether terms contradict each other; deeper than scalars nobody looks, for it might lead back to here."""
-        flat = all(isinstance(one.schema.schema, dict) and not _DEEP & one.schema.schema.keys() for one in position)
+        """Whether terms contradict each other; only scalars are compared, since deeper ones might lead back to here."""
+        flat = all(isinstance(term.schema.schema, dict) and not _DEEP & term.schema.schema.keys() for term in position)
         return flat and len(position) > 1 and not self.shape(position)
 
 
-def _work(one: Shape, other: Shape) -> int:
+def _work(first: Shape, second: Shape) -> int:
     """How many pairs of alternatives there are, where there is a choice."""
-    return sum(len(one[kind]) * len(other[kind]) - 1 for kind in one.keys() & other.keys())
+    return sum(len(first[kind]) * len(second[kind]) - 1 for kind in first.keys() & second.keys())
 
 
 _DEEP = (HOLDS_SCHEMA | HOLDS_SCHEMA_LIST | HOLDS_SCHEMA_MAP | APPLY.keys()) - {"const", "enum", "format"}

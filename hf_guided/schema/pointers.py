@@ -1,4 +1,4 @@
-"""JSON pointers: finding what they name, and taking keywords out there."""
+"""JSON pointers: look up their targets, and remove keywords there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lookup(root: Any, pointer: str) -> Any:
 
 
 def drop(schema: Any, losses: Iterable[Loss]) -> None:
-    """Take exactly the lost keywords out, in place."""
+    """Remove exactly the lost keywords, in place."""
     for loss in losses:
         holder = lookup(schema, loss.pointer)
         if isinstance(holder, dict):

@@ -1,4 +1,4 @@
-"""From what the user wrote to what an engine is given: closed objects, formats and patterns in plain words."""
+"""From the user's schema to the engine's schema: closed objects, formats and patterns written out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..regex import ALL, CharSet, UnsupportedRegex, only, parse_search, to_patte
 from .additional_properties import close_objects
 from .formats import spell_out
 from .pointers import local_target
-from .subschemas import walk
+from .subschemas import iter_subschemas
 
 
 def prepare(constraint: JsonSchema, *, alphabet: CharSet = ALL) -> tuple[dict[str, Any] | bool, list[Loss]]:
-    """A copy of the schema that says the same (or, by ``extra``, less) in words that engines agree on.
+    """A copy of the schema that allows the same values (or, by ``extra``, fewer) in keywords that engines agree on.
 
     Args:
         constraint: the schema and its options.
@@ -43,44 +43,44 @@ def prepare(constraint: JsonSchema, *, alphabet: CharSet = ALL) -> tuple[dict[st
 
 
 def _plain_words(schema: dict[str, Any] | bool) -> None:
-    """Take out what is no JSON Schema but an order to an engine, and write 2 for the 2.0 that engines refuse."""
-    for place in walk(schema):
-        if isinstance(place.schema, dict):
-            place.schema.pop("x-guidance", None)  # llguidance: "lenient" would drop keywords in silence
-            for keyword in COUNTS & place.schema.keys():
-                count = place.schema[keyword]
+    """Remove instructions to an engine that are not JSON Schema, and write 2 for the 2.0 that engines refuse."""
+    for subschema in iter_subschemas(schema):
+        if isinstance(subschema.schema, dict):
+            subschema.schema.pop("x-guidance", None)  # llguidance: "lenient" would drop keywords in silence
+            for keyword in COUNTS & subschema.schema.keys():
+                count = subschema.schema[keyword]
                 if isinstance(count, float) and count.is_integer():
-                    place.schema[keyword] = int(count)
+                    subschema.schema[keyword] = int(count)
 
 
 def _plain_patterns(schema: dict[str, Any] | bool, alphabet: CharSet) -> list[Loss]:
     losses: list[Loss] = []
-    for place in list(walk(schema)):
-        if isinstance(place.schema, dict) and isinstance(place.schema.get("pattern"), str):
+    for subschema in list(iter_subschemas(schema)):
+        if isinstance(subschema.schema, dict) and isinstance(subschema.schema.get("pattern"), str):
             try:
-                found = only(parse_search(place.schema["pattern"]), alphabet)
-                place.schema["pattern"] = f"^(?:{to_pattern(found)})$"
+                node = only(parse_search(subschema.schema["pattern"]), alphabet)
+                subschema.schema["pattern"] = f"^(?:{to_pattern(node)})$"
             except UnsupportedRegex as error:
-                losses.append(Loss(place.pointer, "pattern", str(error)))
+                losses.append(Loss(subschema.pointer, "pattern", str(error)))
             except re.error as error:
-                losses.append(Loss(place.pointer, "pattern", f"the pattern does not compile: {error}"))
+                losses.append(Loss(subschema.pointer, "pattern", f"the pattern does not compile: {error}"))
     return losses
 
 
 def _check_references(schema: dict[str, Any] | bool) -> None:
-    for place in walk(schema):
-        here: Any = place.schema
+    for subschema in iter_subschemas(schema):
+        here: Any = subschema.schema
         passed = []
         while isinstance(here, dict) and isinstance(ref := here.get("$ref"), str) and f"{ref}/".startswith("#/"):
             if ref in passed:
                 raise InvalidConstraint(
-                    f"the JSON Schema refers to {ref!r} at {place.pointer or '/'}, which only refers back to itself",
-                    pointers=[place.pointer],
+                    f"the JSON Schema refers to {ref!r} at {subschema.pointer or '/'}, which refers back to itself",
+                    pointers=[subschema.pointer],
                 )
             passed.append(ref)
             here = local_target(schema, ref)
             if here is None:
                 raise InvalidConstraint(
-                    f"the JSON Schema refers to {ref!r} at {place.pointer or '/'}, which does not exist",
-                    pointers=[place.pointer],
+                    f"the JSON Schema refers to {ref!r} at {subschema.pointer or '/'}, which does not exist",
+                    pointers=[subschema.pointer],
                 )

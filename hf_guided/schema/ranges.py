@@ -16,20 +16,20 @@ from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement,
 from .shapes import NumberClause
 
 MAX_ENDINGS = 1000  # last digits to list for multipleOf
-_DIGIT, _NONZERO, _ZERO = (chars(CharSet.of(some)) for some in ("0123456789", "123456789", "0"))
+_DIGIT, _NONZERO, _ZERO = (chars(CharSet.of(digits)) for digits in ("0123456789", "123456789", "0"))
 _DIGITS = repeat(_DIGIT)
 _POINT = text(".")
 _WHOLE = alt(_ZERO, concat(_NONZERO, _DIGITS))
 _FRACTION = concat(_POINT, repeat(_DIGIT, 1))
 _SOME_FRACTION = concat(_POINT, _DIGITS, _NONZERO, _DIGITS)  # not just zeros
 _ZERO_FRACTION = concat(_POINT, repeat(_ZERO, 1))
-# Up to 299: what comes after about 308 is Infinity to most parsers.
+# Up to 299: from about 308 on most parsers read Infinity.
 _EXPONENT = concat(
     chars(CharSet.of("eE")),
     repeat(chars(CharSet.of("+-")), 0, 1),
     alt(repeat(_DIGIT, 1, 2), concat(chars(CharSet.of("12")), repeat(_DIGIT, 2, 2))),
 )
-_POINT_ZERO = text(".0")  # as a whole number may end; more zeros would be a way to go on for ever
+_POINT_ZERO = text(".0")  # as a whole number may end; more zeros would let a model continue for ever
 _MINUS = text("-")
 _LONG = 40  # digits; longer numbers are written with an exponent
 
@@ -39,7 +39,7 @@ def number_language(clause: NumberClause) -> Node | None:
     """The texts of a clause's numbers.
 
     Returns:
-        Their language; None where ``multipleOf`` has a factor that plain digits cannot tell (3, 0.7 ...).
+        Their language; None where ``multipleOf`` has a factor that plain digits cannot decide (3, 0.7 ...).
     """
     if clause.values is not None:
         return alt(*map(text, listed_numbers(clause)))
@@ -48,28 +48,28 @@ def number_language(clause: NumberClause) -> Node | None:
     if clause.integral is None and not clause.factors and not clause.excluded:
         if signed := _by_sign(clause):
             return signed
-    return None if untold_factors(clause) else but_for_untold(clause)
+    return None if undecided_factors(clause) else but_for_untold(clause)
 
 
-def untold_factors(clause: NumberClause) -> tuple[Decimal, ...]:
-    """The factors that plain digits cannot tell."""
+def undecided_factors(clause: NumberClause) -> tuple[Decimal, ...]:
+    """The factors that plain digits cannot decide."""
     return tuple(factor for factor in clause.factors if clause.values is None and multiples(factor) is None)
 
 
-def remainders(factor: Decimal) -> int:
-    """How many states it takes to tell multiples of a factor by their remainders."""
+def remainder_states(factor: Decimal) -> int:
+    """How many states an automaton needs to recognize multiples of a factor by their remainders."""
     whole, fraction = _split(factor)
     return int(whole + fraction) * (len(fraction) + 2)
 
 
 def but_for_untold(clause: NumberClause) -> Node:
-    """The texts of the numbers without an exponent that are in a clause, or would be but for ``untold_factors``."""
+    """The texts of the numbers without an exponent that are in a clause, or would be but for ``undecided_factors``."""
     parts = [alt(_magnitudes(clause), concat(_MINUS, _magnitudes(_mirrored(clause))))]
     if clause.integral is False:
         parts.append(concat(repeat(_MINUS, 0, 1), _WHOLE, _SOME_FRACTION))
-    for found in map(multiples, clause.factors):
-        if found is not None:
-            parts.append(concat(repeat(_MINUS, 0, 1), found))
+    for multiple in map(multiples, clause.factors):
+        if multiple is not None:
+            parts.append(concat(repeat(_MINUS, 0, 1), multiple))
     parts += [complement(_decimals(value)) for value in sorted(clause.excluded)]
     return both(*parts)
 
@@ -147,7 +147,7 @@ def whole_bounds(clause: NumberClause) -> tuple[int | None, int | None]:
 
 
 def _split(bound: Decimal) -> tuple[str, str]:
-    """Digits before and behind the point, without trailing zeros."""
+    """Digits before and after the point, without trailing zeros."""
     whole, _, fraction = f"{bound:f}".partition(".")
     return whole, fraction.rstrip("0")
 
@@ -157,13 +157,13 @@ def _at_least(bound: Decimal, is_open: bool) -> Node:
     if not fraction:
         same = _SOME_FRACTION if is_open else repeat(_FRACTION, 0, 1)
     else:
-        ways = [concat(text(fraction), _DIGITS, _NONZERO if is_open else EMPTY, _DIGITS if is_open else EMPTY)]
-        ways += [
+        alternatives = [concat(text(fraction), _DIGITS, _NONZERO if is_open else EMPTY, _DIGITS if is_open else EMPTY)]
+        alternatives += [
             concat(text(fraction[:i]), _digits_above(digit), _DIGITS)
             for i, digit in enumerate(fraction)
             if digit != "9"
         ]
-        same = concat(_POINT, alt(*ways))
+        same = concat(_POINT, alt(*alternatives))
     return alt(concat(_above(whole), repeat(_FRACTION, 0, 1)), concat(text(whole), same))
 
 
@@ -172,55 +172,58 @@ def _at_most(bound: Decimal, is_open: bool) -> Node:
     if not fraction:
         same = NOTHING if is_open else repeat(_ZERO_FRACTION, 0, 1)
     else:
-        ways = [NOTHING if is_open else concat(text(fraction), repeat(_ZERO))]
-        ways += [text(fraction[:i]) for i in range(1, len(fraction))]
-        ways += [
+        alternatives = [NOTHING if is_open else concat(text(fraction), repeat(_ZERO))]
+        alternatives += [text(fraction[:i]) for i in range(1, len(fraction))]
+        alternatives += [
             concat(text(fraction[:i]), _digits_below(digit), _DIGITS)
             for i, digit in enumerate(fraction)
             if digit != "0"
         ]
-        same = repeat(concat(_POINT, alt(*ways)), 0, 1)
+        same = repeat(concat(_POINT, alt(*alternatives)), 0, 1)
     return alt(concat(_below(whole), repeat(_FRACTION, 0, 1)), concat(text(whole), same))
 
 
 def _above(whole: str) -> Node:
     """Whole numbers greater than this one."""
-    ways = [concat(_NONZERO, repeat(_DIGIT, len(whole), None))]
+    alternatives = [concat(_NONZERO, repeat(_DIGIT, len(whole), None))]
     for i, digit in enumerate(whole):
         if digit != "9":
-            ways.append(
+            alternatives.append(
                 concat(text(whole[:i]), _digits_above(digit), repeat(_DIGIT, len(whole) - i - 1, len(whole) - i - 1))
             )
-    return alt(*ways)
+    return alt(*alternatives)
 
 
 def _below(whole: str) -> Node:
     """Whole numbers of 0 or more, less than this one."""
-    ways: list[Node] = []
+    alternatives: list[Node] = []
     if len(whole) > 1:
-        ways += [_ZERO, concat(_NONZERO, repeat(_DIGIT, 0, len(whole) - 2))]
+        alternatives += [_ZERO, concat(_NONZERO, repeat(_DIGIT, 0, len(whole) - 2))]
     for i, digit in enumerate(whole):
         lower = _digits_below(digit)
         if i == 0 and len(whole) > 1:
-            lower = chars(CharSet.of("".join(one for one in "123456789" if one < digit)))
+            lower = chars(CharSet.of("".join(candidate for candidate in "123456789" if candidate < digit)))
         rest = len(whole) - i - 1
-        ways.append(concat(text(whole[:i]), lower, repeat(_DIGIT, rest, rest)))
-    return alt(*ways)
+        alternatives.append(concat(text(whole[:i]), lower, repeat(_DIGIT, rest, rest)))
+    return alt(*alternatives)
 
 
 def _digits_above(digit: str) -> Node:
-    return chars(CharSet.of("".join(one for one in "0123456789" if one > digit)))
+    return chars(CharSet.of("".join(candidate for candidate in "0123456789" if candidate > digit)))
 
 
 def _digits_below(digit: str) -> Node:
-    return chars(CharSet.of("".join(one for one in "0123456789" if one < digit)))
+    return chars(CharSet.of("".join(candidate for candidate in "0123456789" if candidate < digit)))
 
 
 @lru_cache(maxsize=256)
 def multiples(factor: Decimal) -> Node | None:
-    """Decimals without sign that are a multiple; None if their last digits do not tell."""
+    """Decimals without sign that are a multiple; None if their last digits do not decide it."""
     before_point, fraction = _split(factor)
-    places, whole = len(fraction), int(before_point + fraction)  # of so many places, a multiple of `whole` units
+    places, whole = (
+        len(fraction),
+        int(before_point + fraction),
+    )  # with this number of places, a multiple of `whole` units
     digits = 0
     while 10**digits % whole:
         digits += 1
@@ -229,14 +232,14 @@ def multiples(factor: Decimal) -> Node | None:
     if 10**digits // whole > MAX_ENDINGS:
         return None
     endings = [str(value).zfill(digits) for value in range(0, 10**digits, whole)] if digits else [""]
-    # How an ending lies over the point decides the spelling: `behind` of its digits stand behind it.
+    # How an ending lies over the point decides the spelling: `after` of its digits stand after it.
     behind = min(places, digits)
-    ways: list[Node] = []
+    alternatives: list[Node] = []
     for ending in endings:
         before, after = (ending[: digits - behind], ending[digits - behind :])
-        free = places - behind  # digits behind the point that may be anything
-        ways.append(concat(_ending_with(before), _fraction_of(free, after)))
-    return alt(*ways)
+        free = places - behind  # digits after the point that may be anything
+        alternatives.append(concat(_ending_with(before), _fraction_of(free, after)))
+    return alt(*alternatives)
 
 
 def _ending_with(digits: str) -> Node:

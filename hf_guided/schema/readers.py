@@ -11,7 +11,7 @@ from .subschemas import escape
 
 
 def malformed(sub: Subschema, keyword: str, expected: str) -> NoReturn:
-    """Say what stands there and what should.
+    """Report the actual and the expected value.
 
     Raises:
         InvalidConstraint: always.

@@ -1,6 +1,6 @@
 """Values without children as terminals of llguidance's Lark.
 
-Kept for all schemas together: the same few kinds of strings and numbers stand in every one.
+Kept for all schemas together: the same few kinds of strings and numbers appear in every one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .canonical_numbers import canonical_but_for_untold, canonical_listed, canon
 from .ranges import but_for_untold, listed_numbers, number_language, whole_bounds
 from .shapes import BooleanClause, Clause, NullClause, NumberClause, StringClause, canonical_strings, string_language
 
-MAX_FACTOR = 100_000  # of multipleOf: so many states llguidance's lexer may have
+MAX_FACTOR = 100_000  # of multipleOf: the number of states that llguidance's lexer may have
 MAX_SEARCH = 20_000  # nodes looked at for a number of a clause: ten milliseconds at most
 _EXACT = 2**53  # it computes with doubles
 _LARGEST_INTEGER = 2**63 - 1024  # the largest double below what it takes for a bound
@@ -52,9 +52,13 @@ def scalars(
     Returns:
         Its expression, "" if there is no such value; and numbers for which it takes a rule (see ``multiples_rule``).
     """
-    languages = [(one, language_of(one, spelling, marks)) for one in clauses]
-    multiples = tuple(one for one, found in languages if found is None and isinstance(one, NumberClause))
-    language = alt(*(found or NOTHING for _, found in languages))
+    languages = [(clause, language_of(clause, spelling, marks)) for clause in clauses]
+    multiples = tuple(
+        clause
+        for clause, language_or_none in languages
+        if language_or_none is None and isinstance(clause, NumberClause)
+    )
+    language = alt(*(language_or_none or NOTHING for _, language_or_none in languages))
     return "" if language == NOTHING else to_lark(language), multiples
 
 
@@ -67,7 +71,7 @@ def constant(value: Any, marks: tuple[str, ...] = ()) -> str:
 def without(language: Node, marks: tuple[str, ...]) -> Node:
     """Those of some texts that hold none of these marks.
 
-    Where JSON stands between marks, and whoever reads it looks for those first, its strings write them with escapes.
+    Where JSON is written between marks, and a reader looks for those first, its strings write them with escapes.
     """
     return both(language, complement(concat(ANYTHING, alt(*map(text, marks)), ANYTHING))) if marks else language
 
@@ -78,9 +82,9 @@ def quoted(content: Node) -> Node:
 
 
 def multiples_rule(clause: NumberClause, spelling: Spelling) -> str | None:
-    """Multiples of a factor that digits do not tell: llguidance counts remainders; None if it cannot do that."""
-    factor = math.lcm(*(one.as_integer_ratio()[0] for one in clause.factors))
-    whole = clause.integral or all(one == one.to_integral_value() for one in clause.factors)
+    """Multiples of a factor that digits do not decide: llguidance counts remainders; None if it cannot do that."""
+    factor = math.lcm(*(factor.as_integer_ratio()[0] for factor in clause.factors))
+    whole = clause.integral or all(factor == factor.to_integral_value() for factor in clause.factors)
     low, high = whole_bounds(clause)
     exact = all(abs(value) <= _EXACT for value in (low, high) if value is not None)
     if not whole or factor > MAX_FACTOR or clause.excluded or not exact:
@@ -101,14 +105,14 @@ def _canonical_multiples(factor: int, low: int | None, high: int | None, is_inte
         past = _LARGEST_WITH_POINT + 2
         ranges = [(0, _LARGEST_WITH_POINT, ' ".0"?'), (-_LARGEST_WITH_POINT, -1, ' ".0"?')]
         ranges += [(past, _LARGEST_INTEGER, ""), (-_LARGEST_INTEGER, -past, "")]
-    ways = [
+    alternatives = [
         f"{_multiples_between(factor, max(low, least), min(high, greatest))}{point}"
         for least, greatest, point in ranges
         if -(-max(low, least) // factor) * factor <= min(high, greatest)
     ]
     if not is_integer and low <= 0 <= high:
-        ways.append('"-0.0"')
-    return f"({' | '.join(ways)})"
+        alternatives.append('"-0.0"')
+    return f"({' | '.join(alternatives)})"
 
 
 def _multiples_between(factor: int, low: int | None, high: int | None) -> str:
@@ -120,11 +124,11 @@ def _multiples_between(factor: int, low: int | None, high: int | None) -> str:
 def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ()) -> Node | None:
     """The JSON texts of a clause's values, without marks (see ``without``).
 
-    None for numbers that digits do not tell (see ``number_language``).
+    None for numbers that digits do not decide (see ``number_language``).
     """
     listed = listed_texts(clause, spelling)
     if listed is not None:
-        return alt(*(text(_escaped(one, marks)) for one in listed))
+        return alt(*(text(_escaped(value, marks)) for value in listed))
     if isinstance(clause, NumberClause):
         return canonical_numbers(clause) if spelling == "canonical" else number_language(clause)
     assert isinstance(clause, StringClause)
@@ -135,21 +139,21 @@ def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ())
 
 @lru_cache(maxsize=4096)
 def has_text(clause: Clause, spelling: Spelling) -> bool:
-    """Whether any value of a clause is written: there are numbers between two floats that no float stands for.
+    """Whether any value of a clause is written: between two floats there are numbers that no float represents.
 
-    Where that is hard to tell it is taken to be so.
+    Where that is hard to decide the answer is True.
     """
     if (listed := listed_texts(clause, spelling)) is not None:
         return next(listed, None) is not None
     if isinstance(clause, NumberClause):
         language = language_of(clause, spelling)
-        language = numbers_but_for_untold(clause, spelling) if language is None else language
+        language = numbers_without_undecided(clause, spelling) if language is None else language
         return not Emptiness(MAX_SEARCH, MAX_SEARCH)(language)
     return True  # of strings one has been looked for before, and each has a text
 
 
-def numbers_but_for_untold(clause: NumberClause, spelling: Spelling) -> Node:
-    """The texts of numbers that would be in a clause but for the factors that digits do not tell."""
+def numbers_without_undecided(clause: NumberClause, spelling: Spelling) -> Node:
+    """The texts of numbers that would be in a clause but for the factors that digits do not decide."""
     return canonical_but_for_untold(clause) if spelling == "canonical" else but_for_untold(clause)
 
 
@@ -172,7 +176,7 @@ def constant_language(value: Any) -> Node:
 
 
 def _escaped(listed: str, marks: tuple[str, ...]) -> str:
-    """The text of one value with the marks in its strings spelled in another way."""
+    """The text of one value with the marks in its strings written with escapes."""
     for mark in marks:
         listed = listed.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
     return listed

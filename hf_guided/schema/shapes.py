@@ -1,6 +1,6 @@
-"""The core language: what a JSON Schema comes down to once its keywords are taken apart.
+"""The core language: what remains of a JSON Schema once its keywords are interpreted.
 
-A ``Position`` is a place in an instance: the set of schemas that the value there must satisfy, or must not. A
+A ``Position`` is a location in an instance: the set of schemas that the value there must satisfy, or must not. A
 ``Shape`` says the same per JSON type: for each type the clauses of which the value satisfies at least one. Everything
 inside a clause (items, values of properties) is a position again, so recursion stays recursion.
 
@@ -52,7 +52,7 @@ class NumberClause:
 
     Args:
         integral: True: whole numbers only; False: anything but; None: both.
-        point_zero: whether 1.0 is a way to write a whole number (not in draft 4).
+        point_zero: whether 1.0 is a spelling of a whole number (not in draft 4).
         low, high: bounds; None is none.
         low_open, high_open: whether the bound itself is outside.
         factors: the number is a multiple of each.
@@ -128,12 +128,12 @@ class Items(NamedTuple):
 
     Args:
         rest: None if the schema does not speak of the others.
-        tells: whether it names what the array has; not so under a negation.
+        evaluates: whether it names what the array has; False under a negation.
     """
 
     prefix: tuple[Position, ...] = ()
     rest: Position | None = None
-    tells: bool = True
+    evaluates: bool = True
 
     def at(self, index: int) -> Position:
         """What the item at this index must satisfy."""
@@ -146,7 +146,7 @@ class Contains(NamedTuple):
     """At least ``low`` and at most ``high`` items from ``start`` on satisfy ``item``.
 
     Args:
-        tells: whether these items count as looked at; not so under a negation.
+        evaluates: whether these items count as evaluated; False under a negation.
     """
 
     item: Position
@@ -154,11 +154,11 @@ class Contains(NamedTuple):
     high: int | None
     start: int
     origin: tuple[str, str]
-    tells: bool = True
+    evaluates: bool = True
 
     @property
     def counts(self) -> bool:
-        """Whether it asks for anything."""
+        """Whether it requires anything."""
         return self.low > 0 or self.high is not None
 
 
@@ -178,16 +178,16 @@ class ArrayClause:
 
     def at(self, index: int) -> Position:
         """What the item at this index must satisfy."""
-        return together(*(one.at(index) for one in self.items))
+        return all_of(*(part.at(index) for part in self.items))
 
     @property
     def prefix_length(self) -> int:
         """From this index on all items must satisfy the same."""
-        return max((len(one.prefix) for one in self.items), default=0)
+        return max((len(part.prefix) for part in self.items), default=0)
 
 
 class Names(NamedTuple):
-    """Property names that match a pattern; what it looked like in the schema is for messages."""
+    """Property names that match a pattern; its spelling in the schema is for messages."""
 
     language: Node
     source: str
@@ -199,28 +199,28 @@ class Members:
 
     Args:
         named: in the order of the schema.
-        additional: what the others must satisfy; None if the schema does not speak of them.
-        tells: whether it names what the object has; not so under a negation.
+        additional: the position of the others; None if the schema says nothing of them.
+        evaluates: whether it names what the object has; False under a negation.
     """
 
     named: Mapping[str, Position] = field(default_factory=dict)
     patterns: tuple[tuple[Names, Position], ...] = ()
     additional: Position | None = None
-    tells: bool = True
+    evaluates: bool = True
 
     def at(self, name: str) -> Position:
         """What the value under this name must satisfy."""
         if not self.patterns:
             return self.named.get(name, ANY if self.additional is None else self.additional)
-        found = [position for names, position in self.patterns if matches(names.language, name)]
+        positions = [position for names, position in self.patterns if matches(names.language, name)]
         if name in self.named:
-            found.append(self.named[name])
-        if found:
-            return together(*found)
+            positions.append(self.named[name])
+        if positions:
+            return all_of(*positions)
         return ANY if self.additional is None else self.additional
 
 
-class Some(NamedTuple):
+class AtLeastOne(NamedTuple):
     """There is a member whose name matches and whose value satisfies ``value``."""
 
     names: Node
@@ -237,7 +237,7 @@ class ObjectClause:
         forbidden: names that are not.
         names: what every name must satisfy, as a string.
         low, high: how many members; ``high`` None is no bound.
-        some: members there have to be.
+        at_least_one: members that must be present.
         origin: pointer of the schema that says how many.
     """
 
@@ -247,17 +247,17 @@ class ObjectClause:
     names: Position = ANY
     low: int = 0
     high: int | None = None
-    some: tuple[Some, ...] = ()
+    at_least_one: tuple[AtLeastOne, ...] = ()
     origin: str = field(default="", compare=False)
 
     def at(self, name: str) -> Position:
         """What the value under this name must satisfy, ``names`` aside."""
-        return NEVER if name in self.forbidden else together(*(one.at(name) for one in self.members))
+        return NEVER if name in self.forbidden else all_of(*(part.at(name) for part in self.members))
 
     @property
     def declared(self) -> tuple[str, ...]:
         """The names the schemas speak of, in the order of output: declared ones first, then those only required."""
-        names = [name for one in self.members for name in one.named]
+        names = [name for part in self.members for name in part.named]
         return tuple(dict.fromkeys([*names, *self.required]))
 
 
@@ -275,10 +275,10 @@ UNIVERSE: Shape = {
 EMPTY: Shape = {}
 
 
-def together(*positions: Position) -> Position:
+def all_of(*positions: Position) -> Position:
     """A position where all of these hold."""
-    found = frozenset().union(*positions) if len(positions) != 1 else positions[0]
-    return NEVER if len(found) > 1 and found >= NEVER else found
+    merged = frozenset().union(*positions) if len(positions) != 1 else positions[0]
+    return NEVER if len(merged) > 1 and merged >= NEVER else merged
 
 
 def string_language(clause: StringClause) -> Node:
@@ -299,8 +299,8 @@ def canonical_strings(clause: StringClause) -> Node:
     language = clause.language
     for whole, usual in clause.usual:
         language = usual if language == whole else both(language, usual)
-    found = string_language(replace(clause, language=language))
-    return string_language(clause) if Emptiness()(found) else found
+    usual_language = string_language(replace(clause, language=language))
+    return string_language(clause) if Emptiness()(usual_language) else usual_language
 
 
 def is_multiple(number: Decimal, factor: Decimal) -> bool:

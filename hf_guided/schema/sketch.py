@@ -6,7 +6,7 @@
      tags: ("a" | "b")[] (without duplicates)
     }
 
-A key with "?" may be left out. The type keeps what a writer has to know: every key, which of them are required, every
+A key with "?" may be left out. The type keeps what the model has to know: every key, which of them are required, every
 value of an enumeration, every bound, pattern and format, and descriptions. It leaves out what changes no answer:
 titles, defaults, examples, identifiers, comments. A definition that is used once is written where it is used; the
 others follow the type, each with its name.
@@ -81,11 +81,11 @@ class _Sketch:
             self._names[id(root.schema)] = "Answer"
         whole = self._type(root)
         # A definition that other definitions use may have been written before them: the text's order is free.
-        named = [one for one in self._definitions.values() if one is not None]
+        named = [definition for definition in self._definitions.values() if definition is not None]
         if id(root.schema) in self._recursive:
             named.insert(0, _Definition("Answer", whole))
             whole = "Answer"
-        return "\n".join([whole, *(f"{one.name} = {one.text}" for one in named)])
+        return "\n".join([whole, *(f"{definition.name} = {definition.text}" for definition in named)])
 
     # -- references ----------------------------------------------------------------------------------------------------
 
@@ -161,7 +161,8 @@ class _Sketch:
         if "$ref" in schema and sub.dialect <= 7:  # its siblings count for nothing there
             parts = [self._reference(sub, "$ref")]
         else:
-            parts = [self._reference(sub, one) for one in ("$ref", "$dynamicRef", "$recursiveRef") if one in schema]
+            references = ("$ref", "$dynamicRef", "$recursiveRef")
+            parts = [self._reference(sub, keyword) for keyword in references if keyword in schema]
             parts += self._own(sub, schema)
         text = " & ".join(map(_grouped, parts)) if len(parts) > 1 else "".join(parts) or "any"
         comment = _comment(schema)
@@ -173,16 +174,16 @@ class _Sketch:
         if "const" in schema:
             parts.append(_enumeration([json_of(schema["const"])]))
         if isinstance(schema.get("enum"), list):
-            parts.append(_enumeration([json_of(one) for one in schema["enum"]]))
+            parts.append(_enumeration([json_of(value) for value in schema["enum"]]))
         types = self._types(schema, bare=not parts)
         if types:
-            parts.append(" | ".join(self._if_needed(schema, one, self._of_type(sub, schema, one)) for one in types))
+            parts.append(" | ".join(self._if_needed(schema, kind, self._of_type(sub, schema, kind)) for kind in types))
         for keyword, sign in ("anyOf", " | "), ("oneOf", " | "), ("allOf", " & "):
             branches = schema.get(keyword)
             if isinstance(branches, list) and branches:
-                texts = [self._type(self._child(sub, one, keyword, i)) for i, one in enumerate(branches)]
+                texts = [self._type(self._child(sub, branch, keyword, i)) for i, branch in enumerate(branches)]
                 if len(texts) > 1:
-                    texts = list(dict.fromkeys(_grouped(one) if sign == " & " else one for one in texts))
+                    texts = list(dict.fromkeys(_grouped(text) if sign == " & " else text for text in texts))
                 text = sign.join(texts)
                 parts.append(f"exactly one of ({text})" if keyword == "oneOf" and len(texts) > 1 else text)
         if "not" in schema:
@@ -199,9 +200,9 @@ class _Sketch:
         """A type that is not named, but has keywords, beside branches that are of other types."""
         if "type" in schema:
             return text
-        branches = [one for word in ("anyOf", "oneOf") for one in schema.get(word) or () if isinstance(one, dict)]
-        named = [one["type"] for one in branches if "type" in one]
-        if all(kind == one or (isinstance(one, list) and kind in one) for one in named):
+        branches = [branch for keyword in ("anyOf", "oneOf") for branch in schema.get(keyword) or ()]
+        named = [branch["type"] for branch in branches if isinstance(branch, dict) and "type" in branch]
+        if all(kind == types or (isinstance(types, list) and kind in types) for types in named):
             return text
         return f"(if {_WHOLE.get(kind, kind)} then {_grouped(text)})"
 
@@ -216,10 +217,10 @@ class _Sketch:
         named = schema.get("type")
         if named is None:
             return keyed
-        types = [named] if isinstance(named, str) else [str(one) for one in named]
+        types = [named] if isinstance(named, str) else [str(name) for name in named]
         if bare:
             return types
-        return [one for one in types if one in keyed or (one == "integer" and "number" in keyed)]
+        return [kind for kind in types if kind in keyed or (kind == "integer" and "number" in keyed)]
 
     def _of_type(self, sub: Subschema, schema: dict[str, Any], kind: str) -> str:
         if kind == "object":
@@ -288,8 +289,8 @@ class _Sketch:
                 f"contains {count} of {_grouped(self._type(self._child(sub, schema['contains'], 'contains')))}"
             )
         if not isinstance(first, list):
-            one = "any" if first is None else self._type(self._child(sub, first, "items"))
-            return f"{_grouped(one)}[]", notes
+            item_type = "any" if first is None else self._type(self._child(sub, first, "items"))
+            return f"{_grouped(item_type)}[]", notes
         texts = [self._type(self._child(sub, value, keyword, i)) for i, value in enumerate(first)]
         rest = schema.get(rest_keyword, schema.get("unevaluatedItems"))
         if rest is not None and rest is not False:

@@ -29,7 +29,9 @@ def bounds_of(schema: dict[str, Any], kind: str) -> list[str]:
         words = _between(schema.get("minLength"), schema.get("maxLength"), "chars")
         if "pattern" in schema:
             words.append(f"/{schema['pattern']}/")
-        return words + [schema[one] for one in ("format", "contentEncoding") if isinstance(schema.get(one), str)]
+        return words + [
+            schema[keyword] for keyword in ("format", "contentEncoding") if isinstance(schema.get(keyword), str)
+        ]
     if kind == "array":
         distinct = ["without duplicates"] * (schema.get("uniqueItems") is True)
         return _between(schema.get("minItems"), schema.get("maxItems"), "items") + distinct

@@ -1,4 +1,4 @@
-"""Where the schemas stand in a JSON Schema: every position that holds one, and none that merely looks like one."""
+"""The subschemas of a JSON Schema: every position that holds a schema, and none that merely looks like one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..constraints.json_schema_keywords import HOLDS_SCHEMA, HOLDS_SCHEMA_LIST, 
 from .pointers import local_target
 
 
-class Place(NamedTuple):
+class Subschema(NamedTuple):
     """A schema inside a schema.
 
     Args:
@@ -24,37 +24,37 @@ class Place(NamedTuple):
     schema: dict[str, Any] | bool
 
 
-def walk(schema: dict[str, Any] | bool) -> Iterator[Place]:
+def iter_subschemas(schema: dict[str, Any] | bool) -> Iterator[Subschema]:
     """All schemas of a document, the outer before the inner, each once.
 
-    What a reference names is a schema even where no keyword holds it (``#/components/schemas/x``): such ones follow
+    What a reference names is a schema even where no keyword holds it (``#/components/schemas/x``): they follow
     at the end.
     """
-    todo = [Place("", "", schema)]
+    todo = [Subschema("", "", schema)]
     refs: list[str] = []
     seen: set[str] = set()
     while todo:
-        place = todo.pop()
-        if place.pointer not in seen:
-            seen.add(place.pointer)
-            yield place
-            todo.extend(reversed(list(children(place))))
-            ref = place.schema.get("$ref") if isinstance(place.schema, dict) else None
+        subschema = todo.pop()
+        if subschema.pointer not in seen:
+            seen.add(subschema.pointer)
+            yield subschema
+            todo.extend(reversed(list(children(subschema))))
+            ref = subschema.schema.get("$ref") if isinstance(subschema.schema, dict) else None
             if isinstance(ref, str):
                 refs.append(ref)
         while refs and not todo:
             ref = refs.pop(0)
             target = local_target(schema, ref)
             if isinstance(target, (dict, bool)):
-                todo.append(Place(unquote(ref[1:]), "$ref", target))
+                todo.append(Subschema(unquote(ref[1:]), "$ref", target))
 
 
-def children(place: Place) -> Iterator[Place]:
+def children(subschema: Subschema) -> Iterator[Subschema]:
     """The schemas directly inside one."""
-    if not isinstance(place.schema, dict):
+    if not isinstance(subschema.schema, dict):
         return
-    for keyword, value in place.schema.items():
-        pointer = f"{place.pointer}/{escape(keyword)}"
+    for keyword, value in subschema.schema.items():
+        pointer = f"{subschema.pointer}/{escape(keyword)}"
         held: list[tuple[str, Any]] = []
         if keyword in HOLDS_SCHEMA and not isinstance(value, list):
             held = [(pointer, value)]
@@ -63,7 +63,7 @@ def children(place: Place) -> Iterator[Place]:
         elif keyword in HOLDS_SCHEMA_MAP and isinstance(value, dict):
             held = [(f"{pointer}/{escape(name)}", item) for name, item in value.items()]
         # The old `dependencies` may hold lists of names beside schemas.
-        yield from (Place(at, keyword, item) for at, item in held if isinstance(item, (dict, bool)))
+        yield from (Subschema(at, keyword, item) for at, item in held if isinstance(item, (dict, bool)))
 
 
 def escape(token: str) -> str:

@@ -1,6 +1,6 @@
 """A schema as a grammar in llguidance's Lark: scalars are terminals, arrays and objects are rules.
 
-Every terminal begins and ends with a character that tells it apart, so the lexer never has to guess: strings have their
+Every terminal begins and ends with a character that identifies it, so the lexer never has to guess: strings have their
 quotes, and white space belongs to the brackets, commas and colons around it.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..constraints.json_style import JsonStyle
 from ..errors import Loss, UnsupportedConstraint
 from ..regex import Node, concat, json_spelling, to_lark
-from .content_automata import Edge, Entry, Track
+from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content, contents
 from .layout import MAX_TABS, Layout, has_levels, layout_of
 from .levels import of_known_level
@@ -23,7 +23,7 @@ from .shapes import ANY, BooleanClause, Clause, Kind, NullClause, NumberClause, 
 
 
 class Rules(NamedTuple):
-    """Lines of a grammar, and the expression in it that stands for the schema's values."""
+    """Lines of a grammar, and the expression in it for the schema's values."""
 
     start: str
     lines: list[str]
@@ -42,14 +42,14 @@ def lark_grammar(n: Normalizer, style: JsonStyle, *, closed: bool) -> str:
         UnsupportedConstraint: it is to be indented, and its depth has no bound.
         CompileLimitExceeded: it is too large.
     """
-    found = contents(n, closed=closed, spelling=style.spelling)
-    if style.indent is not None and not _has_known_levels(n.root, found):
+    contents_of = contents(n, closed=closed, spelling=style.spelling)
+    if style.indent is not None and not _has_known_levels(n.root, contents_of):
         reason = (
             "the depth is not known where the schema is recursive, or allows any value; pass max_depth=... as well, "
             'which backend="auto" and "automaton" enforce'
         )
         raise UnsupportedConstraint("an indentation depends on the depth", (Loss("", "indent", reason),))
-    start, lines = SchemaWriter(n, found, style).write()
+    start, lines = SchemaWriter(n, contents_of, style).write()
     return "\n".join([f"start: {start}", *lines])
 
 
@@ -58,27 +58,27 @@ class SchemaWriter:
 
     Args:
         n: the schema.
-        found: its positions.
+        contents_of: its positions.
         style: how values are written.
         prefix: what all names of rules begin with, in lower case; names of terminals begin with the same in capitals.
-        marks: what no text holds, because it ends what the JSON stands in.
+        marks: what no string may hold, because it ends the surroundings of the JSON.
     """
 
     def __init__(
         self,
         n: Normalizer,
-        found: dict[Position, Content],
+        contents_of: dict[Position, Content],
         style: JsonStyle,
         prefix: str = "",
         marks: tuple[str, ...] = (),
     ):
         self._n = n
-        self._contents = found
+        self._contents = contents_of
         self._prefix = prefix
         self._kept_out = marks
         self._spelling = style.spelling
         self._style = style
-        self._known = of_known_level(n.root, found) if style.is_flexible else frozenset(found)
+        self._known = of_known_level(n.root, contents_of) if style.is_flexible else frozenset(contents_of)
         self._lines: list[str] = []
         self._names: dict[tuple[Position, int | None], str] = {}
         self._signs: dict[tuple[str, int | None], str] = {}
@@ -86,14 +86,14 @@ class SchemaWriter:
         self._any_is_used = False
 
     def write(self) -> Rules:
-        """The rules, and what stands for the root."""
+        """The rules, and the expression for the root."""
         start = self._root()
         # Every position gets its rule when it is first named; naming may name more.
         written = 0
         while written < len(self._names):
-            place = list(self._names)[written]
+            key = list(self._names)[written]
             written += 1
-            self._rule(self._names[place], *place)
+            self._rule(self._names[key], *key)
         lines = self._lines
         if self._any_is_used:
             a, comma = f"{self._prefix}any", self._sign("COMMA")
@@ -119,7 +119,7 @@ class SchemaWriter:
         return level if has_levels(self._style) else None
 
     def _sign(self, name: str, level: int | None = None) -> str:
-        """The terminal of a bracket, comma or colon with so many brackets open."""
+        """The terminal of a bracket, comma or colon with ``level`` open brackets around it."""
         level = None if level is None or (self._style.is_flexible and level > MAX_TABS) else level
         written = f"{self._prefix.upper()}{name}{'' if level is None else level}"
         return self._signs.setdefault((name, level), written)
@@ -128,7 +128,7 @@ class SchemaWriter:
         return _signs(layout_of(self._style, level))[name]
 
     def _value(self, position: Position, level: int | None) -> str:
-        """What stands in a rule for a value at this position, with so many brackets open around it."""
+        """The expression for a value at this position, with ``level`` open brackets around it."""
         if position == ANY:
             self._any_is_used = True
             return f"{self._prefix}any"
@@ -151,10 +151,10 @@ class SchemaWriter:
     def _containers(
         self, name: str, content: Content, level: int | None, kinds: Sequence[Kind] = ("array", "object")
     ) -> list[str]:
-        """What stands for the arrays and objects of a position, in the rule of this name."""
+        """The expressions for the arrays and objects of a position, in the rule of this name."""
         inside = None if level is None else level + 1
         alternatives = []
-        for kind, is_any, tracks in (
+        for kind, is_any, automata in (
             ("array", content.any_array, content.arrays),
             ("object", content.any_object, content.objects),
         ):
@@ -163,28 +163,30 @@ class SchemaWriter:
             if is_any:
                 self._any_is_used = True
                 alternatives.append(f"{self._prefix}any_{kind}")
-            for i, track in enumerate(tracks):
+            for i, automaton in enumerate(automata):
                 opening, empty, closing = (
                     ("LBRACE", '"}"', "RBRACE") if kind == "object" else ("LBRACK", '"]"', "RBRACK")
                 )
                 opening, closing = self._sign(opening, inside), self._sign(closing, inside)
-                alternatives.append(f"{opening} {self._track(f'{name}_{kind[0]}{i}', track, empty, closing, inside)}")
+                alternatives.append(
+                    f"{opening} {self._automaton(f'{name}_{kind[0]}{i}', automaton, empty, closing, inside)}"
+                )
         return alternatives
 
-    def _track(self, prefix: str, track: Track, empty: str, closing: str, level: int | None) -> str:
-        """Everything behind the opening bracket.
+    def _automaton(self, prefix: str, automaton: ContentAutomaton, empty: str, closing: str, level: int | None) -> str:
+        """Everything after the opening bracket.
 
-        States on a straight way are written one after another. The others get rules: one for before the first entry,
-        and one, with a comma in front, for behind it.
+        States on a path without branches are written one after another. The others get rules: one for before the first
+        entry, and one, with a comma in front, for after it.
         """
-        shared = _shared(track)
+        shared = _shared(automaton)
         named: dict[tuple[int, bool], str] = {}
         todo: list[tuple[int, bool]] = []
 
         def straight(state: int, begun: bool) -> list[str]:
             parts: list[str] = []
             while (state, begun) not in shared:
-                edges, skips, ends = track.edges[state], track.skips[state], state in track.accepting
+                edges, skips, ends = automaton.edges[state], automaton.skips[state], state in automaton.accepting
                 if ends and not edges and not skips:
                     return [*parts, closing if begun else empty]
                 if len(edges) != 1:
@@ -192,7 +194,7 @@ class SchemaWriter:
                 target = edges[0].target
                 if not ends and not skips:
                     parts.append(self._run(edges[0], begun, level))
-                elif begun and _is_optional(track, state):
+                elif begun and _is_optional(automaton, state):
                     parts.append(f"({self._run(edges[0], begun, level)})?")
                 else:
                     break
@@ -205,15 +207,17 @@ class SchemaWriter:
         start = straight(0, False)
         while todo:
             state, begun = todo.pop()
-            if begun and len(track.edges[state]) == 1 and _is_optional(track, state):
-                edge = track.edges[state][0]
-                ways = [[f"({self._run(edge, begun, level)})?", *straight(edge.target, True)]]
+            if begun and len(automaton.edges[state]) == 1 and _is_optional(automaton, state):
+                edge = automaton.edges[state][0]
+                alternatives = [[f"({self._run(edge, begun, level)})?", *straight(edge.target, True)]]
             else:
-                ways = [[closing if begun else empty]] if state in track.accepting else []
-                ways += [[self._run(edge, begun, level), *straight(edge.target, True)] for edge in track.edges[state]]
-                ways += [straight(target, begun) for target in track.skips[state]]
-            assert ways, "a rule without a way on would be the empty text"
-            self._lines.append(f"{named[state, begun]}: {' | '.join(' '.join(way) for way in ways)}")
+                alternatives = [[closing if begun else empty]] if state in automaton.accepting else []
+                alternatives += [
+                    [self._run(edge, begun, level), *straight(edge.target, True)] for edge in automaton.edges[state]
+                ]
+                alternatives += [straight(target, begun) for target in automaton.skips[state]]
+            assert alternatives, "a rule without an alternative would be the empty text"
+            self._lines.append(f"{named[state, begun]}: {' | '.join(map(' '.join, alternatives))}")
         return " ".join(start)
 
     def _run(self, edge: Edge, begun: bool, level: int | None) -> str:
@@ -247,54 +251,60 @@ class SchemaWriter:
         alternatives = [self._terminal(terminal)] if terminal else []
         for clause in multiples:
             if (rule := multiples_rule(clause, self._spelling)) is None:
-                self._n.lose_at(clause.origin, "multipleOf", "digits tell small whole factors and parts of ten alone")
+                self._n.lose_at(clause.origin, "multipleOf", "digits decide only small whole factors and parts of ten")
                 alternatives += self._scalars([replace(clause, factors=())])
             else:
                 alternatives.append(rule)
         return alternatives
 
 
-def _has_known_levels(root: Position, found: dict[Position, Content]) -> bool:
+def _has_known_levels(root: Position, contents_of: dict[Position, Content]) -> bool:
     """Whether all values are at a depth that is known: any value, and recursion, have none."""
     entries = (
         entry.value
-        for content in found.values()
-        for track in (*content.arrays, *content.objects)
-        for edges in track.edges
+        for content in contents_of.values()
+        for automaton in (*content.arrays, *content.objects)
+        for edges in automaton.edges
         for edge in edges
         for entry in edge.entries
     )
-    if root == ANY or ANY in entries or any(one.any_array or one.any_object for one in found.values()):
+    if (
+        root == ANY
+        or ANY in entries
+        or any(content.any_array or content.any_object for content in contents_of.values())
+    ):
         return False
-    return len(of_known_level(root, found, most=len(found))) == len(found)
+    return len(of_known_level(root, contents_of, most=len(contents_of))) == len(contents_of)
 
 
-def _shared(track: Track) -> set[tuple[int, bool]]:
-    """States, with and without something in front of them, that more than one way leads to."""
+def _shared(automaton: ContentAutomaton) -> set[tuple[int, bool]]:
+    """States, with and without something before them, that more than one path leads to."""
     seen, shared, todo = {(0, False)}, set(), [(0, False)]
     while todo:
         state, begun = todo.pop()
-        following = [(edge.target, True) for edge in track.edges[state]]
-        following += [(target, begun) for target in track.skips[state]]
-        if begun and _is_optional(track, state):
-            following = following[:1]  # written as one way
-        for one in following:
-            if one in seen:
-                shared.add(one)
+        following = [(edge.target, True) for edge in automaton.edges[state]]
+        following += [(target, begun) for target in automaton.skips[state]]
+        if begun and _is_optional(automaton, state):
+            following = following[:1]  # written as one path
+        for target_key in following:
+            if target_key in seen:
+                shared.add(target_key)
             else:
-                seen.add(one)
-                todo.append(one)
+                seen.add(target_key)
+                todo.append(target_key)
     # What just ends is no rule.
-    return {(state, begun) for state, begun in shared if track.edges[state] or track.skips[state]}
+    return {(state, begun) for state, begun in shared if automaton.edges[state] or automaton.skips[state]}
 
 
-def _is_optional(track: Track, state: int) -> bool:
+def _is_optional(automaton: ContentAutomaton, state: int) -> bool:
     """Whether its one edge may be left out, and leads where leaving it out leads."""
-    if len(track.edges[state]) != 1:
+    if len(automaton.edges[state]) != 1:
         return False
-    target, skips = track.edges[state][0].target, track.skips[state]
-    if state in track.accepting:
-        return not skips and target in track.accepting and not track.edges[target] and not track.skips[target]
+    target, skips = automaton.edges[state][0].target, automaton.skips[state]
+    if state in automaton.accepting:
+        return (
+            not skips and target in automaton.accepting and not automaton.edges[target] and not automaton.skips[target]
+        )
     return skips == [target]
 
 

@@ -1,10 +1,10 @@
-"""A schema as a finite automaton: the same shapes and tracks that `to_lark.py` writes as a grammar, without recursion.
+"""A schema as a finite automaton: the shapes and content automata that `to_lark.py` writes, without recursion.
 
-What is not regular says so: a schema that refers to itself, or a place where any JSON value may stand. With a bound on
-the depth of nesting both are regular.
+Schemas that are not regular are refused: those that refer to themselves, or allow any JSON value somewhere. With a
+bound on the depth of nesting both are regular.
 
-It is built from the end: a value is built for the place that comes behind it, and once for each such place. So what
-ends alike is shared, and little is left to find out when the automaton is made minimal.
+It is built from the end: a value is built for the state that comes after it, and once for each such state. So parts
+with equal ends are shared, and little work is left when the automaton is made minimal.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import NamedTuple, Protocol
 from ..constraints.json_style import JsonStyle, Spelling
 from ..errors import InvalidConstraint
 from ..regex import ANYTHING, Node, alt, concat, json_spelling
-from .content_automata import Edge, Entry, Track
+from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content, all_pruned, completable, contents, too_deep_is_a_limit
 from .layout import Layout, has_levels, layout_of
 from .normalize import Normalizer
-from .ranges import remainders, untold_factors
-from .scalars import constant_language, language_of, listed_texts, numbers_but_for_untold, quoted
+from .ranges import remainder_states, undecided_factors
+from .scalars import constant_language, language_of, listed_texts, numbers_without_undecided, quoted
 from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position
 
-MAX_REMAINDERS = 5_000  # of one multipleOf, for all places behind the point together
+MAX_REMAINDERS = 5_000  # of one multipleOf, for all decimal places in total
 
 
 class NotRegular(Exception):
-    """The schema has texts that no finite automaton tells from others.
+    """The schema has texts that no finite automaton separates from others.
 
     Args:
         pointer: JSON pointer of the schema in question.
@@ -50,23 +50,23 @@ class Builder(Protocol):
         ...
 
     def epsilon(self, source: int, target: int) -> None:
-        """A way that takes no character."""
+        """Add a move that takes no character."""
         ...
 
     def add(self, node: Node, start: int, end: int) -> None:
-        """The texts of a language between two states."""
+        """Add the texts of a formal language between two states."""
         ...
 
     def regex(self, node: Node, start: int) -> int:
-        """The texts of a language behind a state; gives the state behind them."""
+        """Add the texts of a formal language after a state; return the state after them."""
         ...
 
     def add_words(self, words: Iterable[bytes], start: int, end: int) -> None:
-        """Any of the texts between two states."""
+        """Add any of the texts between two states."""
         ...
 
     def add_multiples(self, node: Node, factors: tuple[Decimal, ...], start: int, end: int) -> None:
-        """Of the numbers of a language those that are multiples of each factor, between two states."""
+        """Add the numbers of a language that are multiples of each factor, between two states."""
         ...
 
 
@@ -77,8 +77,8 @@ class Regular:
     Args:
         root: the position of the whole text.
         contents: of each position.
-        alive: for each number of levels from 0 on, the positions that have a value of so many levels of nesting at
-            most; the last goes for all greater ones. None if nothing bounds them.
+        alive: for each number of levels from 0 on, the positions that have a value of this number of levels of nesting
+            at most; the last goes for all greater ones. None if nothing bounds them.
         max_depth: how many levels there may be.
     """
 
@@ -96,12 +96,12 @@ class Regular:
             style: how values are written.
 
         Returns:
-            The state before the text, and the one behind it.
+            The state before the text, and the one after it.
 
         Raises:
             CompileLimitExceeded: it is too large.
         """
-        return Lowering(self, builder, style).build()
+        return NfaWriter(self, builder, style).build()
 
 
 @too_deep_is_a_limit()
@@ -118,26 +118,26 @@ def regular(n: Normalizer, *, closed: bool, spelling: Spelling, max_depth: int |
         NotRegular: it refers to itself, or some value may be anything, and there is no bound on the depth; or there
             is a multipleOf with too many remainders.
         InvalidConstraint: no value satisfies it.
-        CompileLimitExceeded: it is too large to tell.
+        CompileLimitExceeded: it is too large to decide this.
     """
-    found = contents(n, closed=closed, spelling=spelling)
-    for position, content in found.items():
+    contents_of = contents(n, closed=closed, spelling=spelling)
+    for position, content in contents_of.items():
         for clause in content.scalars:
             _check_remainders(position, clause)
     if max_depth is None:
-        _check_finite(n.root, found)
-        return Regular(n.root, found, None, None)
-    found = {**found, ANY: ANY_CONTENT}
-    alive = _by_levels(found, max_depth)
+        _check_finite(n.root, contents_of)
+        return Regular(n.root, contents_of, None, None)
+    contents_of = {**contents_of, ANY: ANY_CONTENT}
+    alive = _by_levels(contents_of, max_depth)
     if n.root not in alive[-1]:
         raise InvalidConstraint(
             f"no value that satisfies the JSON Schema nests at most {max_depth} arrays and objects; raise max_depth"
         )
-    return Regular(n.root, found, alive, max_depth)
+    return Regular(n.root, contents_of, alive, max_depth)
 
 
-_ANY_ITEMS = Track([[Edge((Entry(None, ANY),), 1, 1, None)], []], [[], []], {0, 1})
-_ANY_MEMBERS = Track([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []], [[], []], {0, 1})
+_ANY_ITEMS = ContentAutomaton([[Edge((Entry(None, ANY),), 1, 1, None)], []], [[], []], {0, 1})
+_ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []], [[], []], {0, 1})
 ANY_CONTENT = Content(
     [clause for kind in ("null", "boolean", "number", "string") for clause in UNIVERSE[kind]],
     any_array=True,
@@ -147,23 +147,23 @@ ANY_CONTENT = Content(
 
 def _check_remainders(position: Position, clause: Clause) -> None:
     if isinstance(clause, NumberClause):
-        for factor in untold_factors(clause):
-            if remainders(factor) > MAX_REMAINDERS:
-                reason = f"{factor} has more than {MAX_REMAINDERS} remainders to tell apart"
+        for factor in undecided_factors(clause):
+            if remainder_states(factor) > MAX_REMAINDERS:
+                reason = f"{factor} has more than {MAX_REMAINDERS} remainders to distinguish"
                 raise NotRegular(clause.origin or _pointer(position), "multipleOf", reason)
 
 
-def _check_finite(root: Position, found: Mapping[Position, Content]) -> None:
-    """Walk down from the root, and find a place for any value, or one that is inside of itself."""
+def _check_finite(root: Position, contents_of: Mapping[Position, Content]) -> None:
+    """Search from the root for a position that allows any value, or that contains itself."""
     if root == ANY:
-        raise NotRegular("", "", "any value may stand here")
+        raise NotRegular("", "", "any value is allowed here")
     under_way: dict[Position, Iterator[Position]] = {}
     done: set[Position] = set()
 
     def enter(position: Position) -> None:
-        content = found[position]
+        content = contents_of[position]
         if content.any_array or content.any_object:
-            raise NotRegular(_pointer(position), "", "anything may stand in it")
+            raise NotRegular(_pointer(position), "", "anything is allowed in it")
         under_way[position] = iter(dict.fromkeys(_children(content)))
 
     enter(root)
@@ -174,7 +174,7 @@ def _check_finite(root: Position, found: Mapping[Position, Content]) -> None:
             del under_way[position]
             done.add(position)
         elif child == ANY:
-            raise NotRegular(_pointer(position), "", "any value may stand here")
+            raise NotRegular(_pointer(position), "", "any value is allowed here")
         elif child in under_way:
             raise NotRegular(_pointer(child), "", "the schema refers to itself")
         elif child not in done:
@@ -182,25 +182,25 @@ def _check_finite(root: Position, found: Mapping[Position, Content]) -> None:
 
 
 def _children(content: Content) -> Iterator[Position]:
-    for track in (*content.arrays, *content.objects):
-        for edges in track.edges:
+    for automaton in (*content.arrays, *content.objects):
+        for edges in automaton.edges:
             for edge in edges:
                 for entry in edge.entries:
                     yield entry.value
 
 
-def _by_levels(found: Mapping[Position, Content], max_depth: int) -> tuple[frozenset[Position], ...]:
+def _by_levels(contents_of: Mapping[Position, Content], max_depth: int) -> tuple[frozenset[Position], ...]:
     """See ``Regular.alive``."""
-    levels = [frozenset(position for position, content in found.items() if content.scalars)]
+    levels = [frozenset(position for position, content in contents_of.items() if content.scalars)]
     while len(levels) <= max_depth:
         below = {*levels[-1]}
         alive = frozenset(
             position
-            for position, content in found.items()
+            for position, content in contents_of.items()
             if position in below
             or content.any_array
             or content.any_object
-            or any(completable(track, below) for track in (*content.arrays, *content.objects))
+            or any(completable(automaton, below) for automaton in (*content.arrays, *content.objects))
         )
         levels.append(alive)
         if len(alive) == len(below):
@@ -208,12 +208,12 @@ def _by_levels(found: Mapping[Position, Content], max_depth: int) -> tuple[froze
     return tuple(levels)
 
 
-class Place(NamedTuple):
+class ValueSlot(NamedTuple):
     """A value to be built.
 
     Args:
-        position: what it must satisfy.
-        end: the state behind it.
+        position: of the value in the schema.
+        end: the state after it.
         depth: how many levels of nesting are left; None is no bound.
         level: how many brackets are open around it, where the layout depends on that; None elsewhere.
     """
@@ -224,7 +224,7 @@ class Place(NamedTuple):
     level: int | None
 
 
-class Lowering:
+class NfaWriter:
     """Writes values between states.
 
     Args:
@@ -237,49 +237,49 @@ class Lowering:
         self._style = style
         self._schema = schema
         self._builder = builder
-        self._starts: dict[Place, int] = {}
-        self._todo: list[Place] = []
+        self._starts: dict[ValueSlot, int] = {}
+        self._todo: list[ValueSlot] = []
 
     def build(self) -> tuple[int, int]:
-        """All of the schema: the state before it, and the one behind it."""
+        """All of the schema: the state before it, and the one after it."""
         end = self._builder.state()
         level = 0 if has_levels(self._style) else None
-        start = self.value(Place(self._schema.root, end, self._schema.max_depth, level))
+        start = self.value(ValueSlot(self._schema.root, end, self._schema.max_depth, level))
         while self._todo:
-            place = self._todo.pop()
-            self.fill(place, self._starts[place])
+            slot = self._todo.pop()
+            self.fill(slot, self._starts[slot])
         return start, end
 
-    def value(self, place: Place) -> int:
+    def value(self, slot: ValueSlot) -> int:
         """The state before a value."""
-        start = self._starts.get(place)
+        start = self._starts.get(slot)
         if start is None:
-            start = self._starts[place] = self._builder.state()
-            self._todo.append(place)
+            start = self._starts[slot] = self._builder.state()
+            self._todo.append(slot)
         return start
 
-    def fill(self, place: Place, start: int) -> None:
-        """Everything between the state before a value and the one behind it."""
-        content = self._schema.contents[place.position]
+    def fill(self, slot: ValueSlot, start: int) -> None:
+        """Everything between the state before a value and the one after it."""
+        content = self._schema.contents[slot.position]
         languages: list[Node] = []
         for clause in content.scalars:
             if (texts := listed_texts(clause, self._style.spelling)) is not None:
-                self._builder.add_words((one.encode() for one in texts), start, place.end)
-            elif isinstance(clause, NumberClause) and (factors := untold_factors(clause)):
-                numbers = numbers_but_for_untold(clause, self._style.spelling)
-                self._builder.add_multiples(numbers, factors, start, place.end)
+                self._builder.add_words((text.encode() for text in texts), start, slot.end)
+            elif isinstance(clause, NumberClause) and (factors := undecided_factors(clause)):
+                numbers = numbers_without_undecided(clause, self._style.spelling)
+                self._builder.add_multiples(numbers, factors, start, slot.end)
             else:
                 languages += filter(None, [self.language(clause)])
-        self._builder.add(alt(*languages), start, place.end)
-        layout = self.layout(None if place.level is None else place.level + 1)
+        self._builder.add(alt(*languages), start, slot.end)
+        layout = self.layout(None if slot.level is None else slot.level + 1)
         arrays = [_ANY_ITEMS] if content.any_array else content.arrays
         objects = [_ANY_MEMBERS] if content.any_object else content.objects
-        arrays, objects = self._pruned(arrays, place.depth), self._pruned(objects, place.depth)
-        self._container(place, start, layout, layout.begin_array, arrays, layout.close_array)
-        self._container(place, start, layout, layout.begin_object, objects, layout.close_object)
+        arrays, objects = self._pruned(arrays, slot.depth), self._pruned(objects, slot.depth)
+        self._container(slot, start, layout, layout.begin_array, arrays, layout.close_array)
+        self._container(slot, start, layout, layout.begin_object, objects, layout.close_object)
 
     def layout(self, level: int | None) -> Layout:
-        """What stands between values with so many brackets open."""
+        """The text between values with ``level`` open brackets."""
         return layout_of(self._style, level)
 
     def language(self, clause: Clause) -> Node | None:
@@ -290,29 +290,31 @@ class Lowering:
         """How the name of a member is written."""
         return constant_language(name) if isinstance(name, str) else quoted(json_spelling(name))
 
-    def _pruned(self, tracks: list[Track], depth: int | None) -> list[Track]:
+    def _pruned(self, automata: list[ContentAutomaton], depth: int | None) -> list[ContentAutomaton]:
         """Tracks without values that nest more deeply than they may."""
         if self._schema.alive is None or depth is None:
-            return tracks
+            return automata
         if depth == 0:
             return []
         alive = self._schema.alive[min(depth - 1, len(self._schema.alive) - 1)]
-        return all_pruned(tracks, alive)
+        return all_pruned(automata, alive)
 
     def _container(
-        self, place: Place, start: int, layout: Layout, begin: Node, tracks: list[Track], closing: Node
+        self, slot: ValueSlot, start: int, layout: Layout, begin: Node, automata: list[ContentAutomaton], closing: Node
     ) -> None:
-        if tracks:
+        if automata:
             opened = self._builder.state()
             self._builder.add(begin, start, opened)
-            depth = None if place.depth is None else place.depth - 1
-            level = None if place.level is None else place.level + 1
-            for track in tracks:
-                _Entries(self, track, Place(place.position, place.end, depth, level), layout, closing).build(opened)
+            depth = None if slot.depth is None else slot.depth - 1
+            level = None if slot.level is None else slot.level + 1
+            for automaton in automata:
+                _Entries(self, automaton, ValueSlot(slot.position, slot.end, depth, level), layout, closing).build(
+                    opened
+                )
 
-    def entry(self, entry: Entry, start: int, end: int, inside: Place, layout: Layout) -> None:
+    def entry(self, entry: Entry, start: int, end: int, inside: ValueSlot, layout: Layout) -> None:
         """One item, or one member, between two states."""
-        value = self.value(Place(entry.value, end, inside.depth, inside.level))
+        value = self.value(ValueSlot(entry.value, end, inside.depth, inside.level))
         if entry.name is None:
             self._builder.epsilon(start, value)
             return
@@ -321,25 +323,27 @@ class Lowering:
 
 
 class _Entries:
-    """One track behind its opening bracket.
+    """One content automaton after its opening bracket.
 
-    For each state of the track there are two of the automaton: one behind an entry and its white space, where a comma
-    or the closing bracket comes next, and one behind the comma, where an entry must come.
+    For each of its states there are two states of the NFA: one after an entry and its white space, where a comma
+    or the closing bracket comes next, and one after the comma, where an entry must come.
     """
 
-    def __init__(self, lowering: Lowering, track: Track, inside: Place, layout: Layout, closing: Node):
-        self._lowering, self._builder, self._layout = lowering, lowering._builder, layout
-        self._track, self._inside, self._end, self._closing = track, inside, inside.end, closing
-        self._behind: dict[int, int] = {}
+    def __init__(
+        self, writer: NfaWriter, automaton: ContentAutomaton, inside: ValueSlot, layout: Layout, closing: Node
+    ):
+        self._writer, self._builder, self._layout = writer, writer._builder, layout
+        self._automaton, self._inside, self._end, self._closing = automaton, inside, inside.end, closing
+        self._after: dict[int, int] = {}
         self._before: dict[int, int] = {}
         self._spaces: dict[int, int] = {}
         self._todo: list[int] = []
         self._skips = [
             [*skips, *(edge.target for edge in edges if edge.low == 0)]
-            for skips, edges in zip(track.skips, track.edges, strict=True)
+            for skips, edges in zip(automaton.skips, automaton.edges, strict=True)
         ]
-        self._ends = self._reaching(track.accepting)
-        self._going_on = self._reaching({state for state, edges in enumerate(track.edges) if edges})
+        self._ends = self._reaching(automaton.accepting)
+        self._going_on = self._reaching({state for state, edges in enumerate(automaton.edges) if edges})
 
     def build(self, opened: int) -> None:
         builder = self._builder
@@ -351,15 +355,17 @@ class _Entries:
             before = self._before[state]
             for target in self._skips[state]:
                 builder.epsilon(before, self._before_entry(target))
-            for edge in self._track.edges[state]:
+            for edge in self._automaton.edges[state]:
                 self._run(edge, before)
 
     def _reaching(self, states: set[int]) -> set[int]:
         """The states from which one of these is reached without an entry."""
-        found = set(states)
-        while more := {s for s, targets in enumerate(self._skips) if s not in found and not found.isdisjoint(targets)}:
-            found |= more
-        return found
+        reaching = set(states)
+        while more := {
+            s for s, targets in enumerate(self._skips) if s not in reaching and not reaching.isdisjoint(targets)
+        }:
+            reaching |= more
+        return reaching
 
     def _before_entry(self, state: int) -> int:
         known = self._before.get(state)
@@ -368,48 +374,48 @@ class _Entries:
             self._todo.append(state)
         return known
 
-    def _behind_entry(self, state: int) -> int:
+    def _after_entry(self, state: int) -> int:
         """Where white space has come already."""
-        known = self._behind.get(state)
+        known = self._after.get(state)
         if known is None:
-            known = self._behind[state] = self._builder.state()
+            known = self._after[state] = self._builder.state()
             if state in self._ends:
                 self._builder.add(concat(self._layout.last, self._closing), known, self._end)
             if state in self._going_on:
                 self._builder.add(self._layout.comma, known, self._before_entry(state))
         return known
 
-    def _spaced(self, behind: int) -> int:
+    def _spaced(self, after: int) -> int:
         """The state before the white space that comes before this one."""
-        known = self._spaces.get(behind)
+        known = self._spaces.get(after)
         if known is None:
-            known = self._spaces[behind] = self._builder.state()
-            self._builder.add(self._layout.space, known, behind)
+            known = self._spaces[after] = self._builder.state()
+            self._builder.add(self._layout.space, known, after)
         return known
 
     def _run(self, edge: Edge, before: int) -> None:
         """``low`` to ``high`` entries in a row."""
         builder, low = self._builder, max(edge.low, 1)
         for count in range(1, low if edge.high is None else edge.high):
-            behind = builder.state()
-            self._entries(edge, before, behind)
+            after = builder.state()
+            self._entries(edge, before, after)
             if count >= low:
-                builder.epsilon(behind, self._behind_entry(edge.target))
+                builder.epsilon(after, self._after_entry(edge.target))
             before = builder.state()
-            builder.add(self._layout.comma, behind, before)
-        behind = self._behind_entry(edge.target)
+            builder.add(self._layout.comma, after, before)
+        after = self._after_entry(edge.target)
         if edge.high is None:
             before, once = builder.state(), before
             builder.epsilon(once, before)
-            behind, last = builder.state(), behind
-            builder.epsilon(behind, last)
-            builder.add(self._layout.comma, behind, before)
-        self._entries(edge, before, behind)
+            after, last = builder.state(), after
+            builder.epsilon(after, last)
+            builder.add(self._layout.comma, after, before)
+        self._entries(edge, before, after)
 
-    def _entries(self, edge: Edge, before: int, behind: int) -> None:
-        """One entry, and the white space behind it."""
+    def _entries(self, edge: Edge, before: int, after: int) -> None:
+        """One entry, and the white space after it."""
         for entry in edge.entries:
-            self._lowering.entry(entry, before, self._spaced(behind), self._inside, self._layout)
+            self._writer.entry(entry, before, self._spaced(after), self._inside, self._layout)
 
 
 def _pointer(position: Position) -> str:

@@ -1,7 +1,7 @@
-"""A schema as a network of small automata that call each other: one for the values of each position.
+"""A schema as an RTN (automaton/rtn.py): one small automaton for the values of each position.
 
-It has the shapes and tracks that `to_lark.py` and `to_nfa.py` write, but every value inside another is a call, so
-recursion and positions for any JSON value cost nothing. White space is taken in every way that an engine writes it.
+It has the shapes and content automata that `to_lark.py` and `to_nfa.py` write, but every value inside another is a
+call, so recursion and positions for any JSON value cost nothing. All white space that an engine writes is accepted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .layout import Layout, layout_around
 from .normalize import Normalizer
 from .scalars import language_of, quoted
 from .shapes import ANY, Clause, NumberClause, Position, StringClause
-from .to_nfa import ANY_CONTENT, Builder, Lowering, Place, Regular
+from .to_nfa import ANY_CONTENT, Builder, NfaWriter, Regular, ValueSlot
 
 _ANY_STRING = parse_fullmatch(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
 _ANY_NUMBER = parse_fullmatch(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -29,7 +29,7 @@ class Inside(NamedTuple):
     level: int | None
 
 
-Callee = Inside | Node  # or the language of a position whose values have no children
+Callee = Inside | Node  # or the formal language of a position whose values have no children
 
 
 class Caller(Builder, Protocol):
@@ -45,7 +45,7 @@ class Positions:
 
     Args:
         n: the schema.
-        style: how an engine writes values; with any spelling, in every way that some engine does.
+        style: how an engine writes values; with any spelling, in every spelling that some engine writes.
         closed: whether objects that declare properties and do not speak of others have no others.
 
     Raises:
@@ -54,32 +54,32 @@ class Positions:
     """
 
     def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool):
-        found = {
+        contents_of = {
             position: replace(content, scalars=[_without_upper_bound(clause) for clause in content.scalars])
             for position, content in contents(n, closed=closed, spelling=style.spelling).items()
         }
-        self._schema = Regular(n.root, {ANY: ANY_CONTENT, **found}, None, None)
+        self._schema = Regular(n.root, {ANY: ANY_CONTENT, **contents_of}, None, None)
         self._style = style
         self.root = self.callee(n.root, None if style.indent is None else 0)
 
     def callee(self, position: Position, level: int | None) -> Callee:
-        """What is called for a value at a position: the same where the same scalars may stand."""
+        """The callee for a value at a position: the same where the same scalars are allowed."""
         content = self._schema.contents[position]
         if content.arrays or content.objects or content.any_array or content.any_object:
             return Inside(position, level)
         languages = [self.language(clause) for clause in content.scalars]
-        return Inside(position, level) if None in languages else alt(*(one for one in languages if one is not None))
+        return Inside(position, level) if None in languages else alt(*(node for node in languages if node is not None))
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values, and what else engines let pass of them."""
         return language_of(clause, "canonical") if self._style.is_canonical else _tolerant(clause)
 
     @too_deep_is_a_limit()
-    def lower(self, callee: Callee, builder: Caller) -> tuple[int, int]:
-        """Build the automaton of what is called.
+    def build(self, callee: Callee, builder: Caller) -> tuple[int, int]:
+        """Build the automaton of a callee.
 
         Returns:
-            The state before a value, and the one behind it.
+            The state before a value, and the one after it.
 
         Raises:
             NotRegular: a scalar is not.
@@ -88,23 +88,23 @@ class Positions:
         if isinstance(callee, Node):
             return start, builder.regex(callee, start)
         end = builder.state()
-        place = Place(callee.position, end, None, callee.level)
-        _Calling(self, self._schema, builder, self._style).fill(place, start)
+        slot = ValueSlot(callee.position, end, None, callee.level)
+        _Calling(self, self._schema, builder, self._style).fill(slot, start)
         return start, end
 
 
-class _Calling(Lowering):
+class _Calling(NfaWriter):
     def __init__(self, positions: Positions, schema: Regular, builder: Caller, style: JsonStyle):
         super().__init__(schema, builder, style)
         self._positions, self._caller = positions, builder
-        self._called: dict[Place, int] = {}
+        self._called: dict[ValueSlot, int] = {}
 
-    def value(self, place: Place) -> int:
-        """A call in place of the value."""
-        start = self._called.get(place)
+    def value(self, slot: ValueSlot) -> int:
+        """A call instead of the value."""
+        start = self._called.get(slot)
         if start is None:
-            start = self._called[place] = self._caller.state()
-            self._caller.call(self._positions.callee(place.position, place.level), start, place.end)
+            start = self._called[slot] = self._caller.state()
+            self._caller.call(self._positions.callee(slot.position, slot.level), start, slot.end)
         return start
 
     def layout(self, level: int | None) -> Layout:
@@ -133,8 +133,8 @@ def _tolerant(clause: Clause) -> Node | None:
 
 
 def _without_upper_bound(clause: Clause) -> Clause:
-    """The shortest way to the end of a string does not depend on how long it may get: if it is too long, all are.
+    """The shortest path to the end of a string does not depend on its longest length: if it is too long, all are.
 
-    Engines leave no way on from where all are; and an automaton that counts what a pattern describes is large.
+    Engines leave no path from states where all are; and an automaton that counts the length of a pattern is large.
     """
     return replace(clause, high=None) if isinstance(clause, StringClause) and clause.values is None else clause

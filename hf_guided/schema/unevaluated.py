@@ -10,25 +10,27 @@ from .shapes import ANY, NEVER, UNIVERSE, ArrayClause, Items, Members, ObjectCla
 
 
 def without_unevaluated(n: SchemaContext, sub: Subschema, keyword: str, shape: Shape) -> Shape:
-    """The shape with what the keyword says of the children that nothing else in the shape speaks of."""
+    """The shape with the keyword applied to the children that nothing else in the shape evaluates."""
     assert isinstance(sub.schema, dict)
     position = n.position(sub, sub.schema[keyword], keyword)
     if keyword == "unevaluatedProperties":
-        clauses = [_closed(n, one, position) for one in shape.get("object", ()) if isinstance(one, ObjectClause)]
+        clauses = [
+            _closed(n, clause, position) for clause in shape.get("object", ()) if isinstance(clause, ObjectClause)
+        ]
         return n.meet({**shape, "object": tuple(clauses)}, UNIVERSE, sub, keyword) if clauses else shape
     arrays = []
-    for one in shape.get("array", ()):
-        assert isinstance(one, ArrayClause)
-        items_told = [contains.item for contains in one.contains if contains.tells]
-        if items_told and sub.dialect < 2020:
+    for clause in shape.get("array", ()):
+        assert isinstance(clause, ArrayClause)
+        items_evaluated = [contains.item for contains in clause.contains if contains.evaluates]
+        if items_evaluated and sub.dialect < 2020:
             n.lose(sub, keyword, "readers of 2019-09 disagree on it beside contains")
             return shape
-        told = [items for items in one.items if items.tells]
-        if not any(items.rest is not None for items in told):
-            seen = max((len(items.prefix) for items in told), default=0)
-            rest = Items((ANY,) * seen, _any_position(n, sub, [*items_told, position]))
-            one = replace(one, items=(*one.items, rest))
-        arrays.append(one)
+        evaluating = [items for items in clause.items if items.evaluates]
+        if not any(items.rest is not None for items in evaluating):
+            seen = max((len(items.prefix) for items in evaluating), default=0)
+            rest = Items((ANY,) * seen, _any_position(n, sub, [*items_evaluated, position]))
+            clause = replace(clause, items=(*clause.items, rest))
+        arrays.append(clause)
     return {**shape, "array": tuple(arrays)} if arrays else shape
 
 
@@ -41,11 +43,11 @@ def _any_position(n: SchemaContext, sub: Subschema, positions: list[Position]) -
 
 
 def _closed(n: SchemaContext, clause: ObjectClause, position: Position) -> ObjectClause:
-    told = [members for members in clause.members if members.tells]
-    if any(members.additional is not None for members in told):
+    evaluating = [members for members in clause.members if members.evaluates]
+    if any(members.additional is not None for members in evaluating):
         return clause
-    named = {name: ANY for members in told for name in members.named}
-    patterns = tuple((names, ANY) for members in told for names, _ in members.patterns)
+    named = {name: ANY for members in evaluating for name in members.named}
+    patterns = tuple((names, ANY) for members in evaluating for names, _ in members.patterns)
     return ObjectClause(
         (*clause.members, Members(named, patterns, position)),
         clause.required,
@@ -53,6 +55,6 @@ def _closed(n: SchemaContext, clause: ObjectClause, position: Position) -> Objec
         clause.names,
         clause.low,
         clause.high,
-        clause.some,
+        clause.at_least_one,
         clause.origin,
     )

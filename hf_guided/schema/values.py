@@ -44,23 +44,24 @@ def enumeration(n: SchemaContext, sub: Subschema, holds: bool) -> Shape:
 
 def _listed(n: SchemaContext, sub: Subschema, values: list[Any], holds: bool) -> Shape:
     """The values, or all others."""
-    numbers = tuple(dict.fromkeys(Decimal(one) for one in values if _is_number(one)))
-    floats = {one for one in values if isinstance(one, Decimal)} - {one for one in values if isinstance(one, int)}
-    strings = tuple(dict.fromkeys(one for one in values if isinstance(one, str)))
-    booleans = frozenset(one for one in values if isinstance(one, bool))
-    arrays = [one for one in values if isinstance(one, list)]
-    objects = [one for one in values if isinstance(one, dict)]
+    numbers = tuple(dict.fromkeys(Decimal(value) for value in values if _is_number(value)))
+    integers = {value for value in values if isinstance(value, int)}
+    floats = {value for value in values if isinstance(value, Decimal)} - integers
+    strings = tuple(dict.fromkeys(value for value in values if isinstance(value, str)))
+    booleans = frozenset(value for value in values if isinstance(value, bool))
+    arrays = [value for value in values if isinstance(value, list)]
+    objects = [value for value in values if isinstance(value, dict)]
     if holds:
         listed: list[Clause] = []
         listed += [NullClause()] * (None in values)
         listed += [BooleanClause(booleans)] * bool(booleans)
         listed += [NumberClause(values=numbers, floats=frozenset(numbers) & floats)] * bool(numbers)
         listed += [StringClause(values=strings)] * bool(strings)
-        listed += [_array_value(n, sub, one) for one in arrays]
-        listed += [_object_value(n, sub, one) for one in objects]
+        listed += [_array_value(n, sub, value) for value in arrays]
+        listed += [_object_value(n, sub, value) for value in objects]
         shape: Shape = {}
         for kind, whole in UNIVERSE.items():
-            if clauses := tuple(one for one in listed if type(one) is type(whole[0])):
+            if clauses := tuple(value for value in listed if type(value) is type(whole[0])):
                 shape[kind] = clauses
         return shape
     others: Shape = dict(UNIVERSE)
@@ -74,9 +75,9 @@ def _listed(n: SchemaContext, sub: Subschema, values: list[Any], holds: bool) ->
         others["string"] = (StringClause(language=complement(alt(*map(text, strings)))),)
     if len(booleans) == 2:
         del others["boolean"]
-    for kind, some in (("array", arrays), ("object", objects)):
-        for one in some:
-            inner = n.documents.invent(sub, _spelled_out(one))
+    for kind, containers in (("array", arrays), ("object", objects)):
+        for value in containers:
+            inner = n.documents.invent(sub, _spelled_out(value))
             rest = {**UNIVERSE, kind: n.term(Term(inner, False)).get(kind, ())}
             others = n.meet(others, rest, sub, "enum")
     return {kind: clauses for kind, clauses in others.items() if clauses}
@@ -84,12 +85,12 @@ def _listed(n: SchemaContext, sub: Subschema, values: list[Any], holds: bool) ->
 
 def _array_value(n: SchemaContext, sub: Subschema, value: list[Any]) -> ArrayClause:
     prefix = tuple(n.value(item, sub) for item in value)
-    return ArrayClause((Items(prefix, NEVER, tells=False),), len(value), len(value))
+    return ArrayClause((Items(prefix, NEVER, evaluates=False),), len(value), len(value))
 
 
 def _object_value(n: SchemaContext, sub: Subschema, value: dict[str, Any]) -> ObjectClause:
     named = {name: n.value(inner, sub) for name, inner in value.items()}
-    return ObjectClause((Members(named, (), NEVER, tells=False),), tuple(value))
+    return ObjectClause((Members(named, (), NEVER, evaluates=False),), tuple(value))
 
 
 def _is_number(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A call's arguments as elements, in llguidance's Lark: see constraints/tool_xml.py for what they look like.
+"""A call's arguments as elements, in llguidance's Lark: see constraints/tool_xml.py for the format.
 
 An element whose value has no children is one terminal, marks included, so that the lexer never has to guess where a
 string without quotes ends.
@@ -11,7 +11,7 @@ from ..constraints.tool_xml import NAME, XmlStyle
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
 from ..regex import NOTHING, Emptiness, Node, alt, both, concat, matches, parse_fullmatch, text, to_lark
 from ..regex.write import times
-from .content_automata import Entry, Track
+from .content_automata import ContentAutomaton, Entry
 from .grammar import Content, contents
 from .normalize import Normalizer
 from .scalars import language_of, without
@@ -51,13 +51,13 @@ def xml_rules(n: Normalizer, style: XmlStyle, *, closed: bool, prefix: str) -> R
         InvalidConstraint: no object satisfies it.
         UnsupportedConstraint: it has names that the style cannot write.
     """
-    found = contents(n, closed=closed, spelling=JsonStyle().spelling)
-    return _XmlWriter(n, found, style, prefix).write()
+    contents_of = contents(n, closed=closed, spelling=JsonStyle().spelling)
+    return _XmlWriter(n, contents_of, style, prefix).write()
 
 
 class _XmlWriter(SchemaWriter):
-    def __init__(self, n: Normalizer, found: dict[Position, Content], style: XmlStyle, prefix: str):
-        super().__init__(n, found, JsonStyle(), prefix, style.marks)
+    def __init__(self, n: Normalizer, contents_of: dict[Position, Content], style: XmlStyle, prefix: str):
+        super().__init__(n, contents_of, JsonStyle(), prefix, style.marks)
         self._xml = style
         self._bodies: dict[tuple[Position, Kind], str] = {}
         self._is_empty = Emptiness()
@@ -75,58 +75,58 @@ class _XmlWriter(SchemaWriter):
         """The rule of the elements inside an object or an array."""
         name = self._bodies.get((position, kind))
         if name is None:
-            # Named before it is written: what is inside may lead back to it.
+            # Named before it is written: its content may refer back to it.
             name = self._bodies[position, kind] = f"{self._prefix}x{len(self._bodies)}"
             content = self._content(position)
             if content.any_object if kind == "object" else content.any_array:
-                ways = [f"({self._element(Entry(_NAME if kind == 'object' else None, ANY))})*"]
+                alternatives = [f"({self._element(Entry(_NAME if kind == 'object' else None, ANY))})*"]
             else:
-                tracks = content.objects if kind == "object" else content.arrays
-                ways = [self._elements(f"{name}_{i}", track) for i, track in enumerate(tracks)]
-            self._lines.append(f"{name}: {' | '.join(ways)}")
+                automata = content.objects if kind == "object" else content.arrays
+                alternatives = [self._elements(f"{name}_{i}", automaton) for i, automaton in enumerate(automata)]
+            self._lines.append(f"{name}: {' | '.join(alternatives)}")
         return name
 
-    def _elements(self, prefix: str, track: Track) -> str:
+    def _elements(self, prefix: str, automaton: ContentAutomaton) -> str:
         """A rule for each state; gives the first one's name."""
-        for state, (edges, skips) in enumerate(zip(track.edges, track.skips, strict=True)):
-            ways = ['""'] if state in track.accepting else []
+        for state, (edges, skips) in enumerate(zip(automaton.edges, automaton.skips, strict=True)):
+            alternatives = ['""'] if state in automaton.accepting else []
             for edge in edges:
                 entry = " | ".join(map(self._element, edge.entries))
                 count = "" if (edge.low, edge.high) == (1, 1) else times(edge.low, edge.high)
-                ways.append(f"({entry}){count} {prefix}_{edge.target}")
-            ways += [f"{prefix}_{target}" for target in skips]
-            self._lines.append(f"{prefix}_{state}: {' | '.join(ways)}")
+                alternatives.append(f"({entry}){count} {prefix}_{edge.target}")
+            alternatives += [f"{prefix}_{target}" for target in skips]
+            self._lines.append(f"{prefix}_{state}: {' | '.join(alternatives)}")
         return f"{prefix}_0"
 
     def _element(self, entry: Entry) -> str:
         content = self._content(entry.value)
         of_kind: dict[Kind, Node] = {}
-        ways = []
+        alternatives = []
         for kind_of_clause, kind in _KINDS:
             clauses = [clause for clause in content.scalars if isinstance(clause, kind_of_clause)]
             languages = [
                 self._raw(clause) if isinstance(clause, StringClause) else language_of(clause, self._spelling)
                 for clause in clauses
             ]
-            of_kind[kind] = alt(*(one for one in languages if one is not None))
-            counted = [clause for clause, one in zip(clauses, languages, strict=True) if one is None]
+            of_kind[kind] = alt(*(node for node in languages if node is not None))
+            counted = [clause for clause, node in zip(clauses, languages, strict=True) if node is None]
             if counted:
-                ways.append(self._around(entry, kind, " | ".join(self._scalars(counted))))
+                alternatives.append(self._around(entry, kind, " | ".join(self._scalars(counted))))
         if self._xml.kinds is None:
-            # Nothing tells a string from a number, so they are one terminal.
+            # Strings and numbers are not distinguishable, so they are one terminal.
             of_kind = {"string": alt(*of_kind.values())}
-        ways += [
-            self._terminal(to_lark(self._whole(entry, kind, one))) for kind, one in of_kind.items() if one != NOTHING
+        alternatives += [
+            self._terminal(to_lark(self._whole(entry, kind, node))) for kind, node in of_kind.items() if node != NOTHING
         ]
         for kind, there in (
             ("object", content.objects or content.any_object),
             ("array", content.arrays or content.any_array),
         ):
             if there:
-                ways.append(self._around(entry, kind, self._inside(entry.value, content, kind)))
-        if not ways:
+                alternatives.append(self._around(entry, kind, self._inside(entry.value, content, kind)))
+        if not alternatives:
             raise _unsayable(f"strings that all hold {' or '.join(self._xml.marks)}, which ends them")
-        return " | ".join(ways)
+        return " | ".join(alternatives)
 
     def _inside(self, position: Position, content: Content, kind: Kind) -> str:
         if self._xml.item is not None:
@@ -138,23 +138,23 @@ class _XmlWriter(SchemaWriter):
         return name
 
     def _around(self, entry: Entry, kind: Kind, value: str) -> str:
-        before, behind = self._marks(entry, kind)
-        return f"{self._terminal(to_lark(before))} ({value}) {self._terminal(to_lark(behind))}"
+        before, after = self._marks(entry, kind)
+        return f"{self._terminal(to_lark(before))} ({value}) {self._terminal(to_lark(after))}"
 
     def _whole(self, entry: Entry, kind: Kind, value: Node) -> Node:
-        before, behind = self._marks(entry, kind)
-        return concat(before, value, behind)
+        before, after = self._marks(entry, kind)
+        return concat(before, value, after)
 
     def _marks(self, entry: Entry, kind: Kind) -> tuple[Node, Node]:
         name = entry.name
         if isinstance(name, Node):
             if "{name}" in self._xml.closing:
                 raise _unsayable("names that are not declared, because closing marks repeat them")
-            before, behind = self._xml.before("{name}", kind).split("{name}")
-            return concat(text(before), both(name, _NAME), text(behind)), text(self._xml.behind(""))
+            before, after = self._xml.before("{name}", kind).split("{name}")
+            return concat(text(before), both(name, _NAME), text(after)), text(self._xml.after(""))
         if name is not None and not matches(_NAME, name):
             raise _unsayable(f"the name {name!r}")
-        return text(self._xml.before(name, kind)), text(self._xml.behind(name))
+        return text(self._xml.before(name, kind)), text(self._xml.after(name))
 
     def _raw(self, clause: StringClause) -> Node:
         language = without(canonical_strings(clause), self._xml.marks)
@@ -163,6 +163,6 @@ class _XmlWriter(SchemaWriter):
 
 def _unsayable(what: str) -> UnsupportedConstraint:
     return UnsupportedConstraint(
-        "this way of writing arguments cannot say all of the schema",
-        (Loss("", "properties", f"the elements that this family writes arguments in cannot say {what}"),),
+        "this format of arguments cannot express all of the schema",
+        (Loss("", "properties", f"the elements that hold this family's arguments cannot express {what}"),),
     )

@@ -1,7 +1,7 @@
-"""One guided answer as it grows, taken apart into thinking, text and tool calls.
+"""One guided answer as it grows, split into thinking, text and tool calls.
 
-transformers' own way goes by a template for each kind of model, which has to match what the model was made to write.
-Here the constraint itself says what is what: the gate where thinking ends, the tag of the tool calls what a call is.
+transformers uses a template for each kind of model, which has to match the model's own format.
+Here the constraint itself defines the parts: the gate where thinking ends, the tag of the tool calls what a call is.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Part: TypeAlias = str | ToolCall  # a piece of text (as ReasoningText, of thinki
 
 
 class AnswerReader:
-    """Reads tokens, and gives each piece as soon as it is known what it is.
+    """Reads tokens, and emits each part as soon as its kind is known.
 
     Args:
         vocabulary: of the tokenizer.
-        constraint: what the answer keeps to; tool calls with their format.
-        gate: what stands in front of it, if the model thinks first.
+        constraint: the constraint of the answer; tool calls with their format.
+        gate: the gate of the thinking before it, if the model thinks first.
         prompt: token ids, which may have begun the thinking.
     """
 
@@ -41,7 +41,7 @@ class AnswerReader:
         self._answer = _WithCalls(constraint) if isinstance(constraint, ToolCalls) else _Text()
 
     def feed(self, token_ids: Sequence[int]) -> Iterator[Part]:
-        """What further tokens make known; stop tokens are no text."""
+        """The parts that further tokens complete; stop tokens are not text."""
         data = self._vocabulary.decode_bytes(token_ids)
         if self._thinking is not None:
             thinking, data = self._thinking.take(data)
@@ -51,7 +51,7 @@ class AnswerReader:
             yield text
 
     def finish(self) -> Iterator[Part]:
-        """What was held back; behind the last token."""
+        """The text that was held back; called after the last token."""
         if self._thinking is not None and not self._thinking.over:  # it was cut
             if thought := self._thought.feed(self._thinking.rest()):
                 yield ReasoningText(thought)
@@ -68,7 +68,7 @@ class Message:
         self._calls: list[dict[str, Any]] = []
 
     def add(self, part: Part | None) -> None:
-        """Put a piece behind those there are; None stands behind the last."""
+        """Append a part; None marks the end."""
         if part is None:
             return
         if isinstance(part, ToolCall):
@@ -78,12 +78,12 @@ class Message:
 
     def as_dict(self) -> dict[str, Any]:
         """As ``tokenizer.parse_response`` gives it."""
-        found: dict[str, Any] = {"role": "assistant", "content": "".join(self._text)}
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text)}
         if self._thinking:
-            found["reasoning_content"] = "".join(self._thinking)
+            message["reasoning_content"] = "".join(self._thinking)
         if self._calls:
-            found["tool_calls"] = self._calls
-        return found
+            message["tool_calls"] = self._calls
+        return message
 
 
 class _Text:
@@ -111,14 +111,14 @@ class _WithCalls:
 
     def feed(self, data: bytes) -> str:
         self._text += self._decoder.feed(data)
-        place = self._constraint.plain(self._text)
-        given, self._given = self._text[self._given : place], max(place, self._given)
+        text_end = self._constraint.plain(self._text)
+        given, self._given = self._text[self._given : text_end], max(text_end, self._given)
         return given
 
     def finish(self) -> Iterator[Part]:
         try:
             answer = self._constraint.parse(self._text)
-        except ValueError:  # it was cut; what there is of a call is no call
+        except ValueError:  # it was cut; an incomplete call is no call
             return
         if rest := answer.text[self._given :]:
             yield rest

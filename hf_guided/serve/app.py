@@ -29,7 +29,7 @@ from .models import GuidedModelManager
 from .options import ServeOptions, source_of
 from .request_size import RequestSizeLimit
 
-_LAST_COMPILE_S = 60.0  # so long a server that ends waits for what still compiles
+_LAST_COMPILE_S = 60.0  # how long a server that shuts down waits for running compiles
 
 
 def build_app(options: ServeOptions) -> FastAPI:
@@ -39,7 +39,7 @@ def build_app(options: ServeOptions) -> FastAPI:
         options: what to serve, and its limits.
 
     Returns:
-        The app; ``app.state.close()`` ends what it has begun, and says whether all of it has ended.
+        The app; ``app.state.close()`` ends its threads, and returns whether all of them have ended.
 
     Raises:
         UnsupportedModel: it thinks, and thinking is not served in shared batches.
@@ -62,6 +62,25 @@ def build_app(options: ServeOptions) -> FastAPI:
             "or say --reasoning off"
         )
     state = GuidedState(guide_of, metrics, continuous_batching=options.continuous_batching)
+    app = _with_handlers(options, manager, state, guidance)
+    _limit_and_report_errors(app, options)
+    _add_routes(app, manager, guidance)
+
+    def close() -> bool:
+        state.shutdown()
+        ended = guidance.close(_LAST_COMPILE_S)
+        if not ended:
+            log.warning("a constraint still compiles after %g s, and is not waited for", _LAST_COMPILE_S)
+        return ended
+
+    app.state.close = close
+    return app
+
+
+def _with_handlers(
+    options: ServeOptions, manager: GuidedModelManager, state: GuidedState, guidance: Guidance
+) -> FastAPI:
+    """The app of transformers, with guided handlers of chats and responses."""
     shared: dict[str, Any] = {"model_manager": manager, "generation_state": state}
     chat: dict[str, Any] = {**shared, "chat_template_kwargs": {}}
     if options.reasoning != "auto":
@@ -76,6 +95,11 @@ def build_app(options: ServeOptions) -> FastAPI:
         generation_state=state,
         enable_cors=options.enable_cors,
     )
+    return app
+
+
+def _limit_and_report_errors(app: FastAPI, options: ServeOptions) -> None:
+    """Limit the size of requests, and answer every error in the shape of OpenAI's."""
     app.add_middleware(Failures)
     app.add_middleware(RequestSizeLimit, max_bytes=options.max_request_bytes)
     app.add_exception_handler(RequestRefused, answer_refused)
@@ -84,50 +108,44 @@ def build_app(options: ServeOptions) -> FastAPI:
     app.add_exception_handler(RequestValidationError, answer_malformed)
     app.exception_handlers.pop(CBWorkerDeadError, None)  # transformers' own answers in another shape
 
+
+def _add_routes(app: FastAPI, manager: GuidedModelManager, guidance: Guidance) -> None:
+    """The routes that transformers' app does not have."""
+
     @app.get("/v1/models/{model:path}")  # an id of the Hub has a slash
     def show_model(model: str) -> dict[str, Any]:
-        manager.process_model_name(model)  # there is no other
+        manager.process_model_name(model)  # refuses any other model
         [shown] = manager.get_gen_models()
         return shown
 
     @app.get("/metrics", response_class=PlainTextResponse)
     def show_metrics() -> str:
-        return metrics.text(guidance.compilers())
-
-    def close() -> bool:
-        state.shutdown()
-        ended = guidance.close(_LAST_COMPILE_S)
-        if not ended:
-            log.warning("a constraint still compiles after %g s, and is not waited for", _LAST_COMPILE_S)
-        return ended
-
-    app.state.close = close
-    return app
+        return guidance.metrics.text(guidance.compilers())
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which says when and where it listens, and ends what the app has begun.
+    """A uvicorn server that reports its URL once it listens, and closes the app when it shuts down.
 
     Args:
-        app: what it serves.
-        options: where.
-        on_ready: called with the URL when connections are taken.
+        app: from ``build_app``.
+        options: host and port.
+        on_ready: called with the URL when connections are accepted.
     """
 
     def __init__(self, app: FastAPI, options: ServeOptions, on_ready: Callable[[str], None]):
         super().__init__(uvicorn.Config(app, host=options.host, port=options.port, log_level="warning"))
         self._app = app
         self._on_ready = on_ready
-        self.left_running = False  # something would not end, and Python cannot be left in the usual way
+        self.left_running = False  # a thread has not ended, so the interpreter cannot exit in the usual way
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         await super().startup(sockets)
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
             self._on_ready(f"http://{self.config.host}:{port}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer those who wait, then end."""
+        """Answer the requests that wait, then close the app."""
         await super().shutdown(sockets)
         self.left_running = not await asyncio.to_thread(self._app.state.close)

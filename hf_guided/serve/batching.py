@@ -1,7 +1,7 @@
-"""Requests side by side: transformers' continuous batching, each request with its own constraint and sampling.
+"""Requests that share batches: transformers' continuous batching, each request with its own constraint and sampling.
 
-The manager is made when the first request comes, with a processor for everything that a request may say of sampling;
-what a request does not say stands for "as it is". A greedy request is one of which the best token alone is kept.
+The manager is made for the first request, with a processor for each sampling setting that a request may have; a request
+without a setting gets a value that changes nothing. A greedy request keeps only the best token.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..errors import GenerationError
 from ..guide import Guide
 from ..hf.continuous_batching.compat import first_processor
 from ..hf.generation_settings import GenerationSettings
-from .answer_parser import Message, Part
+from .answer_parser import AnswerReader, Message, Part
 from .error_responses import RequestRefused, logged
-from .guided_model import AnsweringProcessor, AnswerStreamer, SteeredModel
+from .guided_model import AnsweringProcessor, AnswerStreamer, GuidedModel
 from .metrics import Metrics, Outcome
 
-# Of a generation config, with what they are where nothing is asked: what batches cannot do for one request alone.
-_ALONE = {
+# Settings that a shared batch cannot have for one request alone, with the values that change nothing.
+_UNSHARED = {
     "num_beams": (None, 1),
     "repetition_penalty": (None, 1.0),
     "sequence_bias": (None,),
@@ -36,16 +36,17 @@ _ALONE = {
     "no_repeat_ngram_size": (None, 0),
 }
 
-# On a CPU: for so many requests of so many tokens at once, more of shorter ones; in one forward pass so many tokens.
+# On a CPU the cache has room for so many requests of so many tokens, or for more short ones; one forward pass takes at
+# most _PREFILL tokens.
 _REQUESTS, _CONTEXT, _PAGE, _PREFILL = 32, 8192, 256, 512
 
 
 class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers is untyped here
-    """What transformers' server calls for each request.
+    """transformers' server calls it for each request.
 
     Args:
         guide_of: the guide of a model.
-        metrics: told of every guided generation.
+        metrics: counts every guided generation.
     """
 
     def __init__(self, guide_of: Callable[[Any], Guide], metrics: Metrics):
@@ -57,14 +58,14 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
         self._vocab_size = 0
 
     def init_cb(self, model: Any, gen_config: Any) -> None:
-        """See transformers'. The manager is attached before it starts, and no request's settings become everybody's."""
+        """As transformers' method; the manager is attached before it starts, with no request's settings as defaults."""
         _check(gen_config)
         if self._cb is not None:
             return
         config = copy.deepcopy(model.generation_config)
-        # Any values but those that mean nothing: for these there would be no processors.
+        # Values that do change something: otherwise transformers makes no processors for these settings.
         config.update(do_sample=True, temperature=0.5, top_k=5, top_p=0.5, use_cache=False)
-        guide = model.asked.guide if isinstance(model, SteeredModel) else self._guide_of(model)
+        guide = model.request.guide if isinstance(model, GuidedModel) else self._guide_of(model)
         manager = guide.attach(
             model.init_continuous_batching(generation_config=config, continuous_batching_config=_config(model))
         )
@@ -76,7 +77,7 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
     def generate_streaming(
         self, model: Any, processor: Any, inputs: Any, gen_config: Any, request_id: str, response_parser: Any = None
     ) -> tuple[asyncio.Queue[Any], Any]:
-        """See transformers'."""
+        """As transformers' method."""
         request_id = self._own_id(request_id)
         if not isinstance(processor, AnsweringProcessor):
             return CBGenerateManager.generate_streaming(  # type: ignore[no-any-return]
@@ -92,7 +93,7 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
     async def generate_non_streaming(
         self, model: Any, processor: Any, inputs: Any, gen_config: Any, request_id: str
     ) -> tuple[str, int, Any]:
-        """See transformers'."""
+        """As transformers' method."""
         request_id = self._own_id(request_id)
         if not isinstance(processor, AnsweringProcessor):
             return await CBGenerateManager.generate_non_streaming(  # type: ignore[no-any-return]
@@ -125,7 +126,7 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
 
     def _add(
         self,
-        model: SteeredModel,
+        model: GuidedModel,
         inputs: Any,
         gen_config: Any,
         request_id: str,
@@ -136,64 +137,31 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
     ) -> AnswerStreamer:
         """Queue a guided request; its parts, or its failure, come on the event loop."""
         self._check_alive(request_id)
-        manager, metrics = self._cb, self._metrics
         settings = GenerationSettings(model, {"generation_config": gen_config})
-        stops, most = settings.stop_token_ids(), settings.given_max_new_tokens
-        seen, ended = 0, False
-
-        def end(outcome: Outcome) -> None:
-            nonlocal ended
-            if not ended:
-                ended = True
-                metrics.ended(outcome)
-
-        def cancel() -> None:
-            manager.cancel_request(request_id)  # of which no output comes
-            manager.output_router.result_handlers.pop(request_id, None)
-            end("cancelled")
-
-        streamer = AnswerStreamer(model.asked.reader(inputs["input_ids"]), emit, cancel)
-
-        def take(output: Any) -> None:
-            nonlocal seen
-            if ended:
-                return
-            try:
-                with logged(request_id):
-                    tokens = output.generated_tokens
-                    new, seen = tokens[seen:], len(tokens)
-                    streamer.take(new)
-                    if output.error is not None:
-                        raise GenerationError(output.error)
-                    if output.is_finished():
-                        streamer.close(ended_at_the_last=len(tokens) == most and tokens[-1] in stops)
-                        end("finished")
-            except Exception as error:
-                end("failed")
-                fail(error)
-
-        metrics.begun()
+        reader = model.request.reader(inputs["input_ids"])
+        answer = _Answer(self._cb, request_id, settings, reader, emit, fail, self._metrics)
+        answer.begin()
         try:
-            manager.register_result_handler(request_id, take)
+            self._cb.register_result_handler(request_id, answer.take)
             self._for(model, gen_config)._cb.add_request(
                 inputs["input_ids"],
                 request_id=request_id,
-                max_new_tokens=most,
+                max_new_tokens=settings.given_max_new_tokens,
                 streaming=streaming,
-                eos_token_id=list(stops),
-                response_format=model.asked.constraint,
+                eos_token_id=list(settings.stop_token_ids()),
+                response_format=model.request.constraint,
             )
         except BaseException:
-            end("failed")
+            answer.end("failed")
             raise
-        return streamer
+        return answer.streamer
 
     def _own_id(self, request_id: str) -> str:
-        """A client may send the same id twice; answers are told apart by it."""
+        """A unique id: a client may send the same id twice, and answers are matched by it."""
         return f"{request_id}#{next(self._numbers)}"
 
     def _for(self, model: Any, gen_config: Any) -> BatchingManager:
-        """This manager for one request, whose sampling goes along with it."""
+        """This manager for one request, with the request's sampling settings."""
         settings = GenerationSettings(model, {"generation_config": gen_config})
         sampling = {
             "temperature": float(settings.get("temperature") or 1.0),
@@ -207,8 +175,78 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
         return twin
 
 
+class _Answer:
+    """The answer to one guided request, from its outputs to its parts; counted once when it ends.
+
+    Args:
+        manager: generates it.
+        request_id: of the request.
+        settings: what it is generated with.
+        reader: makes parts of its tokens.
+        emit: gets each part, and None after the last one.
+        fail: gets the error, if there is one.
+        metrics: counts it.
+    """
+
+    def __init__(
+        self,
+        manager: Any,
+        request_id: str,
+        settings: GenerationSettings,
+        reader: AnswerReader,
+        emit: Callable[[Part | None], None],
+        fail: Callable[[Exception], None],
+        metrics: Metrics,
+    ):
+        self.streamer = AnswerStreamer(reader, emit, self._cancel)
+        self._manager = manager
+        self._request_id = request_id
+        self._max_new_tokens, self._stops = settings.given_max_new_tokens, settings.stop_token_ids()
+        self._fail = fail
+        self._metrics = metrics
+        self._num_taken = 0
+        self._ended = False
+
+    def begin(self) -> None:
+        """Count it; ``end`` has to follow."""
+        self._metrics.begun()
+
+    def end(self, outcome: Outcome) -> None:
+        """Count how it has ended; only the first call counts."""
+        if not self._ended:
+            self._ended = True
+            self._metrics.ended(outcome)
+
+    def take(self, output: Any) -> None:
+        """The manager's output so far."""
+        if self._ended:
+            return
+        try:
+            with logged(self._request_id):
+                self._take(output)
+        except Exception as error:
+            self.end("failed")
+            self._fail(error)
+
+    def _take(self, output: Any) -> None:
+        tokens = output.generated_tokens
+        new, self._num_taken = tokens[self._num_taken :], len(tokens)
+        self.streamer.take(new)
+        if output.error is not None:
+            raise GenerationError(output.error)
+        if output.is_finished():
+            ended_at_the_last = len(tokens) == self._max_new_tokens and tokens[-1] in self._stops
+            self.streamer.close(ended_at_the_last=ended_at_the_last)
+            self.end("finished")
+
+    def _cancel(self) -> None:
+        self._manager.cancel_request(self._request_id)  # the manager sends no output for it
+        self._manager.output_router.result_handlers.pop(self._request_id, None)
+        self.end("cancelled")
+
+
 class _Sampling:
-    """A manager whose requests bring these settings."""
+    """A manager that adds these settings to its requests."""
 
     def __init__(self, manager: Any, sampling: dict[str, Any]):
         self._manager = manager
@@ -218,12 +256,12 @@ class _Sampling:
         return getattr(self._manager, name)
 
     def add_request(self, *args: Any, **kwargs: Any) -> Any:
-        """See the manager's."""
+        """As the manager's method."""
         return self._manager.add_request(*args, **kwargs, **self._sampling)
 
 
 def _config(model: Any) -> ContinuousBatchingConfig:
-    """Room for the batches: what is free on a GPU; on a CPU, of whose memory others want some, a bounded part."""
+    """Cache room for the batches: all that is free on a GPU; a bounded part of the memory on a CPU."""
     room: dict[str, int] = {}
     if model.device.type != "cuda":
         context = min(getattr(model.config, "max_position_embeddings", None) or _CONTEXT, _CONTEXT)
@@ -237,11 +275,11 @@ def _config(model: Any) -> ContinuousBatchingConfig:
 
 
 def _check(gen_config: Any) -> None:
-    """Refuse what would be left out in silence."""
-    asked = [name for name, nothing in _ALONE.items() if getattr(gen_config, name, None) not in nothing]
-    if asked:
+    """Refuse settings that would be silently ignored."""
+    ignored = [name for name, nothing in _UNSHARED.items() if getattr(gen_config, name, None) not in nothing]
+    if ignored:
         raise RequestRefused(
-            f"{', '.join(asked)}: expected nothing of this while requests share batches; leave it out, or start the "
+            f"{', '.join(ignored)}: expected nothing of this while requests share batches; leave it out, or start the "
             "server without --continuous-batching",
             code="unsupported_in_batches",
         )

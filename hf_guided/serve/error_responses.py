@@ -33,7 +33,7 @@ class RequestRefused(Exception):
         status: of the HTTP answer.
         code: a short name for the reason.
         param: which field of the request.
-        pointers: JSON pointers to what is wrong inside its schema.
+        pointers: JSON pointers to the errors inside its schema.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RequestRefused(Exception):
 
 
 def refusal(error: HFGuidedError, param: str | None = None) -> RequestRefused:
-    """An error of ours as an answer: 400 where the request is at fault, 500 otherwise.
+    """One of our errors as an answer: 400 where the request is at fault, 500 otherwise.
 
     Args:
         error: what was raised.
@@ -74,13 +74,13 @@ def refusal(error: HFGuidedError, param: str | None = None) -> RequestRefused:
 
 
 def error_body(message: str, status: int = 500, code: str | None = None) -> dict[str, Any]:
-    """What OpenAI's clients read of an error that is not one of ours."""
+    """The body that OpenAI's clients read, for an error that is not one of ours."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 async def answer_refused(_: Request, error: Exception) -> JSONResponse:
-    """FastAPI's handler for both kinds of ours."""
+    """FastAPI's handler for both kinds of our errors."""
     assert isinstance(error, (RequestRefused, HFGuidedError))
     refused = error if isinstance(error, RequestRefused) else refusal(error)
     if refused.status >= 500:
@@ -89,7 +89,7 @@ async def answer_refused(_: Request, error: Exception) -> JSONResponse:
 
 
 async def answer_http(_: Request, error: Exception) -> JSONResponse:
-    """FastAPI's handler for what transformers or FastAPI refuse."""
+    """FastAPI's handler for requests that transformers or FastAPI refuse."""
     assert isinstance(error, HTTPException)
     return JSONResponse(error_body(str(error.detail), error.status_code), error.status_code, headers=error.headers)
 
@@ -97,15 +97,15 @@ async def answer_http(_: Request, error: Exception) -> JSONResponse:
 async def answer_malformed(_: Request, error: Exception) -> JSONResponse:
     """FastAPI's handler for bodies that are no JSON object."""
     assert isinstance(error, RequestValidationError)
-    found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-    return JSONResponse(error_body(found, 400, "malformed_request"), 400)
+    details = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
+    return JSONResponse(error_body(details, 400, "malformed_request"), 400)
 
 
 class Failures:
-    """ASGI middleware: whatever else is raised is logged with its traceback, and answered.
+    """ASGI middleware: every other exception is logged with its traceback, and answered.
 
     FastAPI's own handler of last resort would raise it once more, and the web server close the connection for that,
-    upon which other requests may be on their way.
+    which other requests may be using.
 
     Args:
         app: what may fail.
@@ -136,10 +136,10 @@ class Failures:
 
 @contextmanager
 def logged(request_id: str) -> Iterator[None]:
-    """Around what a request has others run: what is raised there is logged, since who asked for it gets a message only.
+    """Around code that runs for a request: its exceptions are logged, since the client gets only a message.
 
     Args:
-        request_id: what the log names.
+        request_id: the id in the log.
     """
     try:
         yield

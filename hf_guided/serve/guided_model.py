@@ -1,8 +1,8 @@
-"""A stand-in for a model, whose generate() keeps one answer inside one constraint; and one for its processor.
+"""Stand-ins for a model, whose generate() keeps one answer inside one constraint, and for its processor.
 
 transformers' server calls ``model.generate(streamer=..., generation_config=..., **inputs)`` on a thread of its own,
-and takes the answer apart with ``processor.parse_response``. So a model that differs in ``generate`` alone, and a
-processor that differs in that, are all it takes.
+and takes the answer apart with ``processor.parse_response``. So the model is replaced by one with another ``generate``,
+and the processor by one with another ``parse_response``.
 """
 
 from __future__ import annotations
@@ -16,68 +16,67 @@ from typing import Any
 from torch import Tensor
 from transformers.cli.serving.utils import _GenerationCancelled
 
-from ..backends.base import CompiledConstraint
 from ..constraints.values import Constraint
 from ..errors import GenerationError
+from ..generation.guided_call import GuidedCall
 from ..guide import Guide
+from ..hf.decode.options import DecodeOptions
 from ..hf.generation_settings import GenerationSettings
-from ..hf.guided_call import guided_call
-from ..session.reasoning import Opening, Reasoning
-from ..session.result import RowReader
+from ..session.options import SessionOptions
+from ..session.requests import Request
 from .answer_parser import AnswerReader, Part
 from .metrics import Metrics
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request's constraint, compiled and found to fit the request.
+class GuidedRequest:
+    """One HTTP request's constraint, compiled and checked against its settings.
 
     Args:
         guide: of the model.
-        constraint: what the request asks, tool calls with their format.
-        compiled: the same.
-        reasoning: how the model thinks in front of it; None if it does not.
+        request: the constraint, tool calls with their format, and the thinking that precedes it.
+        constraint: the same constraint.
     """
 
     guide: Guide
+    request: Request
     constraint: Constraint
-    compiled: CompiledConstraint
-    reasoning: Reasoning | None
 
     def reader(self, prompt: list[int]) -> AnswerReader:
-        """What takes an answer behind this prompt apart."""
-        vocabulary, gate = self.compiled.vocabulary, self.guide.gate(self.reasoning)
+        """Takes apart the answer to this prompt."""
+        assert self.request.compiled is not None, "only requests with a constraint are guided"
+        vocabulary, gate = self.request.compiled.result().vocabulary, self.request.gate
         return AnswerReader(
             vocabulary, self.constraint, None if gate is None else gate.for_vocabulary(vocabulary), prompt
         )
 
 
-class SteeredModel:
-    """The model, but for ``generate``.
+class GuidedModel:
+    """The model, with another ``generate``.
 
     Args:
         model: a transformers model.
-        asked: what its next answer has to keep to.
-        metrics: told how that went.
+        request: the constraint of its next answer.
+        metrics: counts how the generation ends.
     """
 
-    def __init__(self, model: Any, asked: Asked, metrics: Metrics):
+    def __init__(self, model: Any, request: GuidedRequest, metrics: Metrics):
         self.model = model
-        self.asked = asked
+        self.request = request
         self.metrics = metrics
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["model"], name)
 
     @property  # type: ignore[misc]  # object's can be written
-    def __class__(self) -> type:  # transformers' server tells what a model takes by the name of its class
+    def __class__(self) -> type:  # transformers' server recognises what a model takes by the name of its class
         return type(self.model)
 
     def generate(self, *, streamer: AnswerStreamer, tokenizer: Any = None, **kwargs: Any) -> Any:
         """As ``model.generate`` for one prompt, inside the constraint.
 
         Args:
-            streamer: gets the tokens; its ``close`` is called if the answer has come to a good end, and only then.
+            streamer: gets the tokens; its ``close`` is called only if the answer ends without an error.
             tokenizer: for stop strings.
             **kwargs: for ``model.generate``.
 
@@ -85,51 +84,45 @@ class SteeredModel:
             (rows, length) int64: the prompt and the answer.
 
         Raises:
-            GenerationError: the answer has left its constraint; a limit of the engine, or another processor, did that.
+            GenerationError: the answer has left its constraint: by a limit of the engine, or by another processor.
         """
-        asked, guide = self.asked, self.asked.guide
         settings = GenerationSettings(self.model, kwargs)
-        stops, most = settings.stop_token_ids(), settings.given_max_new_tokens
-        session: dict[str, Any] = {"stop_token_ids": stops, "max_new_tokens": most, "reasoning": asked.reasoning}
-        seam: Any
-        if settings.takes_decoder:
-            draft = None if settings.get("do_sample") else "prompt_lookup"
-            seam = guide.decoder(asked.constraint, streamer=streamer, draft=draft, **session)
-        else:
-            seam = guide.logits_processor(asked.constraint, **session)
+        call = self._call(settings, streamer)
+        if not settings.takes_decoder:
+            kwargs["streamer"] = streamer
             if settings.needs_tokenizer:
                 kwargs["tokenizer"] = tokenizer
-            kwargs["streamer"] = streamer
-        with self.metrics.generation(seam.stats, _GenerationCancelled):
-            output = guided_call(self.model, seam, **kwargs)
+        with self.metrics.generation(call.stats, _GenerationCancelled):
+            output = call.run(self.model, **kwargs)
             if not isinstance(output, Tensor):
                 return output
             start = 1 if self.model.config.is_encoder_decoder else kwargs["input_ids"].shape[1]
-            answer = output[0, start:].tolist()
-            gate = guide.gate(asked.reasoning)
-            result = RowReader(
-                guide.vocabulary,
-                compiled=asked.compiled,
-                stop_token_ids=stops,
-                pad_token_id=settings.get("pad_token_id"),
-                gate=gate,
-                opening=Opening.ALL if gate is None else gate.opening(output[0, :start].tolist()),
-            ).read(answer)
+            prompt, answer = output[0, :start].tolist(), output[0, start:].tolist()
+            result = call.reader(0, prompt, settings.get("pad_token_id")).read(answer)
             if result.finish_reason == "dead_end":
                 raise GenerationError(f"the answer left its constraint: {result.error or 'no token went on'}")
-        # The server calls every answer of the full length cut, and does not look whether it had come to its end there.
-        at_the_last = len(answer) == most and answer[-1] in stops
-        streamer.close(ended_at_the_last=at_the_last)
-        return output[:, :-1] if at_the_last else output
+        # The server reports every answer of the full length as cut, even if it ended with exactly that token.
+        ended_at_the_last = len(answer) == settings.given_max_new_tokens and answer[-1] in settings.stop_token_ids()
+        streamer.close(ended_at_the_last=ended_at_the_last)
+        return output[:, :-1] if ended_at_the_last else output
+
+    def _call(self, settings: GenerationSettings, streamer: AnswerStreamer) -> GuidedCall:
+        """The call that these settings allow: with the fast loop, or with transformers' own."""
+        loop = None
+        if settings.takes_decoder:
+            draft = None if settings.get("do_sample") else "prompt_lookup"
+            loop = DecodeOptions(draft=draft, streamer=streamer)
+        options = SessionOptions(stop_token_ids=settings.stop_token_ids(), max_new_tokens=settings.given_max_new_tokens)
+        return GuidedCall(self.request.guide, [self.request.request], options, loop)
 
 
 class AnswerStreamer:
-    """Gives an answer's parts away as its tokens come.
+    """Emits an answer's parts as its tokens come.
 
     Args:
-        reader: takes them apart.
-        emit: gets each part, and None behind the last one.
-        on_cancel: called when nobody wants the answer any more.
+        reader: makes parts of tokens.
+        emit: gets each part, and None after the last one.
+        on_cancel: called when the client has cancelled the answer.
     """
 
     def __init__(
@@ -143,13 +136,13 @@ class AnswerStreamer:
         self._on_cancel = on_cancel
         self._in_prompt = True
         self._cancelled = threading.Event()
-        self.total_tokens = 0  # the server calls an answer cut when it has as many as it may
+        self.total_tokens = 0  # the server reports an answer as cut when it has the most tokens allowed
 
     def put(self, value: Tensor) -> None:
-        """The prompt's tokens, then each time those that are new.
+        """First the prompt's tokens, then the new tokens of each step.
 
         Raises:
-            _GenerationCancelled: nobody wants the answer any more.
+            _GenerationCancelled: the client has cancelled the answer.
         """
         if self._cancelled.is_set():
             raise _GenerationCancelled
@@ -165,29 +158,29 @@ class AnswerStreamer:
             self._emit(part)
 
     def end(self) -> None:
-        """What the loop says when it ends, for whatever reason."""
+        """The loop calls this when it ends, for any reason; see ``close``."""
 
     def close(self, *, ended_at_the_last: bool) -> None:
-        """The answer is complete; perhaps with the very last token that it might have."""
+        """The answer is complete; ``ended_at_the_last`` if its stop token is the last token that it could have."""
         self.total_tokens -= ended_at_the_last
         for part in self._reader.finish():
             self._emit(part)
         self._emit(None)
 
     def cancel(self) -> None:
-        """Have the next token end the generation."""
+        """End the generation at the next token."""
         self._cancelled.set()
         self._on_cancel()
 
 
 class AnsweringProcessor:
-    """The processor, which knows already what the answer that it is to take apart says.
+    """The processor, with a ``parse_response`` that returns a message which was parsed as its tokens came.
 
     Args:
         processor: the model's processor or tokenizer.
     """
 
-    # That there is one is what transformers looks at. Its parser is made of it, and gets nothing to parse.
+    # transformers only asks whether there is a template; the parser made of this one gets nothing to parse.
     response_template = {"start_anchor_pattern": r"\Z", "fields": {"content": {"content": "text"}}}
 
     def __init__(self, processor: Any):
@@ -198,12 +191,12 @@ class AnsweringProcessor:
         return getattr(self._processor, name)
 
     @property  # type: ignore[misc]  # object's can be written
-    def __class__(self) -> type:  # what a model can read is told by the kind of its processor
+    def __class__(self) -> type:  # transformers recognises a model's modalities by the class of its processor
         return type(self._processor)
 
     @property
     def tokenizer(self) -> AnsweringProcessor:
-        """Where transformers looks for the two below."""
+        """Where transformers looks for ``response_template`` and ``parse_response``."""
         return self
 
     def parse_response(self, *_: Any, **__: Any) -> dict[str, Any]:

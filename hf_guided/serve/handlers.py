@@ -1,4 +1,4 @@
-"""transformers' handlers of /v1/chat/completions and /v1/responses, each asked through a constraint."""
+"""transformers' handlers of /v1/chat/completions and /v1/responses, with constraints on their answers."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from transformers.cli.serving.response import UNUSED_RESPONSE_FIELDS, ResponseHa
 
 from .error_responses import RequestRefused, errors_as_objects
 from .guidance import Guidance
-from .guided_model import AnsweringProcessor, Asked, SteeredModel
+from .guided_model import AnsweringProcessor, GuidedModel, GuidedRequest
 
-# What the handler that runs in this task was asked; transformers hands the body to its steps, and nothing beside it.
-_ASKED: ContextVar[Asked | None] = ContextVar("_ASKED", default=None)
+# The request that this task serves: transformers passes nothing but the body from one step of a handler to the next.
+_REQUEST: ContextVar[GuidedRequest | None] = ContextVar("_REQUEST", default=None)
 
 _HONOURED = {"response_format", "text", "tool_choice", "parallel_tool_calls"}
 
 
 class _Guided:
-    """Goes in front of a handler of transformers.
+    """Mixed into a handler of transformers, and called before it.
 
     Args:
-        guidance: what reads the constraints.
-        **kwargs: the handler's own.
+        guidance: reads the constraints.
+        **kwargs: of the handler.
     """
 
-    _needs: ClassVar[str]  # the field that a request cannot do without
+    _needs: ClassVar[str]  # the field that every request must have
 
     def __init__(self, guidance: Guidance, **kwargs: Any):
         super().__init__(**kwargs)
@@ -38,30 +38,29 @@ class _Guided:
 
         Args:
             body: of the request.
-            request_id: from its header, or made up.
+            request_id: from its header, or a generated one.
 
         Raises:
-            RequestRefused: what is asked cannot be promised.
+            RequestRefused: no answer that keeps to its constraint can be promised.
         """
         if not body.get(self._needs):
             raise RequestRefused(f"{self._needs}: expected a value, got none", code="missing_field", param=self._needs)
-        asked_of = body
-        body = {**body, "stream": bool(body.get("stream"))}  # /v1/responses of transformers streams unless told not to
+        original = body
+        body = {**body, "stream": bool(body.get("stream"))}  # transformers' /v1/responses streams by default
         if body.get("tool_choice") == "none":
-            body.pop("tools", None)  # what must not be called is not shown to the model
-        self._validate_request(body)  # type: ignore[attr-defined]  # of the handler behind
+            body.pop("tools", None)  # tools that must not be called are not shown to the model
+        self._validate_request(body)  # type: ignore[attr-defined]  # of the handler
         _, model, processor = self._resolve_model(dict(body))
         config = self._config(body, model)
-        asked = await self._guidance.read(asked_of, model, processor, config)
-        token = _ASKED.set(asked)
+        token = _REQUEST.set(await self._guidance.read(original, model, processor, config))
         try:
             return await super().handle_request(body, request_id)  # type: ignore[misc]
         finally:
-            _ASKED.reset(token)
+            _REQUEST.reset(token)
 
     def _config(self, body: dict[str, Any], model: Any) -> Any:
-        try:  # without the seed, which takes effect when it is read
-            return self._build_generation_config(  # type: ignore[attr-defined]  # of the handler behind
+        try:  # without the seed: transformers sets it as soon as it reads it
+            return self._build_generation_config(  # type: ignore[attr-defined]  # of the handler
                 {**body, "seed": None}, model.generation_config
             )
         except (TypeError, ValueError, AttributeError) as error:
@@ -71,10 +70,10 @@ class _Guided:
 
     def _resolve_model(self, body: dict[str, Any]) -> tuple[str, Any, Any]:
         model_id, model, processor = super()._resolve_model(body)  # type: ignore[misc]
-        asked = _ASKED.get()
-        if asked is None:
+        request = _REQUEST.get()
+        if request is None:
             return model_id, model, processor
-        return model_id, SteeredModel(model, asked, self._guidance.metrics), AnsweringProcessor(processor)
+        return model_id, GuidedModel(model, request, self._guidance.metrics), AnsweringProcessor(processor)
 
 
 class GuidedChatHandler(_Guided, ChatCompletionHandler):  # type: ignore[misc]  # transformers is untyped here

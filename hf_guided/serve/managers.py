@@ -1,7 +1,7 @@
 """Runs generations: transformers' managers, with answers that are read as they grow, that can be stopped, and joined.
 
 Without continuous batching one thread generates, one answer after another. With it requests share batches, each with
-its own constraint. What comes without a constraint is left to transformers, but for what is logged.
+its own constraint. Requests without a constraint are left to transformers, apart from the log.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .metrics import Metrics
 
 
 class GuidedState(GenerationState):  # type: ignore[misc]  # transformers is untyped here
-    """Makes our managers where transformers would make its own.
+    """Creates our managers where transformers would create its own.
 
     Args:
         guide_of: the guide of a model.
-        metrics: told of every guided generation.
+        metrics: counts every guided generation.
         continuous_batching: whether requests share batches.
     """
 
@@ -47,7 +47,7 @@ class GuidedState(GenerationState):  # type: ignore[misc]  # transformers is unt
         self._metrics = metrics
 
     def get_manager(self, model_id: str, use_cb: bool = False) -> Any:
-        """The manager of a model, made when it is first asked for."""
+        """The manager of a model, made when it is first requested."""
         if use_cb and self._cb_manager is None:
             self._cb_manager, self._cb_model_id = BatchingManager(self._guide_of, self._metrics), model_id
         elif not use_cb and model_id not in self._generate_managers:
@@ -55,7 +55,7 @@ class GuidedState(GenerationState):  # type: ignore[misc]  # transformers is unt
         return super().get_manager(model_id, use_cb)
 
     def shutdown(self) -> None:
-        """Stop what runs, and wait for the threads it runs on."""
+        """Stop the running generations, and wait for their threads."""
         super().shutdown()
         for manager in self._generate_managers.values():
             manager.stop()
@@ -66,8 +66,8 @@ class OneByOneManager(GenerateManager):  # type: ignore[misc]  # transformers is
     """One generation after another, on one thread."""
 
     def __init__(self) -> None:
-        self._thread = _Thread()  # in the place of transformers' own, which nobody can end
-        self._under_way: set[Callable[[], None]] = set()  # what cancels them
+        self._thread = _Thread()  # instead of transformers' own thread, which cannot be ended
+        self._under_way: set[Callable[[], None]] = set()  # functions that cancel them
 
     def generate_streaming(
         self, model: Any, processor: Any, inputs: Any, gen_config: Any, request_id: str, response_parser: Any = None
@@ -82,7 +82,7 @@ class OneByOneManager(GenerateManager):  # type: ignore[misc]  # transformers is
         def put(item: Any) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, item)
 
-        streamer = AnswerStreamer(model.asked.reader(_prompt(inputs)), put)
+        streamer = AnswerStreamer(model.request.reader(_prompt(inputs)), put)
 
         def run() -> None:
             try:
@@ -106,7 +106,7 @@ class OneByOneManager(GenerateManager):  # type: ignore[misc]  # transformers is
                 watched = _Watched(model, cancelled)
                 return await super().generate_non_streaming(watched, processor, inputs, gen_config, request_id)  # type: ignore[no-any-return]
         message = Message()
-        streamer = AnswerStreamer(model.asked.reader(_prompt(inputs)), message.add)
+        streamer = AnswerStreamer(model.request.reader(_prompt(inputs)), message.add)
 
         generate = {**inputs, "streamer": streamer, "generation_config": gen_config, "tokenizer": processor}
         with self._cancellable(streamer.cancel):
@@ -116,14 +116,14 @@ class OneByOneManager(GenerateManager):  # type: ignore[misc]  # transformers is
         return "", input_len, sequences[0, input_len:]
 
     def stop(self) -> None:
-        """Cancel what runs and what waits, and wait for the thread."""
+        """Cancel the running and the waiting generations, and wait for the thread."""
         for cancel in list(self._under_way):
             cancel()
         self._thread.stop()
 
     @contextmanager
     def _cancellable(self, cancel: Callable[[], None]) -> Iterator[None]:
-        """Around a generation: it is cancelled when the server stops, and when nobody waits for it any more."""
+        """Around a generation: it is cancelled when the server stops, and when its client has gone."""
         self._under_way.add(cancel)
         try:
             yield
@@ -142,18 +142,18 @@ class _Thread(InferenceThread):  # type: ignore[misc]  # transformers is untyped
             super()._run()
 
     def stop(self) -> None:
-        """Do what waits, and end."""
+        """Finish the waiting jobs, and end."""
         self.submit(sys.exit)
         self._thread.join()
 
 
 class _Watched:
-    """A model whose generate() can be stopped, and logs what goes wrong.
+    """A model whose generate() can be stopped, and logs its errors.
 
     Args:
         model: a transformers model.
         cancelled: stops it at the next token.
-        request_id: what the log names; None where others log.
+        request_id: the id in the log; None where the caller logs.
     """
 
     def __init__(self, model: Any, cancelled: threading.Event, request_id: str | None = None):
@@ -178,7 +178,7 @@ class _Leave(StoppingCriteria):  # type: ignore[misc]  # transformers is untyped
         """(rows,) bool: no row has ended.
 
         Raises:
-            _GenerationCancelled: it was told to leave.
+            _GenerationCancelled: it was cancelled.
         """
         if self._cancelled.is_set():
             raise _GenerationCancelled

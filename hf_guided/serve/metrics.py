@@ -1,4 +1,4 @@
-"""What a server counts, and its text for Prometheus."""
+"""The counts of a server, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class Metrics:
         self._refused: Counter[str] = Counter()
         self._generations: Counter[str] = Counter()
         self._running = self._hits = self._misses = 0
-        self._past = np.zeros(4, np.int64)  # see _work
+        self._past = np.zeros(4, np.int64)  # of sessions that have ended, see _work
         self._followed: list[SessionStats] = []
 
     def request(self, kind: str) -> None:
-        """A request was taken; ``kind`` is its constraint's, or "free"."""
+        """Count a request that was accepted; ``kind`` is that of its constraint, or "free"."""
         with self._lock:
             self._requests[kind] += 1
 
     def refused(self, code: str) -> None:
-        """A request was refused."""
+        """Count a request that was refused."""
         with self._lock:
             self._refused[code] += 1
 
     def looked_up(self, *, found: bool) -> None:
-        """A constraint was wanted; ``found`` if it had been compiled before."""
+        """Count a look-up in the compile cache; ``found`` if the constraint had been compiled before."""
         with self._lock:
             self._hits += found
             self._misses += not found
@@ -59,8 +59,8 @@ class Metrics:
         """Around one guided generate() call.
 
         Args:
-            stats: what its session counts, read at the end.
-            cancelled: what is raised when the client has gone.
+            stats: of its session, read at the end.
+            cancelled: the exception that is raised when the client has disconnected.
         """
         outcome: Outcome = "failed"
         self.begun()
@@ -74,12 +74,12 @@ class Metrics:
             self.ended(outcome, stats)
 
     def begun(self) -> None:
-        """A guided generation has begun; ``ended`` has to follow."""
+        """Count a guided generation that begins; ``ended`` has to follow."""
         with self._lock:
             self._running += 1
 
     def ended(self, outcome: Outcome, stats: SessionStats | None = None) -> None:
-        """It has ended; ``stats`` are those of a session that was its own."""
+        """Count its end; ``stats`` are given if it had its own session."""
         with self._lock:
             self._running -= 1
             self._generations[outcome] += 1
@@ -87,15 +87,15 @@ class Metrics:
                 self._past += np.array(_work(stats))
 
     def follow(self, stats: SessionStats) -> None:
-        """Count also what these say, whenever somebody asks: a session that many generations share."""
+        """Count these stats too whenever the text is made: those of a session that many generations share."""
         with self._lock:
             self._followed.append(stats)
 
     def text(self, compilers: Iterable[CompilerStats]) -> str:
-        """All of it in Prometheus' text format.
+        """All counts in Prometheus' text format.
 
         Args:
-            compilers: of the guides that live.
+            compilers: of the guides in use.
         """
         lines: list[str] = []
         described = set()
@@ -125,13 +125,13 @@ class Metrics:
         yield Sample("compile_cache_hits_total", "counter", "Constraints that were compiled already.", hits)
         yield Sample("compile_cache_misses_total", "counter", "Constraints that had to be compiled.", misses)
         for name, about, value in (
-            ("compile_milliseconds_total", "Time spent on compiling.", sum(one.compile_ms for one in compilers)),
-            ("compile_evictions_total", "Grammars dropped for room.", sum(one.evictions for one in compilers)),
+            ("compile_milliseconds_total", "Time spent on compiling.", sum(each.compile_ms for each in compilers)),
+            ("compile_evictions_total", "Grammars dropped for room.", sum(each.evictions for each in compilers)),
         ):
             yield Sample(name, "counter", about, value)
         for name, about, value in (
-            ("compile_cache_entries", "Grammars kept.", sum(one.entries for one in compilers)),
-            ("compile_cache_bytes", "Their size.", sum(one.nbytes for one in compilers)),
+            ("compile_cache_entries", "Grammars kept.", sum(each.entries for each in compilers)),
+            ("compile_cache_bytes", "Their size.", sum(each.nbytes for each in compilers)),
         ):
             yield Sample(name, "gauge", about, value)
         yield Sample("masks_total", "counter", "Masks made, one for each row and step that needed one.", masks)

@@ -1,4 +1,4 @@
-"""transformers' loading of models, for one model from wherever a command line takes it."""
+"""transformers' loading of models, for one model from any source that a command line accepts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GuidedModelManager(ModelManager):  # type: ignore[misc]  # transformers is
 
     Args:
         source: the model.
-        continuous_batching: as for transformers' own.
+        continuous_batching: see transformers' own argument.
 
     Raises:
         UsageError: it cannot be loaded.
@@ -43,11 +43,11 @@ class GuidedModelManager(ModelManager):  # type: ignore[misc]  # transformers is
         )
 
     def get_gen_models(self, cache_dir: str | None = None) -> list[dict[str, Any]]:
-        """For /v1/models: the one that is served, not what else lies on the disk."""
+        """For /v1/models: the served model only, not others on the disk."""
         return [{"id": self.force_model, "object": "model", "created": 0, "owned_by": ""}]
 
     def process_model_name(self, model_id: str) -> str:
-        """Where transformers loads it from, as "path@revision".
+        """The source that transformers loads from, as "path@revision".
 
         Raises:
             RequestRefused: another model is named.

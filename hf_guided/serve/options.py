@@ -1,4 +1,4 @@
-"""What a server is started with."""
+"""The options of a server."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from ..constraints.json_style import Spelling, Whitespace
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Where a server listens, what it loads, and how much one request may ask for.
+    """Where a server listens, what it loads, and the limits of one request.
 
     Args:
         model: a folder, an id on the Hub, or "demo" for the one that comes with the package.
         host: address to listen at.
         port: port to listen at; 0 takes a free one.
-        device: where the model runs, as for ``ModelSource``.
-        dtype: of the weights; "auto" is what they are stored in.
+        device: where the model runs, see ``ModelSource``.
+        dtype: of the weights; "auto" keeps the stored one.
         revision: of the model's Hub repository; None is its main branch.
         trust_remote_code: whether code that comes with the model may run.
         quantization: a key of ``quantization.METHODS``; None leaves the weights as they are.
         tool_format: how the model writes its tool calls (``ToolCalls``); "auto" goes by its chat template.
-        reasoning: "auto": a model that thinks by its chat template does, in front of what it is asked for; "on" and
-            "off" tell the template too (``enable_thinking``).
-        whitespace: of JSON that a response_format asks for (``JsonSchema``); None is "flexible".
-        indent: lays it out as ``json.dumps(indent=...)`` does, in place of ``whitespace``; schemas without a known
+        reasoning: "auto": a model that thinks by its chat template does, before its answer; "on" and
+            "off" are also passed to the template (``enable_thinking``).
+        whitespace: of JSON in a response_format (``JsonSchema``); None is "flexible".
+        indent: lays it out as ``json.dumps(indent=...)`` does, instead of ``whitespace``; schemas without a known
             depth are refused then.
         spelling: of the values in that JSON (``JsonSchema``); None is "canonical".
-        max_thinking_tokens: after so many the thinking is ended; None: no limit but that of the whole answer.
+        max_thinking_tokens: the thinking is ended after this number of tokens; None: no limit but that of the whole
+            answer.
         continuous_batching: whether requests are served side by side, in transformers' continuous batching.
         max_schema_bytes: of a request's constraint (its response_format, or its tools) as JSON. Engines may need many
             thousand times as much memory.

@@ -34,7 +34,7 @@ class RequestSizeLimit:
             nonlocal left, refused
             message = await receive()
             left -= len(message.get("body", b""))
-            if left < 0:  # it came in chunks, with no length declared: who reads it is told that there is no more
+            if left < 0:  # a chunked body without a declared length: the reader sees its end here
                 refused = True
                 return {"type": "http.disconnect"}
             return message

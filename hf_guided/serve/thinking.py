@@ -13,9 +13,9 @@ _USUAL = Reasoning()
 
 
 def reasoning_of(processor: Any, model: Any, max_tokens: int | None) -> Reasoning | None:
-    """How a model thinks, told by what transformers reads its answers with, or else by its chat template.
+    """How a model thinks, by the response schema that transformers reads its answers with, or by its chat template.
 
-    A prompt that already holds the end marker leaves nothing to think, so a template that is told not to let the model
+    A prompt that already holds the end marker leaves nothing to think, so a template that is set not to let the model
     think needs nothing more.
 
     Args:
@@ -31,7 +31,8 @@ def reasoning_of(processor: Any, model: Any, max_tokens: int | None) -> Reasonin
         field = fields.get(name, {})
         if isinstance(field.get("open"), str) and isinstance(field.get("close"), str):
             template = _chat_template(processor)
-            # The same fields stand for a family, of which some do not think: their templates know nothing of it.
+            # The same fields describe a family, of which some models do not think: their templates do not mention
+            # thinking.
             if template is None or field["close"] in template:
                 return Reasoning(field["open"], field["close"], max_tokens)
     template = _chat_template(processor)

@@ -1,4 +1,4 @@
-"""The exact bytes of every token, what the tokenizer writes after other text, and the layout of a bitmask."""
+"""The exact bytes of every token, the tokens that a tokenizer writes after a text, and the layout of a bitmask."""
 
 from .tokens import Vocabulary
 

@@ -1,7 +1,7 @@
 """Bitmask layout: int32 ``(rows, ceil(vocab / 32))``, bit ``j % 32`` of word ``j // 32``, 1 = allowed.
 
 Also the reference for applying one: plain torch, any device, easy to believe. What the hot path uses
-stands in apply.py and is tested against this.
+is in apply.py and is tested against this.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def pack(mask: Tensor) -> Tensor:
         WORD_BITS, device=mask.device
     )
     packed = (padded.view(rows, words(vocab), WORD_BITS) * weights).sum(-1)  # (rows, words), 0 .. 2**32 - 1
-    # Two's complement by hand: torch does not promise what a narrowing cast of a too large value gives.
+    # Two's complement by hand: torch does not define the result of a narrowing cast that overflows.
     return torch.where(packed >= 1 << 31, packed - (1 << 32), packed).to(torch.int32)
 
 
@@ -70,7 +70,7 @@ def unpack(bitmask: Tensor, vocab_size: int) -> Tensor:
 
 
 def check_width(bitmask: Tensor, vocab_size: int) -> None:
-    """Refuse a bitmask that covers fewer tokens than asked for."""
+    """Refuse a bitmask that covers fewer tokens than requested."""
     if bitmask.dtype != torch.int32 or bitmask.dim() != 2:
         raise BitmaskShapeError(
             f"expected an int32 bitmask of shape (rows, words), got {bitmask.dtype} of shape {tuple(bitmask.shape)}; "
@@ -84,7 +84,7 @@ def check_width(bitmask: Tensor, vocab_size: int) -> None:
 
 
 def apply_bitmask_reference(logits: Tensor, bitmask: Tensor) -> Tensor:
-    """A copy of the logits with -inf wherever the bitmask forbids.
+    """A copy of the logits with -inf where the bitmask forbids a token.
 
     Args:
         logits: (rows, vocab) floating point, any device.

@@ -1,4 +1,4 @@
-"""What a tokenizer would write next: the tokens of some text behind a text that has its tokens already."""
+"""Retokenization: the tokens that a tokenizer writes for a text after a text that is already tokenized."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from .bitmask import WORD_BITS
 from .tokens import Vocabulary
 
-# So many tokens before it decide how the tokenizer cuts a text: its rules look at words, not at pages.
+# This number of tokens before a text decides how the tokenizer cuts it: its rules look at words, not at pages.
 _CONTEXT = 8
 _REMEMBERED = 4096
-_LONGEST = 512  # bytes; no token has so many
+_LONGEST = 512  # bytes; no token is as long
 
 
 class Continuation:
@@ -27,8 +27,8 @@ class Continuation:
 
     def __init__(self, vocabulary: Vocabulary):
         self._vocabulary = vocabulary
-        self._remembered = lru_cache(_REMEMBERED)(self._found)
-        self._followers = lru_cache(_REMEMBERED)(self._found_followers)
+        self._remembered = lru_cache(_REMEMBERED)(self._tokens_after)
+        self._followers = lru_cache(_REMEMBERED)(self._bytes_after)
 
     def __call__(self, before: Sequence[int], data: bytes) -> list[int]:
         """Tokens that join to exactly ``data``.
@@ -49,7 +49,7 @@ class Continuation:
         """The tokens of ``last`` and ``data`` together, where the tokenizer would not have written ``last``; else None.
 
         Args:
-            before: token ids in front of ``last``.
+            before: token ids before ``last``.
             last: a text token.
             data: as above.
         """
@@ -61,19 +61,19 @@ class Continuation:
         """The bytes that come next in text tokens that begin with ``data`` and have more."""
         return self._followers(data)
 
-    def _found_followers(self, data: bytes) -> frozenset[int]:
+    def _bytes_after(self, data: bytes) -> frozenset[int]:
         texts, _ = self._vocabulary.in_order
-        place, end = bisect_right(texts, data), len(texts)
-        found = []
-        while place < end and texts[place].startswith(data):
-            found.append(texts[place][len(data)])
-            place = bisect_left(texts, data + bytes([found[-1]]) + b"\xff" * _LONGEST, lo=place)
-        return frozenset(found)
+        index, end = bisect_right(texts, data), len(texts)
+        following = []
+        while index < end and texts[index].startswith(data):
+            following.append(texts[index][len(data)])
+            index = bisect_left(texts, data + bytes([following[-1]]) + b"\xff" * _LONGEST, lo=index)
+        return frozenset(following)
 
     def leading_bytes(self, words: NDArray[np.int32]) -> frozenset[int]:
         """The bytes that allowed text tokens begin with.
 
-        Where a byte has a token of its own, that token tells: no grammar allows longer ones without it.
+        Where a byte has a token of its own, that token decides: no grammar allows longer ones without it.
 
         Args:
             words: (words,) int32, a bitmask row.
@@ -94,20 +94,20 @@ class Continuation:
     def _starting(self) -> dict[int, NDArray[np.int32]]:
         """For each byte without a token of its own the tokens that begin with it, as a bitmask row."""
         texts, ids = self._vocabulary.in_order
-        found = {}
+        rows = {}
         for byte in {text[0] for text in texts if text} - self._vocabulary.writable_bytes:
             first, last = bisect_left(texts, bytes([byte])), bisect_left(texts, bytes([byte]) + b"\xff" * _LONGEST)
-            found[byte] = self._vocabulary.bitmask_of(ids[first:last])
-        return found
+            rows[byte] = self._vocabulary.bitmask_of(ids[first:last])
+        return rows
 
     def _context(self, before: Sequence[int]) -> bytes:
         return self._vocabulary.decode_bytes(before[-_CONTEXT:])
 
-    def _found(self, context: bytes, data: bytes) -> tuple[int, ...]:
-        found = self._cut(context, data)
-        if found is None:
-            found = self._cut(b"", data)
-        return tuple(self._vocabulary.encode_bytes(data) if found is None else found)
+    def _tokens_after(self, context: bytes, data: bytes) -> tuple[int, ...]:
+        token_ids = self._cut(context, data)
+        if token_ids is None:
+            token_ids = self._cut(b"", data)
+        return tuple(self._vocabulary.encode_bytes(data) if token_ids is None else token_ids)
 
     def _cut(self, context: bytes, data: bytes) -> list[int] | None:
         """The tokenizer's tokens of ``context + data`` that are of ``data``; None if there is no such cut."""
@@ -119,10 +119,10 @@ class Continuation:
         # Special tokens that the text only looks like are not text, so they fail below.
         token_ids = self._vocabulary.tokenizer(text, add_special_tokens=False)["input_ids"]
         missing = len(data)
-        for place in range(len(token_ids) - 1, -1, -1):
-            missing -= len(self._vocabulary.decode_bytes([token_ids[place]]))
+        for index in range(len(token_ids) - 1, -1, -1):
+            missing -= len(self._vocabulary.decode_bytes([token_ids[index]]))
             if missing == 0:
-                cut: list[int] = list(token_ids[place:])
+                cut: list[int] = list(token_ids[index:])
                 return cut if self._vocabulary.decode_bytes(cut) == data else None
             if missing < 0:
                 return None

@@ -1,7 +1,7 @@
-"""The exact bytes of every token, read from what the tokenizer decodes with.
+"""The exact bytes of every token, read from the tokenizer's decoder.
 
-One reader per kind of tokenizer, chosen by what the tokenizer is made of, never by how its vocabulary looks.
-``None`` stands for a token that can never be typed inside text: special, control, unknown, unused, or without bytes.
+One reader per kind of tokenizer, chosen by the tokenizer's components, never by the look of its vocabulary.
+``None`` means a token that can never be typed inside text: special, control, unknown, unused, or without bytes.
 
 A tokenizer's own treatment of the ends of a text is not part of any token: SentencePiece's "▁Hi" is ``b" Hi"`` here,
 although decoding drops a space at the very start of a text.
@@ -90,7 +90,7 @@ def _fast(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes | None]:
 
 
 def _unknown_id(backend: Any) -> int | None:
-    """The model's token for what it cannot encode; not every tokenizer lists it among its special ones."""
+    """The model's token for unknown text; not every tokenizer lists it among its special ones."""
     if type(backend.model).__name__ == "Unigram":  # has it in its state only
         unknown: int | None = json.loads(backend.model.__getstate__())["unk_id"]
         return unknown
@@ -109,7 +109,7 @@ def _stages(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _compile_decoder(stages: Iterable[Mapping[str, Any]]) -> _Decode:
-    """One function that does to a token what the decoder's steps do to it in the middle of a text."""
+    """One function that applies the decoder's steps to a token, as in the middle of a text."""
     rewrites: list[Callable[[str], str]] = []
     finish: _Decode | None = None  # the step that turns a token into bytes
     fused = False
@@ -185,7 +185,7 @@ def byte_level(token: str) -> bytes:
 def _added(tokenizer: PreTrainedTokenizerBase, decode: _Decode) -> dict[int, bytes | None]:
     """Added tokens are their content, where encoding and decoding agree on that.
 
-    The tokenizers library matches an added "é" as it stands, but sends it through the decoder on the way back, which
+    The tokenizers library matches an added "é" literally, but sends it through the decoder on the way back, which
     for a byte-level one gives a broken character. No bytes are right for such a token, so it is never typed.
     """
     return {
@@ -220,7 +220,7 @@ def _slow_sentencepiece(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes |
     known: dict[int, bytes | None] = {}
     texts: list[str] = []
     for token_id in range(tokenizer.vocab_size):
-        # By way of the piece: a class may shift the model's ids, or keep a word list of its own.
+        # Through the piece: a class may shift the model's ids, or keep a word list of its own.
         piece = tokenizer.convert_ids_to_tokens(token_id)
         piece_id = model.piece_to_id(piece)
         known[token_id] = _piece_bytes(model, piece_id) if model.id_to_piece(piece_id) == piece else None
@@ -230,7 +230,7 @@ def _slow_sentencepiece(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes |
             and token_id not in tokenizer.added_tokens_decoder
         ):
             texts.append(piece)
-    # Some classes spell spaces and line ends in their own way when they decode.
+    # Some classes spell spaces and line ends differently when they decode.
     joined = "".join(texts).replace(SPACE_MARK, " ")
     decoded = tokenizer.convert_tokens_to_string(texts)
     if decoded.strip() != joined.strip():

@@ -48,7 +48,7 @@ class Vocabulary:
         Args:
             tokenizer: a byte-level BPE, SentencePiece, Tekken, Unigram or ByT5 tokenizer of transformers.
             padded_size: width of the model's logits; None means as many as the tokenizer has tokens.
-            stop_token_ids: stop tokens besides the tokenizer's EOS (those of the generation config).
+            stop_token_ids: stop tokens in addition to the tokenizer's EOS (those of the generation config).
 
         Raises:
             UnsupportedTokenizer: its tokens have no exact bytes.
@@ -173,17 +173,17 @@ class Vocabulary:
         if 0 <= token_id < len(self.token_bytes):
             try:
                 return str(self.tokenizer.convert_ids_to_tokens(int(token_id)) or f"<token {token_id}>")
-            except Exception:  # some tokenizers raise whatever they like for an id they reserve
+            except Exception:  # some tokenizers raise arbitrary errors for a reserved id
                 pass
         return f"<token {token_id}>"
 
     def special_in(self, texts: Iterable[str]) -> dict[int, bytes]:
-        """The tokens that are no text but stand in these texts by name (``<|tool_call_begin|>``), and their names."""
-        texts, found = list(texts), {}
+        """The tokens that are not text but occur in these texts by name (``<|tool_call_begin|>``), and their names."""
+        texts, names = list(texts), {}
         for token_id, data in enumerate(self.token_bytes):
             if data is None and any(len(name := self.token_text(token_id)) > 1 and name in text for text in texts):
-                found[token_id] = name.encode()
-        return found
+                names[token_id] = name.encode()
+        return names
 
     def with_text(self, names: Mapping[int, bytes]) -> Vocabulary:
         """This vocabulary, in which these tokens are text."""
@@ -191,8 +191,8 @@ class Vocabulary:
 
     @cached_property
     def _ids_by_bytes(self) -> dict[bytes, int]:
-        # Of tokens with the same bytes the last stays: SentencePiece's byte tokens stand before its pieces, and the
-        # tokenizer writes "A" with the piece; added tokens stand last, and win when the tokenizer encodes.
+        # Of tokens with the same bytes the last stays: SentencePiece's byte tokens come before its pieces, and the
+        # tokenizer writes "A" with the piece; added tokens come last, and win when the tokenizer encodes.
         return {data: token_id for token_id, data in enumerate(self.token_bytes) if data is not None}
 
     @cached_property

@@ -89,6 +89,7 @@ def killed_and_gone_on_with(folder: Path, kills: int, rows: int) -> None:
     assert not parts.exists()
 
 
+@pytest.mark.slow  # test_batch_formats.py kills a job of its own in every run
 def test_a_job_that_was_killed_ends_as_one_that_was_not(tmp_path: Path) -> None:
     killed_and_gone_on_with(tmp_path, kills=1, rows=40)
 
@@ -188,6 +189,7 @@ def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.Ca
     assert {one["value"] for one in lines(tmp_path / "b.jsonl")} == {"yes"}
 
 
+@pytest.mark.slow
 def test_processes_say_a_mistake_once(tmp_path: Path) -> None:
     """One row, so that one of two processes has nothing to do, and finds nothing wrong."""
     command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", *LAUNCH.split(), "-m", "hf_guided.batch"]

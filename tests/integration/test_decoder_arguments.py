@@ -47,7 +47,7 @@ RECORD = CONSTRAINTS[0]
     ],
     ids=lambda arguments: "-".join(arguments),
 )
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_the_plain_loop_s_tokens(rows: int, arguments: dict[str, Any]) -> None:
     guide = family("llama")[1]
     constraints = [hg.Regex("[a-z0-9 ]{30,60}"), None, hg.Regex("(?:alphabet|[a-z ]{1,9}[.]){3,60}")][:rows]

@@ -39,6 +39,7 @@ from tests.integration.families import FAMILIES
 from tests.integration.test_decoder import BATCHES, CONSTRAINTS, MAX_NEW_TOKENS, SCHEMA, family, inputs, run, texts
 from tests.integration.test_decoder_arguments import Recorder
 from tests.late import LateTransfer, LateTransfers
+from tests.pairs import pairwise
 
 RECORD = CONSTRAINTS[0]
 SHORT = hg.Regex("[a-c]{1,12}")
@@ -53,9 +54,9 @@ def plain(name: str, rows: int, constraints: Any, budget: int | None = None, **a
     return run(name, rows, logits_processor=[processor], **arguments)
 
 
-@pytest.mark.parametrize("budget", [None, MAX_NEW_TOKENS])
-@pytest.mark.parametrize("rows", BATCHES)
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "rows", "budget"), pairwise(FAMILIES, BATCHES, [None, MAX_NEW_TOKENS], cost=lambda cell: int(cell[1]))
+)
 def test_it_is_the_plain_loop(name: str, rows: int, budget: int | None) -> None:
     guide = family(name)[1]
     constraints = [CONSTRAINTS[i] for i in BATCHES[rows]]
@@ -96,7 +97,7 @@ def test_it_counts_what_the_loop_on_the_host_counts(rows: int) -> None:
     ],
     ids=lambda arguments: "-".join(arguments),
 )
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_the_plain_loop_s_tokens(rows: int, arguments: dict[str, Any]) -> None:
     guide = family("llama")[1]
     constraints = [hg.Regex("[a-z0-9 ]{5,60}"), None, hg.Regex("(?:alphabet|[a-z ]{1,9}[.]){3,60}")][:rows]
@@ -274,14 +275,14 @@ class AsksNothing(TorchDispatchMode):
 @pytest.mark.parametrize(
     ("name", "rows", "lane", "asked"),
     [
-        ("llama", 1, True, {}),
+        pytest.param("llama", 1, True, {}, marks=pytest.mark.slow),
         ("llama", 3, True, {}),  # with padding
         ("gpt2", 3, True, {"do_sample": True, "top_k": 5, "top_p": 0.9}),
         ("qwen2", 3, True, {"repetition_penalty": 1.3, "min_new_tokens": 3, "typical_p": 0.9, "do_sample": True}),
-        ("llama", 3, True, {"cache_implementation": "static"}),
+        pytest.param("llama", 3, True, {"cache_implementation": "static"}, marks=pytest.mark.slow),
         ("mistral", 3, True, {"cache_implementation": "static"}),
         ("llama", 3, "captured", {"cache_implementation": "static", "do_sample": True, "top_k": 5}),
-        ("gpt2", 3, "captured", {"cache_implementation": "static"}),
+        pytest.param("gpt2", 3, "captured", {"cache_implementation": "static"}, marks=pytest.mark.slow),
     ],
 )
 def test_the_device_is_asked_for_no_number(
@@ -524,7 +525,9 @@ def sampled(asked: dict[str, Any], constraint: Any, rows: int) -> Iterator[tuple
     return map(tuple, texts("llama", 1, output))
 
 
-@pytest.mark.parametrize("name", WARPED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "temperature")) for name in WARPED]
+)
 def test_samples_are_of_the_masked_distribution(name: str) -> None:
     asked, warped = WARPED[name]
     constraint = hg.Choice(["a", "b", "ba", "bab", "c"])

@@ -78,7 +78,13 @@ NOT_CANONICAL = (
 )
 
 
-@pytest.fixture(scope="module", params=[HFGuidedAnySpelling, HFGuided], ids=lambda library: library.spelling)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(HFGuidedAnySpelling, id=HFGuidedAnySpelling.spelling, marks=pytest.mark.slow),
+        pytest.param(HFGuided, id=HFGuided.spelling),
+    ],
+)
 def library(request: pytest.FixtureRequest) -> type[HFGuided]:
     found: type[HFGuided] = request.param
     return found

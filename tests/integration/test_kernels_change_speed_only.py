@@ -70,7 +70,8 @@ import json, sys
 for name in "cuda", "kernels", "triton", "cupy":
     sys.modules[name] = None
 import hf_guided as hg
-from hf_guided import demo, kernel_loader
+from hf_guided import demo
+from hf_guided.hf.device import kernel_loader
 model, tokenizer = demo.load()
 examples = demo.examples(2, seed=3)
 found = hg.generate(model, tokenizer, [one.prompt for one in examples], [one.schema for one in examples])
@@ -83,6 +84,7 @@ ENVIRONMENTS = [{}, {"CUDA_VISIBLE_DEVICES": ""}] if torch.cuda.is_available() e
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=str)
+@pytest.mark.slow
 def test_without_the_packages_and_without_a_gpu(environment: dict[str, str]) -> None:
     model, tokenizer = demo.load()
     examples = demo.examples(2, seed=3)

@@ -462,8 +462,11 @@ def test_beside_a_trace() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [GREEDY, {**WARPERS, "num_return_sequences": 2}, {**WARPERS, "min_new_tokens": 12}],
-    ids=["greedy", "sampled", "dropped"],
+    [
+        pytest.param(GREEDY, id="greedy", marks=pytest.mark.slow),
+        pytest.param({**WARPERS, "num_return_sequences": 2}, id="sampled"),
+        pytest.param({**WARPERS, "min_new_tokens": 12}, id="dropped", marks=pytest.mark.slow),
+    ],
 )
 def test_continuous_batching_records_them(arguments: dict[str, Any]) -> None:
     """In one more pass over each answer; what was sampled with which probability comes from the manager."""

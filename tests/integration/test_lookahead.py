@@ -14,6 +14,8 @@ from torch import Tensor
 from transformers import PreTrainedModel, StoppingCriteria, pipeline
 
 import hf_guided as hg
+from hf_guided.generation import pipeline as pipeline_module
+from hf_guided.generation.guided_call import GuidedCall
 from hf_guided.session import session
 from tests import vocabularies
 from tests.integration import models
@@ -223,19 +225,18 @@ def test_the_pipeline_brings_the_companion(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HF_GUIDED_OVERLAP", "1")
     hg.register()
     pipe = pipeline("guided-generation", model=stage().model, tokenizer=stage().tokenizer)
-    processors: list[Any] = []
-    make = hg.Guide.logits_processor
+    calls: list[GuidedCall] = []
 
-    def remembered(*args: Any, **kwargs: Any) -> Any:
-        processors.append(make(*args, **kwargs))
-        return processors[-1]
+    def remembered(*args: Any, **kwargs: Any) -> GuidedCall:
+        calls.append(GuidedCall(*args, **kwargs))
+        return calls[-1]
 
-    monkeypatch.setattr(hg.Guide, "logits_processor", remembered)
+    monkeypatch.setattr(pipeline_module, "GuidedCall", remembered)
     theirs = Never()
     pipe("ab", response_format=KINDS[0].constraint, do_sample=False, max_new_tokens=30, stopping_criteria=[theirs])
-    (processor,) = processors
-    assert processor.stats.foreseen == processor.stats.calls - 1 > 0
-    assert theirs.calls == processor.stats.calls
+    (call,) = calls
+    assert call.stats.foreseen == call.stats.calls - 1 > 0
+    assert theirs.calls == call.stats.calls
 
 
 @pytest.mark.parametrize(("asked", "used"), [("0", False), ("", True)])

@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 SECONDS = 1800
+DEFAULT_RUN = ("02_how_a_mask_is_made", "07_speed")  # a fresh kernel and its imports take most of ten seconds
 
 
 def run(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
@@ -42,7 +43,10 @@ def test_there_are_notebooks_and_the_index_names_them_all():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the kernel's client, not of ours
-@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file",
+    [pytest.param(file, id=file.stem, marks=[pytest.mark.slow] * (file.stem not in DEFAULT_RUN)) for file in NOTEBOOKS],
+)
 def test_runs_from_top_to_bottom(file):
     kept = nbformat.read(file, as_version=4)
     done = run(nbformat.read(file, as_version=4))

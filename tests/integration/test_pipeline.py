@@ -170,10 +170,65 @@ def test_empty_prompt(guided):
     assert out["finish_reason"] == "stop"
 
 
+# -- the fast loop -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def passes(guided):
+    """Forward passes of the model, as a list that grows."""
+    calls: list[None] = []
+    handle = guided.model.register_forward_pre_hook(lambda *_: calls.append(None))
+    yield calls
+    handle.remove()
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_jump_forward_gives_the_answers_of_generate(guided, loaded, passes, batch_size):
+    examples = demo.examples(3, seed=5)
+    prompts, schemas = [example.prompt for example in examples], [example.schema for example in examples]
+    asked = {"response_format": schemas, "batch_size": batch_size, "do_sample": False, "max_new_tokens": 250}
+    outs = guided(prompts, jump_forward=True, **asked)
+    fast = len(passes)
+    results = hg.generate(*loaded, prompts, schemas, do_sample=False, max_new_tokens=250)
+    texts = [out["generated_text"] for [out] in outs]
+    assert texts == [result.text for result in results]
+    passes.clear()
+    assert texts == [out["generated_text"] for [out] in guided(prompts, **asked)]
+    assert fast < len(passes)  # without the argument, each token takes a forward pass
+
+
+def test_jump_forward_is_a_default_of_the_pipeline(loaded, passes):
+    pipe = pipeline("guided-generation", model=loaded[0], tokenizer=loaded[1], jump_forward=True)
+    pipe("x", response_format=hg.Regex("[0-9]{60}!{30}"), do_sample=False)
+    fast = len(passes)
+    passes.clear()
+    pipe("x", response_format=hg.Regex("[0-9]{60}!{30}"), do_sample=False, jump_forward=False)
+    assert fast < len(passes)
+
+
+def test_jump_forward_with_sampling_and_several_sequences(guided):
+    outs = guided([INVOICE.prompt], response_format=INVOICE.schema, num_return_sequences=3, jump_forward=True, **HOT)
+    assert len(outs[0]) == 3
+    assert all(is_record_of(INVOICE, out["generated_text"]) for out in outs[0])
+
+
+def test_jump_forward_where_only_generate_can_run(guided):
+    """Beams run in transformers' own loop."""
+    args = {"response_format": PERSON.schema, "num_beams": 3, "do_sample": False}
+    assert guided(PERSON.prompt, jump_forward=True, **args) == guided(PERSON.prompt, **args)
+
+
+def test_jump_forward_has_to_be_a_flag(guided):
+    with pytest.raises(hg.InvalidArgument, match="jump_forward: expected True or False"):
+        guided("x", response_format=["yes", "no"], jump_forward="on")
+    with pytest.raises(hg.UnknownArgument, match="jump_forward"):
+        guided("x", response_format=["yes", "no"], jump_foward=True)
+
+
 # -- many prompts ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 5])
+@pytest.mark.parametrize("batch_size", [*(pytest.param(size, marks=pytest.mark.slow) for size in (1, 2, 5)), 3])
 def test_each_prompt_meets_its_own_constraint(guided, batch_size):
     tasks = demo.examples(7, seed=2)
     outs = guided(

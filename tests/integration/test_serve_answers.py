@@ -113,7 +113,14 @@ def test_thinking_and_shared_batches_do_not_go_together(monkeypatch):
         build_app(ServeOptions("demo", device="cpu", continuous_batching=True))
 
 
-@pytest.mark.parametrize("name", ["llama", "glm_4_7", "deepseek_v3_1", "qwen_3_coder", "minimax", "kimi"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "llama",
+        "glm_4_7",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("deepseek_v3_1", "qwen_3_coder", "minimax", "kimi")),
+    ],
+)
 def test_calls_of_other_families(name):
     with serving(tool_format=name) as url, client(url) as api:
         for stream in (False, True):

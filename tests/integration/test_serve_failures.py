@@ -142,6 +142,7 @@ def api() -> Iterator[openai.OpenAI]:
         yield found
 
 
+@pytest.mark.slow  # test_serve_load.py lets a command end in every run
 @pytest.mark.parametrize("times", [1, 2])
 def test_the_command_ends_its_threads(times):
     """Told once it answers those who wait; told twice, in the middle of a forward pass, it leaves them."""

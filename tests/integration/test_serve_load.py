@@ -21,6 +21,8 @@ from tests.serving import client, serving
 
 CLIENTS = 16
 BOTH_WAYS = pytest.mark.parametrize("batching", [False, True], ids=["one by one", "shared batches"])
+ONE_BY_ONE = [pytest.param(False, id="one by one"), pytest.param(True, id="shared batches", marks=pytest.mark.slow)]
+SHARED = [pytest.param(False, id="one by one", marks=pytest.mark.slow), pytest.param(True, id="shared batches")]
 HOT = {"do_sample": True, "temperature": 3.0, "max_new_tokens": 120}
 FREE = {"max_new_tokens": 100, "do_sample": False}
 
@@ -161,7 +163,7 @@ def check_load(requests: int, **options: Any) -> None:
     assert seen["hf_guided_compile_milliseconds_total"] > 0
 
 
-@BOTH_WAYS
+@pytest.mark.parametrize("batching", ONE_BY_ONE)
 def test_sixteen_clients_at_once(batching):
     check_load(32, continuous_batching=batching)
 
@@ -242,7 +244,7 @@ def answer_or_refusal(api: openai.OpenAI, owner: int, make: Callable[[int], dict
         return error.code
 
 
-@BOTH_WAYS
+@pytest.mark.parametrize("batching", SHARED)
 def test_hostile_requests_are_refused_while_others_are_served(batching):
     with serving(continuous_batching=batching, compile_timeout_s=1.0, max_schema_bytes=256 * 2**10) as url:
 

@@ -211,7 +211,7 @@ def one_run(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
     return len(found)
 
 
-@pytest.mark.parametrize("first", range(0, 40, 20))
+@pytest.mark.parametrize("first", [0, pytest.param(20, marks=pytest.mark.slow)])
 def test_random_runs(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(one_run(seed, monkeypatch) for seed in range(first, first + 20)) >= 20
 

@@ -18,8 +18,6 @@ import hf_guided as hg
 from hf_guided import demo
 from tests.integration.two_ranks import CONSTRAINTS, PROMPTS, SCHEMA
 
-pytestmark = pytest.mark.xdist_group("two ranks")  # that run once, for all tests here
-
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:

@@ -19,8 +19,6 @@ from tests.integration.models import llama
 from tests.type_zoo import ZOO, Entry
 from tests.vocabularies import byt5
 
-pytestmark = pytest.mark.xdist_group("type_zoo")  # in one process, where each type is compiled once
-
 TOKENS = 180  # the longest model needs nearly as many bytes
 SEEDS = range(5)
 

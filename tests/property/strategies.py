@@ -120,10 +120,12 @@ def allowed(matcher: Matcher) -> list[int]:
     return torch.nonzero(mask).flatten().tolist()
 
 
-def walk(matcher: Matcher, picks: Sequence[int]) -> list[int]:
+def walk(matcher: Matcher, picks: Sequence[int], *, past_the_end: bool = True) -> list[int]:
     """Accept allowed tokens, each chosen by a number; goes on past the end (stop tokens), stops in a dead end."""
-    taken = []
+    taken: list[int] = []
     for pick in picks:
+        if matcher.is_terminated() and not past_the_end:
+            break
         tokens = allowed(matcher)
         if not tokens:
             break

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hf_guided.automaton import byte_dfa
 from hf_guided.automaton.byte_dfa import ByteDfa
-from hf_guided.automaton.dawg import words_dfa
+from hf_guided.automaton.dawg import dawg_dfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
 from hf_guided.automaton.refine import refine
@@ -196,7 +196,7 @@ words = st.lists(st.text("abcé", max_size=5), min_size=1, max_size=30)
 @given(words)
 def test_word_lists_are_sets(options):
     encoded = {option.encode() for option in options}
-    listed = words_dfa([option.encode() for option in options], WorkMeter())
+    listed = dawg_dfa([option.encode() for option in options], WorkMeter())
     check_minimal(listed)
     assert listed.language_size() == len(encoded)
     for text in {*options, *("".join(t) for n in range(3) for t in product("abcé", repeat=n))}:

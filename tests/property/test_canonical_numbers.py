@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hf_guided.regex import NOTHING, Alt, And, Chars, Concat, Node, Repeat, matches
 from hf_guided.schema.canonical_numbers import MAX_DIGITS, canonical_but_for_untold, canonical_numbers, integers_between
-from hf_guided.schema.ranges import untold_factors
+from hf_guided.schema.ranges import undecided_factors
 from hf_guided.schema.shapes import NumberClause
 
 INTEGER = re.compile(r"0|-?[1-9][0-9]*")
@@ -158,7 +158,7 @@ def test_what_it_writes_is_canonical_and_inside(
 )
 def test_multiples_have_the_shape_of_floats_too(factor: str, times: int, power: int, bounded: bool) -> None:
     clause = NumberClause(factors=(Decimal(factor),))
-    assert not untold_factors(clause)
+    assert not undecided_factors(clause)
     if bounded:
         clause = replace(clause, low=Decimal(0), high=Decimal("1e30"))
     node, exact = language(clause), Decimal(factor) * times * 10**power

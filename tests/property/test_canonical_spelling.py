@@ -22,7 +22,7 @@ from jsonschema import Draft202012Validator
 import hf_guided as hg
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.budget_rtn import with_routes
+from hf_guided.backends.budget_rtn import with_budget
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.constraints.tool_calls import ToolCalls
@@ -341,7 +341,7 @@ def test_a_mark_in_a_string_is_escaped_and_nothing_else() -> None:
 @pytest.mark.parametrize("name", ["number", "bounds", "time", "record", "cents", "anything", "thirds"])
 def test_a_budget_ends_with_a_canonical_text(engine: str, name: str) -> None:
     depth = 2 if name == "anything" and engine == "automaton" else None
-    compiled = with_routes(ENGINES[engine].compile(hg.JsonSchema(SCHEMAS[name], max_depth=depth)))
+    compiled = with_budget(ENGINES[engine].compile(hg.JsonSchema(SCHEMAS[name], max_depth=depth)))
     bitmask = allocate_bitmask(1, 257)
     needed = compiled.matcher().min_tokens_to_finish()
     assert needed is not None
@@ -459,10 +459,10 @@ def test_what_no_text_stands_for_is_left_out(engine: str, schema: Any) -> None:
         ({"type": "array", "items": schema}, ["[]"], ["[, ]", "[1]"]),
     ):
         compiled = ENGINES[engine].compile(hg.JsonSchema(whole))
-        for one in (compiled, with_routes(compiled)):
+        for one in (compiled, with_budget(compiled)):
             assert all(takes(one, text) for text in inside)
             assert not any(takes(one, text) for text in outside)
-        needed = with_routes(compiled).matcher().min_tokens_to_finish()
+        needed = with_budget(compiled).matcher().min_tokens_to_finish()
         assert needed == min(map(len, inside)) + 1
 
 

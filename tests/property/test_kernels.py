@@ -133,7 +133,10 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+# A compiler for each of them.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, name in enumerate(MUTANTS)]
+)
 def test_mutants_are_caught(name, tmp_path: Path):
     source = HEADER.read_text()
     for text, other in MUTANTS[name]:

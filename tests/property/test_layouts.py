@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.budget_rtn import with_routes
+from hf_guided.backends.budget_rtn import with_budget
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.xgrammar import XGrammarBackend
 from hf_guided.constraints.values import laid_out
@@ -166,7 +166,7 @@ def test_an_indentation_needs_a_bound_on_the_depth(schema: Any) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_budget_ends_an_indented_text(engine: str) -> None:
-    compiled = with_routes(ENGINES[engine].compile(hg.JsonSchema(RECORD | {"required": ["item", "more"]}, indent=2)))
+    compiled = with_budget(ENGINES[engine].compile(hg.JsonSchema(RECORD | {"required": ["item", "more"]}, indent=2)))
     shortest = json.dumps({"item": {}, "more": []}, indent=2)
     assert compiled.matcher().min_tokens_to_finish() == len(shortest) + 1
     bitmask = allocate_bitmask(1, 257)

@@ -143,8 +143,14 @@ def walk(matcher: Matcher, wished: Sequence[bytes], rng: random.Random, avoided:
     return None
 
 
-@pytest.mark.parametrize("parallel", [True, False])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "parallel"),
+    [
+        pytest.param(family, parallel, marks=[pytest.mark.slow] * (i % 2 == parallel))
+        for i, family in enumerate(FAMILIES)
+        for parallel in (True, False)
+    ],
+)
 def test_walks_write_calls_that_others_can_read(family: str, parallel: bool) -> None:
     schemas = tools_of(family)
     tools, wished = as_tools(schemas), wishes(family, [*schemas])

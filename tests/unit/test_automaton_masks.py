@@ -13,12 +13,12 @@ from hf_guided.automaton.budget import NEVER, token_budget
 from hf_guided.automaton.limits import Limits, WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.reach import reach
-from hf_guided.automaton.state_equivalence import Alike
+from hf_guided.automaton.state_equivalence import StateEquivalence
 from hf_guided.automaton.token_masks import TokenMasks
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
 from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.backends.budget_rtn import with_routes
+from hf_guided.backends.budget_rtn import with_budget
 from hf_guided.constraints.values import Choice, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
 from hf_guided.regex import parse_fullmatch
@@ -119,7 +119,7 @@ def test_states_that_are_found_alike_have_the_same_tokens(pattern):
     beginnings = {data[:n] for data in tiny().token_bytes if data for n in range(1, len(data) + 1)}
     found = 0
     for one in states:
-        alike = Alike(walk.dfa, np.arange(walk.dfa.states) > 0)
+        alike = StateEquivalence(walk.dfa, np.arange(walk.dfa.states) > 0)
         alike.add(one, max((len(data) for data in beginnings if walk.dfa.advance(one, data)), default=0))
         for other in states:
             if alike.find(other) == one:
@@ -228,7 +228,7 @@ def test_counting_tokens_without_time_is_safe_but_not_exact():
 
 def test_masks_that_heed_budgets_are_counted_where_a_budget_is_asked_for():
     compiled = AutomatonBackend(tiny()).compile(Regex("[a-z]{200}"))
-    told = with_routes(compiled).nbytes - compiled.nbytes
+    told = with_budget(compiled).nbytes - compiled.nbytes
     matcher = compiled.matcher()
     masks = matcher._engine._language.budget[1]
     while not matcher.is_completed():
@@ -256,9 +256,9 @@ def test_a_row_that_minds_its_budget_always_ends():
 @pytest.mark.parametrize(
     ("constraint", "pointer", "why"),
     [
-        (JsonObject(), "", "anything may stand in it"),
-        (JsonSchema({"type": "array", "items": {}}), "", "any value may stand here"),
-        (JsonSchema({"properties": {"a": {}}, "type": "object"}), "", "any value may stand here"),
+        (JsonObject(), "", "anything is allowed in it"),
+        (JsonSchema({"type": "array", "items": {}}), "", "any value is allowed here"),
+        (JsonSchema({"properties": {"a": {}}, "type": "object"}), "", "any value is allowed here"),
         (JsonSchema({"items": {"$ref": "#"}, "type": "array"}), "/items", "the schema refers to itself"),
     ],
 )

@@ -216,7 +216,7 @@ def test_asking_for_losses_raises_no_limit(name):
     """A schema too large to be taken apart is left to compile, so that a router can go on."""
     constraint = JsonSchema({"properties": {f"p{i}": {"type": "null", "title": f"{i}"} for i in range(10_001)}})
     assert not backend(name, tiny()).losses(constraint)
-    with pytest.raises(CompileLimitExceeded, match="more than 10000 places"):
+    with pytest.raises(CompileLimitExceeded, match="more than 10000 positions"):
         backend(name, tiny()).compile(constraint)
 
 

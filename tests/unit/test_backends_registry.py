@@ -55,5 +55,5 @@ def test_other_packages_add_backends_but_do_not_replace_ours(monkeypatch):
     assert registry.create("xgrammar", single_bytes()).name == "xgrammar"
     broken = importlib.metadata.EntryPoint("mine", "no_such_package:Thing", registry.GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda group: [broken])
-    with pytest.raises(BackendUnavailable, match="install the package behind 'no_such_package:Thing'"):
+    with pytest.raises(BackendUnavailable, match="install the package that provides 'no_such_package:Thing'"):
         registry.create("mine", single_bytes())

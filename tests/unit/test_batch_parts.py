@@ -72,9 +72,9 @@ def test_a_file_that_ends_anywhere_is_gone_on_with(tmp_path: Path, cut: int) -> 
     whole = file.read_bytes()
     file.write_bytes(whole[:-cut] if cut else whole)
     left = whole[: len(whole) - cut].count(b"\n")
-    places = parts.places(4)
-    assert [place is not None for place in places] == [row < left for row in range(4)]
-    again = list(Share(0, 1).batches(places, 2))
+    locations = parts.locations(4)
+    assert [location is not None for location in locations] == [row < left for row in range(4)]
+    again = list(Share(0, 1).batches(locations, 2))
     assert again == [batch for batch in (range(2), range(2, 4)) if batch.stop > left]
     writer = parts.writer(0)
     for batch in again:
@@ -132,7 +132,7 @@ def test_two_runs_and_what_is_there_already(tmp_path: Path) -> None:
         Parts(parts.output).begin(overwrite=False)
     anew = Parts(parts.output)
     anew.begin(overwrite=True)
-    assert not parts.output.exists() and anew.places(1) == [None]
+    assert not parts.output.exists() and anew.locations(1) == [None]
     anew.end()
 
 
@@ -153,7 +153,7 @@ def test_a_kill_while_the_outputs_are_made_loses_nothing(tmp_path: Path, monkeyp
             finish(parts, 6)
     parts.end()
     later = begun(tmp_path)
-    assert not list(Share(0, 1).batches(later.places(6), 2))
+    assert not list(Share(0, 1).batches(later.locations(6), 2))
     assert finish(later, 6) == (4, 2)
     assert read(later.output) + read(later.failures) == [line(row) for row in (0, 1, 3, 4, 2, 5)]
 
@@ -162,8 +162,8 @@ def test_a_kill_while_the_outputs_are_made_loses_nothing(tmp_path: Path, monkeyp
 @given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 7), st.data())
 def test_each_missing_batch_belongs_to_one_process(rows: int, size: int, processes: int, data: st.DataObject) -> None:
     done = data.draw(st.lists(st.booleans(), min_size=rows, max_size=rows))
-    places = [object() if one else None for one in done]
-    shares = [list(Share(i, processes).batches(places, size)) for i in range(processes)]
+    locations = [object() if one else None for one in done]
+    shares = [list(Share(i, processes).batches(locations, size)) for i in range(processes)]
     batches = sorted((batch for share in shares for batch in share), key=lambda batch: batch.start)
     every = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
     assert batches == [batch for batch in every if not all(done[row] for row in batch)]

@@ -33,7 +33,7 @@ from benchmarks.decode_cases import Task, is_right, is_valid
 from benchmarks.forced_share import ForcedBytes
 from benchmarks.modes import EOS, JSON, MODES, REGEX, finished_text, problem
 from hf_guided import JsonSchema
-from hf_guided.automaton.dawg import words_dfa
+from hf_guided.automaton.dawg import dawg_dfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
@@ -187,7 +187,7 @@ class TestBudgets:
     )
     def test_the_least_number_of_tokens_is_found_by_walking(self, words: list[str], least: int) -> None:
         """The vocabulary has letters and pairs of them."""
-        walk = TokenWalk(words_dfa((word.encode() for word in words), WorkMeter()), token_trie(toy.letters()))
+        walk = TokenWalk(dawg_dfa((word.encode() for word in words), WorkMeter()), token_trie(toy.letters()))
         assert shortest(walk) == least
 
 

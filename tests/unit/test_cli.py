@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -31,19 +30,14 @@ def run(*arguments: str) -> int:
     return cli.main(arguments)
 
 
-def test_demo_command_runs_and_guided_text_always_validates():
-    done = subprocess.run(
-        [sys.executable, "-m", "hf_guided", "demo", "--n", "9", "--seed", "3"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def test_demo_command_runs_and_guided_text_always_validates(capsys):
+    assert run("demo", "--n", "9", "--seed", "3") == 0
+    shown = capsys.readouterr().out
     table = {
         match["name"]: (int(match["parses"]), int(match["validates"]), int(match["speed"]))
         for match in re.finditer(
             r"^(?P<name>\S.*?)\s+(?P<parses>\d+) %\s+(?P<validates>\d+) %\s+\d+ %\s+(?P<speed>\d+)$",
-            done.stdout,
+            shown,
             re.MULTILINE,
         )
     }
@@ -51,7 +45,7 @@ def test_demo_command_runs_and_guided_text_always_validates():
     assert table["greedy, guided"][:2] == table["temperature 2, guided"][:2] == (100, 100)
     assert table["temperature 2, free"][1] < 100  # hot enough to break what is free
     assert all(speed > 0 for _, _, speed in table.values())
-    assert "as a value" in done.stdout
+    assert "as a value" in shown
 
 
 def test_demo_judge():

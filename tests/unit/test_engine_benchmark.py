@@ -74,6 +74,7 @@ def test_masks_that_have_to_be_made_are_told_apart() -> None:
     assert verdict.nbytes > 0
 
 
+@pytest.mark.slow
 def test_a_constraint_that_takes_too_long_costs_only_itself() -> None:
     worker = Worker("outlines-core")
     try:

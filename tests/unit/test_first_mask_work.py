@@ -16,7 +16,7 @@ from hf_guided.automaton.piece_cache import PieceCache
 from hf_guided.backends import automaton, registry
 from hf_guided.backends.automaton import QUICK, AutomatonBackend
 from hf_guided.backends.compiler import Compiler
-from hf_guided.backends.completion_search import WaySearch
+from hf_guided.backends.completion_search import CompletionSearch
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.regex import parse_fullmatch
@@ -43,18 +43,18 @@ class Work:
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
     """With nothing left from other compiles."""
-    found, begin, find = Work(), WorkMeter.__init__, WaySearch.find
+    found, begin, find = Work(), WorkMeter.__init__, CompletionSearch.find
 
     def begun(meter: WorkMeter, limits: Limits | None = None) -> None:
         begin(meter, limits)
         found.meters.append(meter)
 
-    def searched(search: WaySearch, engine, steps):
+    def searched(search: CompletionSearch, engine, steps):
         found.searches.append(steps)
         return find(search, engine, steps)
 
     monkeypatch.setattr(WorkMeter, "__init__", begun)
-    monkeypatch.setattr(WaySearch, "find", searched)
+    monkeypatch.setattr(CompletionSearch, "find", searched)
     monkeypatch.setattr(nfa, "_kept", PieceCache())
     yield found
 

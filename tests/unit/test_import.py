@@ -67,6 +67,7 @@ def test_import_changes_nothing_outside_itself():
     assert "hf_guided.guide" in seen["new"]
 
 
+@pytest.mark.slow
 def test_import_does_not_load_the_pipelines():
     code = "import sys, hf_guided; hf_guided.generate; print('transformers.pipelines' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -23,6 +23,7 @@ PROJECT = ROOT / "kernels" / "guided_bitmask"
 KERNELS = {"gb_advance", "gb_build", "gb_pick"} | {
     f"gb_{what}_{dtype}" for what in ("apply", "sample") for dtype in ("f32", "f16", "bf16")
 }
+BINDING = PROJECT / "torch-ext" / "torch_binding.cpp"
 TORCH = Path(torch.__file__).parent / "include"
 NVCC = shutil.which("nvcc")
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="needs nvcc, of a CUDA toolkit")
@@ -82,6 +83,7 @@ def test_nvcc_compiles_the_device_source(arch: str, tmp_path: Path) -> None:
     assert entry_points(ptx.read_text()) == KERNELS
 
 
+@pytest.mark.slow
 @needs_nvcc
 def test_nvcc_compiles_the_torch_side(tmp_path: Path) -> None:
     source = PROJECT / "guided_bitmask_cuda" / "guided_bitmask.cu"
@@ -94,7 +96,8 @@ def test_nvcc_compiles_the_torch_side(tmp_path: Path) -> None:
     assert str(PROJECT) not in done.stderr  # no warning about a line of ours
 
 
-def test_the_binding_declares_what_is_written(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_binding_compiles(tmp_path: Path) -> None:
     compiler = shutil.which("g++")
     assert compiler
     # kernel-builder writes this file.
@@ -103,11 +106,13 @@ def test_the_binding_declares_what_is_written(tmp_path: Path) -> None:
     )
     macros = ["-DCUDA_KERNEL", "-DTORCH_EXTENSION_NAME=guided_bitmask"]
     includes = [f"-I{tmp_path}", f"-I{TORCH}", f"-I{TORCH / 'torch' / 'csrc' / 'api' / 'include'}"]
-    binding = PROJECT / "torch-ext" / "torch_binding.cpp"
-    command = [compiler, "-std=c++20", "-fsyntax-only", *macros, *includes, str(binding)]
+    command = [compiler, "-std=c++20", "-fsyntax-only", *macros, *includes, str(BINDING)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    text = binding.read_text().replace('"\n      "', "")
+
+
+def test_the_binding_declares_what_is_written() -> None:
+    text = BINDING.read_text().replace('"\n      "', "")
     for schema in re.findall(r'ops\.def\(\s*"([^"]+)"', text):
         parsed = torch._C.parse_schema(schema)
         written = {
@@ -154,6 +159,7 @@ with torch._subclasses.FakeTensorMode():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("ninja") is None, reason="needs ninja, which torch builds extensions with")
 def test_the_package_has_the_operators_that_are_registered_at_run_time(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OPERATORS, str(tmp_path)]

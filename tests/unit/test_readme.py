@@ -44,7 +44,13 @@ def printed(code: str, names: dict[str, object]) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("page", PAGES)
+# These start processes or servers, which take ten seconds and more.
+SLOW_PAGES = [f"docs/guides/{name}.md" for name in ("batch", "continuous_batching", "machines", "serving", "tables")]
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW_PAGES)) for page in PAGES]
+)
 def test_every_runnable_block_prints_what_is_shown(page):
     names: dict[str, object] = {"__name__": "example"}
     blocks = list(BLOCK.finditer((ROOT / page).read_text(encoding="utf-8")))

@@ -9,7 +9,7 @@ import pytest
 from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
-from hf_guided.backends.router import route
+from hf_guided.backends.router import choose_backend
 from hf_guided.constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BackendUnavailable, Loss, UnsupportedConstraint
 from hf_guided.schema.audit import audit
@@ -55,14 +55,14 @@ def backends(
 
 def test_auto_takes_llguidance_and_asks_nobody_else() -> None:
     known = backends()
-    chosen = route(JsonSchema({}), "auto", known)
+    chosen = choose_backend(JsonSchema({}), "auto", known)
     assert (chosen.backend, chosen.considered, chosen.losses) == ("llguidance", (("llguidance", ()),), ())
     assert chosen.reason == "enforces all of it"
     assert known["xgrammar"].asked == 0
 
 
 def test_auto_takes_xgrammar_for_what_llguidance_loses() -> None:
-    chosen = route(JsonSchema({}), "auto", backends(llguidance=[A]))
+    chosen = choose_backend(JsonSchema({}), "auto", backends(llguidance=[A]))
     assert chosen.backend == "xgrammar"
     assert chosen.considered == (("llguidance", (A,)), ("automaton", NO_AUTOMATON), ("xgrammar", ()))
     assert chosen.reason.startswith(
@@ -72,7 +72,7 @@ def test_auto_takes_xgrammar_for_what_llguidance_loses() -> None:
 
 def test_auto_takes_the_automaton_before_xgrammar() -> None:
     known = {**backends(llguidance=[A]), "automaton": Fake("automaton")}
-    assert route(JsonSchema({}), "auto", known).backend == "automaton"
+    assert choose_backend(JsonSchema({}), "auto", known).backend == "automaton"
     assert known["xgrammar"].asked == 0
 
 
@@ -84,46 +84,49 @@ def test_auto_takes_only_what_holds_the_spelling_and_a_name_takes_the_engine(con
         UnsupportedConstraint,
         match=r"llguidance is closest: 1 keyword would not be enforced: /properties/a \(uniqueItems\)",
     ):
-        route(constraint, "auto", known)
-    chosen = route(constraint, "xgrammar", known)
+        choose_backend(constraint, "auto", known)
+    chosen = choose_backend(constraint, "xgrammar", known)
     assert (chosen.backend, chosen.spelling, chosen.losses) == ("xgrammar", "any", ())
-    assert route(constraint, "auto", backends()).spelling == "canonical"
+    assert choose_backend(constraint, "auto", backends()).spelling == "canonical"
     tag = StructuralTag({"format": {}})
-    assert (route(tag, "auto", known).backend, route(tag, "auto", known).spelling) == ("xgrammar", "any")
+    assert (choose_backend(tag, "auto", known).backend, choose_backend(tag, "auto", known).spelling) == (
+        "xgrammar",
+        "any",
+    )
 
 
 def test_with_any_spelling_every_engine_will_do() -> None:
     known = backends(llguidance=[A])
     known["xgrammar"].canonical_spelling = False
-    chosen = route(JsonSchema({}, spelling="any"), "auto", known)
+    chosen = choose_backend(JsonSchema({}, spelling="any"), "auto", known)
     assert (chosen.backend, chosen.spelling) == ("xgrammar", "any")
-    assert route(Choice(["a"]), "auto", known).spelling is None
+    assert choose_backend(Choice(["a"]), "auto", known).spelling is None
 
 
 def test_auto_takes_the_automaton_for_what_both_lose() -> None:
-    chosen = route(Regex("a"), "auto", backends(llguidance=[A], xgrammar=[A, B], automaton=()))
+    chosen = choose_backend(Regex("a"), "auto", backends(llguidance=[A], xgrammar=[A, B], automaton=()))
     assert chosen.backend == "automaton"
     assert [name for name, _ in chosen.considered] == ["llguidance", "xgrammar", "automaton"]
     assert chosen.reason.startswith("enforces all of it; llguidance would not enforce /properties/a (uniqueItems)")
 
 
 def test_tags_go_to_llguidance() -> None:
-    assert route(StructuralTag({"format": {}}), "auto", backends()).backend == "llguidance"
+    assert choose_backend(StructuralTag({"format": {}}), "auto", backends()).backend == "llguidance"
 
 
 def test_a_backend_asked_for_by_name() -> None:
-    assert route(JsonSchema({}), "other", backends()).backend == "other"
-    assert "by name" in route(JsonSchema({}), "other", backends()).reason
+    assert choose_backend(JsonSchema({}), "other", backends()).backend == "other"
+    assert "by name" in choose_backend(JsonSchema({}), "other", backends()).reason
     with pytest.raises(
         UnsupportedConstraint, match=r"other does not enforce all .*: 1 keyword would not be enforced: /properties/a"
     ) as caught:
-        route(JsonSchema({}), "other", backends(other=[A]))
+        choose_backend(JsonSchema({}), "other", backends(other=[A]))
     assert caught.value.pointers == ("/properties/a",)
 
 
 def test_when_all_lose_something_the_closest_tells_what() -> None:
     with pytest.raises(UnsupportedConstraint) as caught:
-        route(JsonSchema({}), "auto", backends(llguidance=[A, B], xgrammar=[A]))
+        choose_backend(JsonSchema({}), "auto", backends(llguidance=[A, B], xgrammar=[A]))
     assert caught.value.losses == (A,)
     text = str(caught.value)
     assert "xgrammar is closest: 1 keyword would not be enforced: /properties/a (uniqueItems)" in text
@@ -131,14 +134,14 @@ def test_when_all_lose_something_the_closest_tells_what() -> None:
     assert "/properties/a (uniqueItems): not known" in str(caught.value)
     assert "on_unsupported" in str(caught.value)
     with pytest.raises(UnsupportedConstraint) as caught:
-        route(Choice(["a"]), "auto", backends(llguidance=[A], xgrammar=[B]))
+        choose_backend(Choice(["a"]), "auto", backends(llguidance=[A], xgrammar=[B]))
     assert "on_unsupported" not in str(caught.value)  # a Choice has no such option
 
 
 def test_the_message_names_five_keywords_and_counts_the_others() -> None:
     losses = tuple(Loss(f"/properties/{name}", "contains", "not known") for name in "abcdefg")
     with pytest.raises(UnsupportedConstraint, match="7 keywords would not be enforced") as caught:
-        route(JsonSchema({}), "other", backends(other=losses))
+        choose_backend(JsonSchema({}), "other", backends(other=losses))
     first, *below = str(caught.value).splitlines()
     assert "/properties/e (contains), 2 more; change or remove them, or wrap it" in first
     assert "/properties/f" not in first and len(below) == 7
@@ -150,36 +153,36 @@ def test_the_message_does_not_advise_what_is_set_already(mode: Any) -> None:
     known = backends(llguidance=[A], automaton=[A], xgrammar=[A])
     refused = {name: (A,) for name in known}
     with pytest.raises(UnsupportedConstraint) as caught:
-        route(JsonSchema({}, on_unsupported=mode), "auto", known, refused)
+        choose_backend(JsonSchema({}, on_unsupported=mode), "auto", known, refused)
     assert "on_unsupported" not in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", ["warn", "validate"])
 def test_when_losses_are_allowed_the_one_that_loses_least_is_taken(mode: Any) -> None:
     constraint = JsonSchema({}, on_unsupported=mode)
-    chosen = route(constraint, "auto", backends(llguidance=[A, B], xgrammar=[B]))
+    chosen = choose_backend(constraint, "auto", backends(llguidance=[A, B], xgrammar=[B]))
     assert (chosen.backend, chosen.losses) == ("xgrammar", (B,))
-    assert route(constraint, "auto", backends(llguidance=[A], xgrammar=[B])).backend == "llguidance"
-    assert route(constraint, "auto", backends(llguidance=[A])).backend == "xgrammar"
+    assert choose_backend(constraint, "auto", backends(llguidance=[A], xgrammar=[B])).backend == "llguidance"
+    assert choose_backend(constraint, "auto", backends(llguidance=[A])).backend == "xgrammar"
 
 
 def test_what_refused_when_compiling_is_not_chosen_again() -> None:
     refused = {"llguidance": (A,)}
-    chosen = route(JsonSchema({}), "auto", backends(), refused)
+    chosen = choose_backend(JsonSchema({}), "auto", backends(), refused)
     assert (chosen.backend, chosen.considered[0]) == ("xgrammar", ("llguidance", (A,)))
     with pytest.raises(UnsupportedConstraint):
-        route(
+        choose_backend(
             JsonSchema({}, on_unsupported="warn"), "auto", backends(), {**refused, "automaton": (B,), "xgrammar": (B,)}
         )
 
 
 def test_what_is_not_installed_is_passed_over_or_named() -> None:
-    chosen = route(JsonSchema({}), "auto", Missing(xgrammar=Fake("xgrammar")))
+    chosen = choose_backend(JsonSchema({}), "auto", Missing(xgrammar=Fake("xgrammar")))
     assert chosen.backend == "xgrammar"
     assert "llguidance is not installed" in chosen.reason
     for name in ("auto", "other"):
         with pytest.raises(BackendUnavailable, match="is not installed"):
-            route(JsonSchema({}), name, Missing())
+            choose_backend(JsonSchema({}), name, Missing())
 
 
 SCHEMA = {

@@ -208,6 +208,7 @@ class TestWorker:
     long = Job({"type": "string"}, [f'"{"x" * 300_000}"'])
     short = Job({"type": "string"}, ['"x"', "1"])
 
+    @pytest.mark.slow
     def test_what_takes_too_long_costs_only_itself(self) -> None:
         worker = Worker("llguidance", "bytes", limit_s=0.4)
         try:
@@ -217,6 +218,7 @@ class TestWorker:
         finally:
             worker.stop()
 
+    @pytest.mark.slow
     def test_what_holds_too_much_memory_is_stopped(self) -> None:
         worker = Worker("llguidance", "bytes", limit_bytes=2**20)
         try:

@@ -228,15 +228,25 @@ def test_what_is_narrower_is_said():
     print(*(f"{name} leaves out {why}." for name, why in NARROWER.items()), sep="\n")
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_what_matches_conforms(name):
+# The parser that checks IRIs is slow, and so is drawing from large classes.
+EXAMPLES = {"iri": 8, "iri-reference": 8}
+FEW = {"iri": 4, "iri-reference": 2, "uri-reference": 20, "uri-template": 10}
+
+
+@pytest.mark.parametrize(
+    ("name", "examples"),
+    [
+        *(pytest.param(name, FEW.get(name, 80), id=name) for name in FORMATS),
+        *(pytest.param(name, EXAMPLES.get(name, 80), id=f"{name}, more", marks=pytest.mark.slow) for name in FEW),
+    ],
+)
+def test_what_matches_conforms(name, examples):
     pattern = re.compile(body(name))
     alphabet = st.characters(exclude_categories=["Cs"]) | st.sampled_from(
         "ßÜя漢가\u0301א019aAzZ-+._~%:/?#[]@!$&'()*,;={}|^\\\" \n"
     )
 
-    # The parser that checks IRIs is slow, and so is drawing from large classes.
-    @settings(max_examples=8 if name.startswith("iri") else 80)
+    @settings(max_examples=examples)
     @given(st.sampled_from(SEEDS[name]) if name in SEEDS else st.from_regex(pattern, fullmatch=True), st.data())
     def check(text, data):
         if matches(name, text):
@@ -313,10 +323,11 @@ def _letters(characters: str) -> list[str]:
     return re.findall(f"[{characters}]", "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000)))))
 
 
-def test_letters_of_international_names_are_valid_in_any_order():
+@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)])
+def test_letters_of_international_names_are_valid_in_any_order(step):
     pairs = [unicodedata.decomposition(chr(code)).split() for code in range(0x110000)]
     seconds = {pair[1] for pair in pairs if len(pair) == 2 and not pair[0].startswith("<")}
-    for letter in _letters(formats_hosts._ANY_SCRIPT):
+    for letter in _letters(formats_hosts._ANY_SCRIPT)[::step]:
         idna.check_label(letter)  # raises: not valid by itself
         assert unicodedata.bidirectional(letter) in ("L", "EN"), letter
         assert not unicodedata.combining(letter) and unicodedata.is_normalized("NFC", letter), letter

@@ -20,6 +20,7 @@ def marked() -> set[int]:
     return {number for number, line in enumerate(lines, 1) if line.endswith("# error")}
 
 
+@pytest.mark.slow
 def test_mypy_reads_the_types_of_results_and_of_arguments() -> None:
     pytest.importorskip("mypy", reason="mypy is not installed: pip install -e '.[dev]'")
     command = [sys.executable, "-m", "mypy", "--no-error-summary", "--hide-error-context", str(FILE)]
@@ -29,6 +30,7 @@ def test_mypy_reads_the_types_of_results_and_of_arguments() -> None:
     assert any('"bach_size"' in text and 'did you mean "batch_size"' in text for _, text in found)
 
 
+@pytest.mark.slow
 def test_pyright_reads_the_same() -> None:
     program = shutil.which("pyright")
     if program is None:

@@ -89,6 +89,7 @@ def test_fast_bytes_are_what_the_tokenizers_library_decodes(loader):
     assert compared == len(tokenizer) - len(special)
 
 
+@pytest.mark.slow
 def test_tekken_and_its_fast_conversion_agree():
     one, two = Vocabulary.from_tokenizer(vocabularies.tekken()), Vocabulary.from_tokenizer(vocabularies.fast_tekken())
     assert one.token_bytes == two.token_bytes

@@ -2,7 +2,7 @@
 
 ``arguments`` are those of the command line, and a ``job`` is what two runs have to agree in. ``formats`` opens the
 input as one of the tables (``tables``: JSONL and CSV; ``arrow_tables``: Parquet and folders of datasets), ``rows``
-reads what each row asks for, ``worker`` answers one process's share, ``parts`` keeps the answers where a kill cannot
+reads each row's request, ``worker`` answers one process's share, ``parts`` keeps the answers where a kill cannot
 hurt them, and ``outputs`` (``arrow_outputs``) writes them, beside the columns that are carried along. ``run`` is all
 of that.
 

@@ -20,7 +20,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what ``run.run`` reads."""
+    """Add the arguments that ``run.run`` reads."""
     add_model(parser)
     kinds = "JSONL, CSV, Parquet, or a folder of the package datasets"
     parser.add_argument("--input", required=True, type=Path, metavar="PATH", help=f"the rows: {kinds}, by its ending")
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=Path,
         metavar="PATH",
-        help="the answers in the rows' order, by its ending likewise",
+        help="the answers in the rows' order; the ending chooses the format",
     )
     parser.add_argument("--format", choices=FORMATS, help="of input and output, where the ending says another or none")
     parser.add_argument("--input-format", choices=FORMATS, help="of the input alone")
@@ -69,4 +69,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
     parser.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     parser.add_argument("--device-map", metavar="MAP", help="spread the model over all devices of one process: 'auto'")
-    parser.add_argument("--overwrite", action="store_true", help="begin anew, and lose what is there")
+    parser.add_argument("--overwrite", action="store_true", help="start again, and delete existing answers")

@@ -42,7 +42,7 @@ def write_arrow(
     """
     carried = _schema(table, columns)
     schema = pa.schema([("row", pa.int64()), *carried, *((name, _TYPES.get(name, pa.string())) for name in own)])
-    # What a folder of datasets is made of is written as an Arrow file first.
+    # The rows of a datasets folder are written as an Arrow file first.
     file = path if format_name == "parquet" else path.with_name(f"{path.name}.arrow")
     count = 0
     with pq.ParquetWriter(file, schema) if file == path else pa.ipc.new_stream(file, schema) as writer:
@@ -106,7 +106,7 @@ def _type(kinds: set[type]) -> pa.DataType:
 
 
 def _converted(lines: Sequence[dict[str, Any]], schema: pa.Schema) -> dict[str, list[Any]]:
-    """Values of JSON as these types have them; what is text in part only is JSON in all of its rows."""
+    """Values of JSON as these types have them; columns that are only partly text are JSON in all rows."""
     columns = {field.name: [line.get(field.name) for line in lines] for field in schema}
     return {
         field.name: _texts([as_cells({"": value}).get("") for value in columns[field.name]])
@@ -127,20 +127,20 @@ def _save_dataset(file: Path, folder: Path, table: Table) -> None:
 
     rows = MemoryMappedTable.from_file(str(file))
     features = datasets.Features.from_arrow_schema(rows.schema)
-    if isinstance(table, DatasetsTable):  # images and class labels stay what they are
+    if isinstance(table, DatasetsTable):  # images and class labels stay unchanged
         features.update({name: feature for name, feature in table.features.items() if name in features})
     # The fingerprint that datasets makes depends on the time.
-    found = datasets.Dataset(rows, datasets.DatasetInfo(features=features), fingerprint=digest(file)[:16])
+    dataset = datasets.Dataset(rows, datasets.DatasetInfo(features=features), fingerprint=digest(file)[:16])
     silent = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
-        found.save_to_disk(str(folder), num_shards=None if len(found) else 1)  # it cannot load what has no shard
+        dataset.save_to_disk(str(folder), num_shards=None if len(dataset) else 1)  # it cannot load what has no shard
     finally:
         if not silent:
             datasets.enable_progress_bars()
     for part in folder.iterdir():
         _sync(part)
-    del found, rows  # unmaps the file
+    del dataset, rows  # unmaps the file
     file.unlink()
 
 

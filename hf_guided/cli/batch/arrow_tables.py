@@ -82,7 +82,7 @@ class ParquetTable(ArrowTable):
 
     Args:
         file: to be read.
-        columns: as for ``ArrowTable``.
+        columns: see ``ArrowTable``.
     """
 
     def __init__(self, file: Path, columns: Sequence[str]):
@@ -126,17 +126,17 @@ class DatasetsTable(ArrowTable):
 
     Args:
         folder: to be read.
-        columns: as for ``ArrowTable``.
+        columns: see ``ArrowTable``.
     """
 
     def __init__(self, folder: Path, columns: Sequence[str]):
         import datasets
 
-        found = datasets.load_from_disk(str(folder))
-        if isinstance(found, datasets.DatasetDict):
-            raise UsageError(f"--input {folder}: has the splits {', '.join(found)}; give the folder of one, inside it")
-        self._rows = found.with_format("arrow")
-        self.schema, self.features = found.features.arrow_schema, found.features
+        loaded = datasets.load_from_disk(str(folder))
+        if isinstance(loaded, datasets.DatasetDict):
+            raise UsageError(f"--input {folder}: has the splits {', '.join(loaded)}; give the folder of one, inside it")
+        self._rows = loaded.with_format("arrow")
+        self.schema, self.features = loaded.features.arrow_schema, loaded.features
         super().__init__(columns)
 
     def __len__(self) -> int:

@@ -26,19 +26,19 @@ def format_of(path: Path, name: str | None, flag: str) -> str:
     Raises:
         UsageError: the ending says nothing, or a package is missing.
     """
-    found = name or ("datasets" if path.is_dir() else ENDINGS.get(path.suffix.lower()))
-    if found is None:
+    format_name = name or ("datasets" if path.is_dir() else ENDINGS.get(path.suffix.lower()))
+    if format_name is None:
         raise UsageError(
             f"{flag} {path}: the ending {path.suffix!r} is none of {', '.join(filter(None, ENDINGS))}; give the format "
             f"with {flag}-format {'|'.join(FORMATS)}"
         )
-    package = _PACKAGES.get(found)
+    package = _PACKAGES.get(format_name)
     if package is not None and find_spec(package) is None:
         raise UsageError(
-            f"{flag} {path}: the format {found} needs the package {package}, which is not installed; "
+            f"{flag} {path}: the format {format_name} needs the package {package}, which is not installed; "
             f"pip install 'hf-guided[{_EXTRA}]'"
         )
-    return found
+    return format_name
 
 
 def open_table(path: Path, format_name: str, columns: Sequence[str]) -> Table:

@@ -1,4 +1,4 @@
-"""What is asked of a data set, as plain values: two runs that agree in them give the same answers."""
+"""The settings of a job over a data set, as plain values: two runs with equal settings give the same answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Job:
 
     Args:
         model: a folder, an id on the Hub, or "demo".
-        tokenizer: likewise; None means the model's.
+        tokenizer: a Hub id or a folder; None means the model's.
         revision: of the model's Hub repository, as the command names it.
         tokenizer_revision: of the tokenizer's.
         quantization: of the weights.
@@ -40,9 +40,9 @@ class Job:
         input_format: of the rows.
         output_format: of the answers.
         describe: whether the format of an answer is described in its prompt.
-        chat_template_kwargs: what the chat template is given.
+        chat_template_kwargs: arguments of the chat template.
         whitespace: of JSON, see ``JsonSchema``; None is as each constraint has it.
-        indent: of JSON, in place of ``whitespace``.
+        indent: of JSON, instead of ``whitespace``.
         spelling: of the values in JSON; None is as each constraint has it.
     """
 
@@ -74,20 +74,22 @@ class Job:
     spelling: str | None = None
 
     def agree(self, file: Path) -> None:
-        """Write this job into a file, or see that it is the one there.
+        """Write this job into a file, or check that the file holds the same job.
 
         Raises:
             UsageError: the file holds another.
         """
-        asked = asdict(self)
+        settings = asdict(self)
         if not file.exists():
             unfinished = file.with_suffix(".new")
-            unfinished.write_text(json.dumps(asked, indent=1))
+            unfinished.write_text(json.dumps(settings, indent=1))
             unfinished.replace(file)
             return
         begun = json.loads(file.read_text())
         others = [
-            f"{name} was {begun.get(name)!r}, is {asked[name]!r}" for name in asked if begun.get(name) != asked[name]
+            f"{name} was {begun.get(name)!r}, is {settings[name]!r}"
+            for name in settings
+            if begun.get(name) != settings[name]
         ]
         if others:
             raise UsageError(
@@ -98,14 +100,14 @@ class Job:
 
 def digest(path: Path) -> str:
     """The content of a file, or of a folder that the package datasets has saved, in few letters."""
-    found = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=16)
     files = [path]
-    if path.is_dir():  # where datasets may keep caches besides
+    if path.is_dir():  # where datasets may also keep caches
         files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("cache-"))
     for file in files:
         if path.is_dir():
-            found.update(f"{file.name}\0{file.stat().st_size}\0".encode())
+            hasher.update(f"{file.name}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as stream:
             while block := stream.read(_BLOCK):
-                found.update(block)
-    return found.hexdigest()
+                hasher.update(block)
+    return hasher.hexdigest()

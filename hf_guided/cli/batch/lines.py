@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 
 class Answer(NamedTuple):
-    """What became of a row.
+    """The outcome of a row.
 
     Args:
         row: its number.
         done: whether it belongs to the output, not to the failures.
-        line: what is written there.
+        line: the answer's line in the output.
     """
 
     row: int
@@ -24,13 +24,13 @@ def as_line(value: Any) -> bytes:
     """JSON in UTF-8, and a line break."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:  # half of a pair of surrogates, which JSON may hold and UTF-8 may not
+    except UnicodeEncodeError:  # a lone surrogate, which JSON may hold and UTF-8 may not
         text = json.dumps(value, allow_nan=False).encode()
     return text + b"\n"
 
 
 def as_cells(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of a table: a value is JSON as text, and other things than text are what JSON calls them."""
+    """A line of a table: a value is JSON as text, and other types are written as in JSON."""
     return {
         name: value if isinstance(value, str) and name != "value" else json.dumps(value, ensure_ascii=False)
         for name, value in line.items()

@@ -1,8 +1,8 @@
-"""What is done of a job, on disk: it survives a kill at any moment.
+"""The finished answers of a job, on disk: they survive a kill at any moment.
 
 Each process of each run appends to a file of its own, whole batches at a time, and never to one of an earlier run: that
 may end in half a line. A row that is there twice is there with the same answer. Only when all rows are there are the
-outputs made, beside their places and then moved there.
+outputs made, next to their final paths and then moved there.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if os.name == "posix":
 _OF_DATASETS = re.compile(r"state\.json|dataset_info\.json|(?:data|cache)-.*\.arrow")
 
 
-class Place(NamedTuple):
-    """Where an answer stands."""
+class AnswerLocation(NamedTuple):
+    """The location of an answer."""
 
     file: Path
     offset: int
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 
 class Parts:
-    """The folder beside the output.
+    """The folder next to the output.
 
     Args:
         output: where the answers will be.
@@ -85,14 +85,14 @@ class Parts:
             except OSError as error:
                 raise UsageError(f"another run is at work in {self.folder} ({error.strerror}); wait for it") from error
         gone = [self.output, self.failures] if overwrite else []
-        if overwrite or not self.lines():  # a mistake that was said before the first answer may be corrected
+        if overwrite or not self.lines():  # an error reported before the first answer may be corrected
             gone += [*self.folder.glob("*.jsonl"), *self.folder.glob("*.json")]
         for file in gone:
             _remove(file)
 
-    def places(self, rows: int) -> list[Place | None]:
-        """Where each row's answer stands; None where there is none."""
-        found: list[Place | None] = [None] * rows
+    def locations(self, rows: int) -> list[AnswerLocation | None]:
+        """The location of each row's answer; None where there is none."""
+        locations: list[AnswerLocation | None] = [None] * rows
         for file in sorted(self.folder.glob("*.jsonl")):
             offset = 0
             with file.open("rb") as stream:
@@ -100,10 +100,10 @@ class Parts:
                     if not line.endswith(b"\n"):
                         break  # the process was killed here
                     answer = Answer(*json.loads(line))
-                    if found[answer.row] is None:
-                        found[answer.row] = Place(file, offset, answer.done)
+                    if locations[answer.row] is None:
+                        locations[answer.row] = AnswerLocation(file, offset, answer.done)
                     offset += len(line)
-        return found
+        return locations
 
     def writer(self, process: int) -> Writer:
         """A new file for the answers of one process."""
@@ -115,11 +115,11 @@ class Parts:
         raise InternalError(f"{self.folder} holds the parts of a million runs")
 
     def lines(self) -> int:
-        """How many answers there are, about: rows that are there twice count twice."""
+        """The approximate number of answers: rows that are there twice count twice."""
         return sum(_newlines(file) for file in self.folder.glob("*.jsonl"))
 
     def finish(self, rows: int, write: Callable[..., int]) -> tuple[int, int]:
-        """Make the outputs in the rows' order, and let go of the parts.
+        """Make the outputs in the rows' order, and delete the parts.
 
         Args:
             rows: how many there are.
@@ -128,8 +128,8 @@ class Parts:
         Returns:
             How many rows are in the output, and how many among the failures.
         """
-        places = self.places(rows)
-        missing = [row for row, place in enumerate(places) if place is None]
+        locations = self.locations(rows)
+        missing = [row for row, location in enumerate(locations) if location is None]
         if missing:
             raise InternalError(f"{len(missing)} of {rows} rows have no answer, the first is {missing[0]}")
         counts = []
@@ -137,7 +137,9 @@ class Parts:
         for target, wanted in (self.failures, False), (self.output, True):
             beside = self.folder / f"{target.name}.new"
             _remove(beside)  # of a run that was killed here
-            with closing(_answers(place for place in places if place is not None and place.done is wanted)) as answers:
+            with closing(
+                _answers(location for location in locations if location is not None and location.done is wanted)
+            ) as answers:
                 count = write(beside, answers, failed=not wanted)
             if count or wanted:
                 if target.is_dir():
@@ -181,12 +183,12 @@ def _newlines(file: Path) -> int:
     return int((data == ord("\n")).sum())
 
 
-def _answers(places: Iterable[Place]) -> Generator[Answer, None, None]:
+def _answers(locations: Iterable[AnswerLocation]) -> Generator[Answer, None, None]:
     streams: dict[Path, Any] = {}
     try:
-        for place in places:
-            stream = streams.get(place.file) or streams.setdefault(place.file, place.file.open("rb"))
-            stream.seek(place.offset)
+        for location in locations:
+            stream = streams.get(location.file) or streams.setdefault(location.file, location.file.open("rb"))
+            stream.seek(location.offset)
             yield Answer(*json.loads(stream.readline()))
     finally:
         for stream in streams.values():
@@ -194,7 +196,7 @@ def _answers(places: Iterable[Place]) -> Generator[Answer, None, None]:
 
 
 def is_dataset(folder: Path) -> bool:
-    """Whether a folder holds what the package datasets saves, and nothing else."""
+    """Whether a folder holds a saved data set of the package datasets, and nothing else."""
     names = [file.name for file in folder.iterdir()]
     ours = all(_OF_DATASETS.fullmatch(name) for name in names)
     return ours and {"state.json", "dataset_info.json"} <= set(names)

@@ -1,4 +1,4 @@
-"""What each row of a data set asks for."""
+"""The request of each row of a data set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONSTRAINT_COLUMN = "response_format"  # where no other is named
 
 
 @dataclass(frozen=True)
-class Asked:
+class RowRequest:
     """One row.
 
     Args:
@@ -35,12 +35,12 @@ class Rows:
     Args:
         table: the data set.
         prompt_column: holds a text, or a chat (a list of messages).
-        constraint_column: may hold a response_format or JSON Schema, in place of ``default``; None is
+        constraint_column: may hold a response_format or JSON Schema, instead of ``default``; None is
             "response_format", which need not be there.
         documents_column: may hold a chat's documents.
         default: the constraint of rows without one of their own.
         chat: send a text as a user's message.
-        layout: ``whitespace``, ``indent`` and ``spelling`` of JSON that a row asks for itself, see ``laid_out``.
+        layout: ``whitespace``, ``indent`` and ``spelling`` of JSON in a row's own request, see ``laid_out``.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Rows:
             check_columns(self._table, [self._constraint_column], "--constraint-column")
         self._table.check_prompts(self._prompt_column, self._constraint_column or CONSTRAINT_COLUMN)
 
-    def asked(self, row: int) -> Asked:
-        """What a row asks for.
+    def request(self, row: int) -> RowRequest:
+        """The request of a row.
 
         Raises:
             BadRow: it cannot be read, or there is no prompt.
@@ -91,20 +91,20 @@ class Rows:
                 f"fields there are: {', '.join(map(repr, fields))}"
             )
         own = fields.get(self._constraint_column or CONSTRAINT_COLUMN)
-        is_given = own is not None and own != ""  # CSV has no other way to leave it out
+        is_given = own is not None and own != ""  # CSV has no other form for a missing value
         constraint = laid_out(coerce(own), *self._layout) if is_given else self.default
         if self._chat and isinstance(prompt, str):
             prompt = [{"role": "user", "content": prompt}]
         # A plain text has no template that would show documents: there the column is one of the row's own.
         documents = None if isinstance(prompt, str) else fields.get(self._documents_column)
         if documents is not None and not (
-            isinstance(documents, list) and all(isinstance(one, dict) for one in documents)
+            isinstance(documents, list) and all(isinstance(document, dict) for document in documents)
         ):
             raise BadRow(
                 f"expected a list of objects as {self._documents_column!r}, got {json.dumps(documents)[:80]}; "
                 "--documents-column names another column"
             )
-        return Asked(prompt, constraint, documents)
+        return RowRequest(prompt, constraint, documents)
 
 
 def check_columns(table: Table, columns: list[str], flag: str) -> None:

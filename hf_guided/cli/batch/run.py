@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace, program: str) -> int:
 
 
 def _run(arguments: argparse.Namespace, state: Any, program: str) -> int:
-    job, parts, rows, output = _agreed(lambda: _asked(arguments))
+    job, parts, rows, output = _agreed(lambda: _validated(arguments))
     try:
         _agreed(lambda: _begin(arguments, state, job, parts))
         share = Share(state.process_index, state.num_processes)
@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace, state: Any, program: str) -> int:
 
 
 def identity(constraint: Constraint | None) -> str:
-    """What tells a constraint from others: its repr is shortened, for people."""
+    """What identifies a constraint; its repr is shortened for people."""
     return "none" if constraint is None else f"{constraint!r}, key {constraint.key}"
 
 
@@ -98,7 +98,7 @@ def _agreed(do: Callable[[], T]) -> T:
     return done  # type: ignore[return-value]  # it went well
 
 
-def _asked(arguments: argparse.Namespace) -> tuple[Job, Parts, Rows, Output]:
+def _validated(arguments: argparse.Namespace) -> tuple[Job, Parts, Rows, Output]:
     """All that can be seen to be wrong before a model is loaded."""
     constraint = constraint_of(arguments)
     if arguments.top_p is not None and (arguments.temperature is None or arguments.top_p > 1):
@@ -152,7 +152,7 @@ def _prepared(
         raise UsageError(
             f"process {share.process} does not see {parts.folder}: --output has to be on a disk that all share"
         )
-    todo = list(share.batches(parts.places(len(rows)), job.batch_size))
+    todo = list(share.batches(parts.locations(len(rows)), job.batch_size))
     if not todo:
         return [], None
     # A branch may move while the job is stopped: all of its answers are those of one commit.
@@ -165,7 +165,7 @@ def _prepared(
 def _answer(
     state: Any, rows: Rows, parts: Parts, share: Share, todo: Sequence[range], worker: Worker | None
 ) -> dict[str, float]:
-    """Answer these batches; what they took."""
+    """Answer these batches; return their statistics."""
     began = time.perf_counter()
     if worker is not None:
         writer = parts.writer(share.process)
@@ -180,17 +180,17 @@ def _answer(
             writer.close()
     spent = [] if worker is None else worker.spent
     return {
-        "tokens": sum(one.tokens for one in spent),
-        "row_forwards": sum(one.row_forwards for one in spent),
+        "tokens": sum(process_stats.tokens for process_stats in spent),
+        "row_forwards": sum(process_stats.row_forwards for process_stats in spent),
         "seconds": time.perf_counter() - began,
     }
 
 
 def _finish(parts: Parts, rows: int, output: Output, spent: Sequence[dict[str, float]], program: str) -> None:
     done, failed = parts.finish(rows, output.write)
-    tokens = sum(one["tokens"] for one in spent)
-    seconds = max(one["seconds"] for one in spent)
-    told = {
+    tokens = sum(process_stats["tokens"] for process_stats in spent)
+    seconds = max(process_stats["seconds"] for process_stats in spent)
+    summary = {
         "rows": rows,
         "answered": done,
         "failed": failed,
@@ -199,9 +199,11 @@ def _finish(parts: Parts, rows: int, output: Output, spent: Sequence[dict[str, f
             "tokens": tokens,
             "seconds": round(seconds, 3),
             "tokens_per_second": round(tokens / seconds, 1) if seconds else 0.0,
-            "row_forwards_per_token": round(sum(one["row_forwards"] for one in spent) / tokens, 3) if tokens else 0.0,
+            "row_forwards_per_token": round(sum(process_stats["row_forwards"] for process_stats in spent) / tokens, 3)
+            if tokens
+            else 0.0,
         },
     }
-    print(json.dumps(told))
+    print(json.dumps(summary))
     if failed:
         print(f"{program}: {failed} of {rows} rows failed, see {parts.failures}", file=sys.stderr)

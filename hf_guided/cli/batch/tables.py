@@ -50,7 +50,7 @@ class Table(ABC):
         """The columns, for messages."""
 
     def check_prompts(self, prompt_column: str, constraint_column: str) -> None:  # noqa: B027 - text has no types
-        """See that these columns hold what they have to, as far as the format knows.
+        """Check that these columns have valid types, as far as the format knows them.
 
         Raises:
             UsageError: they are of another type.
@@ -65,14 +65,14 @@ class Table(ABC):
 
     def carried(self, rows: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
         """The values of these columns in these rows, as JSON has them; without those that a row does not have."""
-        found: list[dict[str, Any]] = []
+        carried: list[dict[str, Any]] = []
         for row in rows if columns else ():
             try:
                 fields = self.fields(row)
             except BadRow:  # its answer says why
                 fields = {}
-            found.append({name: fields[name] for name in columns if name in fields and is_json(fields[name])})
-        return found or [{} for _ in rows]
+            carried.append({name: fields[name] for name in columns if name in fields and is_json(fields[name])})
+        return carried or [{} for _ in rows]
 
 
 class _Lines(Table):
@@ -236,9 +236,9 @@ def _is_json_text(text: str) -> bool:
 
 
 def is_json(value: Any) -> bool:
-    """Whether a value can be a part of a line of JSON, and be read there by everybody."""
+    """Whether a value can be a part of a line of JSON, and be read there by every parser."""
     try:
-        json.dumps([[value]], allow_nan=False)  # as deep as it will stand
+        json.dumps([[value]], allow_nan=False)  # at its depth in the output
     except (TypeError, ValueError, RecursionError):  # of Python's own, infinite, or deeper than `json` goes
         return False
     return True

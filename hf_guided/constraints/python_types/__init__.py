@@ -1,4 +1,4 @@
-"""Python types as JSON Schemas, and back: whatever Pydantic's TypeAdapter takes."""
+"""Python types as JSON Schemas, and back: every type that Pydantic's TypeAdapter takes."""
 
 from .adapters import TypeSchema, adapter_of, is_type, schema_of
 from .notes import NARROWER, TypeNote

@@ -1,4 +1,4 @@
-"""Python types as JSON Schemas, and back: whatever Pydantic's TypeAdapter takes."""
+"""Python types as JSON Schemas, and back: every type that Pydantic's TypeAdapter takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TypeSchema(NamedTuple):
     Args:
         enforced: says all that can be said of the type's texts.
         described: the same for people and models to read, with the names of formats for long patterns.
-        notes: what the first leaves out, or leaves to code of the type.
+        notes: the values that the first leaves out, or leaves to code of the type.
     """
 
     enforced: Any
@@ -84,7 +84,7 @@ def adapter_of(python_type: Any) -> Any:
 
 
 def _modern(tp: Any) -> Any:
-    """Before Python 3.12 Pydantic refuses typing.TypedDict and asks for typing_extensions': hand it that one."""
+    """Before Python 3.12 Pydantic refuses typing.TypedDict and requires the one of typing_extensions, so convert it."""
     import typing_extensions
 
     if sys.version_info >= (3, 12):

@@ -1,4 +1,4 @@
-"""Pydantic's own checks of a finished value, moved to where they can be said of its text.
+"""Pydantic's own checks of a finished value, moved to the types where they constrain its text.
 
 Where a type has no such option itself, Pydantic checks the value by a function of its own after everything else. Such
 a check is moved inwards, through what keeps the value, to a type that has the option.
@@ -37,7 +37,7 @@ _HUGEST = 10**307  # of the integers that are known to fit into a double: a roun
 
 
 def options(function: Any) -> Core | None:
-    """What a function of Pydantic's own checks, by the names of core schemas' options; None for other functions."""
+    """The options of core schemas that a Pydantic function checks; None for other functions."""
     bare = function.func if isinstance(function, functools.partial) else function
     if getattr(bare, "__module__", "") != "pydantic._internal._validators":
         return None
@@ -97,10 +97,10 @@ def _moved(schema: Core, name: str, value: Any, definitions: Mapping[str, Core])
 
 
 def _moved_into_union(schema: Core, name: str, value: Any, definitions: Mapping[str, Core]) -> Core | None:
-    """Into all members, where a text stands for values that pass alike whichever member takes it."""
+    """Into all members, where a text means values that pass equally, whichever member takes it."""
     members = [choice[0] if isinstance(choice, tuple) else choice for choice in schema["choices"]]
-    alike = _SIZED if name in _LENGTHS else _NUMBERS
-    if not all(member["type"] in alike for member in members):
+    same_checks = _SIZED if name in _LENGTHS else _NUMBERS
+    if not all(member["type"] in same_checks for member in members):
         return None
     inner = [_moved(member, name, value, definitions) for member in members]
     return None if None in inner else {**schema, "choices": inner}

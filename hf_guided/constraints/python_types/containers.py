@@ -1,4 +1,4 @@
-"""Pydantic's arrays and dictionaries: what JSON Schema does not say of their items and keys."""
+"""Pydantic's arrays and dictionaries: rules for items and keys that its JSON Schemas omit."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_sc
 
 from . import embedded_json
 from .notes import narrower, shown
-from .scalars import Core, Found, Scalars, key_names
+from .scalars import Core, JsonSchemaDict, Scalars, key_names
 
 _SCALAR_TYPES = ["boolean", "null", "number", "string"]
-_MAX_VARIADIC = 8  # items where items of any number stand before others
+_MAX_VARIADIC = 8  # items where any number of items comes before others
 _UNHASHABLE = frozenset("list dict typed-dict set deque generator ordered-dict counter default-dict".split())
 
 
 class Containers(Scalars):
     """Methods of Pydantic's generator, by the type of a core schema."""
 
-    def _common_set_schema(self, schema: Any) -> Found:
-        """A set; Pydantic folds equal items, so that they matter only where a number of them is asked for."""
+    def _common_set_schema(self, schema: Any) -> JsonSchemaDict:
+        """A set; Pydantic folds equal items, so that they matter only where their number is constrained."""
         items, least = schema.get("items_schema"), schema.get("min_length") or 0
-        found: Found = {"type": "array", "items": {} if items is None else self.generate_inner(items)}
+        json_schema: JsonSchemaDict = {"type": "array", "items": {} if items is None else self.generate_inner(items)}
         hashable = True if items is None else self._is_hashable(items)
         if not hashable:
             raise PydanticInvalidForJsonSchema(
@@ -31,17 +31,17 @@ class Containers(Scalars):
                 "use list[...], tuples, frozenset[...], or model_config = ConfigDict(frozen=True)"
             )
         if items is None or items["type"] == "any":
-            found = narrower({**found, "items": {"type": _SCALAR_TYPES}}, "set")
-        self.update_with_validations(found, schema, self.ValidationsMapping.array)
+            json_schema = narrower({**json_schema, "items": {"type": _SCALAR_TYPES}}, "set")
+        self.update_with_validations(json_schema, schema, self.ValidationsMapping.array)
         if least > 1:
-            if not _stays_different(found["items"]):
+            if not _stays_different(json_schema["items"]):
                 raise PydanticInvalidForJsonSchema(
                     f"a set of at least {least} items is enforced only where the items are listed (a Literal of "
                     "strings or an Enum of them): equal items count once, and no engine can compare any others; "
                     f"use list[...], or min_length=1, or a Literal"
                 )
-            found["uniqueItems"] = True
-        return shown(found, uniqueItems=True)
+            json_schema["uniqueItems"] = True
+        return shown(json_schema, uniqueItems=True)
 
     def _is_hashable(self, schema: Core) -> bool:
         kind = schema["type"]
@@ -66,11 +66,11 @@ class Containers(Scalars):
         inner = schema.get("schema")
         return inner is None or kind == "json" or not isinstance(inner, dict) or self._is_hashable(inner)
 
-    def any_schema(self, schema: Any) -> Found:
+    def any_schema(self, schema: Any) -> JsonSchemaDict:
         """See GenerateJsonSchema."""
         return {}
 
-    def tuple_schema(self, schema: Any) -> Found:
+    def tuple_schema(self, schema: Any) -> JsonSchemaDict:
         """See GenerateJsonSchema."""
         index = schema.get("variadic_item_index")
         items = schema["items_schema"]
@@ -84,7 +84,7 @@ class Containers(Scalars):
         most = least + _MAX_VARIADIC
         if schema.get("max_length") is not None:
             most = min(most, schema["max_length"] - fixed)
-        ways = [
+        alternatives = [
             {
                 "type": "array",
                 "prefixItems": [*before, *([middle] * count), *after],
@@ -93,17 +93,17 @@ class Containers(Scalars):
             }
             for count in range(least, most + 1)
         ]
-        if not ways:
+        if not alternatives:
             raise PydanticInvalidForJsonSchema("no tuple has a length inside the bounds; widen them")
-        return narrower({"anyOf": ways}, "tuple")
+        return narrower({"anyOf": alternatives}, "tuple")
 
-    def _common_dict_schema(self, schema: Any) -> Found:
-        """A dictionary: its keys are strings in JSON, whatever they become."""
+    def _common_dict_schema(self, schema: Any) -> JsonSchemaDict:
+        """A dictionary: its keys are strings in JSON, whatever their Python type."""
         values = schema.get("values_schema")
-        found: Found = {"type": "object"}
+        json_schema: JsonSchemaDict = {"type": "object"}
         inner = {} if values is None else dict(self.generate_inner(values))
         inner.pop("title", None)
-        found["additionalProperties"] = inner or True
+        json_schema["additionalProperties"] = inner or True
         keys = schema.get("keys_schema")
         if keys is not None and keys["type"] != "any":
             names = self._key_names(keys, self.generate_inner(keys))
@@ -113,54 +113,54 @@ class Containers(Scalars):
                     "use keys of str, int, float, bool, an Enum, a date ..., or a list of pairs"
                 )
             if names != {"type": "string"}:
-                found["propertyNames"] = names
-        self.update_with_validations(found, schema, self.ValidationsMapping.object)
-        listed = found.get("propertyNames", {}).get("enum")
-        if listed and (found.get("minProperties") or 0) > 1:
+                json_schema["propertyNames"] = names
+        self.update_with_validations(json_schema, schema, self.ValidationsMapping.object)
+        listed = json_schema.get("propertyNames", {}).get("enum")
+        if listed and (json_schema.get("minProperties") or 0) > 1:
             # Names that are declared come once each, so that they can be counted.
-            found["properties"] = dict.fromkeys(listed, found["additionalProperties"])
-            found["additionalProperties"] = False
-            del found["propertyNames"]
-        return found
+            json_schema["properties"] = dict.fromkeys(listed, json_schema["additionalProperties"])
+            json_schema["additionalProperties"] = False
+            del json_schema["propertyNames"]
+        return json_schema
 
-    def _key_names(self, keys: Core, found: Found) -> Found | None:
+    def _key_names(self, keys: Core, json_schema: JsonSchemaDict) -> JsonSchemaDict | None:
         """The names of members as a schema of strings; None if there are none."""
-        found = {name: value for name, value in found.items() if name not in ("title", "description")}
-        if "$ref" in found:
-            target = self.get_schema_from_definitions(found["$ref"])
+        json_schema = {name: value for name, value in json_schema.items() if name not in ("title", "description")}
+        if "$ref" in json_schema:
+            target = self.get_schema_from_definitions(json_schema["$ref"])
             return None if target is None else self._key_names(keys, target)
-        if "enum" in found or "const" in found:
-            values = found.get("enum", [found.get("const")])
+        if "enum" in json_schema or "const" in json_schema:
+            values = json_schema.get("enum", [json_schema.get("const")])
             listed = [name for name in map(_as_key, values) if name is not None and _takes_key(keys, name)]
             return {"enum": listed} if listed else None
-        if "anyOf" in found:
-            return self._key_of_any(keys, found)
-        if found.get("type") == "string":
-            return found
-        names = key_names(found)
-        return None if names is None else shown(narrower(names, "keys"), type="string", format=found["type"])
+        if "anyOf" in json_schema:
+            return self._key_of_any(keys, json_schema)
+        if json_schema.get("type") == "string":
+            return json_schema
+        names = key_names(json_schema)
+        return None if names is None else shown(narrower(names, "keys"), type="string", format=json_schema["type"])
 
-    def _key_of_any(self, keys: Core, found: Found) -> Found | None:
-        """As ``_key_names``, of alternatives; those that no pattern tells are left out where there are others."""
-        ways: list[Found] = []
+    def _key_of_any(self, keys: Core, json_schema: JsonSchemaDict) -> JsonSchemaDict | None:
+        """As ``_key_names``, of alternatives; those that no pattern describes are left out where there are others."""
+        alternatives: list[JsonSchemaDict] = []
         refused = None
-        for way in found["anyOf"]:
+        for alternative in json_schema["anyOf"]:
             try:
-                names = self._key_names(keys, way)
+                names = self._key_names(keys, alternative)
             except PydanticInvalidForJsonSchema as error:
                 refused = error
                 continue
-            if names is not None and names not in ways:
-                ways.append(names)
-        if not ways:
+            if names is not None and names not in alternatives:
+                alternatives.append(names)
+        if not alternatives:
             if refused is not None:
                 raise refused
             return None
-        rest = {name: value for name, value in found.items() if name != "anyOf"}
-        names = {**ways[0], **rest} if len(ways) == 1 else {**rest, "anyOf": ways}
+        rest = {name: value for name, value in json_schema.items() if name != "anyOf"}
+        names = {**alternatives[0], **rest} if len(alternatives) == 1 else {**rest, "anyOf": alternatives}
         return names if refused is None else narrower(names, "keys")
 
-    def json_schema(self, schema: Any) -> Found:
+    def json_schema(self, schema: Any) -> JsonSchemaDict:
         """See GenerateJsonSchema: a string that holds JSON."""
         inner = schema.get("schema")
         content = {} if inner is None else self.generate_inner(inner)
@@ -168,16 +168,18 @@ class Containers(Scalars):
             pattern = embedded_json.pattern(content, self._resolved)
         except embedded_json.NotPlain as error:
             raise PydanticInvalidForJsonSchema(f"JSON inside a string: {error}; use the type itself") from None
-        found = {"type": "string", "contentMediaType": "application/json", "pattern": f"^{pattern}$"}
-        return shown(narrower(found, "Json"), type="string", contentMediaType="application/json", contentSchema=content)
+        json_schema = {"type": "string", "contentMediaType": "application/json", "pattern": f"^{pattern}$"}
+        return shown(
+            narrower(json_schema, "Json"), type="string", contentMediaType="application/json", contentSchema=content
+        )
 
-    def _resolved(self, ref: str) -> Found:
+    def _resolved(self, ref: str) -> JsonSchemaDict:
         target = self.get_schema_from_definitions(ref)  # type: ignore[arg-type]
         if target is None:
             raise embedded_json.Endless("a type that holds itself")
         return target
 
-    def chain_schema(self, schema: Any) -> Found:
+    def chain_schema(self, schema: Any) -> JsonSchemaDict:
         """See GenerateJsonSchema: what the first step takes, and what later ones check of it."""
         steps = schema["steps"]
         if steps[0]["type"] == "any" and any(step["type"] == "is-instance" for step in steps):
@@ -191,13 +193,13 @@ class Containers(Scalars):
         """Core schemas by the names that others refer to them by."""
         return self.__dict__.setdefault("_core_definitions", {})  # type: ignore[no-any-return]
 
-    def definitions_schema(self, schema: Any) -> Found:
+    def definitions_schema(self, schema: Any) -> JsonSchemaDict:
         """See GenerateJsonSchema."""
-        self._definitions.update((one["ref"], one) for one in schema["definitions"])
+        self._definitions.update((definition["ref"], definition) for definition in schema["definitions"])
         return super().definitions_schema(schema)
 
 
-def _stays_different(items: Found) -> bool:
+def _stays_different(items: JsonSchemaDict) -> bool:
     """Whether items that differ in JSON differ in Python too: 1 and true do not."""
     values = items.get("enum", [items["const"]] if "const" in items else None)
     if items.get("type") == "boolean":

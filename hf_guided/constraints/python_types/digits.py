@@ -13,7 +13,7 @@ from fractions import Fraction
 from ..json_style import MAX_DIGITS
 
 NOTHING = ""
-"""What these functions return where no text is left."""
+"""The result of these functions where no text is left."""
 
 
 def literal(text: str) -> str:
@@ -23,10 +23,10 @@ def literal(text: str) -> str:
 
 def either(*patterns: str) -> str:
     """Any of the patterns, as one group; those that are NOTHING are left out."""
-    kept = list(dict.fromkeys(pattern for pattern in patterns if pattern != NOTHING))
-    if not kept:
+    patterns_left = list(dict.fromkeys(pattern for pattern in patterns if pattern != NOTHING))
+    if not patterns_left:
         return NOTHING
-    return kept[0] if len(kept) == 1 else f"(?:{'|'.join(kept)})"
+    return patterns_left[0] if len(patterns_left) == 1 else f"(?:{'|'.join(patterns_left)})"
 
 
 def between(low: str, high: str) -> str:
@@ -34,7 +34,7 @@ def between(low: str, high: str) -> str:
 
     Args:
         low: the first text.
-        high: the last one, of the same length; what is no digit stands at the same indices in both.
+        high: the last one, of the same length; other characters are at the same indices in both.
     """
     if low > high:
         return NOTHING
@@ -46,9 +46,9 @@ def between(low: str, high: str) -> str:
     rest = low[first + 1 :]
     zeros, nines = re.sub("[0-9]", "0", rest), re.sub("[0-9]", "9", rest)
     a, b = int(low[first]), int(high[first])
-    ways = []
+    alternatives = []
     if rest != zeros:
-        ways.append(f"{a}{between(rest, nines)}")
+        alternatives.append(f"{a}{between(rest, nines)}")
         a += 1
     tail = high[first + 1 :]
     last = NOTHING
@@ -56,8 +56,8 @@ def between(low: str, high: str) -> str:
         last = f"{b}{between(zeros, tail)}"
         b -= 1
     if a <= b:
-        ways.append(f"{_digit(a, b)}{_any_digits(rest)}")
-    return literal(low[:first]) + either(*ways, last)
+        alternatives.append(f"{_digit(a, b)}{_any_digits(rest)}")
+    return literal(low[:first]) + either(*alternatives, last)
 
 
 def _is_run(text: str, digit: str) -> bool:
@@ -70,10 +70,10 @@ def _digit(low: int, high: int) -> str:
 
 def _any_digits(shape: str) -> str:
     """Any text of this shape."""
-    found = []
+    written = []
     for part in re.findall("[0-9]+|[^0-9]+", shape):
-        found.append(literal(part) if not part.isdigit() else "[0-9]" + (f"{{{len(part)}}}" if len(part) > 1 else ""))
-    return "".join(found)
+        written.append(literal(part) if not part.isdigit() else "[0-9]" + (f"{{{len(part)}}}" if len(part) > 1 else ""))
+    return "".join(written)
 
 
 def whole(low: int | None, high: int | None) -> str:
@@ -93,11 +93,11 @@ def whole(low: int | None, high: int | None) -> str:
 
 
 def _positive(low: int, high: int | None) -> str:
-    ways = []
+    alternatives = []
     if low == 0:
-        ways.append("0")
+        alternatives.append("0")
         low = 1
-    if high is None:  # one digit more than the bound has leaves room for the next multiple of any step
+    if high is None:  # one digit more than the bound leaves room for the next multiple of any step
         high = 10 ** max(MAX_DIGITS, len(str(low)) + 1) - 1
     first, last = len(str(low)), len(str(high))
     if low == 10 ** (first - 1):
@@ -105,17 +105,17 @@ def _positive(low: int, high: int | None) -> str:
     if high == 10**last - 1:
         last += 1
     if first + 1 < last:
-        ways.append(f"[1-9][0-9]{{{first},{last - 2}}}")
+        alternatives.append(f"[1-9][0-9]{{{first},{last - 2}}}")
     if first == last and low <= high:
-        ways.append(between(str(low), str(high)))
+        alternatives.append(between(str(low), str(high)))
     else:
-        ways += [between(str(low), "9" * first)] if len(str(low)) == first else []
-        ways += [between("1" + "0" * (last - 1), str(high))] if len(str(high)) == last else []
-    return either(*ways)
+        alternatives += [between(str(low), "9" * first)] if len(str(low)) == first else []
+        alternatives += [between("1" + "0" * (last - 1), str(high))] if len(str(high)) == last else []
+    return either(*alternatives)
 
 
 def decimals(low: Fraction | None, high: Fraction | None, places: int) -> str:
-    """Decimals in these bounds (both inside) with at most so many digits after the point, without an exponent."""
+    """Decimals in these bounds (both inside) with a bounded number of digits after the point, without an exponent."""
     unit = 10**places
     least = None if low is None else -((-low * unit).__floor__())
     greatest = None if high is None else (high * unit).__floor__()
@@ -159,17 +159,17 @@ def _one_whole(number: int, low: int, high: int, places: int) -> str:
     """Decimals with this whole part whose fraction, in units of the last place, is in the bounds."""
     if low == 0 and high == 10**places - 1:
         return f"{number}(?:\\.[0-9]{{1,{places}}})?"
-    ways = [str(number)] if low == 0 else []
+    alternatives = [str(number)] if low == 0 else []
     for width in range(1, places + 1):
         unit = 10 ** (places - width)
         first, last = -(-low // unit), high // unit
         if first <= last:
-            ways.append(f"{number}\\.{between(str(first).zfill(width), str(last).zfill(width))}")
-    return either(*ways)
+            alternatives.append(f"{number}\\.{between(str(first).zfill(width), str(last).zfill(width))}")
+    return either(*alternatives)
 
 
 def grid(bound: Decimal | Fraction | int, places: int, *, upper: bool, is_open: bool) -> Fraction:
-    """The bound moved inwards to a decimal of so many places that is itself inside."""
+    """The bound moved inwards to the nearest allowed decimal with this number of places."""
     exact = Fraction(bound)
     unit = 10**places
     scaled = exact * unit

@@ -13,7 +13,7 @@ from ..host_patterns import IPV4, IPV6
 from . import digits, numeric
 from .digits import either
 
-Found = dict[str, Any]
+JsonSchemaDict = dict[str, Any]
 
 _STRING = '"(?:[^\\u0000-\\u001f"\\\\]|\\\\["\\\\nt])*"'
 _NUMBER = r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?"
@@ -24,34 +24,34 @@ _MAX_LENGTH = 200_000  # of the pattern
 
 
 class NotPlain(ValueError):
-    """No plain pattern says it."""
+    """No plain pattern expresses it."""
 
 
 class Endless(NotPlain):
-    """A type that holds itself more often than is written out."""
+    """A type that contains itself more deeply than patterns are written out."""
 
 
-def pattern(schema: Found | bool, resolve: Callable[[str], Found]) -> str:
-    """The JSON texts of a schema that Pydantic's generator made.
+def pattern(schema: JsonSchemaDict | bool, resolve: Callable[[str], JsonSchemaDict]) -> str:
+    """The JSON texts of a schema from Pydantic's generator.
 
     Args:
         schema: of the inner value.
-        resolve: gives what a ``$ref`` names.
+        resolve: gives the schema that a ``$ref`` names.
 
     Raises:
         NotPlain: it holds itself, or something that no plain pattern says.
     """
-    found = _Writer(resolve).value(schema, ())
-    if len(found) > _MAX_LENGTH:
+    json_schema = _Writer(resolve).value(schema, ())
+    if len(json_schema) > _MAX_LENGTH:
         raise NotPlain(f"its pattern has more than {_MAX_LENGTH} characters")
-    return found
+    return json_schema
 
 
 class _Writer:
-    def __init__(self, resolve: Callable[[str], Found]):
+    def __init__(self, resolve: Callable[[str], JsonSchemaDict]):
         self._resolve = resolve
 
-    def value(self, schema: Found | bool, above: tuple[str, ...]) -> str:
+    def value(self, schema: JsonSchemaDict | bool, above: tuple[str, ...]) -> str:
         if schema is True or schema == {}:
             return _any(2)
         if schema is False:
@@ -64,46 +64,50 @@ class _Writer:
         if "allOf" in schema:
             return self._met(schema, above)
         if "anyOf" in schema:
-            ways = [way for one in schema["anyOf"] if (way := self._ending(one, above)) is not None]
-            if not ways:
+            alternatives = [
+                alternative for part in schema["anyOf"] if (alternative := self._ending(part, above)) is not None
+            ]
+            if not alternatives:
                 raise Endless("a type that holds itself")
-            return either(*ways)
+            return either(*alternatives)
         if "enum" in schema or "const" in schema:
             values = schema.get("enum", [schema.get("const")])
-            return either(*(digits.literal(json.dumps(one, ensure_ascii=False)) for one in values))
+            return either(*(digits.literal(json.dumps(part, ensure_ascii=False)) for part in values))
         kind = schema.get("type")
         if isinstance(kind, list):
-            return either(*(self.value({**schema, "type": one}, above) for one in kind))
+            return either(*(self.value({**schema, "type": part}, above) for part in kind))
         if kind == "array":
             return self._array(schema, above)
         if kind == "object":
             return self._object(schema, above)
         return _SCALARS[kind](schema) if kind in _SCALARS else _any(2)
 
-    def _ending(self, schema: Found | bool, above: tuple[str, ...]) -> str | None:
+    def _ending(self, schema: JsonSchemaDict | bool, above: tuple[str, ...]) -> str | None:
         """As ``value``; None where it would not end."""
         try:
             return self.value(schema, above)
         except Endless:
             return None
 
-    def _met(self, schema: Found, above: tuple[str, ...]) -> str:
+    def _met(self, schema: JsonSchemaDict, above: tuple[str, ...]) -> str:
         """Bounds and lengths beside others; two patterns for one string have no plain pattern."""
         merged = {name: value for name, value in schema.items() if name != "allOf"}
-        for one in schema["allOf"]:
-            if merged.keys() & one.keys() - {"type"}:
+        for part in schema["allOf"]:
+            if merged.keys() & part.keys() - {"type"}:
                 raise NotPlain("two conditions on one value")
-            merged.update(one)
+            merged.update(part)
         return self.value(merged, above)
 
-    def _array(self, schema: Found, above: tuple[str, ...]) -> str:
+    def _array(self, schema: JsonSchemaDict, above: tuple[str, ...]) -> str:
         if schema.get("uniqueItems"):
             raise NotPlain("items that have to differ")
-        first = [self.value(one, above) for one in schema.get("prefixItems", ())]
+        first = [self.value(part, above) for part in schema.get("prefixItems", ())]
         low, high = schema.get("minItems", 0), schema.get("maxItems")
         if low < len(first):
-            ways = [first[:count] for count in range(low, min(len(first), high if high is not None else len(first)))]
-            listed = [f"\\[{','.join(way)}\\]" for way in ways]
+            alternatives = [
+                first[:count] for count in range(low, min(len(first), high if high is not None else len(first)))
+            ]
+            listed = [f"\\[{','.join(alternative)}\\]" for alternative in alternatives]
         else:
             listed = []
         if high is not None and high < len(first):
@@ -118,12 +122,12 @@ class _Writer:
             *listed, f"\\[{_run(first, rest, max(0, low - len(first)), None if high is None else high - len(first))}\\]"
         )
 
-    def _object(self, schema: Found, above: tuple[str, ...]) -> str:
+    def _object(self, schema: JsonSchemaDict, above: tuple[str, ...]) -> str:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if properties:
             members = []
-            for name, one in properties.items():
-                value = None if one is False else self._ending(one, above)
+            for name, part in properties.items():
+                value = None if part is False else self._ending(part, above)
                 if value is not None:
                     written = digits.literal(json.dumps(name, ensure_ascii=False))
                     members.append((f"{written}:{value}", name in required))
@@ -143,7 +147,7 @@ class _Writer:
 
 
 def _any(depth: int) -> str:
-    """Any value, of so many levels."""
+    """Any value, with this number of levels."""
     if not depth:
         return _SCALAR
     inner = _any(depth - 1)
@@ -168,13 +172,13 @@ def _members(members: list[tuple[str, bool]]) -> str:
         before = "".join(f"(?:{member},)?" for member, _ in members[:required])
         after = "".join(f",{member}" if needed else f"(?:,{member})?" for member, needed in members[required + 1 :])
         return before + members[required][0] + after
-    ways = []
+    alternatives = []
     for index, (member, _) in enumerate(members):
-        ways.append(member + "".join(f"(?:,{other})?" for other, _ in members[index + 1 :]))
-    return f"(?:{'|'.join(ways)})?" if ways else ""
+        alternatives.append(member + "".join(f"(?:,{other})?" for other, _ in members[index + 1 :]))
+    return f"(?:{'|'.join(alternatives)})?" if alternatives else ""
 
 
-def _integer(schema: Found) -> str:
+def _integer(schema: JsonSchemaDict) -> str:
     if "multipleOf" in schema:
         raise NotPlain("multiples of a number")
     low, high = schema.get("minimum"), schema.get("maximum")
@@ -185,7 +189,7 @@ def _integer(schema: Found) -> str:
     return digits.whole(low, high)
 
 
-def _number(schema: Found) -> str:
+def _number(schema: JsonSchemaDict) -> str:
     step = schema.get("multipleOf", 1e-6)
     places = round(-_log10(step))
     names = {"minimum": "ge", "maximum": "le"}
@@ -201,7 +205,7 @@ def _log10(step: float) -> float:
     raise NotPlain(f"multiples of {written}")
 
 
-def _string(schema: Found) -> str:
+def _string(schema: JsonSchemaDict) -> str:
     low, high = schema.get("minLength", 0), schema.get("maxLength")
     source, name = schema.get("pattern"), schema.get("format")
     if source is None and name in _FORMATS:
@@ -218,7 +222,7 @@ def _string(schema: Found) -> str:
         raise NotPlain(f"the pattern {source!r}: {error}") from None
 
 
-_SCALARS: dict[str, Callable[[Found], str]] = {
+_SCALARS: dict[str, Callable[[JsonSchemaDict], str]] = {
     "null": lambda _: "null",
     "boolean": lambda _: "(?:true|false)",
     "integer": _integer,

@@ -12,7 +12,7 @@ from pydantic_core import SchemaValidator, ValidationError
 
 from .scalars import Core
 
-# Which letters the package wants is in the code of each class; these are all the ways in which codes are written.
+# The code of each class in the package decides the letters; these are all the spellings of codes.
 _ALPHABETS = (string.ascii_uppercase, string.ascii_lowercase, string.digits)
 _LENGTHS = (2, 3)
 
@@ -27,8 +27,8 @@ def listed(schema: Core) -> list[str] | None:
     inner = schema.get("schema", {})
     if inner.get("type") != "str":
         return None
-    found = _codes(function, json.dumps({name: value for name, value in inner.items() if name != "metadata"}))
-    return list(found) or None
+    codes = _codes(function, json.dumps({name: value for name, value in inner.items() if name != "metadata"}))
+    return list(codes) or None
 
 
 @lru_cache(maxsize=64)
@@ -39,12 +39,14 @@ def _codes(function: Any, inner: str) -> tuple[str, ...]:
         "schema": json.loads(inner),
     }
     takes = SchemaValidator(schema).validate_json
-    codes = ("".join(letters) for n in _LENGTHS for alphabet in _ALPHABETS for letters in product(alphabet, repeat=n))
-    found = []
-    for code in codes:
+    candidates = (
+        "".join(letters) for n in _LENGTHS for alphabet in _ALPHABETS for letters in product(alphabet, repeat=n)
+    )
+    codes = []
+    for code in candidates:
         try:
             takes(json.dumps(code))
         except ValidationError:
             continue
-        found.append(code)
-    return tuple(found)
+        codes.append(code)
+    return tuple(codes)

@@ -19,7 +19,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from . import checks, extra_types, networks, numeric, text
 from .notes import code_notes, narrower, shown, validator
 from .objects import Objects
-from .scalars import Core, Found, takes
+from .scalars import Core, JsonSchemaDict, takes
 
 _VALIDATORS = "pydantic._internal._validators."
 _COLOR = {
@@ -42,7 +42,7 @@ _TRANSPARENT = (
 )
 _LENGTHS = {"min_length": "min", "max_length": "max"}
 _NOT_OF_THE_TEXT = (
-    "{} cannot be enforced here: Pydantic checks it on the finished value, of which the text does not tell whether it "
+    "{} cannot be enforced here: Pydantic checks it on the finished value, and the text does not show whether it "
     "passes; leave it out, or put it on a type that has this option (str, int, list ...)"
 )
 _OF_STRINGS = "pydantic._internal._known_annotated_metadata.apply_known_metadata.<locals>._apply_constraint"
@@ -55,45 +55,45 @@ _PREDICATES: dict[Any, str] = {
 }
 
 
-def _zone() -> Found:
+def _zone() -> JsonSchemaDict:
     names = sorted(zoneinfo.available_timezones())
     if not names:
         raise PydanticInvalidForJsonSchema("ZoneInfo: this machine knows no time zones; install the package tzdata")
-    found = shown({"enum": names}, type="string", format="IANA time zone")
-    return validator(found, "ZoneInfo", "the time zones are those of the machine that made the constraint")
+    json_schema = shown({"enum": names}, type="string", format="IANA time zone")
+    return validator(json_schema, "ZoneInfo", "the time zones are those of the machine that made the constraint")
 
 
-def _no_bytes_pattern() -> Found:
+def _no_bytes_pattern() -> JsonSchemaDict:
     raise PydanticInvalidForJsonSchema("a pattern of bytes has no JSON; use re.Pattern[str]")
 
 
-def _ip(name: str) -> Callable[[], Found]:
-    def make() -> Found:
-        found: Found = {"type": "string", "format": name, **networks.IP[name]}
+def _ip(name: str) -> Callable[[], JsonSchemaDict]:
+    def make() -> JsonSchemaDict:
+        json_schema: JsonSchemaDict = {"type": "string", "format": name, **networks.IP[name]}
         if name in ("ipv4", "ipv6"):
-            plain: Found = {"type": "string", "format": name}
+            plain: JsonSchemaDict = {"type": "string", "format": name}
             return narrower(plain, "IPv6") if name == "ipv6" else plain
         for family in ("IPv4Network", "IPv6Network"):
             if name in (family.lower(), "ipvanynetwork"):
-                found = narrower(found, family)
+                json_schema = narrower(json_schema, family)
         if "interface" in name:
-            found = narrower(found, "IP interface")
+            json_schema = narrower(json_schema, "IP interface")
         if name in ("ipv6interface", "ipvanyaddress", "ipvanyinterface"):
-            found = narrower(found, "IPv6")
-        return shown(found, type="string", format=name)
+            json_schema = narrower(json_schema, "IPv6")
+        return shown(json_schema, type="string", format=name)
 
     return make
 
 
-def _regex() -> Found:
+def _regex() -> JsonSchemaDict:
     return {"type": "string", "format": "regex"}
 
 
-def _imported() -> Found:
+def _imported() -> JsonSchemaDict:
     return validator({"type": "string"}, "ImportString", "whether the name can be imported is seen when it is")
 
 
-_KNOWN: dict[str, Callable[[], Found]] = {
+_KNOWN: dict[str, Callable[[], JsonSchemaDict]] = {
     **{
         f"{_VALIDATORS}ip_v{v}_{kind}_validator": _ip(f"ipv{v}{form}")
         for v in (4, 6)
@@ -123,32 +123,32 @@ _KNOWN: dict[str, Callable[[], Found]] = {
     "pydantic_extra_types.mac_address.MacAddress._validate": lambda: narrower(_MAC, "MacAddress"),
     "pydantic_extra_types.ulid.ULID._validate_ulid": lambda: narrower(_ULID, "ULID"),
 }
-"""By the name of a function: what it takes, whatever the schema inside says."""
+"""By the name of a function: the schema of the values it takes, which replaces the inner schema."""
 
 
 class Functions(Objects):
     """Methods of Pydantic's generator, by the type of a core schema."""
 
-    def function_plain_schema(self, schema: Any) -> Found:
+    def function_plain_schema(self, schema: Any) -> JsonSchemaDict:
         """See GenerateJsonSchema."""
         known = _KNOWN.get(name_of(schema["function"]["function"]))
         if known is not None:
             return known()
-        found = super().function_plain_schema(schema)
-        return self._with_code(found, schema)
+        json_schema = super().function_plain_schema(schema)
+        return self._with_code(json_schema, schema)
 
-    def function_before_schema(self, schema: Any) -> Found:
+    def function_before_schema(self, schema: Any) -> JsonSchemaDict:
         """See GenerateJsonSchema."""
         known = _KNOWN.get(name_of(schema["function"]["function"]))
         return self._with_code(super().function_before_schema(schema), schema) if known is None else known()
 
-    def function_wrap_schema(self, schema: Any) -> Found:
+    def function_wrap_schema(self, schema: Any) -> JsonSchemaDict:
         """See GenerateJsonSchema."""
         if name_of(schema["function"]["function"]).startswith(_OF_STRINGS):
             return self.generate_inner(schema["schema"])
         return self._with_code(super().function_wrap_schema(schema), schema)
 
-    def function_after_schema(self, schema: Any) -> Found:
+    def function_after_schema(self, schema: Any) -> JsonSchemaDict:
         """See GenerateJsonSchema."""
         function = schema["function"]["function"]
         known = _KNOWN.get(name_of(function))
@@ -158,29 +158,29 @@ class Functions(Objects):
             return encoded
         if (checked := checks.options(function)) is not None:
             return self._checked(schema, checked)
-        found = super().function_after_schema(schema)
+        json_schema = super().function_after_schema(schema)
         if name_of(function).endswith("apply_known_metadata.<locals>.val_func"):
-            return _predicate(found, function)
-        return self._with_code(found, schema)
+            return _predicate(json_schema, function)
+        return self._with_code(json_schema, schema)
 
-    def chain_schema(self, schema: Any) -> Found:
+    def chain_schema(self, schema: Any) -> JsonSchemaDict:
         """See GenerateJsonSchema; options of strings on other types are such steps, which fail for all but strings."""
-        found = super().chain_schema(schema)
+        json_schema = super().chain_schema(schema)
         first, *others = schema["steps"]
         options = [
-            one["schema"]
-            for one in others
-            if one["type"] == "function-wrap" and name_of(one["function"]["function"]).startswith(_OF_STRINGS)
+            step["schema"]
+            for step in others
+            if step["type"] == "function-wrap" and name_of(step["function"]["function"]).startswith(_OF_STRINGS)
         ]
         if not options or _is_plain(first):
-            return found
-        written = ", ".join(f"{name}={value!r}" for one in options for name, value in one.items() if name != "type")
-        if _stands_behind_code(found):
-            return validator(found, "str", f"{written} is checked on the value that code has made")
+            return json_schema
+        written = ", ".join(f"{name}={value!r}" for step in options for name, value in step.items() if name != "type")
+        if _stands_behind_code(json_schema):
+            return validator(json_schema, "str", f"{written} is checked on the value that code has made")
         raise PydanticInvalidForJsonSchema(_NOT_OF_THE_TEXT.format(written))
 
-    def _encoded(self, schema: Core, low: int = 0, high: int | None = None) -> Found | None:
-        """Base64, and lengths of what it decodes to; None for anything else."""
+    def _encoded(self, schema: Core, low: int = 0, high: int | None = None) -> JsonSchemaDict | None:
+        """Base64, with the lengths of the decoded bytes; None for anything else."""
         function = schema["function"]["function"]
         short = name_of(function).removeprefix(_VALIDATORS)
         inner = schema["schema"]
@@ -198,54 +198,54 @@ class Functions(Objects):
             return None
         is_text = short.endswith("_str")
         pattern = (text.base64_of_ascii if is_text else text.base64)(alphabet, low, high)
-        found: Found = {"type": "string", "pattern": f"^{pattern}$"}
+        json_schema: JsonSchemaDict = {"type": "string", "pattern": f"^{pattern}$"}
         bounds = self.generate_inner(inner)
-        found.update((name, bounds[name]) for name in ("minLength", "maxLength") if name in bounds)
-        found = narrower(found, "Base64Str" if is_text else "Base64Bytes")
-        return shown(found, type="string", format="base64" if alphabet == "standard" else "base64url")
+        json_schema.update((name, bounds[name]) for name in ("minLength", "maxLength") if name in bounds)
+        json_schema = narrower(json_schema, "Base64Str" if is_text else "Base64Bytes")
+        return shown(json_schema, type="string", format="base64" if alphabet == "standard" else "base64url")
 
-    def _checked(self, schema: Core, checked: Core) -> Found:
-        """What Pydantic checks of a finished value by a function of its own, said of its text."""
+    def _checked(self, schema: Core, checked: Core) -> JsonSchemaDict:
+        """Pydantic's own function checks of a finished value, expressed for its text."""
         inner = schema["schema"]
         moved = checks.moved(inner, checked, self._definitions)
         if moved is not None:
             return self.generate_inner(moved)
         if inner["type"] in ("bool", "enum", "literal"):
             return self._passing(schema, inner)
-        found = self.generate_inner(inner)
+        json_schema = self.generate_inner(inner)
         written = ", ".join(f"{name}={value!r}" for name, value in checked.items())
-        if inner["type"] in ("model", "dataclass") or _stands_behind_code(found):
-            return validator(found, next(iter(checked)), f"{written} is checked on the value that code has made")
-        ending = {"array": "Items", "object": "Properties", "string": "Length"}.get(found.get("type", ""))
+        if inner["type"] in ("model", "dataclass") or _stands_behind_code(json_schema):
+            return validator(json_schema, next(iter(checked)), f"{written} is checked on the value that code has made")
+        ending = {"array": "Items", "object": "Properties", "string": "Length"}.get(json_schema.get("type", ""))
         lengths = {f"{_LENGTHS[name]}{ending}": value for name, value in checked.items() if name in _LENGTHS}
         has_length = _is_text(inner) if ending == "Length" else ending and not _is_generic_secret(inner)
         if has_length and len(lengths) == len(checked):
-            return {**found, "allOf": [*found.get("allOf", ()), lengths]}
+            return {**json_schema, "allOf": [*json_schema.get("allOf", ()), lengths]}
         raise PydanticInvalidForJsonSchema(_NOT_OF_THE_TEXT.format(written))
 
-    def _passing(self, schema: Core, inner: Core) -> Found:
+    def _passing(self, schema: Core, inner: Core) -> JsonSchemaDict:
         """Listed values: those that Pydantic takes."""
         if inner["type"] == "bool":
             inner = {"type": "literal", "expected": [True, False]}
-        found = dict(self.literal_schema(inner) if inner["type"] == "literal" else self.enum_schema(inner))
-        values = found.pop("enum", None) or [found.pop("const")]
-        kept = [value for value in values if takes(schema, json.dumps(value))]
-        if not kept:
+        json_schema = dict(self.literal_schema(inner) if inner["type"] == "literal" else self.enum_schema(inner))
+        values = json_schema.pop("enum", None) or [json_schema.pop("const")]
+        allowed = [value for value in values if takes(schema, json.dumps(value))]
+        if not allowed:
             raise PydanticInvalidForJsonSchema("none of the listed values passes the check; list one that does")
-        return {**found, "enum": kept}
+        return {**json_schema, "enum": allowed}
 
-    def _with_code(self, found: Found, schema: Core) -> Found:
+    def _with_code(self, json_schema: JsonSchemaDict, schema: Core) -> JsonSchemaDict:
         function = schema["function"]["function"]
         name = name_of(function)
         if name.startswith(_TRANSPARENT) or name.partition(".")[0] in _MAKERS or checks.holds_a_secret(function):
-            return found
+            return json_schema
         if isinstance(function, operator.attrgetter):
-            return found
+            return json_schema
         if name.startswith("pydantic.types.PathType."):
-            return validator(found, name.rpartition(".")[2], _ON_THIS_MACHINE)
+            return validator(json_schema, name.rpartition(".")[2], _ON_THIS_MACHINE)
         if name.startswith("pydantic_extra_types.") and (listed := extra_types.listed(schema)) is not None:
             return {"enum": listed}
-        return validator(found, name.rpartition(".")[2], f"{name} may refuse a value")
+        return validator(json_schema, name.rpartition(".")[2], f"{name} may refuse a value")
 
 
 def _is_text(schema: Core) -> bool:
@@ -264,7 +264,7 @@ def _is_text(schema: Core) -> bool:
 
 
 def _is_plain(schema: Core) -> bool:
-    """Whether a JSON string stands for itself, and what is no string becomes none."""
+    """Whether a JSON string means itself, and other values never become strings."""
     kind = schema["type"]
     if kind == "union":
         return all(_is_plain(choice[0] if isinstance(choice, tuple) else choice) for choice in schema["choices"])
@@ -281,24 +281,26 @@ def _is_generic_secret(schema: Core) -> bool:
     return "function" in inner and name_of(inner["function"]["function"]).startswith("pydantic.types.Secret.")
 
 
-def _stands_behind_code(found: Found) -> bool:
-    """Whether code of others may have changed the value: notes of it, other than that files are looked up."""
-    notes = [note for notes in code_notes(found).values() for note in notes]
+def _stands_behind_code(json_schema: JsonSchemaDict) -> bool:
+    """Whether foreign code may have changed the value: it has notes of code other than file look-ups."""
+    notes = [note for notes in code_notes(json_schema).values() for note in notes]
     return any(detail != _ON_THIS_MACHINE for *_, detail in notes)
 
 
-def _predicate(found: Found, function: Any) -> Found:
+def _predicate(json_schema: JsonSchemaDict, function: Any) -> JsonSchemaDict:
     """A predicate of annotated_types."""
     annotation = inspect.getclosurevars(function).nonlocals.get("annotation")
     test = getattr(annotation, "func", None)
     pattern = None if type(annotation).__name__ == "Not" else _PREDICATES.get(test)
-    if pattern is None or found.get("type") != "string":
-        return validator(found, type(annotation).__name__, f"{getattr(test, '__qualname__', test)} may refuse a value")
-    return {**found, "allOf": [*found.get("allOf", ()), {"pattern": pattern}]}
+    if pattern is None or json_schema.get("type") != "string":
+        return validator(
+            json_schema, type(annotation).__name__, f"{getattr(test, '__qualname__', test)} may refuse a value"
+        )
+    return {**json_schema, "allOf": [*json_schema.get("allOf", ()), {"pattern": pattern}]}
 
 
 def name_of(function: Any) -> str:
-    """Module and qualified name, of a bound method or a partial as of the function behind it."""
+    """Module and qualified name, for a bound method or a partial those of the underlying function."""
     while isinstance(function, functools.partial):
         function = function.func
     function = getattr(function, "__func__", function)

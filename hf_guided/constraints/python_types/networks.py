@@ -29,16 +29,16 @@ _LOGIN = f"(?:{_USER}+(?::{_USER}*)?@)?"
 
 def _not_words(words: tuple[str, ...], first: str, others: str) -> str:
     """Names of these characters (insides of classes) that are none of the words."""
-    ways = []
+    alternatives = []
     prefixes = sorted({word[:end] for word in words for end in range(len(word))})
     for prefix in prefixes:
         taken = {word[len(prefix)] for word in words if word.startswith(prefix) and len(word) > len(prefix)}
         free = "".join(c for c in _members(others if prefix else first) if c not in taken)
-        ways.append(f"{prefix}[{_in_class(free)}][{others}]*")
+        alternatives.append(f"{prefix}[{_in_class(free)}][{others}]*")
         if prefix and prefix not in words:
-            ways.append(prefix)
-    ways += [f"{word}[{others}]+" for word in words if not any(o != word and o.startswith(word) for o in words)]
-    return f"(?:{'|'.join(ways)})"
+            alternatives.append(prefix)
+    alternatives += [f"{word}[{others}]+" for word in words if not any(o != word and o.startswith(word) for o in words)]
+    return f"(?:{'|'.join(alternatives)})"
 
 
 def _members(inside: str) -> str:
@@ -60,7 +60,7 @@ _HOST = f"(?:{_name('*', 63)}|{IPV4}|\\[{IPV6}\\])"
 
 
 def _sized(core: Core) -> dict[str, Any]:
-    """A URL with bounds on the length of what Pydantic makes of it: of characters that it leaves as they are."""
+    """A URL with bounds on the length of Pydantic's result: of characters that Pydantic does not rewrite."""
     low, high = core.get("value_min_length") or 0, core.get("value_max_length")
     defaults = {name: len(str(core.get(f"default_{name}") or "")) for name in ("host", "port", "path")}
     added = defaults["port"] + bool(defaults["port"])
@@ -70,19 +70,19 @@ def _sized(core: Core) -> dict[str, Any]:
         return url({**core, "value_max_length": None, "max_length": min(room, core.get("max_length") or room)})
     schemes: list[str] | None = core.get("allowed_schemes")
     limit, hosted = core.get("max_length"), [scheme for scheme in schemes or () if scheme != "file"]
-    ways = []
+    alternatives = []
     if schemes is None or hosted:
         written = "|".join(map(literal, hosted)) or _SCHEME
         start, least = f"(?:{written})://{_PLAIN_HOST}", len("://b") + min(map(len, hosted), default=1)
-        instead = max(0, defaults["path"] - 1)  # the default path stands for a lone slash, too
-        ways.append(_of_length(f"{start}(?:/{_PLAIN}*)+", least + 1, low, high, added + instead, limit))
-        ways.append(_of_length(start, least, low, high, added + max(1, defaults["path"]), limit))
+        instead = max(0, defaults["path"] - 1)  # a lone slash also means the default path
+        alternatives.append(_of_length(f"{start}(?:/{_PLAIN}*)+", least + 1, low, high, added + instead, limit))
+        alternatives.append(_of_length(start, least, low, high, added + max(1, defaults["path"]), limit))
     if schemes is not None and _takes_hostless_files(core) and "file" in schemes:
-        ways.append(_of_length(f"file://(?:/{_PLAIN}*)+", len("file:///"), low, high, defaults["host"], limit))
-    kept = [way for way in ways if way is not None]
-    if not kept:
+        alternatives.append(_of_length(f"file://(?:/{_PLAIN}*)+", len("file:///"), low, high, defaults["host"], limit))
+    alternatives_left = [alternative for alternative in alternatives if alternative is not None]
+    if not alternatives_left:
         raise ValueError(f"max_length={high} leaves no room for a URL")
-    return narrower({"type": "string", "anyOf": kept}, "url")
+    return narrower({"type": "string", "anyOf": alternatives_left}, "url")
 
 
 _ROOMY = 300  # characters in which user names, ports and queries have their shares
@@ -93,7 +93,7 @@ _PLAIN_HOST = r"[a-z][a-z0-9]{0,62}(?:\.[a-z][a-z0-9]{0,30}){0,3}"
 def _of_length(
     pattern: str, least: int, low: int, high: int | None, more: int, limit: int | None
 ) -> dict[str, Any] | None:
-    """Texts of a pattern, of a length in the bounds with what Pydantic adds; None where there is no room for any.
+    """Texts of a pattern, whose length with Pydantic's additions is in the bounds; None where there are none.
 
     Args:
         pattern: without anchors.
@@ -103,11 +103,11 @@ def _of_length(
         more: characters that Pydantic adds, at most.
         limit: characters of the text, at most.
     """
-    found: dict[str, Any] = {"pattern": f"^{pattern}$", "minLength": low}
+    json_schema: dict[str, Any] = {"pattern": f"^{pattern}$", "minLength": low}
     most = [bound for bound in (limit, None if high is None else high - more) if bound is not None]
     if most:
-        found["maxLength"] = min(most)
-    return None if most and min(most) < max(low, least) else found
+        json_schema["maxLength"] = min(most)
+    return None if most and min(most) < max(low, least) else json_schema
 
 
 def _takes_hostless_files(core: Core) -> bool:
@@ -120,26 +120,28 @@ def url(core: Core) -> dict[str, Any]:
         return _sized(core)
     schemes: list[str] | None = core.get("allowed_schemes")
     limit: int | None = core.get("max_length")
-    ways = []
+    alternatives = []
     if schemes is None:
         # A default host or port is set on the URL, and only those with // have room for one.
         set_later = core.get("default_host") is not None or core.get("default_port") is not None
         others = limit is None and not core.get("host_required") and not set_later
         written = _SCHEME if limit is None else _SHORT_SCHEME
-        ways.append(written + _behind_scheme(limit, 16))
+        alternatives.append(written + _behind_scheme(limit, 16))
         if others:
-            ways.append(f"file:///{_PATH}")
-            ways.append(f"{_not_words(_SPECIAL, 'a-z', 'a-z0-9+.-')}:{_PATH_CHARACTER}{_PATH}{_ENDING}")
+            alternatives.append(f"file:///{_PATH}")
+            alternatives.append(f"{_not_words(_SPECIAL, 'a-z', 'a-z0-9+.-')}:{_PATH_CHARACTER}{_PATH}{_ENDING}")
     else:
         for scheme in schemes:
             if scheme == "file" and _takes_hostless_files(core):
-                ways.append("file:///" + (_PATH if limit is None else f"[/{_UNRESERVED}]{{0,{max(0, limit - 8)}}}"))
+                alternatives.append(
+                    "file:///" + (_PATH if limit is None else f"[/{_UNRESERVED}]{{0,{max(0, limit - 8)}}}")
+                )
         if hosted := [scheme for scheme in schemes if scheme != "file"]:
             written = "|".join(map(literal, hosted))
-            ways.append(f"(?:{written}){_behind_scheme(limit, max(map(len, hosted)))}")
+            alternatives.append(f"(?:{written}){_behind_scheme(limit, max(map(len, hosted)))}")
             if core.get("default_host") and not set(hosted) & set(_SPECIAL):
-                ways.append(f"(?:{written})://")
-    return narrower({"type": "string", "pattern": f"^(?:{'|'.join(ways)})$"}, "url")
+                alternatives.append(f"(?:{written})://")
+    return narrower({"type": "string", "pattern": f"^(?:{'|'.join(alternatives)})$"}, "url")
 
 
 def multi_host_url(core: Core) -> dict[str, Any]:
@@ -148,7 +150,7 @@ def multi_host_url(core: Core) -> dict[str, Any]:
         return url(core)
     schemes: list[str] | None = core.get("allowed_schemes")
     written = f"(?:{'|'.join(map(literal, schemes))})" if schemes else _SCHEME
-    # Where hosts are checked, several are no host.
+    # Where hosts are checked, a list of hosts is no valid host.
     more = "" if schemes is None or set(schemes) & set(_SPECIAL) else f"(?:,{_HOST}{_PORT})*"
     pattern = f"^{written}://{_LOGIN}{_HOST}{_PORT}{more}(?:/{_PATH})?{_ENDING}$"
     return narrower({"type": "string", "pattern": pattern}, "url")
@@ -159,7 +161,7 @@ _SHORT_SCHEME = "(?:[a-eg-z][a-z0-9+.-]{0,14}|ftp)"
 
 
 def _behind_scheme(limit: int | None, scheme: int) -> str:
-    """Everything from :// on, for a scheme of so many characters at most."""
+    """Everything from :// on, for a scheme with a bounded number of characters."""
     if limit is None:
         return f"://{_LOGIN}{_HOST}{_PORT}(?:/{_PATH})?{_ENDING}"
     room = limit - scheme - len("://")
@@ -190,32 +192,32 @@ _GROUP = "[0-9A-Fa-f]{1,4}"
 
 def _v4_network() -> str:
     """Addresses whose bits after the prefix are zero: the octet that the prefix splits is one that fits any prefix."""
-    ways = [IPV4 + "(?:/32)?"]
+    alternatives = [IPV4 + "(?:/32)?"]
     for bits in range(32):
         whole, part = divmod(bits, 8)
         step = 256 >> part
         split = [str(value) for value in range(0, 256, step)]
         octets = [_OCTET] * whole + [f"(?:{'|'.join(split)})"] + ["0"] * (3 - whole)
-        ways.append("\\.".join(octets) + f"/{bits}")
-    return f"(?:{'|'.join(ways)})"
+        alternatives.append("\\.".join(octets) + f"/{bits}")
+    return f"(?:{'|'.join(alternatives)})"
 
 
 def _v6_network() -> str:
     """Addresses whose bits after the prefix are zero: in the group that the prefix splits, and ``::`` after it."""
-    ways = [f"{IPV6}(?:/128)?"]
+    alternatives = [f"{IPV6}(?:/128)?"]
     for bits in range(113):
         whole, part = divmod(bits, 16)
         shorter = f"(?:{_GROUP}(?::{_GROUP}){{0,{whole - 1}}})?" if whole else ""
-        ways.append(f"{shorter}::/{bits}")
+        alternatives.append(f"{shorter}::/{bits}")
         if part:
-            ways.append(f"(?:{_GROUP}:){{{whole}}}{_split_group(part)}::/{bits}")
-    # `::` stands for one group at least, so that the last one is written out.
-    ways += [f"(?:{_GROUP}:){{7}}{_split_group(part)}/{112 + part}" for part in range(1, 16)]
-    return f"(?:{'|'.join(ways)})"
+            alternatives.append(f"(?:{_GROUP}:){{{whole}}}{_split_group(part)}::/{bits}")
+    # `::` replaces at least one group, so that the last one is written out.
+    alternatives += [f"(?:{_GROUP}:){{7}}{_split_group(part)}/{112 + part}" for part in range(1, 16)]
+    return f"(?:{'|'.join(alternatives)})"
 
 
 def _split_group(bits: int) -> str:
-    """A group of four digits, of which so many bits are free and the others zero."""
+    """A group of four digits with this number of free bits; the others are zero."""
     digits, part = divmod(bits, 4)
     if not part:
         return f"[0-9A-Fa-f]{{1,{digits}}}0{{{4 - digits}}}"

@@ -1,7 +1,7 @@
-"""What a JSON Schema made of a Python type says less, or more, than the type: rows for the audit.
+"""Differences between a Python type and its JSON Schema, in both directions: rows for the audit.
 
-While a schema is made its notes stand in it, under a key of their own; they are taken out at the end, when it is known
-where each part has come to stand.
+While a schema is built it holds its notes, under a key of their own; they are taken out at the end, when it is known
+where each part ends up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NARROWER: dict[str, str] = {
         "as a JSON number, more than 15 significant digits (Pydantic reads it as a double); as a string, an exponent, "
         "a plus sign, a leading zero or white space, and with bounds more digits after the point than the bounds have, "
         f"at least 6, with a bound on one side alone more than {MAX_DIGITS} before the point, and without bounds more "
-        "than 18 digits on either side of the point or 2 of an exponent; zeros where no digit may stand "
+        "than 18 digits on either side of the point or 2 of an exponent; zeros where no digit is allowed "
         "before the point; multiples (multiple_of) of more than 15 digits before the point, and as "
         "a string those of steps of which 1 is no multiple"
     ),
@@ -49,7 +49,7 @@ NARROWER: dict[str, str] = {
     "Flag": "combinations of members",
     "Json": (
         "white space between the tokens of the inner JSON, what is deeper than three levels of any value, and integers "
-        f"of more than {MAX_DIGITS} digits that no bound asks for"
+        f"of more than {MAX_DIGITS} digits that no bound requires"
     ),
     "NameEmail": "quoted names; what EmailStr leaves out",
     "bytes": "with max_length, characters other than ASCII, which take more than one byte",
@@ -68,7 +68,7 @@ NARROWER: dict[str, str] = {
     "future": "the two days after the schema is made",
     "keys": (
         "spellings of keys other than the plain one (01, +1, 1e3, yes), more than 6 digits after the point, more than "
-        f"{MAX_DIGITS} before it that no bound asks for, and in a union of keys the multiples that are not told by "
+        f"{MAX_DIGITS} before it that no bound requires, and in a union of keys the multiples that are not decided by "
         "their digits"
     ),
     "past": "the two days before the schema is made",
@@ -80,7 +80,7 @@ NARROWER: dict[str, str] = {
         "numbers, the form [days] hh:mm:ss, fractions but of seconds; without bounds, numbers of more than 8 digits "
         "(years 5); with bounds or multiple_of, all but days, hours, minutes and seconds below the next unit"
     ),
-    "tuple": "more than 8 items where items of any number stand before others",
+    "tuple": "more than 8 items where any number of items comes before others",
     "union": "members of the union that have no JSON",
     "url": (
         "hosts other than ASCII, host names with _ or Punycode, relative and single-slash forms, upper-case schemes; "
@@ -89,7 +89,7 @@ NARROWER: dict[str, str] = {
         "paths, queries and fragments above a share of it"
     ),
 }
-"""Which texts that Pydantic takes are never generated, by the name in the audit."""
+"""The texts that Pydantic takes but that are never generated, by the name in the audit."""
 
 
 class TypeNote(NamedTuple):
@@ -97,7 +97,7 @@ class TypeNote(NamedTuple):
 
     Args:
         pointer: JSON pointer of the schema in question.
-        name: what the note is about: a type or an option of one.
+        name: the subject of the note: a type or an option of one.
         outcome: "narrower" (some valid texts are never generated) or "validator" (code that only the finished text
             meets, so that it may refuse it).
         detail: which texts, or which code.
@@ -110,7 +110,7 @@ class TypeNote(NamedTuple):
 
 
 def narrower(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    """The schema with a note that it leaves out what NARROWER says under this name."""
+    """The schema with a note that it leaves out the texts of NARROWER under this name."""
     return _noted(schema, name, "narrower", f"never generated: {NARROWER[name]}")
 
 
@@ -125,23 +125,23 @@ def _noted(schema: dict[str, Any], name: str, outcome: Outcome, detail: str) -> 
 
 
 def code_notes(schema: dict[str, Any]) -> dict[str, Any]:
-    """What notes there are about code at the top of a schema, as a part of one."""
+    """The notes about code at the top of a schema, as a part of a schema."""
     notes = [note for note in schema.get(_KEY, ()) if note[1] == "validator"]
     return {_KEY: notes} if notes else {}
 
 
 def shown(schema: dict[str, Any], **keywords: Any) -> dict[str, Any]:
-    """The schema, and what people or models read of it: a format's name, say, for a long pattern.
+    """The schema, and a displayed form for people and models: for example a format's name for a long pattern.
 
-    With a ``type`` the keywords stand for all of the schema, else beside it.
+    With a ``type`` the keywords replace all of the schema, otherwise they are added to it.
     """
     return {**schema, _SHOWN: [keywords]}
 
 
 def take_shown(schema: Any) -> Any:
-    """Take what is shown out of a schema, in place; a copy of the schema that has it in place of what it stands for."""
+    """Take the displayed parts out of a schema, in place; return a copy that has them instead of what they replace."""
     if isinstance(schema, list):
-        return [take_shown(one) for one in schema]
+        return [take_shown(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     (keywords,) = schema.pop(_SHOWN) if isinstance(schema.get(_SHOWN), list) else ({},)
@@ -153,17 +153,17 @@ def take_shown(schema: Any) -> Any:
 
 def take_notes(schema: dict[str, Any]) -> tuple[TypeNote, ...]:
     """Take the notes out of a schema, in place."""
-    found: dict[TypeNote, None] = {}
+    notes: dict[TypeNote, None] = {}
     todo: list[tuple[str, Any]] = [("", schema)]
     while todo:
         pointer, here = todo.pop()
         if isinstance(here, dict):
             if isinstance(here.get(_KEY), list):  # a property of that name would be a dict
-                found.update((TypeNote(pointer, *note), None) for note in here.pop(_KEY))
+                notes.update((TypeNote(pointer, *note), None) for note in here.pop(_KEY))
             inner = [(str(key).replace("~", "~0").replace("/", "~1"), value) for key, value in here.items()]
         elif isinstance(here, list):
             inner = [(str(index), value) for index, value in enumerate(here)]
         else:
             continue
         todo += [(f"{pointer}/{step}", value) for step, value in reversed(inner)]
-    return tuple(found)
+    return tuple(notes)

@@ -13,11 +13,11 @@ from .notes import narrower
 
 Core = dict[str, Any]
 
-_EXACT_DIGITS = 15  # a decimal of so many digits comes back unchanged from a double
+_EXACT_DIGITS = 15  # a decimal with this number of digits survives a round trip through a double
 _PLACES = 6  # digits after the point where bounds have fewer
 _MAX_SPLITS = 8  # alternatives for max_digits without decimal_places
 _TOLERATED = 10**6  # below it Pydantic's division of doubles is exact enough for its own tolerance
-_MAX_PARTS = 100  # of 1 that multiple_of may make, where multiples are told by their digits
+_MAX_PARTS = 100  # of 1 that multiple_of may make, where multiples are recognized by their digits
 _REAL = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,2})?"
 
 
@@ -32,7 +32,7 @@ def floating(core: Core, *, finite: bool) -> dict[str, Any]:
         core: of the type.
         finite: whether infinity is refused; a literal such as 1e999 is read as infinity.
     """
-    found: dict[str, Any] = {"type": "number"}
+    json_schema: dict[str, Any] = {"type": "number"}
     low, high = _double_bounds(core)
     if finite:
         low, high = max(low, -_LARGEST), min(high, _LARGEST)
@@ -40,17 +40,17 @@ def floating(core: Core, *, finite: bool) -> dict[str, Any]:
     if step is not None:
         exact = _exact_multiples(float(step))
         low, high = max(low, -exact), min(high, exact)
-        found = narrower(found, "float")
-        found["multipleOf"] = _json_number(float(step))
+        json_schema = narrower(json_schema, "float")
+        json_schema["multipleOf"] = _json_number(float(step))
     if low > high:
         raise NoNumber("no float is inside the bounds")
     if low == math.inf or high == -math.inf:
         raise NoNumber("no JSON number is inside the bounds")
     if low > -math.inf:
-        found["minimum"] = _json_number(low)
+        json_schema["minimum"] = _json_number(low)
     if high < math.inf:
-        found["maximum"] = _json_number(high)
-    return found
+        json_schema["maximum"] = _json_number(high)
+    return json_schema
 
 
 _LARGEST = math.ldexp(2 - 2**-52, 1023)
@@ -84,14 +84,14 @@ def _exact_multiples(step: float) -> float:
 
 def decimal(core: Core) -> dict[str, Any]:
     """A ``Decimal``, as a JSON number or as a string."""
-    ways = [*_decimal_numbers(core), *_decimal_strings(core)]
-    if not ways:
+    alternatives = [*_decimal_numbers(core), *_decimal_strings(core)]
+    if not alternatives:
         raise NoNumber("no decimal is inside the bounds")
-    return narrower({"anyOf": ways} if len(ways) > 1 else ways[0], "Decimal")
+    return narrower({"anyOf": alternatives} if len(alternatives) > 1 else alternatives[0], "Decimal")
 
 
 def _splits(core: Core) -> list[tuple[int | None, int | None]]:
-    """How many digits may stand before and after the point; None is no limit."""
+    """The most digits before and after the point; None is no limit."""
     total, places = core.get("max_digits"), core.get("decimal_places")
     if total is None:
         return [(None, places)]
@@ -104,10 +104,14 @@ def _decimal_numbers(core: Core) -> list[dict[str, Any]]:
     """Pydantic makes a double of a JSON number, and a Decimal of its shortest repr."""
     low, high = _decimal_bounds(core)
     step = core.get("multiple_of")
-    ways = []
+    alternatives = []
     for before, after in _splits(core):
         if before is None and after is None and step is None:
-            found: dict[str, Any] = {"type": "number", "minimum": max(low, -_LARGEST), "maximum": min(high, _LARGEST)}
+            json_schema: dict[str, Any] = {
+                "type": "number",
+                "minimum": max(low, -_LARGEST),
+                "maximum": min(high, _LARGEST),
+            }
         else:
             after = _PLACES if after is None else min(after, _EXACT_DIGITS)
             if step is not None:
@@ -115,33 +119,35 @@ def _decimal_numbers(core: Core) -> list[dict[str, Any]]:
             whole = _EXACT_DIGITS - after if before is None else min(before, _EXACT_DIGITS - after)
             largest = float(Decimal(10) ** whole - Decimal(10) ** -after)
             unit = Decimal(1).scaleb(-after)
-            found = {"type": "number", "minimum": max(low, -largest), "maximum": min(high, largest)}
-            found["multipleOf"] = _json_number(float(unit if step is None else _common_multiple(unit, Decimal(step))))
-        sides = [(found["minimum"], found["maximum"])]
+            json_schema = {"type": "number", "minimum": max(low, -largest), "maximum": min(high, largest)}
+            json_schema["multipleOf"] = _json_number(
+                float(unit if step is None else _common_multiple(unit, Decimal(step)))
+            )
+        sides = [(json_schema["minimum"], json_schema["maximum"])]
         if not _takes_zero(core):
-            least = found["multipleOf"]
+            least = json_schema["multipleOf"]
             sides = [
-                (max(found["minimum"], least), found["maximum"]),
-                (found["minimum"], min(found["maximum"], -least)),
+                (max(json_schema["minimum"], least), json_schema["maximum"]),
+                (json_schema["minimum"], min(json_schema["maximum"], -least)),
             ]
-        ways += [
-            {**found, "minimum": _json_number(lowest), "maximum": _json_number(greatest)}
+        alternatives += [
+            {**json_schema, "minimum": _json_number(lowest), "maximum": _json_number(greatest)}
             for lowest, greatest in sides
             if lowest <= greatest
         ]
-    return ways
+    return alternatives
 
 
 def _takes_zero(core: Core) -> bool:
-    """Whether 0 has no digit too many: Pydantic counts the one before its point, though not that of 0.1."""
+    """Whether 0 is within the digits: Pydantic counts the digit before its point, but not that of 0.1."""
     total, places = core.get("max_digits"), core.get("decimal_places")
     return total is None or (total > 0 if places is None else total > places)
 
 
-def _common_multiple(one: Decimal, other: Decimal) -> Decimal:
-    places = max(0, *(-int(value.normalize().as_tuple().exponent) for value in (one, other)))
+def _common_multiple(first: Decimal, second: Decimal) -> Decimal:
+    places = max(0, *(-int(value.normalize().as_tuple().exponent) for value in (first, second)))
     unit = 10**places
-    return Decimal(math.lcm(int(one * unit), int(other * unit))).scaleb(-places)
+    return Decimal(math.lcm(int(first * unit), int(second * unit))).scaleb(-places)
 
 
 def _decimal_bounds(core: Core) -> tuple[float, float]:
@@ -191,8 +197,8 @@ def _decimal_strings(core: Core) -> list[dict[str, Any]]:
     pattern = either(*patterns)
     if pattern == NOTHING:
         return []
-    found: dict[str, Any] = {"type": "string", "pattern": f"^{pattern}$"}
-    return [found if by_fraction is None else {**found, "allOf": [{"pattern": f"^{by_fraction}$"}]}]
+    json_schema: dict[str, Any] = {"type": "string", "pattern": f"^{pattern}$"}
+    return [json_schema if by_fraction is None else {**json_schema, "allOf": [{"pattern": f"^{by_fraction}$"}]}]
 
 
 def multiples(step: Decimal) -> str | None:
@@ -234,15 +240,15 @@ def fraction(core: Core) -> dict[str, Any]:
         text = f"^-?(?:{whole}/[1-9][0-9]{{0,17}}|{whole}(?:\\.[0-9]{{1,18}})?)$"
     else:
         text = f"^{text_between(bounds, _PLACES)}$"
-    ways: list[dict[str, Any]] = [{"type": "string", "pattern": text}] if text != "^$" else []
+    alternatives: list[dict[str, Any]] = [{"type": "string", "pattern": text}] if text != "^$" else []
     as_decimal = {name: Decimal(bound.numerator) / bound.denominator for name, bound in bounds.items()}
     try:
-        ways.append(_fraction_numbers(as_decimal))
+        alternatives.append(_fraction_numbers(as_decimal))
     except NoNumber:
         pass
-    if not ways:
+    if not alternatives:
         raise NoNumber("no fraction is inside the bounds")
-    return narrower({"anyOf": ways} if len(ways) > 1 else ways[0], "Fraction")
+    return narrower({"anyOf": alternatives} if len(alternatives) > 1 else alternatives[0], "Fraction")
 
 
 def _fraction_numbers(bounds: dict[str, Decimal]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def date(core: Core) -> dict[str, Any]:
         high = min([high, *([core["le"]] if "le" in core else []), *([core["lt"] - one] if "lt" in core else [])])
     except OverflowError:
         raise NoText("no date is inside the bounds") from None
-    found: dict[str, Any] = {"type": "string", "format": "date"}
+    json_schema: dict[str, Any] = {"type": "string", "format": "date"}
     today = dt.datetime.now(dt.timezone.utc).date()
     if core.get("now_op") == "past":
         high = min(high, today - _NOW_MARGIN)
@@ -49,8 +49,8 @@ def date(core: Core) -> dict[str, Any]:
     if low > high:
         raise NoText("no date is inside the bounds")
     if (low, high) != (dt.date.min, dt.date.max):
-        found["pattern"] = f"^{between(low.isoformat(), high.isoformat())}$"
-    return _with_now(narrower(found, "date"), core)
+        json_schema["pattern"] = f"^{between(low.isoformat(), high.isoformat())}$"
+    return _with_now(narrower(json_schema, "date"), core)
 
 
 def datetime(core: Core) -> dict[str, Any]:
@@ -58,9 +58,9 @@ def datetime(core: Core) -> dict[str, Any]:
     zone = core.get("tz_constraint")
     bounds = [core[name] for name in _BOUNDS if name in core]
     offset = _offset(zone, bounds)
-    found: dict[str, Any] = {"type": "string", "pattern": f"^{FULL_DATE}T{_SECONDS}{_FRACTION}{offset}$"}
+    json_schema: dict[str, Any] = {"type": "string", "pattern": f"^{FULL_DATE}T{_SECONDS}{_FRACTION}{offset}$"}
     limits = {name: _clock(core[name]) for name in _BOUNDS if name in core}
-    # Of a day, so that schemas made on one day are the same and share what is compiled.
+    # The start of a day, so that schemas built on one day are equal and share one compile.
     today = dt.datetime.combine(dt.datetime.now(dt.timezone.utc).date(), dt.time())
     if core.get("now_op") == "past":
         limits["lt"] = min(limits.get("lt", dt.datetime.max), today - _NOW_MARGIN)
@@ -68,25 +68,25 @@ def datetime(core: Core) -> dict[str, Any]:
         limits["gt"] = max(limits.get("gt", dt.datetime.min), today + _DAY + _NOW_MARGIN)
     if limits:
         inside = _in_bounds(limits, dt.datetime.min, dt.datetime.max, "%Y-%m-%dT%H:%M:%S")
-        found["allOf"] = [{"pattern": f"^{inside}{offset}$"}]
-    return _with_now(narrower(found, "datetime"), core)
+        json_schema["allOf"] = [{"pattern": f"^{inside}{offset}$"}]
+    return _with_now(narrower(json_schema, "datetime"), core)
 
 
 def time(core: Core) -> dict[str, Any]:
     """The texts of a ``time``, with an offset or without."""
     bounds = [core[name] for name in _BOUNDS if name in core]
     offset = _offset(core.get("tz_constraint"), bounds)
-    day = dt.datetime(2000, 1, 1)  # any will do: date-times can be counted in seconds
+    day = dt.datetime(2000, 1, 1)  # an arbitrary day: date-times can be counted in seconds
     limits = {name: dt.datetime.combine(day, core[name].replace(tzinfo=None)) for name in _BOUNDS if name in core}
-    found: dict[str, Any] = {"type": "string", "pattern": f"^{_SECONDS}{_FRACTION}{offset}$"}
+    json_schema: dict[str, Any] = {"type": "string", "pattern": f"^{_SECONDS}{_FRACTION}{offset}$"}
     if limits:
         inside = _in_bounds(limits, day, day + _DAY - _ONE_SECOND, "%H:%M:%S")
-        found["allOf"] = [{"pattern": f"^{inside}{offset}$"}]
-    return narrower(found, "time")
+        json_schema["allOf"] = [{"pattern": f"^{inside}{offset}$"}]
+    return narrower(json_schema, "time")
 
 
-def _with_now(found: dict[str, Any], core: Core) -> dict[str, Any]:
-    return narrower(found, core["now_op"]) if core.get("now_op") else found
+def _with_now(json_schema: dict[str, Any], core: Core) -> dict[str, Any]:
+    return narrower(json_schema, core["now_op"]) if core.get("now_op") else json_schema
 
 
 def _offset(zone: Any, bounds: list[Any]) -> str:
@@ -103,7 +103,7 @@ def _offset(zone: Any, bounds: list[Any]) -> str:
 
 
 def _clock(bound: dt.datetime) -> dt.datetime:
-    """What a clock shows at the bound: in UTC, if the bound has an offset."""
+    """The clock time of the bound: in UTC, if the bound has an offset."""
     return bound if bound.tzinfo is None else bound.astimezone(dt.timezone.utc).replace(tzinfo=None)
 
 
@@ -118,14 +118,14 @@ def _in_bounds(limits: dict[str, dt.datetime], first: dt.datetime, last: dt.date
         else:
             end = min(end, second - 1)
             end_alone = min(end_alone, second - (name == "lt" and not fraction))
-    ways = []
+    alternatives = []
     if start <= end:
-        ways.append(between(_written(first, start, shape), _written(first, end, shape)) + _FRACTION)
+        alternatives.append(between(_written(first, start, shape), _written(first, end, shape)) + _FRACTION)
     if end < end_alone and start <= end_alone:
-        ways.append(literal(_written(first, end_alone, shape)))
-    if not ways:
+        alternatives.append(literal(_written(first, end_alone, shape)))
+    if not alternatives:
         raise NoText("no time is inside the bounds")
-    return either(*ways)
+    return either(*alternatives)
 
 
 def _written(first: dt.datetime, seconds: int, shape: str) -> str:
@@ -160,10 +160,10 @@ def timedelta(core: Core) -> dict[str, Any]:
     high = min([high, *(limits[name] - tick * (name == "lt") for name in ("lt", "le") if name in limits)])
     positive = _durations(max(low, dt.timedelta()), high, step) if high >= dt.timedelta() else NOTHING
     negative = _durations(max(-high, tick), -low, step) if low < dt.timedelta() else NOTHING
-    found = either(positive, "-" + negative if negative else NOTHING)
-    if found == NOTHING:
+    json_schema = either(positive, "-" + negative if negative else NOTHING)
+    if json_schema == NOTHING:
         raise NoText("no duration is inside the bounds")
-    return narrower({"type": "string", "pattern": f"^{found}$"}, "timedelta")
+    return narrower({"type": "string", "pattern": f"^{json_schema}$"}, "timedelta")
 
 
 def _durations(low: dt.timedelta, high: dt.timedelta, step: dt.timedelta | None) -> str:
@@ -172,7 +172,7 @@ def _durations(low: dt.timedelta, high: dt.timedelta, step: dt.timedelta | None)
         return NOTHING
     first, last = low // _DAY, high // _DAY
     end_of_day = _DAY - dt.timedelta.resolution
-    ways = []
+    alternatives = []
     for days, start, end in (
         (range(first, first + 1), low % _DAY, high % _DAY if first == last else end_of_day),
         (range(first + 1, last), dt.timedelta(), end_of_day),
@@ -182,27 +182,27 @@ def _durations(low: dt.timedelta, high: dt.timedelta, step: dt.timedelta | None)
             continue
         clock = _clock_between(start, end, step)
         if days[0] == 0:
-            ways.append(f"PT{clock}" if clock else NOTHING)
-            ways.append("PT0S" if not start else NOTHING)
+            alternatives.append(f"PT{clock}" if clock else NOTHING)
+            alternatives.append("PT0S" if not start else NOTHING)
             days = range(1, days.stop)
         if days:
             written = f"P{digits.whole(days[0], days[-1])}D"
             if not start:
-                ways.append(f"{written}(?:T{clock})?" if clock else written)
+                alternatives.append(f"{written}(?:T{clock})?" if clock else written)
             elif clock:
-                ways.append(f"{written}T{clock}")
-    return either(*ways)
+                alternatives.append(f"{written}T{clock}")
+    return either(*alternatives)
 
 
 def _clock_between(low: dt.timedelta, high: dt.timedelta, step: dt.timedelta | None) -> str:
-    """What stands after the T, for more than zero and less than a day."""
+    """The part after the T, for more than zero and less than a day."""
     if step is not None and _DAY // step <= _MAX_STEPS:
         return either(*(_clock_text(step * i) for i in range(1, _DAY // step) if low <= step * i <= high))
     return _from_unit(0, low, high, 0 if step else 6)
 
 
 def _from_unit(index: int, low: dt.timedelta, high: dt.timedelta, places: int) -> str:
-    """Hours, minutes and seconds, or what is left of them; not zero."""
+    """Hours, minutes and seconds, or the smaller units among them; not zero."""
     letter, size = _UNITS[index]
     low = max(low, dt.timedelta.resolution)
     if low > high:
@@ -214,7 +214,7 @@ def _from_unit(index: int, low: dt.timedelta, high: dt.timedelta, places: int) -
         return f"{seconds}S" if seconds else NOTHING
     first, last = low // size, high // size
     end = size - dt.timedelta.resolution
-    ways = []
+    alternatives = []
     for counts, start, stop in (
         (range(first, first + 1), low % size, high % size if first == last else end),
         (range(first + 1, last), dt.timedelta(), end),
@@ -224,19 +224,19 @@ def _from_unit(index: int, low: dt.timedelta, high: dt.timedelta, places: int) -
             continue
         rest = _from_unit(index + 1, start, stop, places)
         if counts[0] == 0:
-            ways.append(rest)
+            alternatives.append(rest)
             counts = range(1, counts.stop)
         if counts:
             written = f"{digits.whole(counts[0], counts[-1])}{letter}"
-            ways.append(
+            alternatives.append(
                 f"{written}(?:{rest})?" if not start and rest else written + rest if not start or rest else NOTHING
             )
-    return either(*ways)
+    return either(*alternatives)
 
 
 def _clock_text(clock: dt.timedelta) -> str:
-    found = ""
+    written = ""
     for letter, size in _UNITS:
         count, clock = divmod(clock, size)
-        found += f"{count}{letter}" if count else ""
-    return found
+        written += f"{count}{letter}" if count else ""
+    return written

@@ -20,27 +20,27 @@ _CLASS = re.compile(r"\[\^?\]?((?:\\.|[^\]\\])*)\]")
 _AMBIGUOUS = ("[", "&&", "~~", "--")  # in a class: to some engines the beginning or the joining of another one
 
 
-def string(core: Core, found: dict[str, Any], *, strips: bool) -> dict[str, Any]:
+def string(core: Core, json_schema: dict[str, Any], *, strips: bool) -> dict[str, Any]:
     """A ``str``.
 
     Args:
         core: of the type.
-        found: what Pydantic says of lengths.
+        json_schema: what Pydantic says of lengths.
         strips: whether white space is taken off before anything is checked.
     """
     pattern = core.get("pattern")
     more: list[dict[str, Any]] = []
     if pattern is not None:
-        found = {**found, "pattern": _pattern(pattern)}
-        if alphabet := _alphabet(found["pattern"]):
-            found = narrower(found, "pattern")
+        json_schema = {**json_schema, "pattern": _pattern(pattern)}
+        if alphabet := _alphabet(json_schema["pattern"]):
+            json_schema = narrower(json_schema, "pattern")
             more.append({"pattern": alphabet})
     if core.get("ascii_only"):
         more.append({"pattern": _ASCII})
-    if strips and (pattern is not None or found.get("minLength")):
-        found = narrower(found, "strip_whitespace")
+    if strips and (pattern is not None or json_schema.get("minLength")):
+        json_schema = narrower(json_schema, "strip_whitespace")
         more.append({"pattern": _NO_SPACE_AT_EITHER_END})
-    return {**found, "allOf": more} if more else found
+    return {**json_schema, "allOf": more} if more else json_schema
 
 
 def _pattern(pattern: str | re.Pattern[str]) -> str:
@@ -60,7 +60,7 @@ def _pattern(pattern: str | re.Pattern[str]) -> str:
 
 
 def _alphabet(pattern: str) -> str | None:
-    r"""Characters that engines class alike: what is no letter to one is a letter to another, or to a later Unicode."""
+    r"""Characters that all engines classify equally; others are letters only to some engines, or to a later Unicode."""
     if r"\W" in pattern or (r"\w" in pattern and "[^" in pattern):
         return _ASCII
     if r"\D" in pattern or r"\S" in pattern or (re.search(r"\\[dsp]", pattern) and "[^" in pattern):
@@ -78,12 +78,12 @@ def raw_bytes(core: Core, mode: str) -> dict[str, Any]:
         return narrower({"type": "string", "pattern": f"^{base64('url', low, high)}$"}, "bytes in base64")
     if mode == "hex":
         return {"type": "string", "pattern": f"^(?:[0-9a-f]{{2}}){{{low},{'' if high is None else high}}}$"}
-    found: dict[str, Any] = {"type": "string"}
+    json_schema: dict[str, Any] = {"type": "string"}
     if low:
-        found["minLength"] = low  # a character takes a byte at least
+        json_schema["minLength"] = low  # a character takes a byte at least
     if high is None:
-        return found
-    return narrower({**found, "maxLength": high, "pattern": _ASCII}, "bytes")
+        return json_schema
+    return narrower({**json_schema, "maxLength": high, "pattern": _ASCII}, "bytes")
 
 
 def base64(alphabet: str, low: int = 0, high: int | None = None) -> str:
@@ -101,7 +101,7 @@ def base64_of_ascii(alphabet: str, low: int = 0, high: int | None = None) -> str
     def sextet(zeros: int) -> str:
         """The symbols that have a 0 where this has a 1."""
         free = (symbol for value, symbol in enumerate(symbols) if not value & zeros)
-        return f"[{''.join(sorted(free, key=lambda symbol: symbol == '-'))}]"  # a hyphen elsewhere makes a range
+        return f"[{''.join(sorted(free, key=lambda symbol: symbol == '-'))}]"  # a hyphen elsewhere forms a range
 
     first, second, third = sextet(0b100000), sextet(0b001000), sextet(0b000010)
     return _groups(
@@ -114,13 +114,13 @@ def base64_of_ascii(alphabet: str, low: int = 0, high: int | None = None) -> str
 
 
 def _groups(three: str, one: str, two: str, low: int, high: int | None) -> str:
-    """Groups of three bytes and what is left, for a number of bytes in the bounds."""
-    ways = []
+    """Groups of three bytes and the remaining bytes, for a number of bytes in the bounds."""
+    alternatives = []
     for left, ending in enumerate(("", one, two)):
         least, most = max(0, -((left - low) // 3)), None if high is None else (high - left) // 3
         if most is None or least <= most:
-            ways.append(f"(?:{three}){{{least},{'' if most is None else most}}}{ending}")
-    return f"(?:{'|'.join(ways)})"
+            alternatives.append(f"(?:{three}){{{least},{'' if most is None else most}}}{ending}")
+    return f"(?:{'|'.join(alternatives)})"
 
 
 def uuid(core: Core) -> dict[str, Any]:

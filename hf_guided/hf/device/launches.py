@@ -1,12 +1,12 @@
-"""What is launched with which arguments: the one place that knows how tensors become the kernels' parameters.
+"""Which kernels are launched with which arguments: the only file that knows how tensors become kernel parameters.
 
-It checks the tensors and launches nothing, so what runs on a GPU is the same list that tests run on the CPU. A tensor
-stands for its address, None for a null pointer. The sources are in kernels/guided_bitmask; its C++ side for torch
-does the same.
+It checks the tensors and launches nothing, so a GPU runs the same list that tests run on the CPU. A tensor stands for
+its address, None for a null pointer. The sources are in kernels/guided_bitmask; its C++ side for torch does the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from .lane import DESCRIPTOR_WORDS, WORK_WORDS
 
 THREADS = 256  # GB_THREADS
 _UNIT_BYTES, _UNITS_PER_THREAD = 16, 4
-_BLOCKS_PER_PROCESSOR = 8  # all that a multiprocessor holds: 2,048 threads
+_BLOCKS_PER_PROCESSOR = 8  # as many as a multiprocessor holds: 2,048 threads
 _MOST_ROWS = 65_535  # blocks in y
 _SUFFIX = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
@@ -28,8 +28,8 @@ class Launch(NamedTuple):
 
     Args:
         kernel: its name.
-        grid: blocks in x and y; with none of either there is nothing to launch.
-        arguments: tensors, numbers of 64 bits, null pointers.
+        grid: blocks in x and y; with 0 of either there is nothing to launch.
+        arguments: tensors, 64-bit integers, null pointers.
     """
 
     kernel: str
@@ -63,143 +63,196 @@ def apply_launch(
     return Launch(
         f"gb_apply_{suffix}",
         (blocks, logits.shape[0]),
-        (*_lines(logits, bitmask), row_slots, alive, work_count),
+        (*_strided(logits, bitmask), row_slots, alive, work_count),
     )
 
 
+class TableBuffers(NamedTuple):
+    """What the kernels read of the constraints and of the vocabulary; dtypes and shapes as ``_check_tables`` wants.
+
+    Args:
+        languages: (languages, 9) int64, the lane's descriptors of the constraints.
+        token_bytes: (words,) int64.
+        token_start: (tokens,) int32.
+        token_length: (tokens,) int32.
+        stops: (stops,) int32.
+    """
+
+    languages: Tensor
+    token_bytes: Tensor
+    token_start: Tensor
+    token_length: Tensor
+    stops: Tensor
+
+    @property
+    def vocabulary(self) -> tuple[Tensor | int, ...]:
+        """The parameters for the tokens of the vocabulary."""
+        return self.token_bytes, self.token_start, self.token_length, len(self.token_start)
+
+
+class RowBuffers(NamedTuple):
+    """What a lane keeps for each row.
+
+    Args:
+        tokens: (rows, at least capacity) int64, unit stride in the last dimension.
+        length: (rows,) int32, as are all without another shape.
+        shadow: (rows, capacity) int32.
+        history: (rows, capacity) int32.
+        known: (rows,).
+        language_of: (rows,).
+        start: (rows,).
+        limit: (rows,).
+    """
+
+    tokens: Tensor
+    length: Tensor
+    shadow: Tensor
+    history: Tensor
+    known: Tensor
+    language_of: Tensor
+    start: Tensor
+    limit: Tensor
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that a row has room for."""
+        return self.shadow.shape[-1]
+
+
+class MaskBuffers(NamedTuple):
+    """The masks of a lane, and the list of those that a step has to build.
+
+    Args:
+        claims: (pool slots,) int32.
+        masks: (pool slots + rows, words) int32.
+        state_of: (rows,) int32.
+        slot_of: (rows,) int32.
+        work: (rows, 4) int32.
+        work_count: (1,) int32.
+    """
+
+    claims: Tensor
+    masks: Tensor
+    state_of: Tensor
+    slot_of: Tensor
+    work: Tensor
+    work_count: Tensor
+
+
+class StepBuffers(NamedTuple):
+    """The tensors of a step, in groups."""
+
+    rows: RowBuffers
+    tables: TableBuffers
+    masks: MaskBuffers
+
+    @classmethod
+    def of(cls, buffers: Sequence[Tensor]) -> StepBuffers:
+        """The groups of ``Lane.buffers``, which the operators take one after another."""
+        rows, tables = len(RowBuffers._fields), len(TableBuffers._fields)
+        return cls(
+            RowBuffers(*buffers[:rows]),
+            TableBuffers(*buffers[rows : rows + tables]),
+            MaskBuffers(*buffers[rows + tables :]),
+        )
+
+
+NUM_STEP_BUFFERS = len(RowBuffers._fields) + len(TableBuffers._fields) + len(MaskBuffers._fields)
+
+
 def step_launches(
-    logits: Tensor,
-    tokens: Tensor,
-    length: Tensor,
-    shadow: Tensor,
-    history: Tensor,
-    known: Tensor,
-    language_of: Tensor,
-    start: Tensor,
-    limit: Tensor,
-    languages: Tensor,
-    token_bytes: Tensor,
-    token_start: Tensor,
-    token_length: Tensor,
-    stops: Tensor,
-    claims: Tensor,
-    masks: Tensor,
-    state_of: Tensor,
-    slot_of: Tensor,
-    work: Tensor,
-    work_count: Tensor,
-    alive: Tensor | None = None,
-    *,
-    processors: int,
+    logits: Tensor, buffers: StepBuffers, alive: Tensor | None = None, *, processors: int
 ) -> list[Launch]:
     """Advance, build and apply.
 
     Args:
         logits: as for ``apply_launch``.
-        tokens: (rows, at least capacity) int64, unit stride in the last dimension.
-        length: this and what follows are a ``Lane``'s, in the order of ``Lane.buffers``.
-        shadow: (rows, capacity).
-        history: (rows, capacity).
-        known: (rows,).
-        language_of: (rows,).
-        start: (rows,).
-        limit: (rows,).
-        languages: (languages, 9), the lane's descriptors.
-        token_bytes: (words,).
-        token_start: (tokens,).
-        token_length: (tokens,).
-        stops: (stops,).
-        claims: (pool slots,).
-        masks: (pool slots + rows, words).
-        state_of: (rows,).
-        slot_of: (rows,).
-        work: (rows, 4).
-        work_count: (1,).
+        buffers: of the lane.
         alive: (rows,) int32, or None.
         processors: multiprocessors of the GPU.
 
     Raises:
         BitmaskShapeError: tensors that do not fit together.
     """
-    rows, capacity = logits.shape[0], shadow.shape[-1]
+    masks = buffers.masks
+    _check_step(logits, buffers.rows, masks)
+    build = build_launch(masks.work, masks.work_count, buffers.tables, masks.masks, processors=processors)
+    apply = apply_launch(logits, masks.masks, masks.slot_of, alive, masks.work_count)
+    return [_advance_launch(buffers), build, apply]
+
+
+def _check_step(logits: Tensor, of_rows: RowBuffers, of_masks: MaskBuffers) -> None:
+    rows, capacity = logits.shape[0], of_rows.capacity
     _check_rows(
         logits,
-        length=length,
-        known=known,
-        language_of=language_of,
-        start=start,
-        limit=limit,
-        state_of=state_of,
-        slot_of=slot_of,
+        length=of_rows.length,
+        known=of_rows.known,
+        language_of=of_rows.language_of,
+        start=of_rows.start,
+        limit=of_rows.limit,
+        state_of=of_masks.state_of,
+        slot_of=of_masks.slot_of,
     )
+    slots = len(of_masks.claims)
     for name, tensor, shape in (
-        ("shadow", shadow, (rows, capacity)),
-        ("history", history, (rows, capacity)),
-        ("claims", claims, (len(claims),)),
-        ("work", work, (rows, WORK_WORDS)),
+        ("shadow", of_rows.shadow, (rows, capacity)),
+        ("history", of_rows.history, (rows, capacity)),
+        ("claims", of_masks.claims, (slots,)),
+        ("work", of_masks.work, (rows, WORK_WORDS)),
     ):
         _check(name, tensor, torch.int32, shape, logits)
-    _check_lines("tokens", tokens, torch.int64, (rows, capacity), logits)
-    _check_lines("masks", masks, torch.int32, (len(claims) + rows, 0), logits)
-    vocabulary = token_bytes, token_start, token_length, stops
-    build = build_launch(work, work_count, languages, *vocabulary, masks, processors=processors)
-    advance = (
-        *(tokens, tokens.stride(0), length, capacity, shadow, history, known, language_of, start, limit, languages),
-        *(token_bytes, token_start, token_length, len(token_start), stops, len(stops)),
-        *(claims, len(claims), state_of, slot_of, work, work_count),
+    _check_strided("tokens", of_rows.tokens, torch.int64, (rows, capacity), logits)
+    _check_strided("masks", of_masks.masks, torch.int32, (slots + rows, 0), logits)
+
+
+def _advance_launch(buffers: StepBuffers) -> Launch:
+    """Move every row on by its new tokens, and list the masks that are missing."""
+    rows, tables, masks = buffers
+    parameters = (
+        *(rows.tokens, rows.tokens.stride(0), rows.length, rows.capacity, rows.shadow, rows.history, rows.known),
+        *(rows.language_of, rows.start, rows.limit),
+        *(tables.languages, *tables.vocabulary, tables.stops, len(tables.stops)),
+        *(masks.claims, len(masks.claims), masks.state_of, masks.slot_of, masks.work, masks.work_count),
     )
-    return [Launch("gb_advance", (1, rows), advance), build, apply_launch(logits, masks, slot_of, alive, work_count)]
+    return Launch("gb_advance", (1, len(rows.length)), parameters)
 
 
-def build_launch(
-    work: Tensor,
-    work_count: Tensor,
-    languages: Tensor,
-    token_bytes: Tensor,
-    token_start: Tensor,
-    token_length: Tensor,
-    stops: Tensor,
-    masks: Tensor,
-    *,
-    processors: int,
-) -> Launch:
+def build_launch(work: Tensor, work_count: Tensor, tables: TableBuffers, masks: Tensor, *, processors: int) -> Launch:
     """Make the masks on a list.
 
     Args:
         work: (at most, 4) int32.
         work_count: (1,) int32, how many of them; read on the device.
-        languages: this and what follows as for ``step_launches``.
-        token_bytes: (words,).
-        token_start: (tokens,).
-        token_length: (tokens,).
-        stops: (stops,).
+        tables: of the lane.
         masks: (slots, words) int32, written.
         processors: multiprocessors of the GPU.
 
     Raises:
         BitmaskShapeError: tensors that do not fit together.
     """
-    for name, tensor, dtype, shape in (
-        ("work", work, torch.int32, (len(work), WORK_WORDS)),
-        ("work_count", work_count, torch.int32, (1,)),
-        ("languages", languages, torch.int64, (len(languages), DESCRIPTOR_WORDS)),
-        ("token_bytes", token_bytes, torch.int64, (len(token_bytes),)),
-        ("token_start", token_start, torch.int32, (len(token_start),)),
-        ("token_length", token_length, torch.int32, (len(token_start),)),
-        ("stops", stops, torch.int32, (len(stops),)),
-    ):
-        _check(name, tensor, dtype, shape, masks)
-    _check_lines("masks", masks, torch.int32, (0, 0), masks)
+    _check("work", work, torch.int32, (len(work), WORK_WORDS), masks)
+    _check("work_count", work_count, torch.int32, (1,), masks)
+    _check_tables(tables, masks)
+    _check_strided("masks", masks, torch.int32, (0, 0), masks)
     chunks = -(-masks.shape[1] // (THREADS // WORD_BITS))
     blocks = min(chunks * len(work), processors * _BLOCKS_PER_PROCESSOR)
-    return Launch(
-        "gb_build",
-        (blocks, 1),
-        (
-            *(work, work_count, languages, token_bytes, token_start, token_length, len(token_start)),
-            *(stops, len(stops), masks, masks.stride(0), masks.shape[1]),
-        ),
+    parameters = (
+        *(work, work_count, tables.languages, *tables.vocabulary, tables.stops, len(tables.stops)),
+        *(masks, masks.stride(0), masks.shape[1]),
     )
+    return Launch("gb_build", (blocks, 1), parameters)
+
+
+def _check_tables(tables: TableBuffers, masks: Tensor) -> None:
+    tokens = len(tables.token_start)
+    for name, dtype, shape in (
+        ("languages", torch.int64, (len(tables.languages), DESCRIPTOR_WORDS)),
+        ("token_bytes", torch.int64, (len(tables.token_bytes),)),
+        ("token_start", torch.int32, (tokens,)),
+        ("token_length", torch.int32, (tokens,)),
+        ("stops", torch.int32, (len(tables.stops),)),
+    ):
+        _check(name, getattr(tables, name), dtype, shape, masks)
 
 
 def sample_launches(
@@ -239,29 +292,29 @@ def sample_launches(
         Launch(
             f"gb_sample_{suffix}",
             (parts, rows),
-            (*_lines(logits, bitmask), row_slots, temperature, seed, position, best),
+            (*_strided(logits, bitmask), row_slots, temperature, seed, position, best),
         ),
         Launch("gb_pick", (1, rows), (best, parts, next_tokens)),
     ]
 
 
 def sample_parts(rows: int, vocab: int, processors: int) -> int:
-    """In how many parts to search each row: enough to keep the GPU busy, none of them empty."""
+    """In how many parts each row is searched: enough to keep the GPU busy, none of them empty."""
     return max(1, min(-(-vocab // THREADS), processors * _BLOCKS_PER_PROCESSOR // max(rows, 1)))
 
 
-def _lines(logits: Tensor, bitmask: Tensor) -> tuple[Tensor | int, ...]:
+def _strided(logits: Tensor, bitmask: Tensor) -> tuple[Tensor | int, ...]:
     return logits, logits.stride(0), logits.shape[1], bitmask, bitmask.stride(0), bitmask.shape[1]
 
 
 def _checked(logits: Tensor, bitmask: Tensor, row_slots: Tensor | None) -> str:
-    """What kernels for these logits are called."""
+    """The suffix of the kernels for these logits."""
     if logits.dtype not in _SUFFIX:
         raise BitmaskShapeError(f"logits: expected float32, float16 or bfloat16, got {logits.dtype}")
-    _check_lines("logits", logits, logits.dtype, (logits.shape[0], 0), logits)
+    _check_strided("logits", logits, logits.dtype, (logits.shape[0], 0), logits)
     if logits.shape[0] > _MOST_ROWS:
         raise BitmaskShapeError(f"logits: expected at most {_MOST_ROWS} rows, got {logits.shape[0]}")
-    _check_lines("bitmask", bitmask, torch.int32, (0, 0), logits)
+    _check_strided("bitmask", bitmask, torch.int32, (0, 0), logits)
     if row_slots is None and len(bitmask) < len(logits):
         raise BitmaskShapeError(
             f"bitmask: expected {len(logits)} rows, one for each row of the logits, got {len(bitmask)}; pass row_slots"
@@ -277,7 +330,7 @@ def _check_rows(logits: Tensor, **tensors: Tensor | None) -> None:
 
 
 def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...], beside: Tensor) -> None:
-    """A contiguous tensor of this type and shape, where another is."""
+    """A contiguous tensor of this type and shape, on the device of another."""
     if tensor.dtype != dtype or tensor.shape != shape or tensor.device != beside.device or not tensor.is_contiguous():
         raise BitmaskShapeError(
             f"{name}: expected contiguous {dtype} of shape {shape} on {beside.device}, got {tensor.dtype} of shape "
@@ -285,8 +338,8 @@ def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]
         )
 
 
-def _check_lines(name: str, tensor: Tensor, dtype: torch.dtype, least: tuple[int, int], logits: Tensor) -> None:
-    """Lines of any stride, at least so many and so long."""
+def _check_strided(name: str, tensor: Tensor, dtype: torch.dtype, least: tuple[int, int], logits: Tensor) -> None:
+    """A matrix of any row stride, with at least so many rows and columns."""
     fits = tensor.dim() == 2 and tensor.shape[0] >= least[0] and tensor.shape[1] >= least[1]
     if (
         not fits

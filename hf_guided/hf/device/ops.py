@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from .launches import Launch, apply_launch, build_launch, sample_launches, step_launches
+from .launches import (
+    NUM_STEP_BUFFERS,
+    Launch,
+    StepBuffers,
+    TableBuffers,
+    apply_launch,
+    build_launch,
+    sample_launches,
+    step_launches,
+)
 
 # As in kernels/guided_bitmask/torch-ext/torch_binding.cpp.
 _SCHEMAS = (
@@ -45,11 +54,14 @@ def register(
         run(apply_launch(logits, bitmask, row_slots, alive))
 
     def automaton_step_(logits: Tensor, *buffers: Tensor) -> None:
-        for launch in step_launches(logits, *buffers, processors=processors(logits.device)):
+        (alive,) = buffers[NUM_STEP_BUFFERS:] or (None,)  # torch leaves out a last argument that is its default
+        of_lane = StepBuffers.of(buffers[:NUM_STEP_BUFFERS])
+        for launch in step_launches(logits, of_lane, alive, processors=processors(logits.device)):
             run(launch)
 
-    def build_masks_(work: Tensor, *buffers: Tensor) -> None:
-        run(build_launch(work, *buffers, processors=processors(work.device)))
+    def build_masks_(work: Tensor, work_count: Tensor, *buffers: Tensor) -> None:
+        *tables, masks = buffers
+        run(build_launch(work, work_count, TableBuffers(*tables), masks, processors=processors(work.device)))
 
     def masked_sample_(
         next_tokens: Tensor,

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from hf_guided.automaton import pushdown as pushdown_module
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.pushdown import Pushdown
-from hf_guided.automaton.rtn import network
+from hf_guided.automaton.rtn import build_rtn
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.backends import automaton, registry
 from hf_guided.backends import budget_search as searched_module
 from hf_guided.backends.base import CompiledConstraint, Matcher
-from hf_guided.backends.budget_rtn import with_routes
+from hf_guided.backends.budget_rtn import with_budget
 from hf_guided.backends.compiler import Compiler
-from hf_guided.backends.completion_search import WaySearch
+from hf_guided.backends.completion_search import CompletionSearch
 from hf_guided.constraints.json_style import JsonStyle
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import CompileLimitExceeded
@@ -94,7 +94,7 @@ CLOSING = frozenset(b'"]})>')
 
 @lru_cache
 def compiled(backend: str, name: str) -> CompiledConstraint:
-    return with_routes(registry.create(backend, tiny()).compile(CONSTRAINTS[name]))
+    return with_budget(registry.create(backend, tiny()).compile(CONSTRAINTS[name]))
 
 
 def allowed(matcher: Matcher, tokens_left: int | None = None) -> list[int]:
@@ -199,33 +199,37 @@ def pushdown(schema: Any) -> Pushdown:
     positions = Positions(n, JsonStyle(spelling="any"), closed=True)
     vocabulary = tiny()
     meter = WorkMeter()
-    return Pushdown(network(positions.root, positions.lower, meter), token_trie(vocabulary), vocabulary, meter)
+    return Pushdown(build_rtn(positions.root, positions.build, meter), token_trie(vocabulary), vocabulary, meter)
 
 
-NETWORKS = {"tree": pushdown(TREE), "open": pushdown(OPEN), "any": pushdown({})}
+RTNS = {"tree": pushdown(TREE), "open": pushdown(OPEN), "any": pushdown({})}
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", RTNS)
 @given(data=st.data())
 def test_all_tokens_at_once_are_what_they_are_one_by_one(name, data):
-    network, vocabulary = NETWORKS[name], tiny()
-    places = network.start
+    rtn, vocabulary = RTNS[name], tiny()
+    configurations = rtn.start
     for _ in range(data.draw(st.integers(0, 12))):
-        after = network.after(places)
+        after = rtn.after(configurations)
         if not len(after.token_ids):
             break
         token_id = data.draw(st.sampled_from(after.token_ids.tolist()))
-        places = network.read(places, vocabulary.token_bytes[token_id])
-    after = network.after(places)
+        configurations = rtn.read(configurations, vocabulary.token_bytes[token_id])
+    after = rtn.after(configurations)
     found = dict(zip(after.token_ids.tolist(), after.needed.tolist(), strict=True))
     expected = {}
     for token_id, text in enumerate(vocabulary.token_bytes):
-        if vocabulary.is_text(token_id) and (there := network.read(places, text)):
+        if vocabulary.is_text(token_id) and (there := rtn.read(configurations, text)):
             expected[token_id] = there[0].needed
     assert found == expected
-    if places[0].needed:
-        assert after.needed[0] <= places[0].needed - 1, "what is needed cannot be kept"
-    assert all(needed <= place.apart + network.worst_step for place in places[:1] for needed in found.values())
+    if configurations[0].needed:
+        assert after.needed[0] <= configurations[0].needed - 1, "what is needed cannot be kept"
+    assert all(
+        needed <= configuration.apart + rtn.max_budget_growth
+        for configuration in configurations[:1]
+        for needed in found.values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,7 +245,7 @@ def test_all_tokens_at_once_are_what_they_are_one_by_one(name, data):
     ],
 )
 def test_over_single_bytes_the_least_is_the_length_of_a_shortest_text(constraint, shortest):
-    made = with_routes(registry.create("llguidance", single_bytes()).compile(constraint))
+    made = with_budget(registry.create("llguidance", single_bytes()).compile(constraint))
     assert made.matcher().min_tokens_to_finish() == len(shortest.encode()) + 1
 
 
@@ -286,7 +290,7 @@ def test_an_engine_that_cannot_count_in_time_gives_way_to_the_next(monkeypatch):
 
 def test_where_no_way_is_found_nothing_is_promised_and_nothing_masked():
     plain = registry.create("llguidance", tiny()).compile(Grammar("start: /[a-z]{900}/"))
-    assert with_routes(plain) is plain
+    assert with_budget(plain) is plain
     matcher = plain.matcher()
     assert matcher.min_tokens_to_finish() is None
     assert allowed(matcher, 3) == allowed(matcher)
@@ -295,7 +299,7 @@ def test_where_no_way_is_found_nothing_is_promised_and_nothing_masked():
 def test_what_is_no_regular_expression_for_us_may_be_one_for_another_engine():
     """A backend from outside may read patterns that ours do not; a way is searched there."""
     made = registry.create("llguidance", single_bytes()).compile(Choice(["aa", "bb"]))
-    matcher = with_routes(replace(made, constraint=Regex(r"(a|b)\1"))).matcher()
+    matcher = with_budget(replace(made, constraint=Regex(r"(a|b)\1"))).matcher()
     assert matcher.min_tokens_to_finish() == 3
 
 
@@ -303,20 +307,20 @@ def test_a_busy_machine_does_not_decide_whether_a_way_is_found(monkeypatch):
     """Whatever goes by between two looks at the clock on the wall, others have had it."""
     clock = itertools.count(step=60)
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    made = with_routes(registry.create("llguidance", tiny()).compile(Grammar('start: "[" (start | /[0-9]+/) "]"')))
+    made = with_budget(registry.create("llguidance", tiny()).compile(Grammar('start: "[" (start | /[0-9]+/) "]"')))
     assert made.matcher().min_tokens_to_finish() is not None
 
 
 def searches(monkeypatch) -> list[int]:
     """Grows by the steps of each search."""
     searched: list[int] = []
-    find = WaySearch.find
+    find = CompletionSearch.find
 
     def noted(self, engine, steps):
         searched.append(steps)
         return find(self, engine, steps)
 
-    monkeypatch.setattr(WaySearch, "find", noted)
+    monkeypatch.setattr(CompletionSearch, "find", noted)
     return searched
 
 
@@ -324,14 +328,20 @@ def test_searches_in_vain_get_rarer(monkeypatch):
     """There is a short way from the start, but behind a letter sixty more are needed, which ten steps do not find."""
     monkeypatch.setattr(searched_module, "_STEPS", 10)
     searched = searches(monkeypatch)
-    made = with_routes(registry.create("llguidance", single_bytes()).compile(Grammar('start: "!" | /[a-z]{61,}/')))
+    made = with_budget(registry.create("llguidance", single_bytes()).compile(Grammar('start: "!" | /[a-z]{61,}/')))
     matcher = made.matcher()
     at: dict[int, int] = {}  # after so many letters this many searches
-    for place in range(58):
+    for configuration in range(58):
         known = matcher.min_tokens_to_finish()
-        at[place] = len(searched)
-        assert matcher.accept_token(ord("a") + place % 26)
-    assert [place for place in at if at[place] > at.get(place - 1, 0)] == [0, 1, 9, 25, 57]
+        at[configuration] = len(searched)
+        assert matcher.accept_token(ord("a") + configuration % 26)
+    assert [configuration for configuration in at if at[configuration] > at.get(configuration - 1, 0)] == [
+        0,
+        1,
+        9,
+        25,
+        57,
+    ]
     assert known == 5  # the last of them found four letters and the end
     matcher.rollback(58)
     assert matcher.min_tokens_to_finish() == 2
@@ -339,7 +349,7 @@ def test_searches_in_vain_get_rarer(monkeypatch):
 
 def test_a_way_from_the_start_is_searched_once(monkeypatch):
     searched = searches(monkeypatch)
-    made = with_routes(registry.create("llguidance", tiny()).compile(Grammar('start: "[" (start | /[0-9]+/) "]"')))
+    made = with_budget(registry.create("llguidance", tiny()).compile(Grammar('start: "[" (start | /[0-9]+/) "]"')))
     matchers = [made.matcher() for _ in range(3)]
     assert {one.min_tokens_to_finish() for one in matchers} == {matchers[0].min_tokens_to_finish()}
     assert len(searched) == 1
@@ -351,13 +361,13 @@ def test_walks_kept_take_no_more_memory_than_is_told(monkeypatch):
     """Each finds a handful of tokens, but hangs on a place of its own."""
     most = 2**18
     monkeypatch.setattr(pushdown_module, "_MAX_BYTES", most)
-    network = pushdown({"type": "array", "prefixItems": [{"const": 0}] * 900})
-    places = network.read(network.start, b"[")
+    rtn = pushdown({"type": "array", "prefixItems": [{"const": 0}] * 900})
+    configurations = rtn.read(rtn.start, b"[")
     tracemalloc.start()
     try:
         for _ in range(900):
-            network.after(places)
-            places = network.read(places, b"0,")
+            rtn.after(configurations)
+            configurations = rtn.read(configurations, b"0,")
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -368,7 +378,7 @@ def test_walks_kept_take_no_more_memory_than_is_told(monkeypatch):
 def test_where_engine_and_network_differ_a_way_is_searched(known):
     """The network is told of other words than the engine takes: fewer, or a shorter one that the engine refuses."""
     made = registry.create("llguidance", single_bytes()).compile(Choice(["ab", "cdef"]))
-    matcher = with_routes(replace(made, constraint=Choice(known))).matcher()
+    matcher = with_budget(replace(made, constraint=Choice(known))).matcher()
     assert matcher.min_tokens_to_finish() == 3
     for left, letter in zip(range(4, 0, -1), "cdef", strict=True):
         assert matcher.accept_token(ord(letter))
@@ -384,7 +394,7 @@ def test_a_frame_may_call_many_others(count):
         "minItems": count,
         "items": False,
     }
-    network = pushdown(schema)
+    build_rtn = pushdown(schema)
     text = json.dumps(list(range(count)))
-    assert network.read(network.start, text.encode())[0].needed == 0
-    assert not network.read(network.start, text.replace("3", "4").encode())
+    assert build_rtn.read(build_rtn.start, text.encode())[0].needed == 0
+    assert not build_rtn.read(build_rtn.start, text.replace("3", "4").encode())

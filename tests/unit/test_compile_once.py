@@ -1,0 +1,84 @@
+"""A call asks the compiler once for each constraint, whatever it is called through."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from transformers import GenerationConfig, pipeline
+
+import hf_guided as hg
+from hf_guided import demo
+from hf_guided.backends.compiler import Compiler
+
+CHOICE = hg.Choice(["yes", "no"])
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Any:
+    return demo.load()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often a compiler was asked for each constraint, by its key."""
+    counts: Counter[str] = Counter()
+    ask = Compiler._ask
+
+    def counting(self: Compiler, constraint: Any, *args: Any) -> Any:
+        counts[constraint.key] += 1
+        return ask(self, constraint, *args)
+
+    monkeypatch.setattr(Compiler, "_ask", counting)
+    return counts
+
+
+@pytest.mark.parametrize("jump_forward", [True, False])
+def test_hg_generate(loaded: Any, asked: Counter[str], jump_forward: bool) -> None:
+    arguments = {"jump_forward": jump_forward, "batch_size": 2, "max_new_tokens": 8, "do_sample": False}
+    assert len(hg.generate(*loaded, ["x"] * 8, CHOICE, **arguments)) == 8
+    assert asked == {CHOICE.key: 1}
+
+
+def test_hg_generate_with_equal_constraints(loaded: Any, asked: Counter[str]) -> None:
+    constraints = [hg.Choice(["yes", "no"]), None, re.compile("a{4}"), re.compile("a{4}"), ["yes", "no"]]
+    hg.generate(*loaded, ["x"] * 5, constraints, max_new_tokens=8, do_sample=False)
+    assert sorted(asked.values()) == [1, 1]
+
+
+@pytest.mark.parametrize("jump_forward", [True, False])
+def test_pipeline(loaded: Any, asked: Counter[str], jump_forward: bool) -> None:
+    hg.register()
+    pipe = pipeline("guided-generation", model=loaded[0], tokenizer=loaded[1])
+    arguments = {"jump_forward": jump_forward, "batch_size": 2, "max_new_tokens": 8, "do_sample": False}
+    assert len(pipe(["x"] * 8, response_format=CHOICE, **arguments)) == 8
+    assert asked == {CHOICE.key: 1}
+    pipe(["x"] * 3, response_format=[CHOICE, None, hg.Regex("a{4}")], **arguments)
+    assert sorted(asked.values()) == [1, 2]
+
+
+@pytest.mark.parametrize("settings", [{}, {"stop_strings": ["never"]}], ids=["fast loop", "transformers' loop"])
+def test_server(loaded: Any, asked: Counter[str], settings: dict[str, Any]) -> None:
+    pytest.importorskip("fastapi")
+    from hf_guided.serve.guidance import Guidance
+    from hf_guided.serve.guided_model import AnswerStreamer, GuidedModel
+    from hf_guided.serve.metrics import Metrics
+    from hf_guided.serve.options import ServeOptions
+
+    model, tokenizer = loaded
+    metrics = Metrics()
+    guidance = Guidance(ServeOptions("demo"), metrics)
+    config = GenerationConfig(max_new_tokens=8, eos_token_id=model.generation_config.eos_token_id, **settings)
+    body = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": ["yes", "no"]}}}}
+    request = asyncio.run(guidance.read(body, model, tokenizer, config))
+    assert request is not None
+    inputs = tokenizer("x", return_tensors="pt")
+    emitted: list[Any] = []
+    streamer = AnswerStreamer(request.reader(inputs["input_ids"][0].tolist()), emitted.append)
+    arguments = {"generation_config": config, "tokenizer": tokenizer, **inputs}
+    GuidedModel(model, request, metrics).generate(streamer=streamer, **arguments)
+    assert emitted[-1] is None
+    assert list(asked.values()) == [1]

@@ -1,0 +1,48 @@
+"""The all-pairs selection has every pair, few rows, and the rows that it is told to keep."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from tests.pairs import all_pairs, pairs_of, pairwise
+
+
+def product(*sizes: int) -> list[tuple[str, ...]]:
+    return [tuple(map(str, row)) for row in itertools.product(*map(range, sizes))]
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3,), (4, 5), (3, 3, 3), (26, 6, 3), (9, 3, 5), (2, 2, 2, 2, 2), (5, 4, 3, 2)])
+def test_every_pair_occurs(sizes: tuple[int, ...]) -> None:
+    rows = product(*sizes)
+    chosen = all_pairs(rows)
+    assert {pair for row in chosen for pair in pairs_of(row)} == {pair for row in rows for pair in pairs_of(row)}
+    assert set(chosen) <= set(rows) and len(set(chosen)) == len(chosen)
+    assert all_pairs(rows) == chosen, "not deterministic"
+    largest = sorted(sizes)[-2:]
+    assert len(sizes) < 2 or len(chosen) <= 2 * largest[0] * largest[1], "hardly fewer than all"
+
+
+def test_pairs_that_no_row_has_are_not_looked_for_and_dear_rows_are_avoided() -> None:
+    rng = random.Random(0)
+    for _ in range(30):
+        rows = product(*(rng.randint(1, 5) for _ in range(rng.randint(2, 4))))
+        rows = rng.sample(rows, rng.randint(1, len(rows)))
+        keep = rng.sample(rows, min(len(rows), rng.randint(0, 3)))
+        chosen = all_pairs(rows, keep, lambda row: 1 + int(row[0]))
+        assert {pair for row in chosen for pair in pairs_of(row)} == {pair for row in rows for pair in pairs_of(row)}
+        assert set(keep) <= set(chosen)
+    cheap = all_pairs(product(4, 4, 3), cost=lambda row: 10.0 if row[2] == "2" else 1.0)
+    assert sum(row[2] == "2" for row in cheap) == 4  # one for each value of the others
+
+
+def test_cells_that_no_pair_needs_are_slow() -> None:
+    cells = pairwise("abc", [1, 2], [True, False], keep=["c-2-True"], only_slow=lambda row: row[0] == "b")
+    assert len(cells) == 12
+    default = {cell.id for cell in cells if not cell.marks}
+    assert "c-2-True" in default and len(default) == 4
+    assert not [name for name in default if name.startswith("b")]
+    with pytest.raises(AssertionError, match="no such cells"):
+        pairwise("ab", keep=["c"])
