@@ -1,10 +1,10 @@
-"""A model's logits after prompts, and after a few tokens that follow them, again and again.
+"""A model's logits after prompts and after tokens that follow them, for many continuations of the same prompts.
 
-Where every layer takes holes (cache_slots.py), the prompts run once: their cache is copied for the rows of each pass.
-Elsewhere the prompt runs again with the tokens, in passes whose rows have equal lengths, so that nothing is padded.
+If every layer supports holes (cache_slots.py), the prompts run once: their cache is copied for the rows of each pass.
+Otherwise the prompt runs again with the tokens, in passes whose rows have equal lengths, so that no row is padded.
 
-The logits along a whole answer come a chunk of positions at a time (``chunks``): a table of (tokens, vocab) may take
-more memory than the model.
+The logits along a whole answer come in chunks of positions (``chunks``): a table of (tokens, vocab) may take more
+memory than the model.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ class PrefixLogits:
 
     Args:
         model: a transformers model that can generate.
-        inputs: of the prompts, as for ``model.generate``: input_ids and attention_mask, (prompts, length) int64, and
-            what else the model reads, such as images.
+        inputs: of the prompts, for ``model.generate``: input_ids and attention_mask, (prompts, length) int64, and the
+            model's other inputs, such as images.
         pad_token_id: for prompts of different lengths.
         generate_kwargs: further arguments of ``model.generate``, which prepares the passes.
 
     Raises:
-        UnsupportedModel: the prompts are more than tokens, and cannot run once for all.
+        UnsupportedModel: the prompts have inputs other than tokens, and cannot run once for all rows.
     """
 
     def __init__(self, model: Any, inputs: Mapping[str, Tensor], pad_token_id: int, generate_kwargs: Mapping[str, Any]):
         self._model = model
         self._inputs = inputs
         real = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
-        self._prompts = [[token_id for token_id, one in zip(*row, strict=True) if one] for row in real]
+        self._prompts = [[token_id for token_id, is_token in zip(*row, strict=True) if is_token] for row in real]
         self._pad_token_id = pad_token_id
         self._generate_kwargs = generate_kwargs
         self._slots: CacheSlots | None = None
-        self._wide: CacheSlots | None = None  # those of a lone prompt without holes, which serve one answer
-        self.before: list[list[int]] = []  # of each row what generate() has before the output, padding included
+        self._wide: CacheSlots | None = None  # of a lone prompt without holes; used for one answer
+        self.before: list[list[int]] = []  # the tokens of each row before the output, padding included
         self.processors: list[Any] = []  # that generate() would call, in order
         self._run_prompts()
         if self._slots is None and (more := sorted(inputs.keys() - {"input_ids", "attention_mask"})):
@@ -65,7 +65,7 @@ class PrefixLogits:
         generation_config: GenerationConfig,
         **model_kwargs: Any,
     ) -> Tensor:
-        """A decoding method for generate(), which hands over all of this; decodes nothing."""
+        """A decoding method for generate(), which passes it all of this; it decodes no token."""
         self.before = input_ids.tolist()
         self.processors = list(logits_processor)
         slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
@@ -80,16 +80,16 @@ class PrefixLogits:
     def chunks(self, tokens: Sequence[int], size: int) -> Iterator[Tensor]:
         """Run an answer after the only prompt: the logits from which each of its tokens is chosen.
 
-        Every token runs once, where the cache takes several tokens in a pass. Elsewhere each chunk takes one more pass
-        over the prompt and the answer so far.
+        Each token runs once if the cache takes several tokens in a pass. Otherwise each chunk takes one more pass over
+        the prompt and the answer so far.
 
         Args:
             tokens: of the answer.
-            size: how many positions a chunk has at most.
+            size: the maximum number of positions in a chunk.
 
         Yields:
-            (positions, vocab) float32, in order; as many positions as there are tokens in all chunks together. A model
-            that computes the logits of every position, whichever are wanted, holds more than one chunk.
+            (positions, vocab) float32, in order; all chunks together have one position for each token. A model that
+            always computes the logits of every position holds more than one chunk.
         """
         if self._slots is None and self._wide is None:
             self._run_prompts()
@@ -114,46 +114,45 @@ class PrefixLogits:
 
         Args:
             rows: for each block the number of its prompt.
-            blocks: tokens, perhaps none.
-            keep: how many of the last positions' logits are wanted.
+            blocks: tokens, possibly none.
+            keep: the number of last positions whose logits are returned.
 
         Returns:
-            (blocks, keep, vocab) float32: the last position is after the block's last token, or after the prompt's
-            where the block has none. Positions before the prompt's last token are meaningless.
+            (blocks, keep, vocab) float32: the last position is after the block's last token, or after the prompt's last
+            token for an empty block. Positions before the prompt's last token are meaningless.
         """
         if self._slots is None:
             return self._run_again(rows, blocks, keep)
         first = self._first[list(rows)]
-        places = [place for place, block in enumerate(blocks) if block]
-        if not places:
+        running = [i for i, block in enumerate(blocks) if block]
+        if not running:
             return first[:, None].expand(-1, keep, -1)
         width = max(len(block) for block in blocks)
-        found = first.new_zeros(len(blocks), keep, first.shape[-1])
-        logits = self._slots.select([rows[place] for place in places]).run(
-            [blocks[place] for place in places], min(keep, width)
-        )
-        found[places, -logits.shape[1] :] = logits
-        for place, block in enumerate(blocks):  # the prompt's own last position stands before the block's first
+        result = first.new_zeros(len(blocks), keep, first.shape[-1])
+        slots = self._slots.select([rows[i] for i in running])
+        logits = slots.run([blocks[i] for i in running], min(keep, width))
+        result[running, -logits.shape[1] :] = logits
+        for i, block in enumerate(blocks):  # the prompt's last position comes before the block's first
             if len(block) < keep:
-                found[place, keep - 1 - len(block)] = first[place]
-        return found
+                result[i, keep - 1 - len(block)] = first[i]
+        return result
 
     def _run_again(self, rows: Sequence[int], blocks: Sequence[Sequence[int]], keep: int) -> Tensor:
         groups: dict[int, list[int]] = {}
-        for place, (row, block) in enumerate(zip(rows, blocks, strict=True)):
+        for i, (row, block) in enumerate(zip(rows, blocks, strict=True)):
             length = 0 if self._model.config.is_encoder_decoder else len(self._prompts[row])
-            groups.setdefault(length + len(block), []).append(place)
-        found: Tensor | None = None
-        for places in groups.values():
-            logits = self._run_group([rows[i] for i in places], [blocks[i] for i in places], keep)
-            if found is None:
-                found = logits.new_zeros(len(blocks), keep, logits.shape[-1])
-            found[places, -logits.shape[1] :] = logits
-        assert found is not None
-        return found
+            groups.setdefault(length + len(block), []).append(i)
+        result: Tensor | None = None
+        for group in groups.values():
+            logits = self._run_group([rows[i] for i in group], [blocks[i] for i in group], keep)
+            if result is None:
+                result = logits.new_zeros(len(blocks), keep, logits.shape[-1])
+            result[group, -logits.shape[1] :] = logits
+        assert result is not None
+        return result
 
     def _run_group(self, rows: Sequence[int], blocks: Sequence[Sequence[int]], keep: int) -> Tensor:
-        """(blocks, up to keep, vocab) of prompts with blocks that have one length together."""
+        """(blocks, up to keep, vocab) for prompts and blocks of equal total length."""
         given: dict[str, Tensor]
         if self._model.config.is_encoder_decoder:
             given = padded([self._prompts[row] for row in rows], self._pad_token_id, self._model)

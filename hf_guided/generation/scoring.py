@@ -1,4 +1,4 @@
-"""``hg.score``: how likely each option of a choice is after a prompt."""
+"""``hg.score``: the probability of each option of a choice after a prompt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .options import GenerateOptions
 from .plan import Plan, plan
 from .prefix_logits import PrefixLogits
 
-# Sampling of one row, without warpers: whatever the model's own generation config says.
+# Sampling of one row, without warpers, whatever the model's own generation config has.
 _SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1, "num_return_sequences": 1}
 
 _SCALARS = (str, int, float, type(None))  # a list of these is the options of all prompts
@@ -52,35 +52,35 @@ def score(
     """The probability of each option, for classification with confidence.
 
     An option's probability is that with which ``hg.generate(model, tokenizer, prompts, choices, do_sample=True,
-    temperature=1.0, top_k=0, top_p=1.0)`` returns it: over all tokenizations that can occur, where text that the
-    options leave no choice about is appended as there, and where stopping competes with going on if one option begins
-    another. Warpers and processors of the model's generation config are left out. Nothing is sampled.
+    temperature=1.0, top_k=0, top_p=1.0)`` returns it: over all tokenizations that can occur, where forced text is
+    appended as there, and where stopping competes with continuing if one option begins another. Warpers and processors
+    of the model's generation config are not used. No token is sampled.
 
     Args:
         model: a transformers model that can generate.
-        tokenizer: its tokenizer; or its processor, where chats hold images, video or audio.
-        prompts: a text, a chat, or a list of those, as for ``hg.generate``.
+        tokenizer: its tokenizer; or its processor, if chats contain images, video or audio.
+        prompts: a text, a chat, or a list of those; see ``hg.generate``.
         choices: the options of all prompts: a list of strings, an ``hg.Choice``, an Enum class or a Literal of strings
             (both stand for the bare strings); or a list with one of these per prompt.
-        guide: a Guide for this tokenizer and model, if there is one already; otherwise one is made and kept.
+        guide: a Guide for this tokenizer and model; None makes one and caches it.
         backend: "auto", or the name of a backend.
         batch_size: prompts that run at a time, and token prefixes of them.
-        max_prefixes: how many token prefixes to run for each prompt at most. What they do not decide is
-            ``ChoiceScores.unresolved``, and makes ``low`` and ``high`` differ.
-        chat_template_kwargs: variables of the chat template, as for ``hg.generate``.
-        documents: for chat templates that show documents, as for ``hg.generate``.
-        describe: whether the options are described in each prompt, as for ``hg.generate``.
+        max_prefixes: the maximum number of token prefixes to run for each prompt. The probability that they do not
+            decide is ``ChoiceScores.unresolved``, and makes ``low`` and ``high`` differ.
+        chat_template_kwargs: variables of the chat template; see ``hg.generate``.
+        documents: for chat templates with documents; see ``hg.generate``.
+        describe: whether each prompt describes the options; see ``hg.generate``.
 
     Returns:
         One ``ChoiceScores`` per prompt, in order.
 
     Raises:
-        InvalidConstraint: ``choices`` are no options.
+        InvalidConstraint: ``choices`` are not options.
         BatchSizeError: the number of choices is not the number of prompts.
-        PromptError: a chat template refuses a chat, or the model would not see something of it.
+        PromptError: a chat template refuses a chat, or the model would not see part of it.
         BudgetTooSmall: no option closes within the ``max_new_tokens`` of the model's generation config.
-        StopTokenError: nothing would end an answer.
-        EmptyIntersection: the model's logits are NaN where a token has to be chosen.
+        StopTokenError: no token would end an answer.
+        EmptyIntersection: the model's logits are NaN for a token that has to be chosen.
         UnsupportedModel: several processes hold the model.
         InvalidArgument: ``batch_size`` or ``max_prefixes`` is less than 1.
     """
@@ -107,17 +107,17 @@ def score(
         ),
         _SAMPLING,
     )
-    return [scores for places in planned.batches() for scores in _Scorer(planned, places, max_prefixes).scores()]
+    return [scores for indices in planned.batches() for scores in _Scorer(planned, indices, max_prefixes).scores()]
 
 
 def _choices(choices: Any) -> Choice | list[Choice]:
     """One Choice for all prompts, or one per prompt."""
-    several = isinstance(choices, (list, tuple)) and any(not isinstance(item, _SCALARS) for item in choices)
-    return [_choice(item) for item in choices] if several else _choice(choices)
+    per_prompt = isinstance(choices, (list, tuple)) and any(not isinstance(item, _SCALARS) for item in choices)
+    return [_choice(item) for item in choices] if per_prompt else _choice(choices)
 
 
 def _choice(value: Any) -> Choice:
-    """The options; what are none is answered with the texts that were probably meant, or with ``hg.generate``."""
+    """The options; an error suggests the texts that were probably meant, or ``hg.generate``."""
     if isinstance(value, Choice):
         return value
     constraint = coerce(value) if isinstance(value, dict) else None  # {"choice": [...]} and the like
@@ -133,7 +133,7 @@ def _choice(value: Any) -> Choice:
     if not isinstance(values, (list, tuple)):
         raise InvalidConstraint(
             f"choices: expected the options as a list of strings, such as ['yes', 'no'], got {value!r:.80} of "
-            f"type {type(value).__name__}; values that are no options come from hg.generate"
+            f"type {type(value).__name__}; use hg.generate for other values"
         )
     if isinstance(constraint, JsonSchema) or not all(isinstance(item, str) for item in values):
         texts = [item if isinstance(item, str) else json.dumps(item, default=str) for item in values]
@@ -149,24 +149,24 @@ class _Scorer:
 
     Args:
         plan: of the call.
-        places: the prompts.
+        indices: of the prompts.
         max_prefixes: of each prompt.
     """
 
-    def __init__(self, plan: Plan, places: Sequence[int], max_prefixes: int):
+    def __init__(self, plan: Plan, indices: Sequence[int], max_prefixes: int):
         self._plan = plan
-        self._places = places
+        self._indices = indices
         vocabulary = plan.guide.vocabulary
-        inputs = plan.inputs.batch(places, 1)[1]
+        inputs = plan.inputs.batch(indices, 1)[1]
         self._logits = PrefixLogits(plan.model, inputs, plan.pad_token_id, plan.generate_kwargs)
         start = len(self._logits.before[0])
         budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
         options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
-        self._session = plan.guide.session_of([plan.requests[place] for place in places], options)
+        self._session = plan.guide.session_of([plan.requests[i] for i in indices], options)
         forced = ForcedText(vocabulary, plan.guide.continuation, plan.stop_token_ids, retokenize=False, may_stop=True)
         self._searches = [
             OptionSearch(
-                [option.encode() for option in _options(plan, place)],
+                [option.encode() for option in _options(plan, i)],
                 row,
                 before,
                 forced=forced,
@@ -175,24 +175,24 @@ class _Scorer:
                 tokens_left=self._session.tokens_left,
                 max_prefixes=max_prefixes,
             )
-            for place, row, before in zip(places, self._session.begin(len(places)), self._logits.before, strict=True)
+            for i, row, before in zip(indices, self._session.begin(len(indices)), self._logits.before, strict=True)
         ]
 
     def scores(self) -> list[ChoiceScores]:
-        """Search until every prompt is decided, or has used up its prefixes."""
+        """Search until every prompt is decided, or its prefixes are used up."""
         while nodes := list(self._next_nodes()):
             numbers = [number for number, _ in nodes]
             logits = self._logits(numbers, [node.token_ids for _, node in nodes])
-            for (number, node), line in zip(nodes, logits[:, -1], strict=True):
-                if not self._searches[number].expand(node, line):
+            for (number, node), after in zip(nodes, logits[:, -1], strict=True):
+                if not self._searches[number].expand(node, after):
                     raise self._session.nothing_left(number, node.row, len(node.token_ids))
         return [
-            _read(_options(self._plan, place), search, logprobs)
-            for place, search, logprobs in zip(self._places, self._searches, self._logprobs(), strict=True)
+            _read(_options(self._plan, i), search, logprobs)
+            for i, search, logprobs in zip(self._indices, self._searches, self._logprobs(), strict=True)
         ]
 
     def _next_nodes(self) -> Iterator[tuple[int, Node]]:
-        """The heaviest nodes of all prompts, as many as run at a time."""
+        """The heaviest nodes of all prompts, as many as one batch takes."""
         for _ in range(self._plan.route.step):
             number = max(range(len(self._searches)), key=lambda i: self._searches[i].heaviest)
             node = self._searches[number].next_node()
@@ -204,25 +204,25 @@ class _Scorer:
         """For each prompt the log probability of each option's usual tokens."""
         rows: list[int] = []
         tokens: list[list[int]] = []
-        for number, (place, before) in enumerate(zip(self._places, self._logits.before, strict=True)):
-            for option in _options(self._plan, place):
+        for number, (i, before) in enumerate(zip(self._indices, self._logits.before, strict=True)):
+            for option in _options(self._plan, i):
                 rows.append(number)
                 tokens.append(self._plan.guide.continuation(before, option.encode()) if option else [])
-        found: list[list[float]] = [[] for _ in self._places]
+        logprobs: list[list[float]] = [[] for _ in self._indices]
         step = self._plan.route.step
         for first in range(0, len(rows), step):
             chunk = tokens[first : first + step]
             keep = max(1, *map(len, chunk))
-            logits = self._logits(rows[first : first + step], [some[:-1] for some in chunk], keep)
-            for row, some, lines in zip(rows[first : first + step], chunk, logits, strict=True):
-                own = log_softmax(lines[keep - len(some) :])  # (tokens, vocab)
-                values = own.gather(1, torch.tensor(some, dtype=torch.long, device=own.device)[:, None])
-                found[row].append(float(values.sum()))
-        return found
+            logits = self._logits(rows[first : first + step], [token_ids[:-1] for token_ids in chunk], keep)
+            for row, token_ids, columns in zip(rows[first : first + step], chunk, logits, strict=True):
+                own = log_softmax(columns[keep - len(token_ids) :])  # (tokens, vocab)
+                values = own.gather(1, torch.tensor(token_ids, dtype=torch.long, device=own.device)[:, None])
+                logprobs[row].append(float(values.sum()))
+        return logprobs
 
 
-def _options(plan: Plan, place: int) -> Sequence[str]:
-    choice = plan.constraints[place]
+def _options(plan: Plan, index: int) -> Sequence[str]:
+    choice = plan.constraints[index]
     assert isinstance(choice, Choice)
     return choice.options
 

@@ -286,7 +286,7 @@ def test_one_option_is_certain_and_an_empty_one_may_be() -> None:
         ([1, 2], {}, hg.InvalidConstraint, r"pass \['1', '2'\]"),
         ([[True, None], ["a", "b"]], {}, hg.InvalidConstraint, r"pass \['true', 'null'\]"),
         ("yes", {}, hg.InvalidConstraint, r"such as \['yes', 'no'\], got .* of type str"),
-        (bool, {}, hg.InvalidConstraint, "values that are no options come from hg.generate"),
+        (bool, {}, hg.InvalidConstraint, "use hg.generate for other values"),
         ([], {}, hg.InvalidConstraint, "at least one option"),
         (None, {}, hg.InvalidConstraint, "expected the options as a list of strings"),
         (["a", 1], {}, hg.InvalidConstraint, r"pass \['a', '1'\]"),

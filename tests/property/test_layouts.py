@@ -238,5 +238,5 @@ def test_the_batch_tool_lays_out_what_rows_ask_for_themselves(tmp_path: Any) -> 
         ((None, None, "any"), {"spelling": "any"}),
     ):
         rows = Rows(JsonLinesTable(file), "prompt", "schema", "documents", None, False, layout)
-        assert rows.asked(0).constraint == hg.JsonSchema(RECORD, **expected)
+        assert rows.request(0).constraint == hg.JsonSchema(RECORD, **expected)
         rows.close()

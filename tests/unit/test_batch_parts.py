@@ -177,16 +177,16 @@ def test_rows_are_the_lines_that_are_not_blank(tmp_path: Path) -> None:
     )
     rows = Rows(JsonLinesTable(file), "prompt", "schema", "documents", hg.Choice(["a"]), chat=True)
     assert len(rows) == 7
-    asked = rows.asked(0)
+    asked = rows.request(0)
     assert asked.prompt == [{"role": "user", "content": "é"}] and asked.constraint == hg.Choice(["a"])
     with pytest.raises(BadRow, match="list of messages as 'prompt', got 5"):
-        rows.asked(1)
+        rows.request(1)
     for row, why in (2, "JSON object, got list"), (3, "line of JSON"), (4, "line of JSON"):
         with pytest.raises(BadRow, match=why):
-            rows.asked(row)
+            rows.request(row)
     with pytest.raises(BadRow, match="fields there are: 'text'"):
-        rows.asked(5)
-    own = rows.asked(6)
+        rows.request(5)
+    own = rows.request(6)
     assert own.constraint == hg.JsonSchema({"type": "null"})
     rows.close()
 

@@ -201,7 +201,7 @@ def test_places_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar, "MAX_POSITIONS", 5)
     small, large = ({"type": "array", "prefixItems": [{"const": i} for i in range(count)]} for count in (4, 5))
     assert len(read(small)) <= 5
-    with pytest.raises(CompileLimitExceeded, match="more than 5 places"):
+    with pytest.raises(CompileLimitExceeded, match="more than 5 positions"):
         read(large)
 
 
