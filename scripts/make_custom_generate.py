@@ -37,8 +37,9 @@ tags:
 
 # Structured generation
 
-`model.generate()` that writes what you asked for: a JSON Schema, a Pydantic model, a regular expression, a choice, a
-grammar, tool calls. Text that the constraint leaves no choice about takes no forward pass of its own. The work is done
+With this repository, `model.generate()` writes only text of a given format: a JSON Schema, a Pydantic model, a regular
+expression, a choice, a grammar, or tool calls. Some text follows from the format alone, such as the next key of an
+object. Such text is appended without a forward pass of its own. The work is done
 by the Python package `hf-guided`, {hf_guided.__version__} or newer, which has to be installed.
 
 ```python
@@ -65,23 +66,26 @@ print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_t
 
 ## Arguments
 
-- `response_format`: a JSON Schema (dict or text), an OpenAI `response_format` dict, a Pydantic model, dataclass or
-  other type, `re.compile(...)`, a list of strings (one of them), `hf_guided.Grammar(...)`,
-  `hf_guided.ToolCalls(...)`; or a list with one of these per prompt, in which `None` leaves a row free. None: plain
-  `generate()`. `constraint` is another name for it.
-- `tokenizer`: the model's tokenizer, needed beside a `response_format`; or in its place `guide`, an `hf_guided.Guide`
-  that you keep.
-- `max_new_tokens`: the text is closed before they are used up. Too few from the start are an error.
-- `draft`: what guesses tokens for the model to confirm: `"grammar"`, `"prompt_lookup"`, a smaller model with the same
-  tokenizer (also as `assistant_model`), or a list of these. The output stays what it is.
-- `streamer`, `stop_strings`: as for `generate()`; a streamer for one row.
-- `reasoning`: `hf_guided.Reasoning(start, end, max_tokens)`, for free text first, then the answer.
-- The others of `hf_guided.Guide.decoder`: `backend`, `prefix`, `jump_forward`, `retokenize`, `seeds`, `device_lane`,
-  `overlap`, `on_violation`, `stop_token_ids`.
-- All of `generate()`. Greedy decoding and sampling run in the fast loop; beams and `output_scores` in transformers'
-  own, with the same constraint.
+- `response_format`: the format. It is a JSON Schema (dict or text), an OpenAI `response_format` dict, a Pydantic
+  model, dataclass or other type, `re.compile(...)`, a list of strings (the answer is one of them),
+  `hf_guided.Grammar(...)` or `hf_guided.ToolCalls(...)`. It can also be a list with one of these per prompt; `None` in
+  this list means free text for this prompt. Without a `response_format`, the call is a plain `generate()`.
+  `constraint` is another name of this argument.
+- `tokenizer`: the model's tokenizer. A `response_format` needs it, or in its place `guide`, an `hf_guided.Guide` that
+  you use for several calls.
+- `max_new_tokens`: the answer is completed before this limit. If the limit is too small for every answer, the call
+  raises an error.
+- `draft`: the source of guessed tokens, which the model then checks: `"grammar"`, `"prompt_lookup"`, a smaller model
+  with the same tokenizer (also as `assistant_model`), or a list of these. Drafts do not change the output.
+- `streamer`, `stop_strings`: as for `generate()`. A streamer works for one row.
+- `reasoning`: `hf_guided.Reasoning(start, end, max_tokens)`. The model writes free text first, then the answer.
+- All other arguments of `hf_guided.Guide.decoder`: `backend`, `prefix`, `jump_forward`, `retokenize`, `seeds`,
+  `device_lane`, `overlap`, `on_violation`, `stop_token_ids`.
+- All arguments of `generate()`. Greedy decoding and sampling run in hf-guided's loop. Beams and `output_scores` run in
+  transformers' own loop, with the same constraint.
 
-What cannot be enforced is an error that names the place in the schema, before a token is chosen.
+If a format cannot be enforced, the call raises an error before a token is chosen. The error names the position in the
+schema.
 """
 
 FILES = {
