@@ -100,8 +100,8 @@ class Model:
                 lane: DeviceLane = "captured" if captured else True
                 decoder = self.guide.decoder(constraint, backend=backend, jump_forward=False, device_lane=lane)
                 found = generate(custom_generate=decoder)
-                assert not decoder.why_host, f"the device lane was not taken: {decoder.why_host}"
-                assert not captured or not decoder.why_eager, f"steps were not captured: {decoder.why_eager}"
+                assert not decoder.host_reason, f"the device lane was not taken: {decoder.host_reason}"
+                assert not captured or not decoder.eager_reason, f"steps were not captured: {decoder.eager_reason}"
                 return found
 
             return run

@@ -256,9 +256,9 @@ class Guide:
             device_lane: with ``jump_forward=False`` and no draft, whether the model's device masks and chooses tokens
                 by itself, so that the host stays one step behind and the device does not wait for it. True: wherever
                 every constraint runs on the automaton and the processors are plain functions
-                (``GuidedDecoder.why_host`` gives the reason if not); "auto": the same, but only on NVIDIA GPUs with
+                (``GuidedDecoder.host_reason`` gives the reason if not); "auto": the same, but only on NVIDIA GPUs with
                 kernels; "captured": as True, and with ``cache_implementation="static"`` each step is one CUDA graph
-                (``why_eager`` gives the reason if not); None asks the environment (HF_GUIDED_DEVICE_LANE), where the
+                (``eager_reason`` gives the reason if not); None asks the environment (HF_GUIDED_DEVICE_LANE), where the
                 default is "auto". Greedy tokens are the same. Samples have the same distribution, but are drawn with
                 another generator, which torch's generator seeds once per call.
             reasoning: as for ``logits_processor``.

@@ -393,7 +393,7 @@ def test_the_device_lane_is_not_taken_and_says_so() -> None:
     for trace in (False, True):
         decoder = guide.decoder(choice, backend="automaton", jump_forward=False, device_lane=True, trace=trace)
         found.append(generated(inputs(1), custom_generate=decoder))
-        assert ("trace=True" in decoder.why_host) == trace
+        assert ("trace=True" in decoder.host_reason) == trace
         assert (decoder.stats.device_steps == 0) == trace
     assert torch.equal(*found)
     assert [token.kind for token in guide.trace(decoder, found[1], constraint=choice).tokens][0] == "chosen"
