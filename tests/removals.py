@@ -1041,8 +1041,8 @@ REMOVALS = [
     Removal(
         "streaming: a comma is followed by a value",
         "generation/partial_json.py",
-        "self._place in (_Place.FIRST, _Place.BEHIND)",
-        "self._place is not _Place.COLON",
+        "self._state in (_State.FIRST, _State.AFTER_VALUE)",
+        "self._state is not _State.COLON",
         f"{PARTIAL_JSON}::test_every_short_text_closes_where_json_ends",
     ),
     Removal(
