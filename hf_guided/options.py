@@ -1,4 +1,7 @@
-"""Options that are passed down as frozen dataclasses, and the limits of compiling; only this file reads the environment."""
+"""Options that are passed down as frozen dataclasses, and the limits of compiling.
+
+No other file reads environment variables.
+"""
 
 from __future__ import annotations
 

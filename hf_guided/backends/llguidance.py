@@ -86,8 +86,8 @@ class LLGuidanceBackend(Adapter):
         grammar = _unforced(grammar)
         if longest_chain(grammar) > LLGUIDANCE_MAX_CHAIN:
             raise CompileLimitExceeded(
-                f"llguidance would run out of stack: more than {LLGUIDANCE_MAX_CHAIN} rules lead from one into the next; "
-                "make the constraint smaller"
+                f"llguidance would run out of stack: more than {LLGUIDANCE_MAX_CHAIN} rules lead from one into the "
+                "next; make the constraint smaller"
             )
         template = _Template(lambda: self._matcher(grammar), words(self.vocabulary.padded_size))
         if template.is_broken(template.copy()):
