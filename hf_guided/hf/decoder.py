@@ -285,7 +285,7 @@ class GuidedDecoder:
         """The tokens of each row: from the device lane if it is requested and possible, else from the host's loop."""
         forced = self._forced_text(scoring, stops)
         jump = JumpForward(self._session, stops, forced)
-        lines, logits = prefill(
+        sequences, logits = prefill(
             self._session,
             slots,
             input_ids.tolist(),
@@ -295,19 +295,19 @@ class GuidedDecoder:
         )
         self._host_reason = ""
         try:
-            self._run_on_device(lines, logits, input_ids, slots, scoring, stops, config)
+            self._run_on_device(sequences, logits, input_ids, slots, scoring, stops, config)
         except NotOnDevice as error:
             self._host_reason = str(error)
         if self._host_reason:  # after the handler, so that an error of the loop is not chained to NotOnDevice
             logprobs = None
             if self._options.top_logprobs is not None:
-                logprobs = StepLogprobs(self._new_logprobs(input_ids, self._options.top_logprobs), lines)
-            self._host_loop(slots, scoring, stops, forced, jump, config, logprobs).run(lines, logits)
-        return [line.token_ids for line in lines]
+                logprobs = StepLogprobs(self._new_logprobs(input_ids, self._options.top_logprobs), sequences)
+            self._host_loop(slots, scoring, stops, forced, jump, config, logprobs).run(sequences, logits)
+        return [sequence.token_ids for sequence in sequences]
 
     def _run_on_device(
         self,
-        lines: list[SequenceState],
+        sequences: list[SequenceState],
         logits: Tensor,
         input_ids: Tensor,
         slots: CacheSlots,
@@ -333,7 +333,7 @@ class GuidedDecoder:
         from .device.run import run_on_device  # comes with the automaton, which takes time to import
 
         self._eager_reason = run_on_device(
-            lines,
+            sequences,
             logits,
             input_ids,
             session=self._session,
