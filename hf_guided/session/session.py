@@ -120,7 +120,7 @@ class Session:
             return scores
         if input_ids.ndim != 2 or scores.ndim != 2 or len(input_ids) != len(scores):
             raise BatchSizeError(
-                "expected input_ids (rows, length) and scores (rows, vocab) of the same rows, "
+                "expected input_ids (rows, length) and scores (rows, vocab) with the same number of rows, "
                 f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
             )
         if not self._requests.ready:
