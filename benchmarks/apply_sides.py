@@ -39,7 +39,7 @@ class Buffer:
         generator = torch.Generator(device).manual_seed(seed)
         logits = torch.randn(rows, vocab, generator=generator, device=device).to(dtype)
         forbidden = torch.rand(rows, vocab, generator=generator, device=device) >= allowed
-        # Bits behind the vocabulary are set: for those that are not, xgrammar's CPU kernel writes -inf past the row.
+        # Bits after the vocabulary are set: for bits that are not, xgrammar's CPU kernel writes -inf past the row.
         bits = torch.ones(rows, words(vocab) * WORD_BITS, dtype=torch.bool, device=device)
         bits[:, :vocab] = ~forbidden
         bitmask = pack(bits)

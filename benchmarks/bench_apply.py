@@ -94,7 +94,7 @@ def apply_rows(sizes: Sizes, sides: dict[str, Make], dtype: torch.dtype, device:
 
 
 def _taken(name: str, side: Side | str, buffers: list[Buffer], sizes: Sizes, device: torch.device) -> Row:
-    """The columns behind a side's name."""
+    """The columns after a side's name."""
     nbytes = buffers[0].touched.numel() * buffers[0].touched.element_size()
     columns = {"buffers": len(buffers), "bytes": nbytes, "distinct": ""}
     if isinstance(side, str):

@@ -4,8 +4,8 @@
 
 First: outputs of tiny random models at budgets from the stated minimum to four times as much. One model is hot, the
 other never wants to stop: its logits are biased against stop tokens and everything that closes a string, an object, an
-array. hf-guided is told the budget, with each of its engines; the other libraries are used as in the other benchmarks,
-and have no way to be told. ``json`` + ``jsonschema`` and ``re`` judge.
+array. hf-guided gets the budget, with each of its engines; the other libraries are used as in the other benchmarks,
+and cannot take one. ``json`` + ``jsonschema`` and ``re`` judge.
 
 Then: the stated minimum against the least number of tokens there is, found by walking the whole vocabulary from state
 to state, for schemas of the sample whose automata have at most 2,000 states.
@@ -28,7 +28,7 @@ from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBa
 
 import hf_guided as hg
 from benchmarks.common import RESULTS, data_folder, load_average, markdown_table, record12, runs_here, write_csv
-from benchmarks.libraries import LIBRARIES, Asked, Constraint, Library
+from benchmarks.libraries import LIBRARIES, Constraint, Constraints, Library
 from benchmarks.modes import EOS, finished_text, problem, tiny_llama
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import NfaBuilder
@@ -79,7 +79,7 @@ def constraints() -> dict[str, Constraint]:
 
 
 class Budgeted(Library):
-    """hf-guided with one of its engines, told how many tokens there are."""
+    """hf-guided with one of its engines and a token budget."""
 
     package = "hf-guided"
     backend: str
@@ -88,27 +88,27 @@ class Budgeted(Library):
         self._guide = hg.Guide(tokenizer, model)
         self.max_new_tokens = 0
 
-    def constrain(self, asked: Asked) -> dict[str, Any]:
-        assert isinstance(asked, Constraint)
+    def constrain(self, constraints: Constraints) -> dict[str, Any]:
+        assert isinstance(constraints, Constraint)
         processor = self._guide.logits_processor(
-            self._ours(asked), backend=self.backend, max_new_tokens=self.max_new_tokens
+            self._ours(constraints), backend=self.backend, max_new_tokens=self.max_new_tokens
         )
         return {"logits_processor": [processor]}
 
-    def minimum(self, asked: Constraint) -> int | None:
+    def minimum(self, constraint: Constraint) -> int | None:
         """The stated minimum; None where the engine does not take the constraint."""
         try:
-            compiled = self._guide.compile(self._ours(asked), self.backend, budget=True)
+            compiled = self._guide.compile(self._ours(constraint), self.backend, budget=True)
         except HFGuidedError:
             return None
         return compiled.matcher().min_tokens_to_finish()
 
-    def _ours(self, asked: Constraint) -> Any:
-        if asked.kind == "regex":
-            return hg.Regex(asked.text)
+    def _ours(self, constraint: Constraint) -> Any:
+        if constraint.kind == "regex":
+            return hg.Regex(constraint.text)
         # lm-format-enforcer cannot be held to compact JSON.
         whitespace = "flexible" if self.backend == "lm_format_enforcer" else "compact"
-        return hg.JsonSchema(json.loads(asked.text), whitespace=whitespace)
+        return hg.JsonSchema(json.loads(constraint.text), whitespace=whitespace)
 
 
 def _with(backend: str) -> type[Budgeted]:
@@ -129,7 +129,7 @@ def stated_minima() -> dict[str, dict[str, int | None]]:
     """What each of our engines states, constraint by constraint."""
     tokenizer = demo()
     budgeted = [library(tiny_llama(len(tokenizer), seed=0), tokenizer) for library in OURS]
-    return {name: {one.name: one.minimum(asked) for one in budgeted} for name, asked in constraints().items()}
+    return {name: {one.name: one.minimum(constraint) for one in budgeted} for name, constraint in constraints().items()}
 
 
 def most_stated(stated: Mapping[str, int | None]) -> int:
@@ -164,7 +164,9 @@ class Cell:
     error: str = ""
 
 
-def run_cell(library: Library, name: str, asked: Constraint, model: str, times: float, minimum: int, rows: int) -> Cell:
+def run_cell(
+    library: Library, name: str, constraint: Constraint, model: str, times: float, minimum: int, rows: int
+) -> Cell:
     """Generate one batch, and judge its rows."""
     tokenizer = demo()
     llama = tiny_llama(len(tokenizer), seed=0)
@@ -175,7 +177,7 @@ def run_cell(library: Library, name: str, asked: Constraint, model: str, times: 
     outputs: list[list[int] | str] = []
     try:
         for prompts in [rows] if library.takes_batches else [1] * rows:
-            prepared = library.prepare(asked)
+            prepared = library.prepare(constraint)
             if model == "never stops":
                 before = NeverStops(Vocabulary.from_tokenizer(tokenizer, padded_size=len(tokenizer)))
                 prepared["logits_processor"] = [before, *prepared.get("logits_processor", [])]
@@ -190,7 +192,7 @@ def run_cell(library: Library, name: str, asked: Constraint, model: str, times: 
         text = finished_text(output, lambda ids: tokenizer.decode(ids, clean_up_tokenization_spaces=False))
         cell.outputs += 1
         cell.complete += text is not None
-        cell.valid += text is not None and not problem(asked, text)
+        cell.valid += text is not None and not problem(constraint, text)
     return cell
 
 
@@ -199,7 +201,7 @@ def run_all(names: Sequence[str], rows: int) -> Iterator[Cell]:
     tokenizer = demo()
     llama = tiny_llama(len(tokenizer), seed=0)
     stated = stated_minima()
-    for name, asked in constraints().items():
+    for name, constraint in constraints().items():
         for library_name in names:
             minimum = stated[name].get(library_name, most_stated(stated[name]))
             if minimum is None:
@@ -207,7 +209,7 @@ def run_all(names: Sequence[str], rows: int) -> Iterator[Cell]:
             library = ALL[library_name](llama, tokenizer)
             for model in MODELS:
                 for times in BUDGETS:
-                    yield run_cell(library, name, asked, model, times, minimum, rows)
+                    yield run_cell(library, name, constraint, model, times, minimum, rows)
 
 
 def table(cells: Sequence[Cell]) -> str:
@@ -256,16 +258,16 @@ def minima(most: int) -> Iterator[Minimum]:
     for line in lines[:: max(1, len(lines) // (3 * most))]:
         one = json.loads(line)
         try:
-            asked = hg.JsonSchema(one["schema"])
+            constraint = hg.JsonSchema(one["schema"])
             meter = WorkMeter()
             builder = NfaBuilder(meter, in_pieces=True)
-            schema = regular(Normalizer.of(asked), closed=True)
+            schema = regular(Normalizer.of(constraint), closed=True)
             dfa = builder.dfa(*schema.build(builder, JsonStyle()))
             if dfa.states > MAX_STATES:
                 continue
             stated = [
                 compiled.matcher().min_tokens_to_finish()
-                for compiled in (automaton.compile(asked), with_budget(llguidance.compile(asked)))
+                for compiled in (automaton.compile(constraint), with_budget(llguidance.compile(constraint)))
             ]
         except (HFGuidedError, NotRegular):
             continue

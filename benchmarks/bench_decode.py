@@ -72,13 +72,13 @@ def _peer(library: Library) -> Arguments:
     kept: dict[str, dict[str, Any]] = {}
 
     def arguments(tasks: Sequence[Task]) -> dict[str, Any]:
-        asked = [Constraint("json", json.dumps(task.schema)) for task in tasks]
-        if len(set(asked)) > 1:
-            return library.constrain(asked)
-        if asked[0].text not in kept:
-            kept[asked[0].text] = library.constrain(asked[0])
+        constraints = [Constraint("json", json.dumps(task.schema)) for task in tasks]
+        if len(set(constraints)) > 1:
+            return library.constrain(constraints)
+        if constraints[0].text not in kept:
+            kept[constraints[0].text] = library.constrain(constraints[0])
         # Compiled once, as all sides are.
-        return library.between_calls(kept[asked[0].text], asked[0])
+        return library.between_calls(kept[constraints[0].text], constraints[0])
 
     return arguments
 

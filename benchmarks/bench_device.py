@@ -1,4 +1,4 @@
-"""What does guided decoding on the device cost, against free generation? Pairs of calls, one behind the other.
+"""What does guided decoding on the device cost, against free generation? Pairs of calls, one after the other.
 
     python -m benchmarks.bench_device                                          # on an NVIDIA GPU, about three minutes
     python -m benchmarks.bench_device --device cpu --shape tiny --pairs 2 --tokens 12 --batch 1 3
@@ -39,7 +39,7 @@ from hf_guided.options import DeviceLane
 LINE = r'\{"id": [0-9]{1,6}, "name": "[a-z ]{1,24}"\}\n'
 LINES = 60  # more than are ever written
 GENERATE, LOOP, GUIDED = "free, model.generate", "free, hf-guided's loop", "guided, on the device"
-FORMS: dict[str, dict[str, Any]] = {  # what generate() is told
+FORMS: dict[str, dict[str, Any]] = {  # arguments of generate()
     "eager": {},
     "captured": {"cache_implementation": "static", "disable_compile": True},
     "compiled": {"cache_implementation": "static"},
@@ -55,7 +55,7 @@ Side = Callable[[], list[list[int]]]
 
 
 class Model:
-    """A model and how each side is asked.
+    """A model and the call of each side.
 
     Args:
         shape: of ``SHAPES``.
@@ -100,8 +100,8 @@ class Model:
                 lane: DeviceLane = "captured" if captured else True
                 decoder = self.guide.decoder(constraint, backend=backend, jump_forward=False, device_lane=lane)
                 found = generate(custom_generate=decoder)
-                assert not decoder.why_host, f"the device lane was not taken: {decoder.why_host}"
-                assert not captured or not decoder.why_eager, f"steps were not captured: {decoder.why_eager}"
+                assert not decoder.host_reason, f"the device lane was not taken: {decoder.host_reason}"
+                assert not captured or not decoder.eager_reason, f"steps were not captured: {decoder.eager_reason}"
                 return found
 
             return run

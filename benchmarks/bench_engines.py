@@ -16,7 +16,7 @@ record, a string of at most 1,000 characters, and those schemas of the sample th
 outlines-core gets one schema in ten of the sample, for 5 s each (20 s elsewhere): it seldom needs less, and cannot be
 interrupted. It has no flexible white space.
 
-Each engine has a process of its own, started anew for each group of constraints. They take turns constraint by
+Each engine has a process of its own, a new one for each group of constraints. They take turns constraint by
 constraint; one that goes beyond its limit of time or memory ends its process and costs only itself.
 """
 
@@ -33,7 +33,7 @@ import numpy as np
 
 from benchmarks import engine_constraints
 from benchmarks.common import RESULTS, hardware, installed, load_average, markdown_table, origin, write_csv
-from benchmarks.engine_constraints import SAMPLE, Asked, Sampled
+from benchmarks.engine_constraints import SAMPLE, EngineCase, Sampled
 from benchmarks.engine_worker import Verdict, Worker
 from benchmarks.engines import ENGINES, SECONDS, Automaton, LLGuidance, OutlinesCore, XGrammar
 from benchmarks.schema_worker import tokenizing
@@ -44,9 +44,9 @@ QUANTILES = (50, 90, 99)
 
 @dataclass
 class Judged:
-    """What one engine made of one constraint."""
+    """The verdict of one engine on one constraint."""
 
-    asked: Asked
+    case: EngineCase
     verdict: Verdict
 
     @property
@@ -54,18 +54,18 @@ class Judged:
         return self.verdict.outcome == "compiled"
 
 
-def in_turns(asked: Sequence[Asked], engines: Sequence[str]) -> dict[str, list[Judged]]:
+def in_turns(cases: Sequence[EngineCase], engines: Sequence[str]) -> dict[str, list[Judged]]:
     """Every engine's verdict on every constraint of a group."""
     workers = {name: Worker(name) for name in engines}
     judged: dict[str, list[Judged]] = {name: [] for name in engines}
-    for turn, one in enumerate(asked):
+    for turn, case in enumerate(cases):
         for name in [*workers][:: 1 if turn % 2 else -1]:
-            engine, sampled = ENGINES[name], one.group.startswith(SAMPLE)
-            if one.whitespace in engine.whitespaces and not (sampled and turn % engine.sample_step):
+            engine, sampled = ENGINES[name], case.group.startswith(SAMPLE)
+            if case.whitespace in engine.whitespaces and not (sampled and turn % engine.sample_step):
                 limit = engine.sample_seconds if sampled else SECONDS
-                judged[name].append(Judged(one, workers[name](one, limit)))
+                judged[name].append(Judged(case, workers[name](case, limit)))
         if sys.stderr.isatty():
-            print(f"\r{one.group}: {turn + 1} of {len(asked)}   ", end="", file=sys.stderr)
+            print(f"\r{case.group}: {turn + 1} of {len(cases)}   ", end="", file=sys.stderr)
     for worker in workers.values():
         worker.stop()
     return {name: some for name, some in judged.items() if some}
@@ -77,9 +77,9 @@ def percentiles(values: Sequence[float], qs: Sequence[int] = QUANTILES) -> list[
 
 def pairs(one: Sequence[Judged], other: Sequence[Judged]) -> Iterator[tuple[Verdict, Verdict, int]]:
     """The verdicts of two engines on the same constraints, and each document that both accepted."""
-    by_name = {judged.asked.name: judged.verdict for judged in other}
+    by_name = {judged.case.name: judged.verdict for judged in other}
     for judged in one:
-        mine, theirs = judged.verdict, by_name.get(judged.asked.name)
+        mine, theirs = judged.verdict, by_name.get(judged.case.name)
         if theirs is not None:
             for place, accepted in enumerate(zip(mine.accepted, theirs.accepted, strict=False)):
                 if all(accepted):
@@ -121,7 +121,7 @@ def summary(name: str, group: Mapping[str, Sequence[Judged]]) -> dict[str, Any]:
     compared = XGrammar.name in group and name != XGrammar.name
     same_language = name == LLGuidance.name and Automaton.name in group
     return {
-        "group": judged[0].asked.group,
+        "group": judged[0].case.group,
         "engine": name,
         "constraints": len(judged),
         "compiled": len(verdicts),
@@ -237,12 +237,12 @@ def failures(judged: Iterable[Judged], engine: str) -> list[str]:
     """What an engine judged wrongly, or could not compile."""
     lines = []
     for one in judged:
-        verdict, name = one.verdict, f"{one.asked.group}, {one.asked.name}: {engine}"
+        verdict, name = one.verdict, f"{one.case.group}, {one.case.name}: {engine}"
         if not one.compiled:
             lines.append(f"{name}: {verdict.outcome}: {verdict.reason[:150]}")
         for texts, answers, wanted in (
-            (one.asked.documents, verdict.accepted, True),
-            (one.asked.others, verdict.others_accepted, False),
+            (one.case.documents, verdict.accepted, True),
+            (one.case.others, verdict.others_accepted, False),
         ):
             for text, accepted in zip(texts, answers, strict=False):
                 if accepted != wanted:
@@ -250,7 +250,7 @@ def failures(judged: Iterable[Judged], engine: str) -> list[str]:
     return lines
 
 
-def groups(limit: int | None) -> dict[str, Callable[[], Sequence[Asked] | Sampled]]:
+def groups(limit: int | None) -> dict[str, Callable[[], Sequence[EngineCase] | Sampled]]:
     """By name; made when they are wanted, since choosing from the sample takes a minute."""
     vocabulary, _ = tokenizing("tekken")
     backend = AutomatonBackend(vocabulary)
@@ -272,7 +272,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="the first N schemas of the sample")
     parser.add_argument("--results", type=Path, help="where engines.csv goes")
     arguments = parser.parse_args()
-    # A look at a part is not the table's business.
+    # A partial run does not replace the table.
     whole = not (arguments.only or arguments.limit or len(arguments.engine) < len(ENGINES))
     path = arguments.results or (RESULTS / "engines.csv" if whole else None)
     known = groups(arguments.limit)
@@ -282,15 +282,16 @@ def main() -> None:
     wrong: list[str] = []
     shares: list[str] = []
     for name in arguments.only or known:
-        asked = known[name]()
-        if isinstance(asked, Sampled):
+        cases = known[name]()
+        if isinstance(cases, Sampled):
+            sampled = cases
             shares.append(
-                f"{name}: the automaton takes {len(asked.asked)} of {asked.schemas} schemas "
-                f'({len(asked.asked) / asked.schemas:.1%}, 60 % wanted); extra="forbid" admits {asked.admitted} of '
-                f"their {asked.valid} valid instances"
+                f"{name}: the automaton takes {len(sampled.cases)} of {sampled.schemas} schemas "
+                f"({len(sampled.cases) / sampled.schemas:.1%}, 60 % wanted); "
+                f'extra="forbid" admits {sampled.admitted} of their {sampled.valid} valid instances'
             )
-            asked = asked.asked
-        judged = in_turns(asked, arguments.engine)
+            cases = sampled.cases
+        judged = in_turns(cases, arguments.engine)
         rows += [summary(engine, judged) for engine in judged]
         for engine, some in judged.items():
             wrong += failures(some, engine)

@@ -41,7 +41,7 @@ class Work:
         self.meters: list[limits.WorkMeter] = []
         begin = limits.WorkMeter.__init__
 
-        def begun(meter: limits.WorkMeter, bounds: limits.Limits | None = None) -> None:
+        def begun(meter: limits.WorkMeter, bounds: limits.CompileLimits | None = None) -> None:
             begin(meter, bounds)
             self.meters.append(meter)
 

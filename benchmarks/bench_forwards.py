@@ -71,7 +71,7 @@ def count(case: Case, batch: int, whitespace: Whitespace, loop: str, options: di
     f = forced_share(case, answers, whitespace)
     allowed = bound(whitespace, loop, f)
     texts = [(task, case.text(row)) for task, row in answers]
-    assert all(text is None or is_valid(task, text) for task, text in texts), "an answer is not what was asked for"
+    assert all(text is None or is_valid(task, text) for task, text in texts), "an answer does not match its constraint"
     return {
         "model": case.name,
         "batch": batch,

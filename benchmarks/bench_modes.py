@@ -1,4 +1,4 @@
-"""In which generation modes is the output what was asked for? Each library in the same modes, models and constraints.
+"""In which generation modes does the output match its constraint? Each library, with the same modes and models.
 
     python -m benchmarks.bench_modes [--seeds 3] [--limit 60] [--library NAME ...] [--mode NAME ...]
 
@@ -7,7 +7,7 @@ A cell runs a mode for every constraint and seed, on tiny random models, hot whe
 - works: every finished output is valid (json + jsonschema, re), and at least one is finished;
 - crashes: with what;
 - wrong output: what, and in how many of the outputs;
-- not supported: the library cannot be asked for it.
+- not supported: the library does not offer it.
 
 Each library runs in a process of its own that is stopped when a cell takes longer than the limit ("hangs").
 """
@@ -142,7 +142,7 @@ def worker(library: str, modes: Iterable[str], seeds: int) -> None:
 
 
 def run_library(library: str, modes: Sequence[str], seeds: int, limit: float) -> Iterator[Cell]:
-    """Every cell of one library; a process that hangs or dies costs its cell, the next starts behind it."""
+    """Every cell of one library; a process that hangs or dies loses its cell, and the next process starts after it."""
     waiting = list(modes)
     while waiting:
         python = python_for(LIBRARIES[library].package)

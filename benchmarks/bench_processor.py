@@ -139,7 +139,7 @@ def check_equal(peer: Processor, ours: Processor, replay: Replay, scores: Tensor
     extra = 0
     for input_ids, live in zip(replay.steps, replay.live, strict=True):
         theirs, mine = peer(input_ids, scores.clone())[live], ours(input_ids, scores)[live]
-        assert torch.equal(theirs[:, text], mine[:, text]), f"masks differ behind {input_ids[0, -5:].tolist()}"
+        assert torch.equal(theirs[:, text], mine[:, text]), f"masks differ after {input_ids[0, -5:].tolist()}"
         assert torch.isinf(mine[:, ~text]).all(), "a control token is allowed"
         extra += int((~torch.isinf(theirs[:, ~text])).sum())
     return extra

@@ -178,7 +178,7 @@ def _percentile(values: Sequence[float], q: int) -> str:
 
 
 def failures(judged: Sequence[Judged]) -> list[dict[str, str]]:
-    """A row for each thing that keeps a schema from passing, with the keyword behind it where that is known."""
+    """A row for each reason why a schema does not pass, with the keyword that causes it if known."""
     rows = []
     for one in judged:
         verdict = one.verdict

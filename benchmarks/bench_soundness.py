@@ -148,7 +148,7 @@ def soundness(vocabulary: Vocabulary, samples: Sequence[Sample], rounds: int, se
             text, ending = walker.walk(compiled)
             report.endings[ending] += 1
             if ending == "dead end":
-                report.failures.append(f"{sample.name}: dead end behind {text[-100:]!r}")
+                report.failures.append(f"{sample.name}: dead end after {text[-100:]!r}")
             if ending != "finished":
                 continue
             try:

@@ -64,8 +64,8 @@ def python_for(package: str) -> str:
 def installed(package: str) -> str:
     """Its version, where it runs."""
     if (python := python_for(package)) != sys.executable:
-        asked = f"from importlib.metadata import version; print(version({package!r}))"
-        answer = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False)
+        code = f"from importlib.metadata import version; print(version({package!r}))"
+        answer = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
         return answer.stdout.strip() if answer.returncode == 0 else NOT_INSTALLED
     try:
         return version(package)

@@ -69,8 +69,8 @@ def lm_format_enforcer(setup: Setup) -> Callable[[], Processor]:
     from benchmarks.libraries import Constraint, LMFormatEnforcer
 
     library = LMFormatEnforcer(model_without_use(setup.tokenizer), setup.tokenizer)
-    asked = Constraint("json", json.dumps(record12()["schema"]))
-    return lambda: PrefixConstrainedLogitsProcessor(library.constrain(asked)["prefix_allowed_tokens_fn"], 1)
+    constraint = Constraint("json", json.dumps(record12()["schema"]))
+    return lambda: PrefixConstrainedLogitsProcessor(library.constrain(constraint)["prefix_allowed_tokens_fn"], 1)
 
 
 # -- guidance's loop ---------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class KnownText:
         self.taken: list[Taken] = []
 
     def __call__(self, token_ids: Sequence[int], include_all_uncached_tokens: bool = False) -> dict[str, Any]:
-        del include_all_uncached_tokens  # for probabilities, which nobody asks for
+        del include_all_uncached_tokens  # for probabilities, which are not used here
         wall, cpu = time.perf_counter_ns(), time.process_time_ns()
         if self._left is not None:
             self.taken.append((wall - self._left[0], cpu - self._left[1]))

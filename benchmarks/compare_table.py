@@ -14,7 +14,7 @@ class Measure:
     """One line of the table.
 
     Args:
-        name: what is asked, in the table's first column.
+        name: the question, in the table's first column.
         unit: of its figures.
         more_is_better: or else less is.
     """

@@ -34,16 +34,16 @@ LOOKUP = {"prompt_lookup_num_tokens": 10}
 class FastLoop(HFGuided):
     """hf-guided's own loop; prompt lookup is an argument of it."""
 
-    def prepare(self, asked: Any) -> dict[str, Any]:
-        constraint = self._ours(asked)
-        self._guide.compile(constraint)  # so that what is forced at once is read with the prompt
-        return {"asked": constraint}
+    def prepare(self, constraints: Any) -> dict[str, Any]:
+        ours = self._ours(constraints)
+        self._guide.compile(ours)  # so that what is forced at once is read with the prompt
+        return {"constraint": ours}
 
     def generate(
         self, model: PreTrainedModel, inputs: Mapping[str, Tensor], prepared: dict[str, Any], **settings: Any
     ) -> list[list[int]] | list[str]:
         draft = "prompt_lookup" if settings.pop("prompt_lookup_num_tokens", None) else None
-        decoder = self._guide.decoder(prepared["asked"], draft=draft)
+        decoder = self._guide.decoder(prepared["constraint"], draft=draft)
         return super().generate(model, inputs, {"custom_generate": decoder}, **settings)
 
 
@@ -85,8 +85,8 @@ def budget(name: str, constraint: str, times: float, minimum: int, rows: int) ->
     tokenizer = demo()
     library_type: type[Library] = bench_budget.AUTO if name == HFGuided.name else LIBRARIES[name]
     library = library_type(tiny_llama(len(tokenizer), seed=0), tokenizer)
-    asked = bench_budget.constraints()[constraint]
-    return asdict(bench_budget.run_cell(library, constraint, asked, "hot", times, minimum, rows))
+    chosen = bench_budget.constraints()[constraint]
+    return asdict(bench_budget.run_cell(library, constraint, chosen, "hot", times, minimum, rows))
 
 
 def steps(name: str, repetitions: int) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class DeclaredOrder:
                 try:
                     target = at.resolver.lookup(at.schema[keyword])
                 except Unresolvable:
-                    continue  # whoever compiles it will say so
+                    continue  # compiling it reports the error
                 yield _At(target.contents, target.resolver)
         if not ("$ref" in at.schema and self._ref_alone):
             yield from (_inside(at, item) for item in _list(at.schema, "allOf"))

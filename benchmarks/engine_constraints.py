@@ -20,16 +20,16 @@ SAMPLE = "sample"  # the group of the sample's regular schemas
 
 
 @dataclass(frozen=True)
-class Asked:
+class EngineCase:
     """One constraint and its documents.
 
     Args:
         group: constraints of one kind, which share a row of results.
-        name: of this one.
+        name: of this constraint.
         kind: "regex", "choice" or "schema".
         what: the pattern, the strings or the schema.
-        documents: texts of the language; timed.
-        others: texts that are not in it; only judged.
+        documents: texts that the constraint allows; timed.
+        others: texts that it forbids; only judged.
         whitespace: of a schema.
     """
 
@@ -85,22 +85,22 @@ _PROSE = (
 )
 
 
-def regexes() -> Iterator[Asked]:
+def regexes() -> Iterator[EngineCase]:
     for name, (pattern, documents, others) in _REGEXES.items():
-        yield Asked("regexes", name, "regex", pattern, documents, others)
+        yield EngineCase("regexes", name, "regex", pattern, documents, others)
 
 
-def choices() -> Iterator[Asked]:
+def choices() -> Iterator[EngineCase]:
     """Two words and a number, in a fixed order without a pattern in it."""
     options = [f"{one} {other} {number}" for one, other, number in product(_WORDS, _WORDS, range(1, 20))]
     random.Random(0).shuffle(options)
     for count in (2, 10, 100, 1_000, 10_000):
         chosen = options[:count]
         others = [options[count], chosen[0][:-1] + "x", chosen[0] + " "]
-        yield Asked("choices", f"{count:,} strings", "choice", chosen, chosen[:50], others)
+        yield EngineCase("choices", f"{count:,} strings", "choice", chosen, chosen[:50], others)
 
 
-def records(whitespace: str) -> Asked:
+def records(whitespace: str) -> EngineCase:
     """The 12-field record, the data's documents and as many of ours as make fifty; flexible ones with an indent."""
     indent = 2 if whitespace == "flexible" else None
     record = record12()
@@ -110,7 +110,7 @@ def records(whitespace: str) -> Asked:
     texts, others = (
         [json.dumps(one, ensure_ascii=False, indent=indent) for one in some] for some in (documents, wrong)
     )
-    return Asked(f"record12, {whitespace}", "record12", "schema", record["schema"], texts, others, whitespace)
+    return EngineCase(f"record12, {whitespace}", "record12", "schema", record["schema"], texts, others, whitespace)
 
 
 def _record(known: Sequence[dict[str, Any]], rng: random.Random) -> dict[str, Any]:
@@ -132,12 +132,12 @@ def _record(known: Sequence[dict[str, Any]], rng: random.Random) -> dict[str, An
     }
 
 
-def bounded_string() -> Asked:
+def bounded_string() -> EngineCase:
     """At most 1,000 characters; one document has exactly as many."""
     prose = (_PROSE * 6)[:1000]
     plain = prose.replace('"', "'").replace("\n", " ")
     documents = [json.dumps(text, ensure_ascii=False) for text in (plain, prose, plain[:300], "", '\\"\t' * 40)]
-    return Asked(
+    return EngineCase(
         "bounded string",
         "1,000 characters",
         "schema",
@@ -161,14 +161,14 @@ class Sampled:
     """The part of the sample that one engine takes.
 
     Args:
-        schemas: how many there are in the sample.
-        asked: those that were taken.
-        valid: valid instances of those.
-        admitted: those of them without a key that ``extra="forbid"`` forbids.
+        schemas: the number of schemas in the sample.
+        cases: the schemas that the engine takes.
+        valid: the number of their valid instances.
+        admitted: the number of those without a key that ``extra="forbid"`` forbids.
     """
 
     schemas: int
-    asked: list[Asked]
+    cases: list[EngineCase]
     valid: int = 0
     admitted: int = 0
 
@@ -183,7 +183,7 @@ def sample(backend: Backend, whitespace: str, limit: int | None = None, step: in
     if not path.exists():
         raise SystemExit(f"{path} is missing; set HF_GUIDED_DATA to the folder that holds jsonschemabench/")
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][:limit:step]
-    found = Sampled(len(rows), [])
+    sampled = Sampled(len(rows), [])
     for row in rows:
         schema = row["schema"]
         if not takes(backend, JsonSchema(schema, whitespace=whitespace, extra="forbid")):
@@ -192,10 +192,10 @@ def sample(backend: Backend, whitespace: str, limit: int | None = None, step: in
         valid = [test for test in row["tests"] if test["valid"]]
         invalid = [test for test in row["tests"] if not test["valid"]]
         admitted = [test for test in valid if not order.has_undeclared(test["data"])]
-        found.valid += len(valid)
-        found.admitted += len(admitted)
+        sampled.valid += len(valid)
+        sampled.admitted += len(admitted)
         documents = [text.text for text in texts_of(schema, admitted) if text.in_order]
         others = [text.text for text in texts_of(schema, invalid)]
         group = f"{SAMPLE}, {whitespace}"
-        found.asked.append(Asked(group, row["name"], "schema", schema, documents, others, whitespace))
-    return found
+        sampled.cases.append(EngineCase(group, row["name"], "schema", schema, documents, others, whitespace))
+    return sampled

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from benchmarks.engine_constraints import Asked
+from benchmarks.engine_constraints import EngineCase
 from benchmarks.engines import ENGINES, Engine
 from benchmarks.processes import JobProcess, Killed, forget_peak, peak_bytes, resident_bytes
 from benchmarks.schema_libraries import Refused, Walk
@@ -65,11 +65,11 @@ class Verdict:
     grown_bytes: int = 0
 
 
-def judge(engine: Engine, asked: Asked, tokenize: Callable[[str], list[int]]) -> Verdict:
+def judge(engine: Engine, case: EngineCase, tokenize: Callable[[str], list[int]]) -> Verdict:
     """Compile, and walk every text."""
-    documents, others = (list(map(tokenize, texts)) for texts in (asked.documents, asked.others))
+    documents, others = (list(map(tokenize, texts)) for texts in (case.documents, case.others))
     try:
-        walk, compiling = _lasted(time.process_time, lambda: _compiled(engine, asked))
+        walk, compiling = _lasted(time.process_time, lambda: _compiled(engine, case))
     except Refused as refused:
         return Verdict("refused", refused.reasons[0][2])
     _, first = _lasted(time.process_time, walk.fill)
@@ -82,8 +82,8 @@ def judge(engine: Engine, asked: Asked, tokenize: Callable[[str], list[int]]) ->
     return verdict
 
 
-def _compiled(engine: Engine, asked: Asked) -> Walk:
-    engine.compile(asked)
+def _compiled(engine: Engine, case: EngineCase) -> Walk:
+    engine.compile(case)
     return engine.walk()
 
 
@@ -159,10 +159,10 @@ class Worker:
     def __init__(self, engine: str, limit_bytes: int = 4 * 2**30):
         self._process = JobProcess(["benchmarks.engine_worker", engine], limit_bytes=limit_bytes)
 
-    def __call__(self, asked: Asked, limit_s: float) -> Verdict:
+    def __call__(self, case: EngineCase, limit_s: float) -> Verdict:
         """One constraint, within the limits."""
         try:
-            return Verdict(**json.loads(self._process.ask(json.dumps(asdict(asked)), limit_s)))
+            return Verdict(**json.loads(self._process.ask(json.dumps(asdict(case)), limit_s)))
         except Killed as killed:
             return Verdict(killed.outcome, str(killed))
 
@@ -171,7 +171,7 @@ class Worker:
         self._process.stop()
 
 
-_WARM_UP = Asked("", "", "regex", "(ab|a[b-f]c){1,5}", ["abab", "aec"], ["b"])
+_WARM_UP = EngineCase("", "", "regex", "(ab|a[b-f]c){1,5}", ["abab", "aec"], ["b"])
 
 
 def main() -> None:
@@ -186,12 +186,12 @@ def main() -> None:
         judge(engine, _WARM_UP, tokenize)
     print("ready", flush=True)
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what the imports left would be room for megabytes that nobody saw
+    ctypes.CDLL(None).malloc_trim(0)  # memory that the imports left free would hide megabytes of the measurement
     before = resident_bytes(os.getpid())
     forget_peak()
     for line in sys.stdin:
         try:
-            verdict = judge(engine, Asked(**json.loads(line)), tokenize)
+            verdict = judge(engine, EngineCase(**json.loads(line)), tokenize)
         except Exception as error:
             verdict = Verdict("crash", f"{type(error).__name__}: {error}"[:200])
         verdict.grown_bytes = peak_bytes() - before

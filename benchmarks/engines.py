@@ -1,11 +1,11 @@
-"""Four engines behind one small face, for regular expressions, choices and JSON Schemas.
+"""Four engines with one small interface, for regular expressions, choices and JSON Schemas.
 
 The automaton is used as a row of hf-guided uses it, through its ``Matcher``. The others are used through their own
 packages, without anything of ours around them:
 
-- llguidance gets the Lark grammar that hf-guided writes for it, so that both engines have the same language, with masks
+- llguidance gets the Lark grammar that hf-guided writes for it, so that both engines allow the same texts, with masks
   that allow every token that fits (``no_forcing``);
-- xgrammar gets patterns and schemas as they are, strict as by default: objects have no members beside the declared;
+- xgrammar gets patterns and schemas as they are, strict as by default: objects have only declared members;
 - outlines-core gets patterns as they are, and of a schema what its ``build_regex_from_schema`` makes.
 """
 
@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.engine_constraints import Asked
+from benchmarks.engine_constraints import EngineCase
 from benchmarks.schema_libraries import (
     LLGuidanceWalk,
     MatcherWalk,
@@ -59,7 +59,7 @@ class Engine(ABC):
         self.bitmask = allocate_bitmask(1, vocabulary.padded_size)
 
     @abstractmethod
-    def compile(self, asked: Asked) -> None:
+    def compile(self, case: EngineCase) -> None:
         """Raises Refused; what else is raised is a crash."""
 
     @abstractmethod
@@ -84,9 +84,9 @@ class Automaton(Engine):
         super().__init__(vocabulary)
         self._backend = AutomatonBackend(vocabulary)
 
-    def compile(self, asked: Asked) -> None:
+    def compile(self, case: EngineCase) -> None:
         try:
-            self._compiled = self._backend.compile(_constraint(asked))
+            self._compiled = self._backend.compile(_constraint(case))
         except (ConstraintError, CompileLimitExceeded) as error:
             raise Refused([("", "", str(error))]) from error
         engine = self._compiled.new_engine()
@@ -105,12 +105,12 @@ class Automaton(Engine):
         return self._masks.made
 
 
-def _constraint(asked: Asked) -> Constraint:
-    if asked.kind == "regex":
-        return Regex(asked.what)
-    if asked.kind == "choice":
-        return Choice(asked.what)
-    return JsonSchema(asked.what, whitespace=asked.whitespace, extra="forbid")
+def _constraint(case: EngineCase) -> Constraint:
+    if case.kind == "regex":
+        return Regex(case.what)
+    if case.kind == "choice":
+        return Choice(case.what)
+    return JsonSchema(case.what, whitespace=case.whitespace, extra="forbid")
 
 
 class LLGuidance(Engine):
@@ -124,9 +124,9 @@ class LLGuidance(Engine):
         self._tokenizer = llguidance_tokenizer(llguidance, vocabulary)
         self._limits = llguidance.LLParserLimits(verbose_errors=False)
 
-    def compile(self, asked: Asked) -> None:
+    def compile(self, case: EngineCase) -> None:
         try:
-            grammar = self._grammar(asked)
+            grammar = self._grammar(case)
         except (ConstraintError, re.error) as error:
             raise Refused([("", "", str(error))]) from error
         grammar += '\n%llguidance {"no_forcing": true}'
@@ -135,12 +135,12 @@ class LLGuidance(Engine):
             raise Refused([("", "", self._matcher.get_error().splitlines()[0])])
 
     @staticmethod
-    def _grammar(asked: Asked) -> str:
-        if asked.kind == "regex":
-            return f"start: TEXT\nTEXT: {to_lark(parse_fullmatch(asked.what))}"
-        if asked.kind == "choice":
-            return f"start: TEXT\nTEXT: {_quoted(asked.what)}"
-        constraint = JsonSchema(asked.what, whitespace=asked.whitespace, extra="forbid")
+    def _grammar(case: EngineCase) -> str:
+        if case.kind == "regex":
+            return f"start: TEXT\nTEXT: {to_lark(parse_fullmatch(case.what))}"
+        if case.kind == "choice":
+            return f"start: TEXT\nTEXT: {_quoted(case.what)}"
+        constraint = JsonSchema(case.what, whitespace=case.whitespace, extra="forbid")
         return lark_grammar(Normalizer.of(constraint), constraint.style, closed=True)
 
     def walk(self) -> Walk:
@@ -157,22 +157,22 @@ class XGrammar(Engine):
         self._lib = xgrammar
         self._compilers = xgrammar_compilers(vocabulary)
 
-    def compile(self, asked: Asked) -> None:
+    def compile(self, case: EngineCase) -> None:
         for compiler in self._compilers:
             try:
-                self._compiled = self._with(compiler, asked)
+                self._compiled = self._with(compiler, case)
                 return
             except RuntimeError as error:
                 refused = Refused([("", "", " ".join(str(error).split())[:200])])
         raise refused
 
     @staticmethod
-    def _with(compiler: Any, asked: Asked) -> Any:
-        if asked.kind == "schema":
-            return compiler.compile_json_schema(json.dumps(asked.what), any_whitespace=asked.whitespace == "flexible")
-        if asked.kind == "choice":
-            return compiler.compile_grammar(f"root ::= {_quoted(asked.what)}")
-        return compiler.compile_regex(asked.what)
+    def _with(compiler: Any, case: EngineCase) -> Any:
+        if case.kind == "schema":
+            return compiler.compile_json_schema(json.dumps(case.what), any_whitespace=case.whitespace == "flexible")
+        if case.kind == "choice":
+            return compiler.compile_grammar(f"root ::= {_quoted(case.what)}")
+        return compiler.compile_regex(case.what)
 
     def walk(self) -> Walk:
         matcher = self._lib.GrammarMatcher(self._compiled, terminate_without_stop_token=False)
@@ -205,16 +205,16 @@ class OutlinesCore(Engine):
                 tokens.setdefault(vocabulary.decode_bytes([token_id]), []).append(token_id)
         self._vocabulary = outlines_core.Vocabulary(vocabulary.stop_token_ids[0], tokens)
 
-    def compile(self, asked: Asked) -> None:
+    def compile(self, case: EngineCase) -> None:
         try:
-            self._index = self._lib.Index(self._pattern(asked), self._vocabulary)
+            self._index = self._lib.Index(self._pattern(case), self._vocabulary)
         except (ValueError, TypeError) as error:
             raise Refused([("", "", str(error)[:200])]) from error
 
-    def _pattern(self, asked: Asked) -> str:
-        if asked.kind == "schema":
-            return str(self._lib.json_schema.build_regex_from_schema(json.dumps(asked.what)))
-        return "|".join(map(re.escape, asked.what)) if asked.kind == "choice" else str(asked.what)
+    def _pattern(self, case: EngineCase) -> str:
+        if case.kind == "schema":
+            return str(self._lib.json_schema.build_regex_from_schema(json.dumps(case.what)))
+        return "|".join(map(re.escape, case.what)) if case.kind == "choice" else str(case.what)
 
     def walk(self) -> Walk:
         return OutlinesWalk(self._lib.Guide(self._index), self.bitmask)

@@ -1,4 +1,4 @@
-"""The libraries behind one small face, each used the way its documentation shows."""
+"""The libraries with one small interface, each used as its documentation shows."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 class Constraint(NamedTuple):
-    """What is asked of a row: a JSON Schema (as text) or a regular expression."""
+    """The constraint of a row: a JSON Schema (as text) or a regular expression."""
 
     kind: str  # "json" | "regex"
     text: str
 
 
-Asked = Constraint | Sequence[Constraint | None]  # one for all rows, or one per prompt; None is a free row
+Constraints = Constraint | Sequence[Constraint | None]  # one for all rows, or one per prompt; None is a free row
 
 
 class NotSupported(Exception):
-    """The library has no way to be asked for this."""
+    """The library does not support this."""
 
 
 class Library:
     """One library, bound to a tokenizer and a model.
 
     ``constrain`` gives keyword arguments for generate(), and ``generate`` calls it with them. A library with a loop of
-    its own has no such arguments: its ``prepare`` says what its ``generate`` takes in their place. ``between_calls``
-    does what the library's documentation asks for before the same may be used in another call: nothing, a reset, or
-    new ones.
+    its own has no such arguments: its ``prepare`` returns what its ``generate`` takes instead. ``between_calls`` does
+    what the library's documentation requires before the same arguments may be used in another call: nothing, a reset,
+    or new arguments.
     """
 
     name: str
@@ -42,20 +42,20 @@ class Library:
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
         raise NotImplementedError
 
-    def constrain(self, asked: Asked) -> dict[str, Any]:
+    def constrain(self, constraints: Constraints) -> dict[str, Any]:
         raise NotImplementedError
 
-    def between_calls(self, kwargs: dict[str, Any], asked: Asked) -> dict[str, Any]:
+    def between_calls(self, kwargs: dict[str, Any], constraints: Constraints) -> dict[str, Any]:
         return kwargs
 
-    def prepare(self, asked: Asked) -> dict[str, Any]:
-        """What ``generate`` is given."""
-        return self.constrain(asked)
+    def prepare(self, constraints: Constraints) -> dict[str, Any]:
+        """The argument ``prepared`` of ``generate``."""
+        return self.constrain(constraints)
 
     def generate(
         self, model: PreTrainedModel, inputs: Mapping[str, Tensor], prepared: dict[str, Any], **settings: Any
     ) -> list[list[int]] | list[str]:
-        """What was written behind the prompts: token ids of each row, or texts where there are no ids."""
+        """The output after the prompts: token ids of each row, or texts if the library gives no ids."""
         output: Tensor = model.generate(**inputs, **prepared, **settings)
         rows: list[list[int]] = output[:, inputs["input_ids"].shape[1] :].tolist()
         return rows
@@ -70,14 +70,17 @@ class HFGuided(Library):
         self._hg = hf_guided
         self._guide = hf_guided.Guide(tokenizer, model)
 
-    def constrain(self, asked: Asked) -> dict[str, Any]:
-        constraint = self._ours(asked) if isinstance(asked, Constraint) else [one and self._ours(one) for one in asked]
-        return {"logits_processor": [self._guide.logits_processor(constraint)]}
+    def constrain(self, constraints: Constraints) -> dict[str, Any]:
+        if isinstance(constraints, Constraint):
+            ours = self._ours(constraints)
+        else:
+            ours = [constraint and self._ours(constraint) for constraint in constraints]
+        return {"logits_processor": [self._guide.logits_processor(ours)]}
 
-    def _ours(self, one: Constraint) -> Any:
-        if one.kind == "regex":
-            return self._hg.Regex(one.text)
-        return self._hg.JsonSchema(json.loads(one.text), whitespace="compact")
+    def _ours(self, constraint: Constraint) -> Any:
+        if constraint.kind == "regex":
+            return self._hg.Regex(constraint.text)
+        return self._hg.JsonSchema(json.loads(constraint.text), whitespace="compact")
 
 
 class XGrammar(Library):
@@ -93,20 +96,24 @@ class XGrammar(Library):
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=1)
         self._processor = LogitsProcessor
 
-    def constrain(self, asked: Asked) -> dict[str, Any]:
-        if isinstance(asked, Constraint):
-            return {"logits_processor": [self._processor(self._compile(asked))]}
-        if any(one is None for one in asked):
+    def constrain(self, constraints: Constraints) -> dict[str, Any]:
+        if isinstance(constraints, Constraint):
+            return {"logits_processor": [self._processor(self._compile(constraints))]}
+        if any(constraint is None for constraint in constraints):
             raise NotSupported("every row needs a grammar")
-        return {"logits_processor": [self._processor([self._compile(one) for one in asked if one])]}
+        return {
+            "logits_processor": [
+                self._processor([self._compile(constraint) for constraint in constraints if constraint])
+            ]
+        }
 
-    def between_calls(self, kwargs: dict[str, Any], asked: Asked) -> dict[str, Any]:
-        return self.constrain(asked)
+    def between_calls(self, kwargs: dict[str, Any], constraints: Constraints) -> dict[str, Any]:
+        return self.constrain(constraints)
 
-    def _compile(self, one: Constraint) -> Any:
-        if one.kind == "regex":
-            return self._compiler.compile_regex(one.text)
-        return self._compiler.compile_json_schema(one.text, any_whitespace=False)
+    def _compile(self, constraint: Constraint) -> Any:
+        if constraint.kind == "regex":
+            return self._compiler.compile_regex(constraint.text)
+        return self._compiler.compile_json_schema(constraint.text, any_whitespace=False)
 
 
 class Outlines(Library):
@@ -127,14 +134,14 @@ class Outlines(Library):
             "json": lambda text: JsonSchema(text, whitespace_pattern=" ?"),
         }
 
-    def constrain(self, asked: Asked) -> dict[str, Any]:
-        if not isinstance(asked, Constraint):
+    def constrain(self, constraints: Constraints) -> dict[str, Any]:
+        if not isinstance(constraints, Constraint):
             raise NotSupported("one output type for all prompts")
-        processor = self._generator(self._model, self._types[asked.kind](asked.text)).logits_processor
+        processor = self._generator(self._model, self._types[constraints.kind](constraints.text)).logits_processor
         processor.reset()
         return {"logits_processor": [processor]}
 
-    def between_calls(self, kwargs: dict[str, Any], asked: Asked) -> dict[str, Any]:
+    def between_calls(self, kwargs: dict[str, Any], constraints: Constraints) -> dict[str, Any]:
         kwargs["logits_processor"][0].reset()
         return kwargs
 
@@ -157,12 +164,12 @@ class LMFormatEnforcer(Library):
         self._data = integration.build_token_enforcer_tokenizer_data(tokenizer)
         self._prefix_fn = integration.build_transformers_prefix_allowed_tokens_fn
 
-    def constrain(self, asked: Asked) -> dict[str, Any]:
-        if isinstance(asked, Constraint):
-            return {"prefix_allowed_tokens_fn": self._fn(asked)}
-        # generate() tells the function which prompt a row belongs to, so the caller can choose among several.
+    def constrain(self, constraints: Constraints) -> dict[str, Any]:
+        if isinstance(constraints, Constraint):
+            return {"prefix_allowed_tokens_fn": self._fn(constraints)}
+        # generate() passes the index of the row's prompt to the function, so the caller can choose among several.
         everything = list(range(self._data.vocab_size))
-        fns = [self._fn(one) if one else None for one in asked]
+        fns = [self._fn(constraint) if constraint else None for constraint in constraints]
 
         def choose(prompt: int, ids: Any) -> list[int]:
             fn = fns[prompt]
@@ -170,13 +177,15 @@ class LMFormatEnforcer(Library):
 
         return {"prefix_allowed_tokens_fn": choose}
 
-    def _fn(self, one: Constraint) -> Callable[[int, Any], list[int]]:
-        fn: Callable[[int, Any], list[int]] = self._prefix_fn(self._data, self._parsers[one.kind](one.text))
+    def _fn(self, constraint: Constraint) -> Callable[[int, Any], list[int]]:
+        fn: Callable[[int, Any], list[int]] = self._prefix_fn(
+            self._data, self._parsers[constraint.kind](constraint.text)
+        )
         return fn
 
 
 def lm_format_enforcer_import_error() -> str:
-    """What importing its transformers integration raises here; empty if it imports."""
+    """The error of importing its transformers integration here; empty if it imports."""
     try:
         import lmformatenforcer.integrations.transformers  # noqa: F401
     except ImportError as error:
@@ -188,7 +197,7 @@ def import_repaired() -> None:
     if lm_format_enforcer_import_error():
         import transformers.tokenization_utils as moved
 
-        # Upstream's fix (its pull request 175) imports this name from where it stands now.
+        # Upstream's fix (its pull request 175) imports this name from its present module.
         moved.PreTrainedTokenizerBase = PreTrainedTokenizerBase
 
 
@@ -201,7 +210,7 @@ class Guidance(Library):
         "ValueError, because it still crops a cache by a length: run here with that one call repaired"
     )
     takes_batches = False
-    # What its loop can be told, or need not be told.
+    # The settings that its loop takes or does not need.
     _known = frozenset({"do_sample", "temperature", "max_new_tokens", "pad_token_id"})
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
@@ -219,13 +228,13 @@ class Guidance(Library):
             model, self._tokenizer, echo=False, enable_monitoring=False, sampling_params=top_k
         )
 
-    def constrain(self, asked: Asked) -> dict[str, Any]:
+    def constrain(self, constraints: Constraints) -> dict[str, Any]:
         raise NotSupported("it has a loop of its own, and nothing to hand to generate()")
 
-    def prepare(self, asked: Asked) -> dict[str, Any]:
-        if not isinstance(asked, Constraint):
+    def prepare(self, constraints: Constraints) -> dict[str, Any]:
+        if not isinstance(constraints, Constraint):
             raise NotSupported("one prompt at a time")
-        return {"asked": asked}
+        return {"constraint": constraints}
 
     def generate(
         self, model: PreTrainedModel, inputs: Mapping[str, Tensor], prepared: dict[str, Any], **settings: Any
@@ -238,14 +247,14 @@ class Guidance(Library):
         if id(model) not in self._loops:
             self._loops[id(model)] = self._loop(model)
         temperature = settings.get("temperature", 1.0) if settings.get("do_sample") else 0.0
-        node = self._node(prepared["asked"], temperature=temperature, max_tokens=settings.get("max_new_tokens"))
+        node = self._node(prepared["constraint"], temperature=temperature, max_tokens=settings.get("max_new_tokens"))
         prompt = self._tokenizer.decode(rows[0], skip_special_tokens=True)
         return [(self._loops[id(model)] + prompt + node)["answer"]]
 
-    def _node(self, one: Constraint, **limits: Any) -> Any:
-        if one.kind == "regex":
-            return self._lib.gen("answer", regex=one.text, **limits)
-        return self._lib.json("answer", schema=json.loads(one.text), **limits)
+    def _node(self, constraint: Constraint, **limits: Any) -> Any:
+        if constraint.kind == "regex":
+            return self._lib.gen("answer", regex=constraint.text, **limits)
+        return self._lib.json("answer", schema=json.loads(constraint.text), **limits)
 
 
 def crop_by_length() -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase, pipeline, set_seed
 
-from benchmarks.libraries import Asked, Constraint, Library
+from benchmarks.libraries import Constraint, Constraints, Library
 
 # Bounded, so that every output can end, and made of what all four libraries enforce.
 JSON = Constraint(
@@ -51,11 +51,11 @@ PAD, BOS, EOS = 0, 1, 2  # of the demo tokenizer
 
 
 class WrongOutput(Exception):
-    """The rows look right, and something beside them is not."""
+    """The rows look right, and something else is not."""
 
 
 class Row(NamedTuple):
-    """One output: token ids behind the prompt, or its text where a mode gives no ids."""
+    """One output: token ids after the prompt, or its text if a mode gives no ids."""
 
     constraint: Constraint | None
     output: list[int] | str
@@ -94,21 +94,25 @@ class Bench:
         encoded = self.tokenizer(list(prompts), return_tensors="pt", padding=True, padding_side="left")
         return {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
 
-    def run(self, asked: Asked, prompts: Sequence[str], model: PreTrainedModel | None = None, **kwargs: Any) -> Any:
+    def run(
+        self, constraints: Constraints, prompts: Sequence[str], model: PreTrainedModel | None = None, **kwargs: Any
+    ) -> Any:
         """Generate, and pair each output row with its constraint."""
-        return self.rows(asked, self.generate(prompts, self.library.prepare(asked), model, **kwargs), len(prompts))
+        return self.rows(
+            constraints, self.generate(prompts, self.library.prepare(constraints), model, **kwargs), len(prompts)
+        )
 
     def generate(
         self, prompts: Sequence[str], prepared: dict[str, Any], model: PreTrainedModel | None = None, **kwargs: Any
     ) -> Outputs:
-        """What the library writes behind the prompts."""
+        """The output of the library after the prompts."""
         settings = {"max_new_tokens": MAX_NEW_TOKENS, **kwargs}
         return self.library.generate(model or self.model, self.encode(prompts), prepared, **settings)
 
-    def rows(self, asked: Asked, outputs: Outputs, prompts: int) -> list[Row]:
+    def rows(self, constraints: Constraints, outputs: Outputs, prompts: int) -> list[Row]:
         copies = len(outputs) // prompts
-        constraints = [asked] * prompts if isinstance(asked, Constraint) else list(asked)
-        return [Row(constraints[i // copies], output) for i, output in enumerate(outputs)]
+        per_row = [constraints] * prompts if isinstance(constraints, Constraint) else list(constraints)
+        return [Row(per_row[i // copies], output) for i, output in enumerate(outputs)]
 
 
 Mode = Callable[[Bench, Constraint, int], Iterable[Row]]
@@ -123,9 +127,9 @@ def mode(name: str) -> Callable[[Mode], Mode]:
     return register
 
 
-def run_once(bench: Bench, name: str, asked: Constraint, seed: int) -> list[Row]:
+def run_once(bench: Bench, name: str, constraint: Constraint, seed: int) -> list[Row]:
     set_seed(seed)
-    return list(MODES[name](bench, asked, seed))
+    return list(MODES[name](bench, constraint, seed))
 
 
 def _prompt(seed: int) -> list[str]:
@@ -136,85 +140,85 @@ def _prompt(seed: int) -> list[str]:
 
 
 @mode("greedy")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(asked, _prompt(seed), do_sample=False)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(constraint, _prompt(seed), do_sample=False)
 
 
 @mode("sampling")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(asked, _prompt(seed), **HOT)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(constraint, _prompt(seed), **HOT)
 
 
 @mode("num_return_sequences")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(asked, _prompt(seed), num_return_sequences=4, **HOT)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(constraint, _prompt(seed), num_return_sequences=4, **HOT)
 
 
 @mode("beam search")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(asked, _prompt(seed), do_sample=False, num_beams=4, num_return_sequences=2)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(constraint, _prompt(seed), do_sample=False, num_beams=4, num_return_sequences=2)
 
 
 @mode("beam sampling")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(asked, _prompt(seed), num_beams=4, num_return_sequences=2, **HOT)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(constraint, _prompt(seed), num_beams=4, num_return_sequences=2, **HOT)
 
 
 @mode("assisted, greedy")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(asked, _prompt(seed), do_sample=False, assistant_model=bench.draft)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(constraint, _prompt(seed), do_sample=False, assistant_model=bench.draft)
 
 
 @mode("assisted, sampling")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(asked, _prompt(seed), assistant_model=bench.draft, **HOT)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(constraint, _prompt(seed), assistant_model=bench.draft, **HOT)
 
 
 @mode("prompt lookup")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     kwargs = HOT if seed % 2 else {"do_sample": False}
-    return bench.run(asked, PROMPTS[:1], prompt_lookup_num_tokens=4, **kwargs)
+    return bench.run(constraint, PROMPTS[:1], prompt_lookup_num_tokens=4, **kwargs)
 
 
 @mode("assistant with another tokenizer")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     from tests.vocabularies import tiny_byte_level
 
     other = tiny_byte_level()
     assistant = tiny_llama(len(other), seed=2, eos_token_id=other.eos_token_id, pad_token_id=other.pad_token_id)
     _propose(assistant)
     tokenizers = {"tokenizer": bench.tokenizer, "assistant_tokenizer": other}
-    return bench.run(asked, _prompt(seed), do_sample=False, assistant_model=assistant, **tokenizers)
+    return bench.run(constraint, _prompt(seed), do_sample=False, assistant_model=assistant, **tokenizers)
 
 
 @mode("static cache")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(asked, _prompt(seed), cache_implementation="static", **HOT)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(constraint, _prompt(seed), cache_implementation="static", **HOT)
 
 
 @mode("encoder-decoder (T5)")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     model = _tiny_t5(len(bench.tokenizer))
     inputs = bench.encode(_prompt(seed))
-    constrained = bench.library.constrain(asked)
+    constrained = bench.library.constrain(constraint)
     output = model.generate(**inputs, **constrained, max_new_tokens=MAX_NEW_TOKENS, **HOT)
-    return bench.rows(asked, output[:, 1:].tolist(), 1)  # behind the decoder's start token
+    return bench.rows(constraint, output[:, 1:].tolist(), 1)  # after the decoder's start token
 
 
 @mode("left-padded batch")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(asked, PROMPTS, **HOT)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(constraint, PROMPTS, **HOT)
 
 
 @mode("one constraint per prompt")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    other = REGEX if asked == JSON else JSON
-    return bench.run([asked, other, asked], PROMPTS[:3], **HOT)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    other = REGEX if constraint == JSON else JSON
+    return bench.run([constraint, other, constraint], PROMPTS[:3], **HOT)
 
 
 @mode("one per prompt, a row free")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    rows = bench.run([asked, None, asked], PROMPTS[:3], do_sample=False)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    rows = bench.run([constraint, None, constraint], PROMPTS[:3], do_sample=False)
     free = bench.generate(PROMPTS[:3], {}, do_sample=False)[1]
     length = min(len(free), len(rows[1].output))
     if rows[1].output[:length] != free[:length]:
@@ -223,43 +227,43 @@ def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
 
 
 @mode("reuse over two calls")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    prepared = bench.library.prepare(asked)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    prepared = bench.library.prepare(constraint)
     for number in (seed, seed + 1):
-        yield from bench.rows(asked, bench.generate(_prompt(number), prepared, **HOT), 1)
+        yield from bench.rows(constraint, bench.generate(_prompt(number), prepared, **HOT), 1)
 
 
 @mode("prompt extends the first output")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     inputs = bench.encode(_prompt(seed))["input_ids"]
-    prepared = bench.library.prepare(asked)
+    prepared = bench.library.prepare(constraint)
     for turn in ("first", "second"):
         if turn == "second":
-            prepared = bench.library.between_calls(prepared, asked)
+            prepared = bench.library.between_calls(prepared, constraint)
         given = {"input_ids": inputs, "attention_mask": torch.ones_like(inputs)}
         settings = {"max_new_tokens": MAX_NEW_TOKENS, "do_sample": False}
         [output] = bench.library.generate(bench.model, given, prepared, **settings)
-        yield Row(asked, output)
+        yield Row(constraint, output)
         ids = output if isinstance(output, list) else bench.tokenizer.encode(output, add_special_tokens=False)
         more = bench.tokenizer.encode(" And another:", add_special_tokens=False)
         inputs = torch.cat([inputs, torch.tensor([ids + more])], dim=1)
 
 
 @mode("pipeline, two prompts")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return _pipeline(bench, asked, batch_size=1)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return _pipeline(bench, constraint, batch_size=1)
 
 
 @mode("pipeline, two prompts in a batch")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return _pipeline(bench, asked, batch_size=2)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return _pipeline(bench, constraint, batch_size=2)
 
 
 @mode("inputs_embeds")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     inputs = bench.encode(_prompt(seed))
     embeds = bench.model.get_input_embeddings()(inputs["input_ids"])
-    constrained = bench.library.constrain(asked)
+    constrained = bench.library.constrain(constraint)
     output = bench.model.generate(
         inputs_embeds=embeds,
         attention_mask=inputs["attention_mask"],
@@ -267,28 +271,28 @@ def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
         max_new_tokens=MAX_NEW_TOKENS,
         **HOT,
     )
-    return bench.rows(asked, output.tolist(), 1)
+    return bench.rows(constraint, output.tolist(), 1)
 
 
 @mode("fp16")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(asked, _prompt(seed), copy.deepcopy(bench.model).to(torch.float16), **HOT)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(constraint, _prompt(seed), copy.deepcopy(bench.model).to(torch.float16), **HOT)
 
 
 @mode("bf16")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(asked, _prompt(seed), copy.deepcopy(bench.model).to(torch.bfloat16), **HOT)
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    return bench.run(constraint, _prompt(seed), copy.deepcopy(bench.model).to(torch.bfloat16), **HOT)
 
 
 @mode("output_logits stay raw")
-def _(bench: Bench, asked: Constraint, seed: int) -> Iterable[Row]:
+def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     inputs = bench.encode(_prompt(seed))
-    constrained = bench.library.constrain(asked)
+    constrained = bench.library.constrain(constraint)
     asked_for = {"output_logits": True, "return_dict_in_generate": True, "max_new_tokens": MAX_NEW_TOKENS}
     output = bench.model.generate(**inputs, **constrained, **asked_for, **HOT)
     if any(torch.isinf(logits).any() for logits in output.logits):
         raise WrongOutput("output_logits are masked")
-    return bench.rows(asked, output.sequences[:, inputs["input_ids"].shape[1] :].tolist(), 1)
+    return bench.rows(constraint, output.sequences[:, inputs["input_ids"].shape[1] :].tolist(), 1)
 
 
 # -- the models --------------------------------------------------------------------------------------------------------
@@ -320,11 +324,11 @@ def _propose(assistant: PreTrainedModel) -> None:
     assistant.generation_config.assistant_confidence_threshold = 0.0
 
 
-def _pipeline(bench: Bench, asked: Constraint, batch_size: int) -> Iterable[Row]:
+def _pipeline(bench: Bench, constraint: Constraint, batch_size: int) -> Iterable[Row]:
     generator = pipeline("text-generation", model=bench.model, tokenizer=bench.tokenizer, device="cpu")
     kwargs = {"return_full_text": False, "max_new_tokens": MAX_NEW_TOKENS, "do_sample": False}
-    outputs = generator(list(PROMPTS[:2]), batch_size=batch_size, **bench.library.constrain(asked), **kwargs)
-    return [Row(asked, output[0]["generated_text"]) for output in outputs]
+    outputs = generator(list(PROMPTS[:2]), batch_size=batch_size, **bench.library.constrain(constraint), **kwargs)
+    return [Row(constraint, output[0]["generated_text"]) for output in outputs]
 
 
 # -- the judge ---------------------------------------------------------------------------------------------------------

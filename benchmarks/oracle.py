@@ -44,7 +44,7 @@ class Oracle:
         """What is wrong with a text; "" if it is valid.
 
         Raises:
-            Undecided: nobody knows.
+            Undecided: it cannot be decided here.
         """
         try:
             value = _loads(text.decode())

@@ -91,7 +91,7 @@ class JobProcess:
     The process says "ready" first.
 
     Args:
-        command: what stands behind ``python -m``.
+        command: the arguments of ``python -m``.
         limit_s: seconds for one job.
         limit_bytes: memory of the process, resident.
         python: which one; None means this one.

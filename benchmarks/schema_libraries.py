@@ -1,4 +1,4 @@
-"""Three libraries that turn a JSON Schema into masks, behind one small face, each through its own front end."""
+"""Three libraries that turn a JSON Schema into masks, with one small interface, each through its own front end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Libraries for generate() that turn a JSON Schema into masks too, behind the face of schema_libraries.py.
+"""Libraries for generate() that turn a JSON Schema into masks too, with the interface of schema_libraries.py.
 
-Each is asked through its own front end, and for white space as it comes. They stand beside the others because one
+Each is used through its own front end, with its default white space. They stand beside the others because one
 schema may take them seconds, and are run over a part of the sample only (compare.py).
 """
 
@@ -131,11 +131,11 @@ class Guidance(SchemaLibrary):
 
 
 class _ParserWalk(Walk):
-    """The mask is asked for when a token is accepted, as in its loop, and waited for in ``fill``."""
+    """The mask is requested when a token is accepted, as in its loop, and awaited in ``fill``."""
 
     def __init__(self, parser: Any):
         self._parser = parser
-        # No prompt: of one it would take back the last token, and write it again with what comes behind it.
+        # No prompt: it would take back the last token of one, and write it again with the text after it.
         *_, self._future = parser.process_prompt([])
 
     def fill(self) -> None:

@@ -1,8 +1,8 @@
 """The automaton step as the decode loop takes it: every row has one token more, and its mask is there or is not.
 
 Rows are at states of the demo package's first schema, over Tekken's tokens: the first of them for a smaller vocabulary,
-pairs of them behind the last for a larger one. Each call has rows of its own. Tables of the constraint and the tokens,
-and the pool of masks, are everybody's, as in a decode loop; the logits, by far the most, are not.
+pairs of them after the last for a larger one. Each call has its own rows. All calls share the tables of the constraint
+and the tokens, and the pool of masks, as in a decode loop; the logits, by far the largest, are not shared.
 """
 
 from __future__ import annotations

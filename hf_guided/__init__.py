@@ -1,7 +1,7 @@
 """Structured generation for Hugging Face transformers that holds in every generation mode.
 
 Names whose modules import torch or transformers are resolved at first use (PEP 562), so that ``import hf_guided`` and a
-command line's ``--help`` take milliseconds. Type checkers read their imports under TYPE_CHECKING.
+command line's ``--help`` take milliseconds. Type checkers read the imports under TYPE_CHECKING.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ __all__ = [
     "score",
 ]
 
-if not TYPE_CHECKING:  # a checker that sees __getattr__ takes every misspelt name for Any
+if not TYPE_CHECKING:  # a type checker that sees __getattr__ would accept every misspelt name as Any
     _LAZY = {  # name -> module that defines it
         "Guide": "guide",
         "GuidedResult": "session.result",

@@ -1,4 +1,4 @@
-"""A tokenizer and a model's logits width, bound once: compiles, caches, audits, and makes what generate() is given."""
+"""A tokenizer and a model's logits width, bound once: compiles, caches, audits, and makes decoders and processors."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from .hf.continuous_batching.request_masks import RequestConstraint
     from .hf.device.store import DeviceStore
 
-Futures = dict[str, Future[CompiledConstraint]]  # what one call compiles, by ``Constraint.key``
+Futures = dict[str, Future[CompiledConstraint]]  # the constraints that one call compiles, by ``Constraint.key``
 
-_MAX_GATES = 16  # kept of the last ones made; a gate with special tokens as markers holds a vocabulary
+_MAX_GATES = 16  # size of the cache; a gate with special tokens as markers holds a vocabulary
 
 
 class Guide:
@@ -54,7 +54,7 @@ class Guide:
             a processor, for its tokenizer.
         model: a PreTrainedModel, a config, or the width of the logits as int. The width is often more than
             ``len(tokenizer)``. From a model, the stop tokens of its generation config are read too.
-        stop_token_ids: more tokens that end a row; they have to be in the generation config too.
+        stop_token_ids: additional tokens that end a row; they have to be in the generation config too.
         options: workers, cache size and limits of the compiler.
 
     Raises:
@@ -84,7 +84,7 @@ class Guide:
         self.vocabulary = Vocabulary.from_tokenizer(
             tokenizer_of(tokenizer), padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
         )
-        # The processes that hold the model, if there are several; None if there is one, or if only its width is known.
+        # The processes that hold the model; None if there is only one, or if only the width is known.
         self.ranks = Ranks.of(model)
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
@@ -97,24 +97,24 @@ class Guide:
 
     @property
     def continuation(self) -> Continuation:
-        """How the tokenizer continues other tokens; it caches, so everything that appends forced text shares it."""
+        """How the tokenizer continues other tokens; shared by all code that appends forced text, because it caches."""
         return self._continuation
 
     @cached_property
     def _device_store(self) -> DeviceStore:
-        from .hf.device.store import DeviceStore  # comes with the automaton, which takes time to import
+        from .hf.device.store import DeviceStore  # imports the automaton, which takes time
 
         return DeviceStore(self.vocabulary)
 
     def audit(self, constraint: Any, backend: str = "auto") -> Audit:
-        """Which parts of a constraint are enforced, by which backend and why, and which parts would be lost.
+        """Report which parts of a constraint are enforced, by which backend and why, and which parts would be lost.
 
         Args:
             constraint: a constraint, or a plain form of one.
             backend: "auto", or the name of a backend.
 
         Raises:
-            InvalidConstraint: the constraint is malformed. What cannot be enforced is reported, not raised.
+            InvalidConstraint: the constraint is malformed. Parts that cannot be enforced are reported, not raised.
         """
         return self._compiler.audit(self._required(constraint), backend)
 
@@ -123,12 +123,12 @@ class Guide:
         return self._compiler.submit(self._required(constraint), backend, budget=budget)
 
     def compile(self, constraint: Any, backend: str = "auto", *, budget: bool = False) -> CompiledConstraint:
-        """Compile, or take it from the cache.
+        """Compile a constraint, or take it from the cache.
 
         Args:
             constraint: a constraint, or a plain form of one (Pydantic model, schema dict, list of strings ...).
             backend: "auto", or the name of a backend.
-            budget: whether its matchers have to know the shortest way to the end, for ``tokens_left`` and
+            budget: whether its matchers have to know the shortest path to the end, for ``tokens_left`` and
                 ``min_tokens_to_finish``.
 
         Raises:
@@ -182,20 +182,20 @@ class Guide:
             backend: "auto", or the name of a backend.
             prefix: part of the answer that the prompt already ends with; one for all, or one per prompt.
             stop_token_ids: the ``eos_token_id`` of this generate() call, if it differs from the generation config's.
-            on_violation: what to do with a row that something else makes leave its constraint (a forced token, a dead
-                beam): "close" ends that row alone, "raise" raises TokenRejected.
-            max_new_tokens: as given to generate(); every row then closes its text before this budget ends, the stop
-                token counted, instead of being cut. A budget that is too small from the start raises BudgetTooSmall at
-                the first mask, with the number that is enough.
+            on_violation: what to do if other code makes a row leave its constraint (a forced token, a dead beam):
+                "close" ends that row alone, "raise" raises TokenRejected.
+            max_new_tokens: as for generate(); every row then closes its text before this budget ends, the stop token
+                included, instead of being cut. A budget that is too small from the start raises BudgetTooSmall at the
+                first mask, with a sufficient number.
             overlap: whether masks are filled on another thread while the forward pass runs; this needs
                 ``stopping_criteria=[processor.companion]``. "auto": only while filling takes longer than the handover
-                to that thread. None asks the environment (HF_GUIDED_OVERLAP), where the default is "auto". The tokens
-                are the same.
-            reasoning: how rows with a constraint think before they answer: freely, up to a marker. A prompt that ends
-                with the first marker has begun to think; one that ends with the second has finished. Not together with
-                a ``prefix``, which begins the answer.
-            trace: whether to record the candidates at every position, for ``Guide.trace``: of any number of calls, up
-                to ``reset()`` or 20,000 positions. Takes time and memory.
+                to that thread. None reads the environment variable HF_GUIDED_OVERLAP, whose default is "auto". The
+                tokens are the same.
+            reasoning: lets rows with a constraint think before they answer: freely, up to a marker. A prompt that ends
+                with the first marker has begun to think; one that ends with the second has finished. Not allowed with a
+                ``prefix``, which begins the answer.
+            trace: whether to record the candidates at every position, for ``Guide.trace``: of any number of calls,
+                until ``reset()`` or 20,000 positions. Takes time and memory.
 
         Raises:
             InvalidConstraint: a constraint is malformed, or there are both a prefix and ``reasoning``.
@@ -233,20 +233,20 @@ class Guide:
 
         Args:
             constraint: one for all rows, or one per prompt, as for ``logits_processor``.
-            jump_forward: append text that the grammar leaves no choice about without a forward pass, in the tokenizer's
-                own tokenization. Not used together with processors that read the tokens so far (repetition_penalty,
+            jump_forward: where the grammar allows only one continuation, append it without a forward pass, tokenized as
+                the tokenizer would. Not used together with processors that read the tokens so far (repetition_penalty,
                 bad_words_ids, min_new_tokens ...): they may forbid the forced text.
-            retokenize: with ``jump_forward``, replace the sampled token before forced text where the tokenizer would
-                have joined the two.
-            draft: what proposes tokens for the model to confirm, several of them in one forward pass: "grammar" (where
+            retokenize: with ``jump_forward``, replace the sampled token before forced text if the tokenizer would have
+                merged the two.
+            draft: the source of draft tokens, which the model verifies, several in one forward pass: "grammar" (where
                 white space is free, the layout of ``json.dumps``), "prompt_lookup" (the tokens that followed the same
                 tokens before), a smaller model with the same tokenizer, a ``DraftSource``, or a list of these, the most
                 reliable first. Greedy output and the distribution of samples do not change. There are no drafts for
                 models whose attention is not full in every layer, nor with processors that may keep state between
                 calls (guidance_scale, SynthID, the caller's own).
-            streamer: a transformers streamer, for one row; or a ``hf.listening.RowListener``, for any number.
+            streamer: a transformers streamer, for one row; or a ``hf.listening.TokenListener``, for any number.
                 ``generate(streamer=...)`` never reaches a decoding method.
-            stop_strings: a text, or texts, that end a row.
+            stop_strings: one text, or several, that end a row.
             backend: as for ``logits_processor``.
             prefix: as for ``logits_processor``.
             stop_token_ids: as for ``logits_processor``.
@@ -254,20 +254,20 @@ class Guide:
             max_new_tokens: as for ``logits_processor``.
             overlap: as for ``logits_processor``, but without a companion.
             device_lane: with ``jump_forward=False`` and no draft, whether the model's device masks and chooses tokens
-                by itself, so that the host stays one step behind and the device does not wait for it. True: wherever
+                by itself, so that the device does not wait for the host, which follows one step later. True: wherever
                 every constraint runs on the automaton and the processors are plain functions
-                (``GuidedDecoder.why_host`` gives the reason if not); "auto": the same, but only on NVIDIA GPUs with
+                (``GuidedDecoder.host_reason`` gives the reason if not); "auto": the same, but only on NVIDIA GPUs with
                 kernels; "captured": as True, and with ``cache_implementation="static"`` each step is one CUDA graph
-                (``why_eager`` gives the reason if not); None asks the environment (HF_GUIDED_DEVICE_LANE), where the
-                default is "auto". Greedy tokens are the same. Samples have the same distribution, but are drawn with
-                another generator, which torch's generator seeds once per call.
+                (``eager_reason`` gives the reason if not); None reads the environment variable HF_GUIDED_DEVICE_LANE,
+                whose default is "auto". Greedy tokens are the same. Samples have the same distribution, but are drawn
+                with another generator, which torch's generator seeds once per call.
             reasoning: as for ``logits_processor``.
-            trace: whether to record the steps of a call, for ``Guide.trace``. Tokens are then chosen on the host.
-            seeds: 64-bit ints, one for each row. The samples of a row then depend on its seed and its scores alone:
-                they are the same with any other rows, with and without drafts, on the host and on the device. None
-                draws with torch's generator.
+            trace: whether to record the steps of a call, for ``Guide.trace``. The host then chooses the tokens.
+            seeds: 64-bit ints, one for each row. The samples of a row then depend only on its seed and its scores: they
+                are the same with any other rows, with and without drafts, on the host and on the device. None draws
+                with torch's generator.
             logprobs: record the log probabilities of every token, for ``GuidedDecoder.logprobs``: True, or how many of
-                the most likely tokens to list at each position. Tokens are then chosen on the host; forced text at the
+                the most likely tokens to list at each position. The host then chooses the tokens; forced text at the
                 beginning or the end of the answers takes one more forward pass.
 
         Raises:
@@ -317,7 +317,7 @@ class Guide:
         reasoning: Reasoning | None = None,
         trace: bool = False,
     ) -> Session:
-        """The state of a ``logits_processor``, for decode loops of your own; arguments as for ``logits_processor``."""
+        """The state of a ``logits_processor``, for custom decode loops; arguments as for ``logits_processor``."""
         options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
         return self._session(constraint, prefix, options)
 
@@ -355,18 +355,18 @@ class Guide:
         budget: bool = True,
         futures: Futures | None = None,
     ) -> list[Request]:
-        """What governs each prompt's rows; constraints compile in the background, equal ones once.
+        """The request of each prompt; constraints compile in the background, equal ones once.
 
         Args:
             constraints: one for each prompt, in any form; None is free.
-            prefixes: for each, what of its answer the prompt already holds.
+            prefixes: for each prompt, the part of its answer that it already ends with.
             backend: "auto", or the name of a backend.
-            gate: what comes before the answers.
+            gate: the thinking before the answers.
             budget: as for ``compile``.
-            futures: what was compiled for the same call before, with the same ``backend`` and ``budget``; written.
+            futures: constraints already compiled for this call, with the same ``backend`` and ``budget``; written.
 
         Raises:
-            InvalidConstraint: a constraint is malformed, or a prefix is no text.
+            InvalidConstraint: a constraint is malformed, or a prefix is not a text.
         """
         futures = {} if futures is None else futures
         bound: dict[int, Constraint | None] = {id(None): None}
@@ -408,18 +408,18 @@ class Guide:
         reasoning: Reasoning | None = None,
         length: int | None = None,
     ) -> Trace:
-        """What was recorded of one row of a ``model.generate`` call.
+        """The recording of one row of a ``model.generate`` call.
 
         Args:
             seam: the decoder or the logits processor of the call, made with ``trace=True``. Of a processor's calls, the
-                last one that began with this prompt is traced; drafts in transformers' own loops are not known to it,
-                and appear as chosen tokens.
+                last one that began with this prompt is traced; the processor does not know the drafts of transformers'
+                own loops, so their tokens appear as chosen.
             sequences: (rows, length) int, the tensor that generate() returned, with prompts and padding.
             row: index of the row.
             constraint: of the row, to name and draw it; None for a free row.
-            prefix: the beginning of its answer that the prompt held.
+            prefix: the beginning of the answer, if the prompt ended with it.
             reasoning: as for the decoder or the processor.
-            length: how many tokens of output the row has; None: up to its first stop token.
+            length: the number of the row's output tokens; None: up to its first stop token.
 
         Raises:
             InvalidArgument: the seam was made without ``trace=True``; there is no such row.
@@ -448,23 +448,23 @@ class Guide:
         ``manager.add_request(input_ids, response_format=constraint)`` takes a constraint, or a plain form of one, for
         this request and its return sequences; without it, or with None, the request is free. It also takes ``backend``
         and ``prefix``, as ``logits_processor`` does. It compiles before it queues the request: a bad constraint raises
-        there (as in ``compile``, and BudgetTooSmall, StopTokenError, EmptyIntersection), and a slow one delays no other
-        request. Texts close within the request's ``max_new_tokens``. ``add_requests`` takes the same arguments for all
-        of its requests. A finished output whose ``error`` is set came to a dead end. Read outputs back with
+        there (as in ``compile``, and BudgetTooSmall, StopTokenError, EmptyIntersection), and a slow compile delays no
+        other request. Texts close within the request's ``max_new_tokens``. ``add_requests`` takes the same arguments
+        for all of its requests. A finished output whose ``error`` is set reached a dead end. Read outputs back with
         ``guide.read(constraint, output.generated_tokens)``.
 
         Masks come from the host, which has to know a token to fill the next mask, so asynchronous batching is switched
         off for this manager. CUDA graphs stay on.
 
         Args:
-            manager: not yet started; or one that the model has kept, and that this guide has attached before.
+            manager: not yet started; or one that the model has cached, and that this guide has attached before.
 
         Returns:
             The manager.
 
         Raises:
             RuntimeError: it has started or warmed up.
-            UnsupportedModel: several processes hold the model; each would make masks of its own.
+            UnsupportedModel: several processes hold the model; each would make its own masks.
             VocabularySizeError: its model's logits have another width.
             InvalidArgument: another guide has attached it.
         """
@@ -473,7 +473,7 @@ class Guide:
                 "continuous batching cannot keep the processes of one model in step (tensor parallel); use "
                 "hg.generate, guide.decoder or guide.logits_processor"
             )
-        from .hf.continuous_batching.attach import attach  # needs parts of transformers that nothing else here imports
+        from .hf.continuous_batching.attach import attach  # imports large parts of transformers
 
         attach(manager, self.vocabulary, self._begin)
         return manager
@@ -513,20 +513,20 @@ class Guide:
     ) -> GuidedResult:
         """Read one output row back: its text, its value, and how it ended.
 
-        Where a stop token is also the padding, a row that was forced to stop in the middle looks like one that was cut,
-        and is read as cut ("length").
+        If a stop token is also the padding, a row that was forced to stop in the middle cannot be distinguished from
+        one that was cut, and is read as cut ("length").
 
         Args:
-            constraint: that the row was generated with; None for a free row.
+            constraint: the one that the row was generated with; None for a free row.
             token_ids: the row after the prompt, (length,), with or without padding at the end.
             backend: as when it was generated.
             prefix: as when it was generated.
             stop_token_ids: as when it was generated.
-            pad_token_id: what follows a row that was cut while others continued; None means the tokenizer's.
+            pad_token_id: follows a row that was cut while others continued; None means the tokenizer's.
             max_new_tokens: as when it was generated.
             stats: put into the result unchanged.
             reasoning: as when it was generated.
-            prompt: with ``reasoning``, the token ids before the row; only their end is looked at.
+            prompt: with ``reasoning``, the token ids before the row; only their end is read.
 
         Raises:
             InvalidArgument: ``token_ids`` is a tensor of several rows.
@@ -581,7 +581,7 @@ class Guide:
         """As ``reader``, for a constraint that this guide has compiled.
 
         Args:
-            request: that the row was generated with.
+            request: the one that the row was generated with.
             stop_token_ids: as for ``read``.
             pad_token_id: as for ``read``.
             stats: as for ``read``.
@@ -611,5 +611,5 @@ class Guide:
         return self._compiler.close(timeout_s)
 
     def stats(self) -> CompilerStats:
-        """What compiling has cost so far: cache hits, misses, failures, milliseconds."""
+        """The cost of compiling so far: cache hits, misses, failures, milliseconds."""
         return self._compiler.stats()

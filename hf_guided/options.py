@@ -1,4 +1,7 @@
-"""Options that are passed down as frozen dataclasses; the only reader of environment variables."""
+"""Options that are passed down as frozen dataclasses, and the limits of compiling.
+
+No other file reads environment variables.
+"""
 
 from __future__ import annotations
 
@@ -187,3 +190,57 @@ class KernelOptions:
             cache_directory=None if named == "none" else Path(named) if named else caches / "hf_guided" / "kernels",
             **_read(environ, cls, {"torch_only": ("HF_GUIDED_TORCH_ONLY", _switch())}),
         )
+
+
+@dataclass(frozen=True)
+class CompileLimits:
+    """Bounds on one compile.
+
+    Args:
+        max_states: of the byte automaton, before and after it is made minimal.
+        max_work: steps; a step takes about a microsecond.
+        seconds: of the compiling thread's own time: a safety net, which no constraint reaches before ``max_work`` on
+            any usual machine.
+        expect: whether to give up before anything is built where more states are to be expected: a guess.
+    """
+
+    max_states: int = 50_000
+    max_work: int = 3_000_000
+    seconds: float = 120.0
+    expect: bool = False
+
+
+@dataclass(frozen=True)
+class WorkerLimits:
+    """Bounds on one job.
+
+    Args:
+        seconds: until the answer, not counting the wait for other jobs: a safety net, for memory ends first.
+        nbytes: of memory that the process may allocate. On Linux only.
+    """
+
+    seconds: float = 600.0
+    nbytes: int = 768 * 2**20
+
+
+QUICK = CompileLimits(max_work=650_000, expect=True)
+"""Of a compile that a request with a token budget waits for. Most constraints that take more are too large in the end,
+and the engines that are ready at once keep budgets nearly as well."""
+
+OUTLINES = CompileLimits(max_states=400_000)
+"""Of outlines-core: its states take less memory than the native engine's, and the work is the same."""
+
+LLGUIDANCE_MAX_CHAIN = 1500
+"""References that lead to each other: llguidance follows them by recursion, without a limit of its own, and on a stack
+of 8 MiB the process ends between 2,000 and 3,000."""
+
+XGRAMMAR_MAX_NESTING = 100
+"""Schemas inside each other: more take xgrammar minutes and tens of gigabytes, and it has no limit of its own."""
+
+XGRAMMAR_MAX_OPTIONAL = 500
+"""Optional properties of one object: xgrammar holds memory that grows with their square, 8 MB at this number."""
+
+LM_FORMAT_ENFORCER_MAX_CALLS = 3_000_000
+LM_FORMAT_ENFORCER_SECONDS = 600.0
+"""lm-format-enforcer has no limit of its own. Its calls are counted, so that every machine takes the same constraints;
+the seconds are a safety net for calls that take long."""

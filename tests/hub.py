@@ -59,7 +59,7 @@ def serving_hub(folder: Path) -> Iterator[tuple[str, list[str]]]:
         folder: the files of its repository.
 
     Yields:
-        Its URL, and the paths that were asked for, which grow.
+        Its URL, and the list of requested paths, which grows.
     """
     requests: list[str] = []
 

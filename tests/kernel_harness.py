@@ -189,7 +189,7 @@ class OnCpu:
 
 
 class HarnessKernels(OpKernels):
-    """The kernels' source as plain C++, behind the operators that a GPU's would have; counts what is asked of it.
+    """The kernels' source as plain C++, with the operators of the GPU kernels; counts its calls.
 
     Args:
         on_cpu: runs launches.
@@ -208,7 +208,7 @@ class HarnessKernels(OpKernels):
 
         Args:
             harness: runs the kernels.
-            namespace: of the operators, which nobody else registers.
+            namespace: of the operators; not used elsewhere.
         """
         on_cpu = OnCpu(harness)
         library = register(namespace, "CPU", on_cpu, lambda device: 3)

@@ -160,7 +160,7 @@ class Batch:
         return cls(vocabulary, languages, lane, free)
 
     def assign(self, row: int, language: int | None, start: int | None = None, limit: int | None = None) -> None:
-        """Let a row begin anew on both lanes."""
+        """Reset a row on both lanes."""
         self.lane.assign(row, language, start=start, limit=limit)
         if language is None:
             self.rows[row] = HostRow(Row(None), None, 0, None, [])
@@ -170,9 +170,9 @@ class Batch:
             self.rows[row] = HostRow(row_of(shared, self.vocabulary, begin), language, begin, limit, [])
 
     def write(self, row: int, tokens: list[int]) -> None:
-        """What a row has generated, on both lanes."""
+        """Set the tokens that a row has generated, on both lanes."""
         self.rows[row].write(tokens)
-        # What lies behind a row's length is whatever was there before: nobody may look at it.
+        # After a row's length the buffer keeps old tokens, which must not be read.
         self.lane.tokens[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64)
         self.lane.length[row] = len(tokens)
 

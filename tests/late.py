@@ -1,4 +1,4 @@
-"""Copies that take until somebody waits for them: what a busy GPU does at its worst, without one."""
+"""Copies that happen only when they are waited for: the worst case of a busy GPU, without a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class LateTransfer:
-    """Reads its source at the last moment that is allowed, so that whoever writes there before spoils the copy."""
+    """Reads its source at the last allowed moment, so that an earlier write to the source spoils the copy."""
 
     def __init__(self, pieces: Sequence[Tensor]):
         self._pieces: list[Tensor] | None = list(pieces)

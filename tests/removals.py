@@ -78,7 +78,7 @@ def mode(name: str, kind: str = "schema", vocabulary: str = "demo") -> str:
 
 REMOVALS = [
     Removal(
-        "compiles: what the end of the interpreter is told to them",
+        "compiles: they are notified of the end of the interpreter",
         "backends/compile_pool.py",
         "    interpreter_ends.set()\n",
         "",
@@ -99,7 +99,7 @@ REMOVALS = [
         f"{THINKING}::test_hot_models_think_and_answer[demo-beams]",
     ),
     Removal(
-        "reasoning: the bytes behind the marker are the answer's",
+        "reasoning: the bytes after the marker belong to the answer",
         "session/reasoning_gate.py",
         "        given = None if moved is None else self._prefixes.token_ids(moved.rest)\n",
         "        given = None if moved is None else ()\n",
@@ -127,7 +127,7 @@ REMOVALS = [
         f"{AROUND_MARKERS}::test_masks_are_what_looking_for_the_marker_gives",
     ),
     Removal(
-        "reasoning: grammar drafts begin behind the thinking",
+        "reasoning: grammar drafts begin after the thinking",
         "hf/drafts/grammar.py",
         "            del output[:thought]\n",
         "",
@@ -144,7 +144,7 @@ REMOVALS = [
         "num_return_sequences: rows of one prompt are neighbours",
         "session/requests.py",
         "self._row_at(i // group_size,",
-        "self._row_at(i % asked,",
+        "self._row_at(i % groups,",
         f"{PIPELINE}::test_batches_with_several_sequences",
     ),
     Removal(
@@ -267,7 +267,7 @@ REMOVALS = [
         mode("constraint_per_prompt"),
     ),
     Removal(
-        "reuse: a prompt behind an ended output is a new one",
+        "reuse: a prompt after an ended output is a new one",
         "session/tracker.py",
         "        if not all(row.takes(new) for row, new in zip(self.rows, news, strict=True)):\n",
         "        if False:\n",
@@ -281,7 +281,7 @@ REMOVALS = [
         f"{MODES}::test_second_prompt_that_extends_an_unfinished_output",
     ),
     Removal(
-        "reset() begins anew",
+        "reset() forgets the rows",
         "session/tracker.py",
         "        self._streams.clear()\n",
         "        pass\n",
@@ -295,7 +295,7 @@ REMOVALS = [
         mode("prefix"),
     ),
     Removal(
-        "padded logits: columns behind the vocabulary are forbidden",
+        "padded logits: columns after the vocabulary are forbidden",
         "backends/base.py",
         "            words[:covered] &= tokens.text_words\n            words[covered:] = 0\n",
         "",
@@ -477,7 +477,7 @@ REMOVALS = [
         f"{LOOKAHEAD}::test_after_control_c_the_next_call_works_whatever_the_job_does",
     ),
     Removal(
-        "overlap: errors of an engine leave nothing behind",
+        "overlap: an error of an engine resets the tracker",
         "session/session.py",
         "            # The step is incomplete, so the state of these rows is unknown.\n"
         "            self._tracker.reset()\n",
@@ -583,7 +583,7 @@ REMOVALS = [
         f"{FORCED}::test_a_brace_is_not_forced_where_a_quote_may_join_it",
     ),
     Removal(
-        "forced text: it ends where what follows would cut it anew",
+        "forced text: it ends where later text could change its tokens",
         "hf/drafts/forced_text.py",
         "for byte in sorted(byte for byte in joining if byte < 0x80)[:_TRIED]:",
         "for byte in ():",
@@ -646,7 +646,7 @@ REMOVALS = [
         f"{CONTINUATION}::test_leading_bytes_are_those_of_the_allowed_tokens",
     ),
     Removal(
-        "guesses: nothing behind the greatest length",
+        "drafts: none after the last position",
         "hf/decode/draft_blocks.py",
         "strict=True) if end < room\n",
         "strict=True)\n",
@@ -871,7 +871,7 @@ REMOVALS = [
         f"{BATCHING}::test_generate_batch_refuses_what_it_would_drop",
     ),
     Removal(
-        "trace: confirmed drafts are told of",
+        "trace: accepted drafts are reported",
         "hf/decode/loop.py",
         "for n, token_id in enumerate([*draft.firsts[:agreed], bonus]):",
         "for n, token_id in [(agreed, bonus)]:",
@@ -1032,7 +1032,7 @@ REMOVALS = [
         f"{STREAMING}::test_random_runs[0]",
     ),
     Removal(
-        "streaming: padding behind a stop token is nobody's",
+        "streaming: padding after a stop token is not in the answer",
         "hf/decode/streamers.py",
         "                self._open[row] = self._stops.isdisjoint(token_ids)\n",
         "",
@@ -1041,8 +1041,8 @@ REMOVALS = [
     Removal(
         "streaming: a comma is followed by a value",
         "generation/partial_json.py",
-        "self._place in (_Place.FIRST, _Place.BEHIND)",
-        "self._place is not _Place.COLON",
+        "self._state in (_State.FIRST, _State.AFTER_VALUE)",
+        "self._state is not _State.COLON",
         f"{PARTIAL_JSON}::test_every_short_text_closes_where_json_ends",
     ),
     Removal(
@@ -1081,7 +1081,7 @@ REMOVALS = [
         f"{SPREAD}::test_random_numbers_go_on_alike",
     ),
     Removal(
-        "tensor parallel: they go on alike behind the fast loop",
+        "tensor parallel: the ranks stay in step after the fast loop",
         "hf/decode/rank_zero_slots.py",
         "            set_random_state(state, slots.device)\n",
         "",
@@ -1102,7 +1102,7 @@ REMOVALS = [
         f"{BATCH}::test_mistakes_are_said_and_nothing_is_lost",
     ),
     Removal(
-        "batch: a line that was torn is nobody's answer",
+        "batch: an incomplete line is not an answer",
         "cli/batch/parts.py",
         "                        break  # the process was killed here\n",
         "                        pass\n",

@@ -19,20 +19,20 @@ def serving(**options: object) -> Iterator[str]:
     """The URL of a server of the demo model, at a free port."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    asked = ServeOptions("demo", host="127.0.0.1", port=0, device="cpu", **options)  # type: ignore[arg-type]
-    told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    server = Server(build_app(asked), asked, told.put)
+    serve_options = ServeOptions("demo", host="127.0.0.1", port=0, device="cpu", **options)  # type: ignore[arg-type]
+    urls: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    server = Server(build_app(serve_options), serve_options, urls.put)
 
     def run() -> None:
         try:
             server.run()
         finally:
-            told.put(None)  # it will never be ready
+            urls.put(None)  # it will never be ready
 
     thread = threading.Thread(target=run, name="server")
     thread.start()
     try:
-        url = told.get()
+        url = urls.get()
         assert url is not None, "the server did not start"
         yield url
     finally:
@@ -42,5 +42,5 @@ def serving(**options: object) -> Iterator[str]:
 
 
 def client(url: str) -> openai.OpenAI:
-    """A client that asks once: an answer that is lost is not asked for again."""
+    """A client that sends each request once, without retries."""
     return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=600)

@@ -1,7 +1,7 @@
-"""How model families write tool calls, told to two oracles that are not ours.
+"""How model families write tool calls, for two independent oracles.
 
 A chat template in each family's syntax, rendered by transformers, writes calls; and transformers' own parser of
-responses, told the syntax by a pattern, reads them.
+responses reads them, by a pattern of the syntax.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Family(NamedTuple):
         begin, end: around all calls.
         call: one, a Jinja template of ``call`` and ``i``.
         between: calls.
-        opens, closes: a pattern of what stands before a call's arguments, and what stands behind them.
+        opens, closes: a pattern of the text before a call's arguments, and the text after them.
         element: a pattern of one argument; None where the arguments are JSON.
         before: what an answer begins with that calls at once.
     """
@@ -35,7 +35,7 @@ class Family(NamedTuple):
     before: str = ""
 
 
-_NL = '{{ "\\n" }}'  # Jinja drops line ends behind its blocks
+_NL = '{{ "\\n" }}'  # Jinja drops line ends after its blocks
 _ARGS = "{% for k, v in call.arguments.items() %}"
 _VALUE = "{{ v if v is string else v | tojson }}"
 _SCOPE = "]<]minimax[>["
@@ -194,7 +194,7 @@ ENDS: dict[str, tuple[str, ...]] = {
     "cohere": ("</cofl:value>",),
     "minimax_m3": (_SCOPE,),
 }
-"""What a value may not hold as it is, because it ends there for whoever looks for the mark."""
+"""Texts that a value may not contain, because a parser that searches for them would end the value there."""
 
 STARTS = {
     "llama": '{"name": ',
@@ -209,10 +209,10 @@ def template(name: str) -> str:
     family = FAMILIES[name]
     call = family.call
     if name in _NESTED:
-        before, behind = _NESTED[name]
+        before, after = _NESTED[name]
         call = call.replace(_ARGS, _ARGS + before).replace(
             "{% endfor %}" + family.closes.replace("\n", _NL),
-            behind + "{% endfor %}" + family.closes.replace("\n", _NL),
+            after + "{% endfor %}" + family.closes.replace("\n", _NL),
         )
     between = f"{{% if i %}}{family.between}{{% endif %}}".replace("\n", _NL)
     start = "{% for one in messages[-1].tool_calls %}{% set i = loop.index0 %}{% set call = one.function %}"

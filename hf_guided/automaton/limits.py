@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CompileLimitExceeded
+from ..options import CompileLimits
 from .shutdown import interpreter_ends
 
 # A state of the DFA is a set of states of the NFA: many of those sets share, few are small.
@@ -24,24 +24,6 @@ EDGES = 8  # edges of a graph that a plain loop follows in the time of one step
 _STEPS_A_LOOK = 10_000  # between two looks at the clock: about ten milliseconds
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Bounds on one compile.
-
-    Args:
-        max_states: of the byte automaton, before and after it is made minimal.
-        max_work: steps; a step takes about a microsecond.
-        seconds: of the compiling thread's own time: a safety net, which no constraint reaches before ``max_work`` on
-            any usual machine.
-        expect: whether to give up before anything is built where more states are to be expected: a guess.
-    """
-
-    max_states: int = 50_000
-    max_work: int = 3_000_000
-    seconds: float = 120.0
-    expect: bool = False
-
-
 class WorkMeter:
     """Counts the work of one compile, on one thread, and ends it at its limits.
 
@@ -49,8 +31,8 @@ class WorkMeter:
         limits: None: the usual ones.
     """
 
-    def __init__(self, limits: Limits | None = None):
-        self.limits = Limits() if limits is None else limits
+    def __init__(self, limits: CompileLimits | None = None):
+        self.limits = CompileLimits() if limits is None else limits
         self.work = 0
         self.is_part = False
         self.made: dict[Hashable, Any] = {}  # parts that this compile has: made once, counted once

@@ -312,9 +312,9 @@ class _Subsets:
             inner = fragment.table[:, segments]  # (states inside, segments)
             step = max(1, _CELLS_AT_ONCE // inner.size)
             for begin in range(0, len(every), step):
-                some = every[begin : begin + step]
-                self._meter.spend_cells(2 * len(some) * inner.size)
-                _write_copies(table, accepting, inner, fragment.ends, np.array(some), opens)
+                chunk = every[begin : begin + step]
+                self._meter.spend_cells(2 * len(chunk) * inner.size)
+                _write_copies(table, accepting, inner, fragment.ends, np.array(chunk), opens)
         table[0] = 0  # what was not reached was written here
         accepting[0] = False
         byte_class = np.searchsorted(bounds, np.arange(256), side="right") - 1
@@ -350,8 +350,8 @@ def _write_copies(
     if plain:
         table[ids[:, plain]] = ids[:, inner[plain]]
     if opens and ends:
-        some = sorted(ends)
-        behind = ids[:, EXIT]
-        own = ids[:, inner[some]]  # (copies, ends, segments)
-        table[ids[:, some]] = np.where(own != 0, own, table[behind][:, None])
-        accepting[ids[:, some]] = accepting[behind][:, None]
+        end_states = sorted(ends)
+        exit_ids = ids[:, EXIT]
+        own = ids[:, inner[end_states]]  # (copies, ends, segments)
+        table[ids[:, end_states]] = np.where(own != 0, own, table[exit_ids][:, None])
+        accepting[ids[:, end_states]] = accepting[exit_ids][:, None]

@@ -22,7 +22,7 @@ from ..automaton.budget_masks import BudgetMasks
 from ..automaton.byte_dfa import ByteDfa
 from ..automaton.dawg import dawg_dfa
 from ..automaton.json_string_masks import string_forms
-from ..automaton.limits import Limits, WorkMeter
+from ..automaton.limits import WorkMeter
 from ..automaton.nfa import NfaBuilder, regex_dfa
 from ..automaton.reach import reach
 from ..automaton.token_masks import TokenMasks
@@ -30,6 +30,7 @@ from ..automaton.token_trie import token_trie
 from ..automaton.token_walk import TokenWalk
 from ..constraints.values import Choice, Constraint, JsonSchema, Regex
 from ..errors import Loss, UnsupportedConstraint, UnwritableConstraint
+from ..options import QUICK, CompileLimits
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_nfa import NotRegular, regular
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _NOTHING = "the pattern matches nothing"
-# Of a compile that a request with a token budget waits for. Most of what takes more is too large in the end, and the
-# engines that are ready at once keep budgets nearly as well.
-QUICK = Limits(max_work=650_000, expect=True)
-
 _MOST_MOVES = 50_000  # cached for one language: some 8 MB
 
 
@@ -59,9 +56,9 @@ class AutomatonBackend(Adapter):
     keeps_budget = keeps_masks = True
     bounds_depth = canonical_spelling = True
 
-    def __init__(self, vocabulary: Vocabulary, limits: Limits | None = None):
+    def __init__(self, vocabulary: Vocabulary, limits: CompileLimits | None = None):
         super().__init__(vocabulary)
-        self._limits = Limits() if limits is None else limits
+        self._limits = CompileLimits() if limits is None else limits
         self._tokens = token_trie(vocabulary)
         string_forms(self._tokens)  # now, so that no first mask has to wait for it
 

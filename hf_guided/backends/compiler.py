@@ -248,7 +248,7 @@ class Compiler:
                     self._remember(key, failure)
             # A running upgrade is reused: the first compile may have left the cache meanwhile.
             if compilation is not None and key not in self._upgrades and self._has_second_tier(job, compilation):
-                # Before the first one is in the cache: whoever finds it also finds the upgrade.
+                # Before the first one is in the cache, so that a caller who finds it also finds the upgrade.
                 upgrade = self._upgrades[key] = Future()
         if compilation is not None:
             self._cache.put(key, compilation)  # before it leaves ``_in_flight``: no gap in which it would start again

@@ -25,6 +25,7 @@ from ..errors import (
     UnsupportedConstraint,
     UnwritableConstraint,
 )
+from ..options import LLGUIDANCE_MAX_CHAIN
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
@@ -42,9 +43,6 @@ _LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|m
 _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
 _OPTIONS = re.compile(r"^%llguidance\s*", re.MULTILINE)
 _T = TypeVar("_T")
-
-# It follows references by recursion, without a limit: on a stack of 8 MiB the process ends between 2,000 and 3,000.
-MAX_CHAIN = 1500
 
 
 class LLGuidanceBackend(Adapter):
@@ -86,10 +84,10 @@ class LLGuidanceBackend(Adapter):
 
     def _built(self, grammar: str) -> tuple[Callable[[], Engine], int]:
         grammar = _unforced(grammar)
-        if longest_chain(grammar) > MAX_CHAIN:
+        if longest_chain(grammar) > LLGUIDANCE_MAX_CHAIN:
             raise CompileLimitExceeded(
-                f"llguidance would run out of stack: more than {MAX_CHAIN} rules lead from one into the next; make the "
-                "constraint smaller"
+                f"llguidance would run out of stack: more than {LLGUIDANCE_MAX_CHAIN} rules lead from one into the "
+                "next; make the constraint smaller"
             )
         template = _Template(lambda: self._matcher(grammar), words(self.vocabulary.padded_size))
         if template.is_broken(template.copy()):

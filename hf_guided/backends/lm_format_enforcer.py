@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ..constraints.values import Choice, Constraint, JsonSchema, Regex
 from ..errors import BackendError, CompileLimitExceeded, Loss
+from ..options import LM_FORMAT_ENFORCER_MAX_CALLS, LM_FORMAT_ENFORCER_SECONDS
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.pointers import drop
 from ..schema.prepare import prepare
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _THEIRS = ("interegular", "lmformatenforcer")
-# It has no limit of its own, and `(a|b)*a(a|b){24}` has 2**25 states. Calls are counted, so that every machine takes
-# the same constraints; seconds are a safety net, for calls that take long.
-MAX_CALLS = 3_000_000
-_SECONDS = 600.0
 _FREE_TEXT = "json_freetext"  # first item of the key by which it says that nearly every token fits
 _FORCED_CHARACTERS = 256  # enough at a time; a forced loop would never end
 
@@ -75,12 +72,12 @@ class LMFormatEnforcerBackend(Adapter):
         return lambda: _Engine(masks, [parser]), 1_000_000
 
     def _regex_parser(self, plain: str) -> Any:
-        with _bounded(MAX_CALLS):
+        with _bounded(LM_FORMAT_ENFORCER_MAX_CALLS):
             return self._lib.RegexParser(spelled_for_interegular(plain, self._alphabet), self._config)
 
     def _json_parser(self, schema: Schema) -> Any:
         try:
-            with _bounded(MAX_CALLS):
+            with _bounded(LM_FORMAT_ENFORCER_MAX_CALLS):
                 return StrictJson(self._lib.JsonSchemaParser(schema, self._config))
         except RecursionError as error:
             raise CompileLimitExceeded("lm-format-enforcer: the JSON Schema refers to itself without end") from error
@@ -245,7 +242,7 @@ class _Engine:
 @contextmanager
 def _bounded(max_calls: int) -> Iterator[None]:
     """Stop a pure Python library after a number of calls and returns: it has no limits of its own."""
-    end, calls = time.thread_time() + _SECONDS, 0
+    end, calls = time.thread_time() + LM_FORMAT_ENFORCER_SECONDS, 0
     before = sys.getprofile()
 
     def look(frame: FrameType, *_: Any) -> None:
@@ -256,7 +253,11 @@ def _bounded(max_calls: int) -> Iterator[None]:
         calls += 1
         if calls > max_calls or (calls % 1024 == 0 and time.thread_time() > end):
             sys.setprofile(before)
-            limit = f"{max_calls} calls" if calls > max_calls else f"{_SECONDS:.0f} s of its thread's time"
+            limit = (
+                f"{max_calls} calls"
+                if calls > max_calls
+                else f"{LM_FORMAT_ENFORCER_SECONDS:.0f} s of its thread's time"
+            )
             raise CompileLimitExceeded(
                 f"lm-format-enforcer did not finish in {limit}; make the constraint smaller, or use llguidance"
             )

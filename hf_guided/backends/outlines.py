@@ -22,21 +22,21 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..automaton.limits import Limits, WorkMeter
+from ..automaton.limits import WorkMeter
 from ..automaton.nfa import regex_dfa
 from ..constraints.values import Choice, Constraint, JsonSchema, Regex
 from ..errors import CompileLimitExceeded, Loss
+from ..options import OUTLINES, WorkerLimits
 from ..regex import Node, UnsupportedRegex, alphabet, alt, parse_fullmatch, text, to_pattern
 from ..vocabulary.bitmask import WORD_BITS, words
 from .adapter import Adapter, Build
 from .base import Engine
 from .outlines_index import BuiltIndex, build_index
-from .subprocess_worker import SHARED, WorkerLimits
+from .subprocess_worker import SHARED
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
-_SIZE = Limits(max_states=400_000)  # its states take less memory than the native engine's; the work is the same
 MASK_BYTES = 16 * 2**20  # of one constraint; a thousand masks of 131k tokens
 
 
@@ -113,7 +113,7 @@ class OutlinesBackend(Adapter):
 
     def _check_size(self, node: Node) -> None:
         try:
-            regex_dfa(node, WorkMeter(_SIZE))
+            regex_dfa(node, WorkMeter(OUTLINES))
         except CompileLimitExceeded as error:
             raise CompileLimitExceeded(f"too large for outlines-core too: {error}") from None
 

@@ -23,12 +23,12 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ..errors import CompileLimitExceeded, InternalError
+from ..options import WorkerLimits
 from .subprocess_child import ALARM, DONE, NO_MEMORY, read_frame, write_frame
 
 T = TypeVar("T")
@@ -38,19 +38,6 @@ _LAST_WORDS = 2000  # bytes kept of the process's stderr
 # What Rust, C++ and Python say there before they abort for want of memory.
 _NO_MEMORY = re.compile(rb"memory allocation of|bad_alloc|MemoryError|[Oo]ut of memory")
 _PATIENCE = 5.0  # seconds that a process may take to be gone
-
-
-@dataclass(frozen=True)
-class WorkerLimits:
-    """Bounds on one job.
-
-    Args:
-        seconds: until the answer, not counting the wait for other jobs: a safety net, for memory ends first.
-        nbytes: of memory that the process may allocate. On Linux only.
-    """
-
-    seconds: float = 600.0
-    nbytes: int = 768 * 2**20
 
 
 class CompileWorker:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
-from ..options import usable_cores
+from ..options import XGRAMMAR_MAX_NESTING, XGRAMMAR_MAX_OPTIONAL, usable_cores
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.prepare import prepare
 from ..schema.subschemas import iter_subschemas
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
 
 # Enough for json.dumps(indent=4) at ten levels; without a bound a model can write white space for ever.
 MAX_WHITESPACE = 42
-# It compiles into this directly; nesting takes it minutes and tens of gigabytes, and it has no limit of its own.
-MAX_NESTING = 100
-# In one object: each position holds memory that grows with their square, 8 MB here.
-MAX_OPTIONAL = 500
 
 
 class XGrammarBackend(Adapter):
@@ -70,12 +66,14 @@ class XGrammarBackend(Adapter):
         patterns = Patterns()
         schema, losses = self._reduced(constraint, patterns)
         text = json.dumps(schema)
-        if text.count("{") > MAX_NESTING and _depth(schema) > MAX_NESTING:
-            raise CompileLimitExceeded(f"the JSON Schema nests deeper than {MAX_NESTING}, xgrammar would take minutes")
-        if (optional := _optional(schema)) > MAX_OPTIONAL:
+        if text.count("{") > XGRAMMAR_MAX_NESTING and _depth(schema) > XGRAMMAR_MAX_NESTING:
+            raise CompileLimitExceeded(
+                f"the JSON Schema nests deeper than {XGRAMMAR_MAX_NESTING}, xgrammar would take minutes"
+            )
+        if (optional := _optional(schema)) > XGRAMMAR_MAX_OPTIONAL:
             raise CompileLimitExceeded(
                 f"an object has {optional} properties that are not required, xgrammar's positions hold too much memory "
-                f"with more than {MAX_OPTIONAL}"
+                f"with more than {XGRAMMAR_MAX_OPTIONAL}"
             )
         if constraint.indent is not None:
             # One rule serves all uses of a definition, with the indentation of the first.

@@ -103,7 +103,7 @@ class GenerationConfigArguments(TypedDict, total=False):
 
 
 class ModelArguments(GenerationConfigArguments, total=False):
-    """What ``model.generate`` takes beside them, and the model inputs that are common.
+    """The other arguments of ``model.generate``, and common model inputs.
 
     A model input that is not listed here reaches the model too; for a type checker it goes into a ``dict[str, Any]``
     that is unpacked in the call.

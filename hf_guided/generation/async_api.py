@@ -1,6 +1,6 @@
 """``hg.agenerate``: ``hg.generate`` for programs with an event loop.
 
-All of the work, from compiling to reading back, happens on a thread; the event loop only hears of what is finished.
+All of the work, from compiling to reading back, happens on a thread; the event loop only receives what is finished.
 """
 
 from __future__ import annotations
@@ -158,21 +158,21 @@ def agenerate(
     awaited or iterated. Nothing begins before that.
 
     A cancelled task ends its generation at the next token (with ``continuous_batching``, within a twentieth of a
-    second), and goes on when that has ended: afterwards the model is free. So do ``aclose()`` and, at the next turn of
-    the event loop, leaving the ``async for``.
+    second) and waits for that end, so that afterwards the model is free. ``aclose()`` does the same, and so
+    does leaving the ``async for``, at the next iteration of the event loop.
 
-    Calls on one model run one after another, in the order in which they began; a cancelled call does not disturb those
-    that wait. Only calls of ``agenerate`` wait for each other: ``hg.generate`` or ``model.generate`` should not run on
-    another thread at the same time. A stream that is read slowly holds up nobody, as its answers are generated in
-    advance. Functions that are called while a call runs (``stats``, logits processors) are called on its thread, with
-    the context variables of the task. For asyncio; other event loops are not supported.
+    Calls on one model run one after another, in the order in which they began; a cancelled call does not disturb the
+    waiting ones. Only calls of ``agenerate`` wait for each other: ``hg.generate`` or ``model.generate`` should not run
+    on another thread at the same time. A slow reader of a stream delays no other call, because answers are generated in
+    advance. Functions of the caller (``stats``, logits processors) are called on the thread of their call, with the
+    context variables of the task. Only asyncio is supported, no other event loop.
 
     Args:
         model: a transformers model that can generate.
         tokenizer: its tokenizer.
         prompts: as for ``hg.generate``.
         constraint: as for ``hg.generate``.
-        stream: whether to give answers while they are being written.
+        stream: whether to yield answers while they are being written.
         **arguments: the other arguments of ``hg.generate``.
 
     Returns:
@@ -187,13 +187,13 @@ class _Call:
 
     Args:
         model: the model.
-        asked: the other positional arguments of ``hg.generate``.
+        positional: the other positional arguments of ``hg.generate``.
         arguments: its keyword arguments.
     """
 
-    def __init__(self, model: Any, asked: tuple[Any, ...], arguments: dict[str, Any]):
+    def __init__(self, model: Any, positional: tuple[Any, ...], arguments: dict[str, Any]):
         self._model = model
-        self._asked = asked
+        self._positional = positional
         self._arguments = arguments
         self._cancellation = Cancellation()
 
@@ -208,7 +208,7 @@ class _Call:
             await self._end(running)
 
     async def partials(self) -> AsyncGenerator[Partial[Any], None]:
-        """Partials as they come; None is put behind the last."""
+        """Partials as they come; None follows the last in the queue."""
         queue: asyncio.Queue[Partial[Any] | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -232,7 +232,7 @@ class _Call:
         def work() -> Any:
             hand_over(self._cancellation)
             with entered():
-                return read(generate(self._model, *self._asked, **self._arguments))
+                return read(generate(self._model, *self._positional, **self._arguments))
 
         return Running(turns_of(self._model), work)
 

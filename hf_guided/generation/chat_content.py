@@ -1,4 +1,4 @@
-"""The messages of a chat: which images, videos and audio they hold, and how a text is added to them."""
+"""The messages of a chat: their images, videos and audio, and functions that add a text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..constraints.suggestions import did_you_mean
 
 Chat = Sequence[Mapping[str, Any]]
 _KINDS = ("image", "video", "audio")
-# What transformers loads: the type of a part, and the keys that may hold its content.
+# The parts that transformers loads: their type, and the keys that may hold the content.
 _LOADED = {
     "image": ("image", "url", "path", "base64"),
     "image_url": ("image_url",),
@@ -37,7 +37,7 @@ class MediaPart(NamedTuple):
         kind: "image", "video" or "audio".
         message: index of its message.
         part: index in the message's content.
-        loaded: whether transformers loads what it holds.
+        loaded: whether transformers loads its content.
     """
 
     kind: str
@@ -60,11 +60,11 @@ def media_of(chat: Chat) -> Iterator[MediaPart]:
 
 
 def other_parts(chat: Chat) -> Iterator[MediaPart]:
-    """The parts that are no media, and whose text a template may leave out: ``kind`` is what they call themselves.
+    """The parts that are not media, whose text a template may leave out: ``kind`` is their own "type".
 
     Templates leave thinking out of the assistant's earlier messages on purpose, so its parts are not among them.
     """
-    media = {(one.message, one.part) for one in media_of(chat)}
+    media = {(media_part.message, media_part.part) for media_part in media_of(chat)}
     for i, message in enumerate(chat):
         content = message.get("content")
         if message.get("role") != "assistant" and isinstance(content, (list, tuple)):
@@ -95,7 +95,7 @@ def without(chat: Chat, media: MediaPart) -> list[Mapping[str, Any]]:
 
 
 def in_system_message(chat: Chat, text: str) -> list[Mapping[str, Any]]:
-    """The chat with a text at the end of its system message, or with a system message that says it."""
+    """The chat with a text at the end of its system message, or with a new system message of that text."""
     first = chat[0]
     if first.get("role") in ("system", "developer"):
         content = first.get("content")
@@ -103,7 +103,7 @@ def in_system_message(chat: Chat, text: str) -> list[Mapping[str, Any]]:
             parts = [*content, {"type": "text", "text": f"\n\n{text}" if content else text}]
             return [{**first, "content": parts}, *chat[1:]]
         return [{**first, "content": f"{content}\n\n{text}" if content else text}, *chat[1:]]
-    listed = isinstance(first.get("content"), (list, tuple))  # such templates may read no other form
+    listed = isinstance(first.get("content"), (list, tuple))  # templates for lists may read no other form
     return [{"role": "system", "content": [{"type": "text", "text": text}] if listed else text}, *chat]
 
 

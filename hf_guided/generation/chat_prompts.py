@@ -1,4 +1,4 @@
-"""Prompts before they are tokens: what a chat template is given with each chat, and where the format is described."""
+"""Prompts before tokenization: the arguments of their chat template, and the description of the answer's format."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _RENDERS_BY_TEMPLATE = ("transformers.tokenization_utils_base", "transformers.pr
 
 @dataclass(frozen=True)
 class TemplateOptions:
-    """What the chat template of one prompt is given besides the chat.
+    """The arguments of one prompt's chat template, other than the chat.
 
     Args:
         kwargs: variables of the template (``enable_thinking`` ...), or other arguments of ``apply_chat_template``.
@@ -73,16 +73,16 @@ class TemplateOptions:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A text or a chat, with what its template is given.
+    """A text or a chat, with the arguments of its template.
 
     Args:
         text: of a plain prompt; None for a chat.
         chat: its messages; empty for a plain prompt.
         arguments: for ``apply_chat_template``.
-        media: the kinds of content besides text: "image", "video", "audio".
-        unseen: what of the request the model does not see, each with what to do; to be warned of.
-        group: prompts of one batch have it in common: what a processor reads in one call.
-        tokens: the token ids of a prompt for a tokenizer, where they are known already.
+        media: the kinds of content other than text: "image", "video", "audio".
+        unseen: warnings about parts of the request that the model does not see.
+        group: equal for prompts that a processor can read in one call, so that they may share a batch.
+        tokens: the token ids of the prompt, if they are already known.
     """
 
     text: str | None
@@ -106,13 +106,13 @@ def prepared(
 
     Args:
         templates: the tokenizer, or a processor.
-        prompt: a text, or a chat; or what this has returned before, which is returned again.
+        prompt: a text, a chat, or a ``Prompt``, which is returned unchanged.
         constraint: of its answer.
-        options: what its template is given.
+        options: of its template.
         continues: whether the answer continues the last message of the chat.
 
     Raises:
-        PromptError: the template refuses the chat; or the model would not see something of it.
+        PromptError: the template refuses the chat; or the model would not see a part of it.
         InvalidConstraint: the format cannot be described.
     """
     if isinstance(prompt, Prompt):
@@ -150,7 +150,7 @@ def prepared(
 
 
 def _check_processor(templates: Any, chat: Chat) -> None:
-    """Raise PromptError where a chat with images, video or audio has a tokenizer alone."""
+    """Raise PromptError if a chat has images, video or audio, and there is only a tokenizer."""
     first = next(media_of(chat), None)
     if first is not None and not is_processor(templates):
         raise PromptError(
@@ -160,7 +160,7 @@ def _check_processor(templates: Any, chat: Chat) -> None:
 
 
 def _check_template(templates: Any, arguments: Mapping[str, Any]) -> None:
-    """Raise PromptError where transformers would look for a chat template in vain."""
+    """Raise PromptError if transformers would find no chat template."""
     render = getattr(type(templates), "apply_chat_template", None)
     by_template = getattr(render, "__module__", "") in _RENDERS_BY_TEMPLATE  # others may write chats in code
     if by_template and not getattr(templates, "chat_template", None) and not arguments.get("chat_template"):
@@ -172,7 +172,7 @@ def _check_template(templates: Any, arguments: Mapping[str, Any]) -> None:
 
 def rendered(templates: Any, chat: Chat, arguments: Mapping[str, Any] | None) -> str:
     """The text that a chat template makes of a chat; raises PromptError."""
-    # Marking what a user wrote is about tokens, and templates refuse to do it without making tokens.
+    # sanitize_control_tokens works on tokens, and transformers refuses it without tokenization.
     kept = {name: value for name, value in (arguments or {}).items() if name != "sanitize_control_tokens"}
     return str(applied(templates, chat, tokenize=False, **kept))
 
@@ -181,7 +181,7 @@ def applied(templates: Any, chat: Any, **arguments: Any) -> Any:
     """``apply_chat_template`` of a chat, or of several.
 
     Raises:
-        PromptError: whatever goes wrong there.
+        PromptError: for any error of the template.
     """
     begins = not arguments.get("continue_final_message")
     try:
@@ -191,11 +191,11 @@ def applied(templates: Any, chat: Any, **arguments: Any) -> Any:
 
 
 def _shows(templates: Any, chat: Chat, arguments: Mapping[str, Any], tools: list[dict[str, Any]]) -> bool:
-    """Whether a template writes another text when it is given tools."""
+    """Whether the text of a template changes with tools."""
     with_tools = rendered(templates, chat, {**arguments, "tools": tools})
     try:
         return with_tools != rendered(templates, chat, arguments)
-    except PromptError:  # it needs them
+    except PromptError:  # it requires tools
         return True
 
 
@@ -226,46 +226,46 @@ def _media(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> frozense
     Raises:
         PromptError: the model would not see one of them.
     """
-    found = list(media_of(chat))
-    if not found:
+    media = list(media_of(chat))
+    if not media:
         return frozenset()
     whole = rendered(templates, chat, arguments)
-    for one in found:
-        if not one.loaded:
+    for part in media:
+        if not part.loaded:
             raise PromptError(
-                f"message {one.message}, part {one.part}: expected {_a(one.kind)} that transformers can load, "
-                f'{{"type": "{one.kind}", "{one.kind}" | "url" | "path": ...}}; the model would not see this one'
+                f"message {part.message}, part {part.part}: expected {_a(part.kind)} that transformers can load, "
+                f'{{"type": "{part.kind}", "{part.kind}" | "url" | "path": ...}}; the model would not see this one'
             )
         try:
-            seen = rendered(templates, without(chat, one), arguments) != whole
+            seen = rendered(templates, without(chat, part), arguments) != whole
         except PromptError:  # the template refuses a chat without it
             seen = True
         if not seen:
             raise PromptError(
-                f"message {one.message}, part {one.part}: the chat template leaves {_a(one.kind)} out, so the model "
+                f"message {part.message}, part {part.part}: the chat template leaves {_a(part.kind)} out, so the model "
                 "would not see it; use the processor that belongs to the model, or another chat_template"
             )
-    return frozenset(one.kind for one in found)
+    return frozenset(part.kind for part in media)
 
 
 def _check_parts(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> None:
-    """Raise PromptError where the template leaves a part of a message out: most often its type is misspelt."""
+    """Raise PromptError if the template leaves out a part of a message: most often its type is misspelt."""
     parts = list(other_parts(chat))
     whole = rendered(templates, chat, arguments) if parts else ""
-    for one in parts:
-        text = text_of(chat, one).strip()
-        # A text that is there is seen, unless it may be there for another reason.
-        if one.loaded and (not text or text in whole):
+    for part in parts:
+        text = text_of(chat, part).strip()
+        # A text is seen if it is in the output; any other part needs a second rendering.
+        if part.loaded and (not text or text in whole):
             continue
         try:
-            seen = rendered(templates, without(chat, one), arguments) != whole
+            seen = rendered(templates, without(chat, part), arguments) != whole
         except PromptError:  # the template refuses a chat without it
             seen = True
         if not seen:
             raise PromptError(
-                f"message {one.message}, part {one.part}: the chat template leaves out the part of type "
-                f"{one.kind!r}, so the model would not see it; expected one of {', '.join(PART_TYPES)}"
-                f"{meant(one.kind)}"
+                f"message {part.message}, part {part.part}: the chat template leaves out the part of type "
+                f"{part.kind!r}, so the model would not see it; expected one of {', '.join(PART_TYPES)}"
+                f"{meant(part.kind)}"
             )
 
 

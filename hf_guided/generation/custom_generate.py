@@ -1,4 +1,4 @@
-"""The function behind ``model.generate(custom_generate="REPOSITORY", trust_remote_code=True, response_format=...)``.
+"""The function of ``model.generate(custom_generate="REPOSITORY", trust_remote_code=True, response_format=...)``.
 
 The ``generate.py`` of such a repository imports this function; ``scripts/make_custom_generate.py`` writes such a file.
 transformers calls it with the model and all arguments of generate(). A model that was loaded from such a repository has

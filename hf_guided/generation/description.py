@@ -1,7 +1,7 @@
 """``hg.describe``: the format of an answer, as text for a prompt.
 
-A mask alone makes a model write the right format; a model that has been told the format also chooses the right content
-for it. The text is meant for a model to read in few tokens: a compact type instead of a JSON Schema.
+A mask alone makes a model write the right format; a model that knows the format also chooses the right content for it.
+The text is short, to cost few tokens: a compact type instead of a JSON Schema.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ _BRACKETS = "where [...] stands for what it describes"
 
 
 def describe(constraint: Any, tokenizer: Any = None) -> str:
-    """The text that tells a model which format its answer has to have.
+    """Describe for a model the format that its answer has to have.
 
     ``hg.generate(..., describe=True)`` puts it into the prompt.
 
     Args:
         constraint: a constraint, or a plain form of one; None gives an empty text.
-        tokenizer: for ``ToolCalls`` without a ``format``: the tokenizer whose chat template says how calls are written.
-            Without it the text names the tools, but not how a call is written.
+        tokenizer: for ``ToolCalls`` without a ``format``: the tokenizer whose chat template defines the form of a call.
+            Without it the text names the tools, but not the form of a call.
 
     Raises:
         InvalidConstraint: the constraint is malformed.
     """
-    asked = coerce(constraint)
-    if asked is None:
+    required = coerce(constraint)
+    if required is None:
         return ""
     if tokenizer is not None:
-        asked = asked.for_tokenizer(tokenizer)
-    if isinstance(asked, ToolCalls):
-        return _tools(asked)
-    if isinstance(asked, JsonSchema):
-        asked.check()
-        schema_json = asked.described_json or asked.schema_json
-        type_text = sketch_of(schema_json, asked.registry, open_objects=asked.extra == "allow")
+        required = required.for_tokenizer(tokenizer)
+    if isinstance(required, ToolCalls):
+        return _tools(required)
+    if isinstance(required, JsonSchema):
+        required.check()
+        schema_json = required.described_json or required.schema_json
+        type_text = sketch_of(schema_json, required.registry, open_objects=required.extra == "allow")
         return f"Answer only with JSON of this type:\n{type_text}"
-    if isinstance(asked, StructuralTag):
-        return f"Answer exactly like this, {_BRACKETS}:\n{tag_sketch(asked.tag)}"
-    return _plain(asked)
+    if isinstance(required, StructuralTag):
+        return f"Answer exactly like this, {_BRACKETS}:\n{tag_sketch(required.tag)}"
+    return _plain(required)
 
 
 def describe_choice(constraint: ToolCalls) -> str:
-    """What a model that sees the tools already does not know: that it has to call one."""
+    """The text for a model that sees the tools already: whether it has to call one."""
     if constraint.choice == "auto":
         return ""
     if constraint.choice == "none":
@@ -61,39 +61,39 @@ def describe_choice(constraint: ToolCalls) -> str:
     return f"Call the tool {constraint.choice}."
 
 
-def _plain(asked: Constraint) -> str:
-    if isinstance(asked, JsonObject):
+def _plain(constraint: Constraint) -> str:
+    if isinstance(constraint, JsonObject):
         return "Answer only with JSON: one object."
-    if isinstance(asked, Regex):
-        return f"Answer only with text that fully matches this regular expression:\n{asked.pattern}"
-    if isinstance(asked, Choice):
-        options = ", ".join(json.dumps(option, ensure_ascii=False) for option in asked.options)
+    if isinstance(constraint, Regex):
+        return f"Answer only with text that fully matches this regular expression:\n{constraint.pattern}"
+    if isinstance(constraint, Choice):
+        options = ", ".join(json.dumps(option, ensure_ascii=False) for option in constraint.options)
         return f"Answer with exactly one of these, without the quotes: {options}"
-    if isinstance(asked, Grammar):
-        name = {"lark": "Lark", "gbnf": "GBNF"}[asked.syntax]
-        return f"Answer only with text of this {name} grammar:\n{asked.text.strip()}"
-    raise InvalidConstraint(f"describe: expected a constraint of this package, got {asked!r}")
+    if isinstance(constraint, Grammar):
+        name = {"lark": "Lark", "gbnf": "GBNF"}[constraint.syntax]
+        return f"Answer only with text of this {name} grammar:\n{constraint.text.strip()}"
+    raise InvalidConstraint(f"describe: expected a constraint of this package, got {constraint!r}")
 
 
-def _tools(asked: ToolCalls) -> str:
-    tools = [tool for tool in asked.tools if asked.choice in ("auto", "required", tool["function"]["name"])]
+def _tools(constraint: ToolCalls) -> str:
+    tools = [tool for tool in constraint.tools if constraint.choice in ("auto", "required", tool["function"]["name"])]
     if not tools:
-        return describe_choice(asked)
-    if asked.choice == "auto":
-        first = "You may call these tools" if asked.parallel else "You may call one of these tools"
+        return describe_choice(constraint)
+    if constraint.choice == "auto":
+        first = "You may call these tools" if constraint.parallel else "You may call one of these tools"
     else:
-        first = describe_choice(asked).rstrip(".")
-    known = asked.format != AUTO
+        first = describe_choice(constraint).rstrip(".")
+    known = constraint.format != AUTO
     head = f"{first}, each call written exactly like this, {_BRACKETS}:" if known else f"{first}:"
-    return "\n".join([head, *(_tool(asked, tool) for tool in tools)])
+    return "\n".join([head, *(_tool(constraint, tool) for tool in tools)])
 
 
-def _tool(asked: ToolCalls, tool: dict[str, Any]) -> str:
+def _tool(constraint: ToolCalls, tool: dict[str, Any]) -> str:
     function = tool["function"]
     text = " ".join(str(function.get("description") or "").split())
     name = f"- {function['name']}: {text}" if text else f"- {function['name']}"
-    if asked.format == AUTO:
+    if constraint.format == AUTO:
         schema = json.dumps(function.get("parameters") or {}, ensure_ascii=False)
         return f"{name}\n  arguments: {sketch_of(schema, {})}"
-    call = ToolCalls([tool], asked.format, function["name"], parallel=False)
+    call = ToolCalls([tool], constraint.format, function["name"], parallel=False)
     return f"{name}\n{call_sketch(call.structural_tag().tag)}"

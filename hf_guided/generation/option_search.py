@@ -1,9 +1,9 @@
-"""Which option comes, and how likely: token prefixes are expanded until one option is left.
+"""The probability of each option: token prefixes are expanded until one option is left.
 
 An option has many tokenizations, and where forced text is appended without a choice, only some of them can occur. So
-the probability of an option is a sum over the paths on which the fast loop may write it. A node is a token prefix at
-which a token has to be chosen and several options are still possible; its mass is the probability that the loop comes
-there. The heaviest node is expanded first, so what is left over when the search ends is little.
+the probability of an option is a sum over the paths on which the fast loop may write it. A node is a token prefix after
+which a token has to be chosen and several options are still possible; its mass is the probability that the loop reaches
+it. The heaviest node is expanded first, so little mass is left when the search ends.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ..vocabulary.tokens import Vocabulary
 
 @dataclass(order=True)
 class Node:
-    """A token prefix at which a token has to be chosen. The heaviest sorts first.
+    """A token prefix after which a token has to be chosen. The heaviest sorts first.
 
     Args:
-        minus_mass: minus the probability that the loop comes here.
-        number: of equally heavy nodes the older sorts first.
+        minus_mass: minus the probability that the loop reaches the node.
+        number: among equally heavy nodes the older sorts first.
         token_ids: the prefix.
         text: its bytes.
-        row: at its end.
+        row: after the prefix.
     """
 
     minus_mass: float
@@ -45,14 +45,14 @@ class OptionSearch:
     """The search after one prompt.
 
     Args:
-        options: their bytes, each once.
-        row: at the start of the answer; taken over.
+        options: the bytes of the options, without duplicates.
+        row: at the start of the answer; the search owns it from now on.
         before: token ids of the prompt.
         forced: finds forced text, as the fast loop does.
         vocabulary: of the tokens.
         stop_token_ids: tokens that end a row.
-        tokens_left: what is left of the budget after a number of tokens; None if there is no budget.
-        max_prefixes: how many nodes may be expanded.
+        tokens_left: the tokens left in the budget after a number of tokens; None if there is no budget.
+        max_prefixes: the greatest number of nodes to expand.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class OptionSearch:
         return -self._open[0].minus_mass if self._open and self._left else 0.0
 
     def next_node(self) -> Node | None:
-        """The heaviest node, to be expanded now; None if there is none, or no more may be expanded."""
+        """The heaviest node, for ``expand``; None if there is none, or no more may be expanded."""
         if not self._open or not self._left:
             return None
         self._left -= 1
@@ -95,11 +95,11 @@ class OptionSearch:
         return heapq.heappop(self._open)
 
     def expand(self, node: Node, logits: Tensor) -> bool:
-        """Share the mass of a node among the tokens that may come.
+        """Share the mass of a node among the allowed tokens.
 
         Args:
             node: from ``next_node``.
-            logits: (vocab,) floating point, any device, of the model after the node's tokens.
+            logits: (vocab,) floating point, any device: the model's output after the node's tokens.
 
         Returns:
             Whether an allowed token had a finite logit; the mass of the node is lost where none had.
@@ -107,7 +107,7 @@ class OptionSearch:
         allowed = self._allowed(node)
         token_ids = torch.nonzero(allowed).flatten()
         if not len(token_ids):
-            return True  # a dead end, which the loop would report as one; no option comes of it
+            return True  # a dead end, which the loop would report; it leads to no option
         scores = logits.cpu().double()[token_ids]
         if scores.isnan().any() or not scores.isfinite().any():
             return False
@@ -118,21 +118,21 @@ class OptionSearch:
         return True
 
     def bounds(self) -> tuple[list[float], list[float], list[float]]:
-        """For each option the least probability, an estimate, and the greatest.
+        """For each option a lower bound of its probability, an estimate, and an upper bound.
 
         The estimate shares the mass of each node that was not expanded equally among its options.
         """
         low, middle, high = list(self._low), list(self._low), list(self._low)
         for node in self._open:
             first, end = self._range(node.text)
-            for place in range(first, end):
-                high[place] -= node.minus_mass
-                middle[place] -= node.minus_mass / (end - first)
-        found: tuple[list[float], list[float], list[float]] = ([], [], [])
-        place_of = {option: place for place, option in enumerate(self._order)}
-        for values, given in zip(found, (low, middle, high), strict=True):
-            values += [min(given[place_of[option]], 1.0) for option in range(len(given))]
-        return found
+            for index in range(first, end):
+                high[index] -= node.minus_mass
+                middle[index] -= node.minus_mass / (end - first)
+        bounds: tuple[list[float], list[float], list[float]] = ([], [], [])
+        index_of = {option: index for index, option in enumerate(self._order)}
+        for values, given in zip(bounds, (low, middle, high), strict=True):
+            values += [min(given[index_of[option]], 1.0) for option in range(len(given))]
+        return bounds
 
     @property
     def unresolved(self) -> float:
@@ -150,7 +150,7 @@ class OptionSearch:
             return
         text = node.text + self._vocabulary.decode_bytes([token_id])
         first, end = self._range(text)
-        if end - first == 1:  # whatever the tokens are that follow
+        if end - first == 1:  # whichever tokens follow
             self._low[first] += mass
             return
         row = node.row.fork()
@@ -158,7 +158,7 @@ class OptionSearch:
         self._add(mass, [*node.token_ids, token_id], text, row)
 
     def _add(self, mass: float, token_ids: list[int], text: bytes, row: Row) -> None:
-        """A node after what is forced there, unless one option is left."""
+        """Add a node after the forced text, unless one option is left."""
         first, end = self._range(text)
         if end - first == 1:
             self._low[first] += mass
@@ -170,5 +170,5 @@ class OptionSearch:
         heapq.heappush(self._open, node)
 
     def _range(self, text: bytes) -> tuple[int, int]:
-        """The places of the options that begin with a text; UTF-8 has no byte 0xff."""
+        """The slice of the sorted options that begin with a text; UTF-8 has no byte 0xff."""
         return bisect_left(self._sorted, text), bisect_left(self._sorted, text + b"\xff")

@@ -1,9 +1,9 @@
-"""JSON text that comes in pieces, and what of its value is certain: the parts that no text behind them can change.
+"""JSON text that arrives in chunks, and the parts of its value that later text cannot change.
 
-The text is only split here, at quotes, brackets, commas and colons, each character looked at once; `json` decodes the
-pieces. A string closes at its quote, a number at what stands behind it, a container at its bracket. What has closed is
-kept as a list of moves that put a value together, so a value can be made as it was at any earlier time, and nobody's
-value is anybody else's.
+The text is only split here, at quotes, brackets, commas and colons, in one pass; `json` decodes the parts. A string
+closes at its quote, a number at the character after it, a container at its bracket. Closed values are kept as a list of
+moves that build the whole value, so the value can be built as it was at any earlier time, and every caller gets objects
+of its own.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 _QUOTE_OR_ESCAPE = re.compile(r'["\\]')
-_BEHIND_SCALAR = re.compile(r"[ \t\n\r,\]}]")
+_AFTER_SCALAR = re.compile(r"[ \t\n\r,\]}]")
 _SPACE = " \t\n\r"
 _WORDS = ("true", "false", "null")
 
 
 class _Kind(Enum):
-    OPEN = auto()  # a container, empty still
+    OPEN = auto()  # a container, still empty
     PUT = auto()  # a string, number or word
     CLOSE = auto()  # the innermost container
 
 
 class Move(NamedTuple):
-    """One step in which a value is put together.
+    """One step of building a value.
 
     Args:
-        kind: what it is.
-        key: the member's name; None for an item, or for the whole.
-        value: the scalar; or the kind of the container.
+        kind: the kind of step.
+        key: the member's name; None for an array item, or for the whole value.
+        value: the scalar; or the type of the container.
     """
 
     kind: _Kind
@@ -43,7 +43,7 @@ class Move(NamedTuple):
 
 
 def value_of(moves: Sequence[Move], number: int) -> Any:
-    """The value behind the first moves, made anew; None in front of them all."""
+    """A new value, built by the first ``number`` moves; None for 0 moves."""
     whole: Any = None
     inside: list[Any] = []
     for kind, key, value in islice(moves, number):
@@ -63,13 +63,13 @@ def value_of(moves: Sequence[Move], number: int) -> Any:
 
 
 def open_path(moves: Sequence[Move], number: int) -> tuple[str | int, ...] | None:
-    """Keys and indices from the whole to the innermost container that is open; None if nothing is open."""
+    """Keys and indices from the whole value to the innermost open container; None if nothing is open."""
     path: list[str | int] = []
-    items: list[int] = []  # of each open container, so far
+    items: list[int] = []  # number of items of each open container
     for kind, key, _ in islice(moves, number):
         if kind is _Kind.CLOSE:
             items.pop()
-            del path[-1:]  # the whole has no step of its own
+            del path[-1:]  # the whole value has no key in the path
             continue
         index = 0
         if items:
@@ -84,12 +84,12 @@ def open_path(moves: Sequence[Move], number: int) -> tuple[str | int, ...] | Non
 
 @dataclass
 class _Container:
-    """One that is open.
+    """An open container.
 
     Args:
-        pointer: where it is.
-        is_object: whether it has names.
-        items: how many members or items have begun.
+        pointer: its JSON pointer.
+        is_object: whether it is an object, not an array.
+        items: the number of members or items that have begun.
         key: the name of the member that is being written.
     """
 
@@ -99,79 +99,81 @@ class _Container:
     key: str | None = None
 
 
-class _Place(Enum):
-    FIRST = auto()  # the first member or item of a container comes, or its end
+class _State(Enum):
+    """What the reader expects next, or what it is inside of."""
+
+    FIRST = auto()  # the first member or item of a container, or its end
     VALUE = auto()
     KEY = auto()
     COLON = auto()
-    BEHIND = auto()  # a comma, or the end of the container
-    STRING = auto()  # in the middle of one
-    SCALAR = auto()  # of a number or word
+    AFTER_VALUE = auto()  # a comma, or the end of the container
+    STRING = auto()  # inside a string
+    SCALAR = auto()  # inside a number or word
 
 
 class PartialJson:
-    """Takes JSON text piece by piece. What is no JSON ends it: nothing more closes.
+    """Reads JSON text chunk by chunk. Text that is not JSON ends the reading: nothing more closes.
 
-    A name that an object has twice counts as `json` has it: the last value, which closes its pointer again.
+    A duplicate name in an object has the last value, as in `json`, and its pointer is reported again.
     """
 
     def __init__(self) -> None:
         self.moves: list[Move] = []
         self._closed: list[str] = []
         self._inside: list[_Container] = []
-        self._place = _Place.VALUE
-        self._parts: list[str] = []  # of the scalar that is being written
+        self._state = _State.VALUE
+        self._parts: list[str] = []  # of the string, number or word that is being written
         self._escaped = False
         self._in_key = False
         self._over = False
 
     def feed(self, text: str) -> list[str]:
-        """Take more text.
+        """Read more text.
 
         Returns:
-            JSON pointers to what has closed by it, in order.
+            JSON pointers to the values that this text has closed, in order.
         """
         at = 0
         try:
             while at < len(text) and not self._over:
                 at = self._step(text, at)
-        except (ValueError, RecursionError):  # no JSON, or more than `json` takes (an integer of 5,000 digits)
+        except (ValueError, RecursionError):  # not JSON, or too much for `json` (an integer of 5,000 digits)
             self._over = True
-        told, self._closed = self._closed, []
-        return told
+        closed, self._closed = self._closed, []
+        return closed
 
     def end(self) -> list[str]:
-        """The text is complete: a number closes that has nothing behind it. Returns as ``feed``."""
-        return self.feed(" ") if self._place is _Place.SCALAR and not self._inside else []
+        """The text is complete: a number at its end closes. Returns as ``feed``."""
+        return self.feed(" ") if self._state is _State.SCALAR and not self._inside else []
 
     def _step(self, text: str, at: int) -> int:
-        """Take some of the text; returns where the rest begins."""
-        if self._place is _Place.STRING:
+        """Read part of the text; returns the index where the rest begins."""
+        if self._state is _State.STRING:
             return self._string(text, at)
-        if self._place is _Place.SCALAR:
+        if self._state is _State.SCALAR:
             return self._scalar(text, at)
         character = text[at]
         if character in _SPACE:
             return at + 1
-        if self._place is _Place.FIRST and character not in "]}":
-            self._place = self._next_place()
-        if character in "]}" and self._inside and self._place in (_Place.FIRST, _Place.BEHIND):
+        if self._state is _State.FIRST and character not in "]}":
+            self._state = self._next_state()
+        if character in "]}" and self._inside and self._state in (_State.FIRST, _State.AFTER_VALUE):
             self._close_container(character)
-        elif self._place is _Place.BEHIND and character == "," and self._inside:
-            self._place = self._next_place()
-        elif self._place is _Place.COLON and character == ":":
-            self._place = _Place.VALUE
-        elif self._place is _Place.KEY and character == '"':
-            self._in_key, self._place, self._parts = True, _Place.STRING, ['"']
-        elif self._place is _Place.VALUE and character not in ",:":
+        elif self._state is _State.AFTER_VALUE and character == "," and self._inside:
+            self._state = self._next_state()
+        elif self._state is _State.COLON and character == ":":
+            self._state = _State.VALUE
+        elif self._state is _State.KEY and character == '"':
+            self._in_key, self._state, self._parts = True, _State.STRING, ['"']
+        elif self._state is _State.VALUE and character not in ",:":
             return self._begin_value(character, at)
         else:
             raise ValueError(f"no JSON: {character}")
         return at + 1
 
-    def _next_place(self) -> _Place:
-        """Where the next member or item of the innermost container begins."""
-        return _Place.KEY if self._inside[-1].is_object else _Place.VALUE
+    def _next_state(self) -> _State:
+        """The state before the next member or item of the innermost container."""
+        return _State.KEY if self._inside[-1].is_object else _State.VALUE
 
     def _begin_value(self, character: str, at: int) -> int:
         if character in "{[":
@@ -179,12 +181,12 @@ class PartialJson:
             pointer = self._begun()
             self.moves.append(Move(_Kind.OPEN, self._key(), dict if is_object else list))
             self._inside.append(_Container(pointer, is_object))
-            self._place = _Place.FIRST
+            self._state = _State.FIRST
             return at + 1
         if character == '"':
-            self._in_key, self._place, self._parts = False, _Place.STRING, ['"']
+            self._in_key, self._state, self._parts = False, _State.STRING, ['"']
             return at + 1
-        self._place, self._parts = _Place.SCALAR, []
+        self._state, self._parts = _State.SCALAR, []
         return at
 
     def _string(self, text: str, at: int) -> int:
@@ -192,12 +194,12 @@ class PartialJson:
         if self._escaped:
             self._escaped = False
             at += 1
-        while (found := _QUOTE_OR_ESCAPE.search(text, at)) is not None:
-            if found[0] == '"':
-                self._parts.append(text[start : found.end()])
+        while (match := _QUOTE_OR_ESCAPE.search(text, at)) is not None:
+            if match[0] == '"':
+                self._parts.append(text[start : match.end()])
                 self._close_string(json.loads("".join(self._parts)))
-                return found.end()
-            at = found.end() + 1
+                return match.end()
+            at = match.end() + 1
             if at > len(text):
                 self._escaped = True
                 break
@@ -207,24 +209,24 @@ class PartialJson:
     def _close_string(self, value: str) -> None:
         if self._in_key:
             self._inside[-1].key = value
-            self._place = _Place.COLON
+            self._state = _State.COLON
         else:
             self._put(value)
 
     def _scalar(self, text: str, at: int) -> int:
-        behind = _BEHIND_SCALAR.search(text, at)
-        end = len(text) if behind is None else behind.start()
+        after = _AFTER_SCALAR.search(text, at)
+        end = len(text) if after is None else after.start()
         self._parts.append(text[at:end])
-        if behind is not None or (end - at and text[end - 1] in "el"):
+        if after is not None or (end - at and text[end - 1] in "el"):
             written = "".join(self._parts)
-            if behind is not None or written in _WORDS:
+            if after is not None or written in _WORDS:
                 self._put(json.loads(written))
         return end
 
     def _put(self, value: Any) -> None:
         self._closed.append(self._begun())
         self.moves.append(Move(_Kind.PUT, self._key(), value))
-        self._place = _Place.BEHIND
+        self._state = _State.AFTER_VALUE
         self._over = not self._inside
 
     def _close_container(self, character: str) -> None:
@@ -233,14 +235,14 @@ class PartialJson:
             raise ValueError("no JSON: another bracket")
         self._closed.append(container.pointer)
         self.moves.append(Move(_Kind.CLOSE))
-        self._place = _Place.BEHIND
+        self._state = _State.AFTER_VALUE
         self._over = not self._inside
 
     def _key(self) -> str | None:
         return self._inside[-1].key if self._inside else None
 
     def _begun(self) -> str:
-        """The pointer of a value of which the innermost container hears now."""
+        """The pointer of a value that begins in the innermost container."""
         if not self._inside:
             return ""
         container = self._inside[-1]

@@ -1,6 +1,6 @@
-"""Unfinished JSON as Pydantic models: what has closed is validated, and open models have None for the rest.
+"""Unfinished JSON as Pydantic models: closed values are validated, and open models have None for the rest.
 
-An open model is an instance of a class derived from the model, in which every field is optional. It is put together
+An open model is an instance of a class derived from the model, in which every field is optional. It is built
 without validation, so no validator of the model sees half a value. Once its object has closed, it is a real instance.
 """
 
@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel, TypeAdapter, create_model
 
-# Keys and indices from a value to the innermost container in it that is open; None: the value has closed.
+# Keys and indices from a value to the innermost open container in it; None: the value has closed.
 OpenPath: TypeAlias = tuple[str | int, ...] | None
-# What of a model's config decides how one of its fields is read.
+# The settings of a model's config that decide how one of its fields is read.
 _FIELD_CONFIG = (
     "allow_inf_nan",
     "arbitrary_types_allowed",
@@ -36,7 +36,7 @@ _FIELD_CONFIG = (
 
 
 def model_in(python_type: Any) -> Any:
-    """The type, if it is a Pydantic model or a container or union of some; None for others.
+    """The type, if it is a Pydantic model, or a container or union of models; None for others.
 
     Args:
         python_type: any form that ``JsonSchema`` takes.
@@ -47,27 +47,27 @@ def model_in(python_type: Any) -> Any:
     if _is_model(python_type):
         return python_type
     inner = typing.get_args(python_type) if typing.get_origin(python_type) is not Literal else ()
-    return python_type if any(model_in(one) is not None for one in inner) else None
+    return python_type if any(model_in(argument) is not None for argument in inner) else None
 
 
 def not_begun(python_type: Any) -> BaseModel | None:
-    """A model of which nothing is written; None for other types."""
+    """A model before anything is written; None for other types."""
     return _open_model(python_type, None, ()) if _is_model(python_type) else None
 
 
 def typed(python_type: Any, value: Any, path: OpenPath) -> Any:
-    """A JSON value as far as it is written, with models for objects.
+    """An unfinished JSON value, with models for objects.
 
     Args:
-        python_type: what the value becomes in the end.
-        value: dicts and lists with what has closed.
-        path: to what is open.
+        python_type: the type of the finished value.
+        value: dicts and lists with the closed values.
+        path: to the open container.
     """
     python_type = _bare(python_type)
     if path is None:
         try:
             return _adapter(python_type).validate_json(json.dumps(value))
-        except Exception:  # a validator of the user's own may raise anything; the result says so
+        except Exception:  # a validator of the user may raise anything; the result reports it
             path = ()
     kind = _kind(python_type, value)
     if kind is None:
@@ -76,11 +76,11 @@ def typed(python_type: Any, value: Any, path: OpenPath) -> Any:
         return _open_model(kind, value, path)
     inner = typing.get_args(kind)
     if isinstance(value, dict):
-        of = inner[1] if len(inner) == 2 else Any
-        return {key: typed(of, item, _below(path, key)) for key, item in value.items()}
+        item_type = inner[1] if len(inner) == 2 else Any
+        return {key: typed(item_type, item, _below(path, key)) for key, item in value.items()}
     if isinstance(value, list):
-        every = len(inner) == 1 or inner[1:] == (...,)
-        kinds = inner[:1] * len(value) if every else (*inner, *[Any] * len(value))
+        same_type = len(inner) == 1 or inner[1:] == (...,)
+        kinds = inner[:1] * len(value) if same_type else (*inner, *[Any] * len(value))
         return [typed(kinds[i], item, _below(path, i)) for i, item in enumerate(value)]
     return value
 
@@ -109,12 +109,12 @@ def _below(path: tuple[str | int, ...], key: str | int) -> OpenPath:
 
 class _NoHooks:
     def model_post_init(self, context: Any) -> None:
-        """Of the model; it would see half a value."""
+        """Replaces the hook of the model, which would see half a value."""
 
 
 @lru_cache(maxsize=256)
 def _partial_class(model: type[BaseModel]) -> type[BaseModel]:
-    """The model with optional fields that take anything."""
+    """The model with optional fields that accept any value."""
     name = f"Partial{model.__name__}"
     fields: dict[str, Any] = {
         field: (
@@ -132,7 +132,7 @@ def _partial_class(model: type[BaseModel]) -> type[BaseModel]:
     }
     try:
         return create_model(name, __base__=(_NoHooks, model), __module__=model.__module__, **fields)  # type: ignore[arg-type]
-    except Exception:  # classes may refuse to be derived from, each in its own way
+    except Exception:  # a class may refuse to be derived from, with any error
         return create_model(name, __module__=model.__module__, **fields)
 
 
@@ -150,7 +150,7 @@ def _names(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _field(model: type[BaseModel], name: str, value: Any) -> Any:
-    """A field that has closed, read by its type and the model's config; validators of the model come with the whole."""
+    """A closed field, read by its type and the model's config; validators of the model run when its object closes."""
     try:
         return _field_reader(model, name).model_validate_json(json.dumps({"value": value})).__dict__["value"]
     except Exception:  # as in ``typed``
@@ -174,7 +174,7 @@ def _cached_adapter(python_type: Any) -> TypeAdapter[Any]:
 def _adapter(python_type: Any) -> TypeAdapter[Any]:
     try:
         return _cached_adapter(python_type)
-    except TypeError:  # Annotated may hold what has no hash
+    except TypeError:  # Annotated may hold values without a hash
         return TypeAdapter(python_type)
 
 
@@ -199,15 +199,15 @@ def _is_model(python_type: Any) -> bool:
 
 
 def _kind(python_type: Any, value: Any) -> Any:
-    """Which type an open value has: of a union, the only member that it fits; None while more than one do."""
+    """The type of an open value: of a union, the only member that fits; None while several fit."""
     if typing.get_origin(python_type) not in (Union, types.UnionType):
         return python_type if _fits(python_type, value) else None
-    members = [kind for one in typing.get_args(python_type) if (kind := _kind(_bare(one), value)) is not None]
+    members = [kind for argument in typing.get_args(python_type) if (kind := _kind(_bare(argument), value)) is not None]
     return members[0] if len(members) == 1 else None
 
 
 def _fits(python_type: Any, value: Any) -> bool:
-    """Whether an open value may become of this type."""
+    """Whether an open value may become a value of this type."""
     if _is_model(python_type):
         return issubclass(python_type, RootModel) or (isinstance(value, dict) and _may_be(python_type, value))
     origin = typing.get_origin(python_type) or python_type

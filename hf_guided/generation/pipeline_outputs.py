@@ -1,4 +1,4 @@
-"""The tensors that come out of a pipeline, put into the order of its prompts."""
+"""The output tensors of a pipeline, in the order of its prompts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def joined(parts: list[dict[str, Any]], pad_token_id: int) -> dict[str, Any]:
     """The outputs of several calls as those of one call: answers are padded at their end, prompts at their beginning.
 
     Raises:
-        InvalidArgument: there is more than tokens.
+        InvalidArgument: there are outputs other than tokens.
     """
     names = {"generated_sequence", "input_ids", "prompt_text", "results"}
     if more := sorted({name for part in parts for name in part} - names):

@@ -213,7 +213,7 @@ def _check_prefixes(prefixes: Sequence[Any], model: Any, reasoning: Reasoning | 
         prefix_bytes(prefix)  # a prefix that is no text raises here
     if any(prefixes) and model.config.is_encoder_decoder:
         raise InvalidConstraint(
-            "prefix: an encoder-decoder answers in its decoder, not behind the prompt; use "
+            "prefix: an encoder-decoder answers in its decoder, not after the prompt; use "
             "logits_processor(prefix=...) and give model.generate decoder_input_ids that end with the prefix"
         )
     if any(prefixes) and reasoning is not None:

@@ -1,4 +1,4 @@
-"""Chats with images, videos or audio as tensors for a model, by its processor."""
+"""Chats with images, videos or audio as tensors for a model, made by its processor."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor
 from ..errors import PromptError
 from .chat_prompts import Prompt, applied, rendered
 
-# What describes tokens; all else that a processor makes is content of another kind.
+# Tensors that describe tokens; all others that a processor makes are images, video or audio.
 OF_TOKENS = frozenset("input_ids attention_mask token_type_ids mm_token_type_ids position_ids".split())
-# Prints a chat that is rendered already; transformers loads the images of its messages.
+# Writes a chat that is already rendered; transformers loads the images of its messages.
 _AS_IT_IS = "{{ messages[0]['rendered'] }}"
 
 
@@ -24,15 +24,15 @@ def processed(processor: Any, prompts: Sequence[Prompt], prefixes: Sequence[str 
     Args:
         processor: of transformers.
         prompts: chats; see ``Prompt.group``.
-        prefixes: what of each answer is in the prompt already.
+        prefixes: for each prompt, the part of its answer that it already ends with.
         model: the model.
 
     Returns:
-        input_ids and attention_mask, (rows, longest) int64, padded left for a decoder; and what else the processor
-        makes, on the model's device, floating point in its dtype.
+        input_ids and attention_mask, (rows, longest) int64, padded left for a decoder; and the other tensors of the
+        processor, on the model's device, floating point in its dtype.
 
     Raises:
-        PromptError: the processor refuses the chats; or the model would not see something of them.
+        PromptError: the processor refuses the chats; or the model would not see a part of them.
     """
     arguments = dict(prompts[0].arguments or {})
     settings = dict(arguments.pop("processor_kwargs", None) or {})
@@ -85,10 +85,10 @@ def tokens_of(inputs: dict[str, Any]) -> list[list[int]]:
 
 
 def check_takes_media(processor: Any, prompts: Iterable[Prompt], model: Any) -> None:
-    """Whether a model looks at anything but tokens, if a chat has more than text.
+    """Check that a model takes more than tokens, if a chat has more than text.
 
     Raises:
-        PromptError: it does not.
+        PromptError: it takes tokens alone.
     """
     kinds = sorted({kind for prompt in prompts for kind in prompt.media})
     if not kinds:
@@ -99,7 +99,7 @@ def check_takes_media(processor: Any, prompts: Iterable[Prompt], model: Any) -> 
 
 
 def _check_seen(processor: Any, prompts: Sequence[Prompt], inputs: dict[str, Any], model: Any) -> None:
-    """Each kind of content is among the tensors that the model takes, and has its place among the tokens."""
+    """Check that each kind of content is in a tensor that the model takes, and has a placeholder among the tokens."""
     kinds = sorted(prompts[0].media)
     if not kinds:
         return
@@ -107,7 +107,7 @@ def _check_seen(processor: Any, prompts: Sequence[Prompt], inputs: dict[str, Any
         raise _unseen(model, kinds)
     for kind in kinds:
         # Some processors write a video as images.
-        tokens = [_placeholder(processor, model, one) for one in {kind, *(["image"] if kind == "video" else [])}]
+        tokens = [_placeholder(processor, model, name) for name in {kind, *(["image"] if kind == "video" else [])}]
         known = [token for token in tokens if token is not None]
         if not known:
             continue
@@ -127,21 +127,21 @@ def _unseen(model: Any, kinds: Sequence[str]) -> PromptError:
 
 
 def _parameters(model: Any) -> set[str]:
-    """What the forward pass of a model takes; of an adapter (PEFT), of the model inside."""
+    """The arguments of a model's forward pass; for an adapter (PEFT), those of the model inside."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     return set(inspect.signature(inner.forward).parameters)
 
 
 def _placeholder(processor: Any, model: Any, kind: str) -> int | None:
-    """The token that stands for such content; None if nobody says."""
+    """The token that stands for such content; None if neither processor nor config names it."""
     for holder, name in (
         (processor, f"{kind}_token_id"),
         (model.config, f"{kind}_token_id"),
         (model.config, f"{kind}_token_index"),
     ):
-        found = getattr(holder, name, None)
-        if isinstance(found, int):
-            return found
+        token_id = getattr(holder, name, None)
+        if isinstance(token_id, int):
+            return token_id
     return None
 
 

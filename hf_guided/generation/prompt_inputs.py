@@ -1,4 +1,4 @@
-"""The prompts of a call as inputs of ``model.generate``: which run in one call, and their tensors."""
+"""The prompts of a call as inputs of ``model.generate``: their batches, and their tensors."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class PromptInputs:
         vocabulary: of its tokenizer.
         templates: the tokenizer, or a processor.
         prompts: texts and chats.
-        prefixes: one for each: what of its answer is in the prompt already.
-        pad_token_id: what fills short rows up.
-        rows: tensors for the model with one row for each prompt, by name.
+        prefixes: for each prompt, the part of its answer that it already ends with.
+        pad_token_id: pads short rows.
+        rows: by name, tensors for the model with one row for each prompt.
     """
 
     model: Any
@@ -43,7 +43,7 @@ class PromptInputs:
     rows: Mapping[str, Any]
 
     def batches(self, indices: Sequence[int], step: int) -> Iterator[Sequence[int]]:
-        """The indices in order, as many at a time as may run in one call, ``step`` at most."""
+        """The indices in order, in groups that may run in one call, at most ``step`` in each."""
         first = 0
         while first < len(indices):
             group = self.prompts[indices[first]].group
@@ -61,7 +61,7 @@ class PromptInputs:
         return encoded(self.vocabulary, prompt, prefix or "")
 
     def fingerprint(self, index: int) -> Any:
-        """What tells a prompt from others."""
+        """A value that distinguishes a prompt from others."""
         prompt = self.prompts[index]
         if not prompt.media:
             return self.tokens(index)
@@ -72,16 +72,16 @@ class PromptInputs:
         """The inputs of one call.
 
         Args:
-            indices: of prompts that ``batches`` gave together.
-            copies: rows for each prompt, next to each other; transformers may mix up the images of a row when it makes
-                copies itself.
+            indices: one of the groups of ``batches``.
+            copies: rows for each prompt, next to each other; transformers may mix up the images of rows when it makes
+                the copies itself.
 
         Returns:
-            The tokens of each prompt; what ``model.generate`` is given.
+            The tokens of each prompt; the inputs of ``model.generate``.
 
         Raises:
             PromptError: see ``processed``.
-            InvalidArgument: the caller has given a tensor that the processor makes too.
+            InvalidArgument: the caller passes a tensor that the processor makes too.
         """
         own = {name: _take(value, indices, len(self.prompts), name) for name, value in self.rows.items()}
         if not self._by_processor(self.prompts[indices[0]]):
@@ -97,7 +97,7 @@ class PromptInputs:
         return tokens_of(inputs)[::copies], {**inputs, **own}
 
     def check_repeated(self, inputs: Mapping[str, Any]) -> None:
-        """Whether transformers can repeat these inputs for each beam, or for each sequence that it returns.
+        """Check that transformers can repeat these inputs for each beam, or for each sequence that it returns.
 
         Raises:
             UnsupportedModel: it would give rows the images of other rows.
@@ -125,20 +125,20 @@ def row_arguments(generate_kwargs: Mapping[str, Any], prompts: int, *, several_c
 
     Args:
         generate_kwargs: the caller's.
-        prompts: how many there are.
+        prompts: the number of prompts.
         several_calls: whether they run in more than one call.
 
     Raises:
-        InvalidArgument: there are several calls, and it is not known which part of an argument belongs to which.
+        InvalidArgument: there are several calls, and an argument does not have one row for each prompt.
     """
     settings = vars(GenerationConfig())
-    found = {
+    per_prompt = {
         name: value for name, value in generate_kwargs.items() if name not in settings and _belongs_to_prompts(value)
     }
     if several_calls:
-        for name, value in found.items():
+        for name, value in per_prompt.items():
             _take(value, range(1), prompts, name)
-    return found
+    return per_prompt
 
 
 def _belongs_to_prompts(value: Any) -> bool:
@@ -150,7 +150,7 @@ def _belongs_to_prompts(value: Any) -> bool:
 
 
 def _digest(value: Any) -> str:
-    """The same in every process for the same tensor."""
+    """A digest: the same in every process for the same tensor."""
     if not isinstance(value, Tensor):
         return repr(value)
     data = value.detach().cpu().contiguous()
@@ -160,7 +160,7 @@ def _digest(value: Any) -> str:
 
 
 def _repeated(value: Any, copies: int) -> Any:
-    """Each row so many times, next to each other."""
+    """Each row ``copies`` times, next to each other."""
     if isinstance(value, Tensor):
         return value.repeat_interleave(copies, dim=0)
     return type(value)(row for row in value for _ in range(copies)) if isinstance(value, (list, tuple)) else value

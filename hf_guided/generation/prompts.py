@@ -1,4 +1,4 @@
-"""What prompts are, and how they become rows of tokens."""
+"""The forms of prompts, and how they become rows of tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .chat_prompts import Prompt, applied
 
 
 def as_prompts(prompts: Any) -> list[Any]:
-    """A text, a chat, or a list of those, as a list; in a list they may be prepared already.
+    """A text, a chat, or a list of those, as a list; the items of a list may already be prepared.
 
     Raises:
         InvalidArgument: it is none of these.
@@ -45,10 +45,10 @@ def as_prompts(prompts: Any) -> list[Any]:
 
 
 def check_order(prompts: Any, constraint: Any) -> None:
-    """Raise InvalidArgument where prompts and constraint stand in each other's position."""
-    chat = isinstance(constraint, (list, tuple)) and any(_is_message(one) or _is_chat(one) for one in constraint)
+    """Raise InvalidArgument if prompts and constraint are swapped."""
+    chat = isinstance(constraint, (list, tuple)) and any(_is_message(item) or _is_chat(item) for item in constraint)
     text = isinstance(constraint, str) and constraint.lstrip()[:1] != "{"
-    texts = isinstance(constraint, (list, tuple)) and all(isinstance(one, str) for one in constraint)
+    texts = isinstance(constraint, (list, tuple)) and all(isinstance(item, str) for item in constraint)
     if _is_constraint(prompts) and (chat or text or texts or constraint is None):
         raise InvalidArgument(
             f"prompts, constraint: expected the prompts before the constraint, got {prompts!r:.80} as the prompts and "
@@ -87,13 +87,13 @@ def one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any]
     """One value for each prompt.
 
     Args:
-        what: how an error names it.
-        value: one for all, or one for each.
-        prompts: how many there are.
-        several: whether it is one for each.
+        what: its name in an error.
+        value: one for all prompts, or one for each.
+        prompts: the number of prompts.
+        several: whether ``value`` has one for each.
 
     Raises:
-        BatchSizeError: there are more or fewer than prompts.
+        BatchSizeError: there are more or fewer values than prompts.
     """
     if not several:
         return [value] * prompts
@@ -105,7 +105,7 @@ def one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any]
 
 
 def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
-    """The tokens of a prompt with the beginning of its answer behind it.
+    """The tokens of a prompt, followed by the beginning of its answer.
 
     Raises:
         PromptError: the chat template refuses the chat.
@@ -127,7 +127,7 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
     if not prefix:
         return ids
     own = list(tokenizer.encode(prefix, add_special_tokens=False))
-    # A tokenizer that puts a space in front of every text would not write the prefix as it is.
+    # A tokenizer that adds a space before every text would not write the prefix unchanged.
     return ids + (own if vocabulary.decode_bytes(own) == prefix.encode() else vocabulary.encode_bytes(prefix.encode()))
 
 
@@ -141,7 +141,7 @@ def padded(rows: Sequence[Sequence[int]], pad_token_id: int, model: Any) -> dict
     input_ids = torch.full((len(rows), longest), pad_token_id)
     attention_mask = torch.zeros(len(rows), longest, dtype=torch.long)
     for i, ids in enumerate(rows):
-        place = slice(0, len(ids)) if model.config.is_encoder_decoder else slice(longest - len(ids), longest)
-        input_ids[i, place] = torch.tensor(ids)
-        attention_mask[i, place] = 1
+        columns = slice(0, len(ids)) if model.config.is_encoder_decoder else slice(longest - len(ids), longest)
+        input_ids[i, columns] = torch.tensor(ids)
+        attention_mask[i, columns] = 1
     return {"input_ids": input_ids.to(model.device), "attention_mask": attention_mask.to(model.device)}

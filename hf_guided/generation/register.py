@@ -1,4 +1,4 @@
-"""The pipeline task ``guided-generation``, put into transformers' registry when somebody asks for it."""
+"""The pipeline task ``guided-generation``, put into transformers' registry by ``hg.register()``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ TASK = "guided-generation"
 
 def register() -> None:
     """Make ``transformers.pipeline("guided-generation", ...)`` work. Safe to call any number of times."""
-    # transformers.pipelines takes seconds to import, so nobody pays for it who has no pipeline.
+    # transformers.pipelines takes seconds to import, so only programs that use the pipeline import it.
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.pipelines import PIPELINE_REGISTRY
 

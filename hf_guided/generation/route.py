@@ -1,4 +1,4 @@
-"""Which loop runs the prompts of a call: one of this package, transformers' own, or a continuous batching manager."""
+"""The loop for the prompts of a call: one of this package, transformers' own, or a continuous batching manager."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Route:
     """Which loop runs, and how.
 
     Args:
-        fast: whether it is a loop of this package, not transformers' own.
-        continuous: runs all prompts in one manager; None runs them batch by batch.
+        fast: whether a loop of this package runs, not transformers' own.
+        continuous: runs all prompts in one manager; None: they run batch by batch.
         step: prompts per call.
     """
 
@@ -39,13 +39,13 @@ def choose_route(
     num_prompts: int = 1,
     continuous: ContinuousRun | None = None,
 ) -> tuple[Route, GenerateOptions]:
-    """Which loop runs, and the options with ``draft`` and ``device_lane`` decided.
+    """Choose the loop; also return the options with the final ``draft`` and ``device_lane``.
 
     Args:
-        settings: what ``model.generate`` will use.
-        model: that generates.
+        settings: of ``model.generate``.
+        model: the model.
         options: of the call.
-        num_prompts: how many prompts the call has.
+        num_prompts: the number of prompts.
         continuous: the manager of the call; None if it has none.
 
     Raises:
@@ -53,7 +53,7 @@ def choose_route(
     """
     device_lane = LoopOptions.from_env().device_lane if options.device_lane is None else options.device_lane
     on_device = model.device.type == "cuda" if device_lane == "auto" else bool(device_lane)
-    # Transformers' own loops would keep the logits of all tokens until their end.
+    # For log probabilities transformers' own loops would keep the logits of all tokens until the end.
     wants_fast = options.jump_forward or on_device or options.top_logprobs is not None
     fast = wants_fast and settings.takes_decoder and continuous is None
     drafts = options.jump_forward and fast
@@ -76,7 +76,7 @@ def continuous_batching(
     generate_kwargs: Mapping[str, Any],
     options: GenerateOptions,
 ) -> ContinuousRun | None:
-    """What runs all prompts in one manager; None unless the options ask for it.
+    """The run of all prompts in one manager; None unless the options request it.
 
     Raises:
         InvalidArgument: prompts or options that a manager does not take.

@@ -1,4 +1,4 @@
-"""A structural tag as text for a prompt: its marks as they are written, and in brackets what stands between them."""
+"""A structural tag as text for a prompt: literal marks, and between them descriptions in brackets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Format = Mapping[str, Any]
 
 
 def tag_sketch(tag: Format) -> str:
-    """The text that a structural tag describes, with brackets around what varies."""
+    """The text that a structural tag describes, with brackets around variable parts."""
     return _Writer(every=True).write(tag["format"] if "format" in tag else {**tag, "type": "triggered_tags"})
 
 
 def call_sketch(tag: Format) -> str:
-    """One call in a structural tag of tool calls: the first way to write it, without the text around it."""
+    """One call in a structural tag of tool calls: its first form, without the text around it."""
     return _Writer(every=False).write(tag["format"])
 
 
@@ -26,61 +26,61 @@ class _Writer:
     """Writes one tag.
 
     Args:
-        every: whether to write all alternatives and repetitions, or the first one of each.
+        every: whether to write all alternatives and repetitions, or only the first of each.
     """
 
     def __init__(self, *, every: bool):
         self._every = every
 
-    def write(self, one: Format) -> str:
-        kind = one.get("type")
+    def write(self, node: Format) -> str:
+        kind = node.get("type")
         if kind == "const_string":
-            return str(one["value"])
+            return str(node["value"])
         if kind == "regex":
-            return f"[text that matches /{one['pattern']}/]"
+            return f"[text that matches /{node['pattern']}/]"
         if kind == "any_text":
-            limit = one.get("max_chars")
+            limit = node.get("max_chars")
             return "[text]" if limit is None else f"[text, <= {limit} chars]"
         if kind == "grammar":
-            return f"[text of this grammar: {one['grammar']}]"
+            return f"[text of this grammar: {node['grammar']}]"
         if kind in ("json_schema", "qwen_xml_parameter"):
-            return _arguments(one)
+            return _arguments(node)
         if kind == "sequence":
-            return "".join(map(self.write, one["elements"]))
+            return "".join(map(self.write, node["elements"]))
         if kind == "or":
-            return self._any_of(one["elements"], "")
-        if kind == "tag" or "begin" in one:
-            content = one["content"] if "content" in one else {"type": "json_schema", "json_schema": one["schema"]}
-            return f"{_mark(one['begin'])}{self.write(content)}{_mark(one['end'])}"
+            return self._any_of(node["elements"], "")
+        if kind == "tag" or "begin" in node:
+            content = node["content"] if "content" in node else {"type": "json_schema", "json_schema": node["schema"]}
+            return f"{_mark(node['begin'])}{self.write(content)}{_mark(node['end'])}"
         if kind in ("optional", "plus", "star", "repeat"):
-            return self._times(one)
+            return self._times(node)
         if kind in ("triggered_tags", "tags_with_separator"):
-            return self._tags(one)
-        return f"[{json_text.dumps(dict(one), 'structural tag')}]"
+            return self._tags(node)
+        return f"[{json_text.dumps(dict(node), 'structural tag')}]"
 
-    def _any_of(self, ways: Sequence[Format], says: str) -> str:
-        """One of several ways, with words before them that say how often; the first way alone without ``every``."""
+    def _any_of(self, alternatives: Sequence[Format], count: str) -> str:
+        """Several alternatives after the words for their number; without ``every`` only the first alternative."""
         if not self._every:
-            return self.write(ways[0])
-        texts = list(dict.fromkeys(map(self.write, ways)))
-        return texts[0] if len(texts) == 1 and not says else f"[{says}{' OR '.join(texts)}]"
+            return self.write(alternatives[0])
+        texts = list(dict.fromkeys(map(self.write, alternatives)))
+        return texts[0] if len(texts) == 1 and not count else f"[{count}{' OR '.join(texts)}]"
 
-    def _times(self, one: Format) -> str:
+    def _times(self, node: Format) -> str:
         if not self._every:
-            return self.write(one["content"])
-        words = {"optional": "optional", "plus": "once or more", "star": "any number of times"}.get(one["type"])
+            return self.write(node["content"])
+        words = {"optional": "optional", "plus": "once or more", "star": "any number of times"}.get(node["type"])
         if words is None:
-            words = f"{one['min']} or more times" if one["max"] < 0 else f"{one['min']}..{one['max']} times"
-        return f"[{words}: {self.write(one['content'])}]"
+            words = f"{node['min']} or more times" if node["max"] < 0 else f"{node['min']}..{node['max']} times"
+        return f"[{words}: {self.write(node['content'])}]"
 
-    def _tags(self, one: Format) -> str:
-        tags = one["tags"] if "tags" in one else one["structures"]
-        if one.get("stop_after_first"):
-            count = "one" if one.get("at_least_one") else "at most one"
+    def _tags(self, node: Format) -> str:
+        tags = node["tags"] if "tags" in node else node["structures"]
+        if node.get("stop_after_first"):
+            count = "one" if node.get("at_least_one") else "at most one"
         else:
-            count = "one or more" if one.get("at_least_one") else "any number"
-        if one["type"] == "tags_with_separator":
-            separator = f", with {one['separator']!r} between them" if one["separator"] else ""
+            count = "one or more" if node.get("at_least_one") else "any number"
+        if node["type"] == "tags_with_separator":
+            separator = f", with {node['separator']!r} between them" if node["separator"] else ""
             return self._any_of(tags, f"{count} of these{separator}: ")
         return self._any_of(tags, f"text with {count} of these in it: ")
 
@@ -91,11 +91,11 @@ def _mark(mark: Any) -> str:
     return mark if isinstance(mark, str) else f"[{json_text.dumps(mark, 'mark')}]"
 
 
-def _arguments(one: Format) -> str:
-    """What stands for a schema: JSON, or in some formats an element for each of its keys."""
-    schema = one["json_schema"]
+def _arguments(node: Format) -> str:
+    """The arguments of a schema: JSON, or in some formats an element for each of its keys."""
+    schema = node["json_schema"]
     text = sketch_of(json_text.dumps(schema, "JSON Schema"), {})
-    style = "qwen_xml" if one["type"] == "qwen_xml_parameter" else one.get("style") or "json"
+    style = "qwen_xml" if node["type"] == "qwen_xml_parameter" else node.get("style") or "json"
     if style not in STYLES:
         return f"[{'JSON' if style == 'json' else style}: {text}]"
     known = STYLES[style]

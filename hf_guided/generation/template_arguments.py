@@ -1,4 +1,4 @@
-"""The arguments of a call that chat templates are given: checked, and one for each prompt."""
+"""The arguments of a call for chat templates: checked, with one value for each prompt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def template_options(
     each = documents is not None and not all(isinstance(document, Mapping) for document in documents)
     lists = one_each("list of documents", documents, len(prompts), several=each)
     plain = [isinstance(prompt, str) for prompt in prompts]
-    # An option for all prompts applies to the chats among them; one for a plain text would be ignored.
+    # An option for all prompts applies to the chats among them; an option for one plain text would be ignored.
     unrendered = [
         text and bool((own and several) or (shown and each))
         for text, own, shown in zip(plain, kwargs, lists, strict=True)
@@ -71,6 +71,6 @@ def _check_documents(documents: Any) -> None:
 
 
 def warn_of_unseen(prompts: Sequence[Prompt]) -> None:
-    """Warn once of what the model does not see of the prompts: tools, and variables that no template reads."""
+    """Warn once about parts of the prompts that the model does not see: tools, and variables that no template reads."""
     for text in dict.fromkeys(text for prompt in prompts for text in prompt.unseen):
         warnings.warn(text, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Which variables a chat template reads, and which of those it is given it does not."""
+"""The variables that a chat template reads, and a warning for those that it ignores."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 
 from ..constraints.suggestions import did_you_mean
 
-# What transformers gives every template by itself.
+# Variables that transformers passes to every template.
 _ALWAYS = frozenset("messages add_generation_prompt raise_exception strftime_now dict namespace".split())
-# A tag of transformers for training; what stands in it is written as it is.
+# A tag of transformers for training; its content is written unchanged.
 _GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
 
 
 def unread_variables(templates: Any, arguments: Mapping[str, Any]) -> str | None:
-    """What to warn of: variables that the template never reads, so that giving them changes nothing.
+    """A warning about variables that the template never reads, so that passing them changes nothing.
 
     Args:
         templates: the tokenizer, or a processor.
-        arguments: for ``apply_chat_template``; None as a value is none.
+        arguments: for ``apply_chat_template``; a value of None counts as not passed.
 
     Returns:
-        The text; None if the template reads all of them, or cannot be read itself.
+        The text; None if the template reads all of them, or cannot be parsed.
     """
     given = {name for name, value in arguments.items() if value is not None} - _of_the_method(templates)
     source = _source(templates, arguments) if given else None
@@ -51,15 +51,15 @@ def _source(templates: Any, arguments: Mapping[str, Any]) -> str | None:
 
 @lru_cache(maxsize=16)
 def _variables(source: str) -> frozenset[str] | None:
-    """The variables of a template that it does not set itself; None if it cannot be read."""
+    """The variables of a template that it does not set itself; None if it cannot be parsed."""
     try:
         from jinja2 import Environment, TemplateError, meta
-    except ImportError:  # transformers says so when it renders
+    except ImportError:  # transformers reports it when it renders
         return None
     environment = Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"], autoescape=False)
     try:
         return frozenset(meta.find_undeclared_variables(environment.parse(_GENERATION.sub("", source))))
-    except TemplateError:  # also of tags that this transformers knows and we do not
+    except TemplateError:  # also for tags that only transformers knows
         return None
 
 
@@ -69,7 +69,7 @@ def _parameters(method: Any) -> frozenset[str]:
 
 
 def _of_the_method(templates: Any) -> frozenset[str]:
-    """Arguments that ``apply_chat_template`` uses itself; of a processor also those of what makes its tensors."""
+    """Arguments that ``apply_chat_template`` uses itself; for a processor also those of its parts."""
     own = _parameters(getattr(type(templates), "apply_chat_template", None)) - {"documents", "tools"}
     if hasattr(templates, "tokenizer") and hasattr(templates, "attributes"):
         return own | _of_processors()

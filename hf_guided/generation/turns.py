@@ -1,7 +1,7 @@
-"""Jobs on one model, one after another, each on a thread and none of them holding up the event loop.
+"""Jobs on one model: they run one after another on a thread, so that none blocks the event loop.
 
 ``model.generate`` is not made for two calls at a time: hooks, caches and processors of a model are shared. So every
-model has a queue. Its thread lives while there are jobs, and takes the next when one has ended.
+model has a queue. The thread of the queue lives while there are jobs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Turns:
         self._working = False
 
     def add(self, job: Callable[[], None]) -> None:
-        """Run a job when those before it have ended; it must not raise."""
+        """Run a job after those before it; it must not raise."""
         with self._lock:
             self._waiting.append(job)
             start, self._working = not self._working, True
@@ -37,7 +37,7 @@ class Turns:
             Thread(target=self._work, name=THREAD_NAME, daemon=True).start()
 
     def remove(self, job: Callable[[], None]) -> bool:
-        """Take back a job; returns whether it had not begun."""
+        """Remove a job that has not begun; returns whether there was one."""
         with self._lock:
             waits = job in self._waiting
             if waits:
@@ -59,7 +59,7 @@ _turns_lock = Lock()
 
 
 def turns_of(model: Any) -> Turns:
-    """The queue of a model, the same for its wrappers; what cannot be a model has one of its own, whose job fails."""
+    """The queue of a model, the same for its wrappers; an object that cannot be a model gets a new queue."""
     *_, innermost = layers(model)
     try:
         with _turns_lock:
@@ -70,12 +70,12 @@ def turns_of(model: Any) -> Turns:
 
 def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *arguments: Any) -> None:
     """Call a function on the thread of an event loop, from any thread."""
-    with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits
+    with contextlib.suppress(RuntimeError):  # the loop is closed, so no task waits
         loop.call_soon_threadsafe(function, *arguments)
 
 
 class Running:
-    """One job that a task waits for. Made in the task, whose context variables the job sees.
+    """One job that a task waits for. The task makes it, and the job sees the task's context variables.
 
     Args:
         turns: where the job waits for its turn.
@@ -92,14 +92,14 @@ class Running:
 
     @property
     def ended(self) -> asyncio.Future[Any]:
-        """What the job returned or raised; to be waited for with ``asyncio.wait``, which does not cancel it."""
+        """The result or error of the job; wait for it with ``asyncio.wait``, which does not cancel it."""
         return self._ended
 
     async def end(self) -> None:
-        """Wait until the job is over, whatever cancels the waiting; a job that has not begun never does.
+        """Wait until the job has ended, even if the wait is cancelled; a job that has not begun is removed.
 
         Raises:
-            CancelledError: the task was cancelled while it waited; after the job is over.
+            CancelledError: the task was cancelled while it waited; raised after the job has ended.
         """
         if self._turns.remove(self._run):
             self._ended.cancel()
@@ -110,7 +110,7 @@ class Running:
             except asyncio.CancelledError as error:
                 cancelled = error
         if not self._ended.cancelled():
-            self._ended.exception()  # looked at, so that asyncio does not report it
+            self._ended.exception()  # retrieved, so that asyncio does not report it
         if cancelled is not None:
             raise cancelled
 
@@ -119,10 +119,10 @@ class Running:
         error: BaseException | None = None
         try:
             result = self._context.run(self._do)
-        except StopIteration as stop:  # a future takes no such thing
+        except StopIteration as stop:  # a future cannot hold it
             error = RuntimeError("generation raised StopIteration")
             error.__cause__ = stop
-        except BaseException as raised:  # whatever it is, it is for the task
+        except BaseException as raised:  # any error is for the task
             error = raised
         call_soon(self._loop, self._settle, result, error)
 

@@ -90,18 +90,28 @@ class GuidedDecoder:
         self._store = store
         self._seeds = None if options.seeds is None else [as_int64(seed) for seed in options.seeds]
         self._logprobs: LogprobRecorder | None = None
-        self._why_host = self._why_eager = "nothing was generated yet"
+        self._host_reason = self._eager_reason = "nothing was generated yet"
         self._serving = Lock()
 
     @property
+    def host_reason(self) -> str:
+        """Why the last call chose its tokens on the host; empty if the device lane chose them."""
+        return self._host_reason
+
+    @property
+    def eager_reason(self) -> str:
+        """Why the last call did not capture its steps as CUDA graphs; empty if it did, or would on a GPU."""
+        return self._host_reason or self._eager_reason
+
+    @property
     def why_host(self) -> str:
-        """Why tokens were chosen on the host in the last call; empty where the device lane chose them."""
-        return self._why_host
+        """The old name of ``host_reason``."""
+        return self.host_reason
 
     @property
     def why_eager(self) -> str:
-        """Why steps were not captured as a whole in the last call; empty where they were, or would be on a GPU."""
-        return self._why_host or self._why_eager
+        """The old name of ``eager_reason``."""
+        return self.eager_reason
 
     @property
     def stats(self) -> SessionStats:
@@ -231,7 +241,7 @@ class GuidedDecoder:
         top = self._options.top_logprobs
         if top is not None:
             config = _with_recorded_scores(config)
-        self._why_host = "transformers' own loop serves this generation mode and these outputs"
+        self._host_reason = "transformers' own loop serves this generation mode and these outputs"
         processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))
         if config.num_beams == 1:
             streamer = self._row_streamer(input_ids) if self._streamer is None else self._streamer
@@ -265,7 +275,7 @@ class GuidedDecoder:
             ), slots.cache
         slots = CacheSlots(*call)
         rows = replay_rank_zero(ranks, slots)
-        self._why_host = "another process chooses for this one"
+        self._host_reason = "another process chooses for this one"
         self._report(rows, input_ids.shape[1])
         return rows, slots.cache
 
@@ -275,7 +285,7 @@ class GuidedDecoder:
         """The tokens of each row: from the device lane if it is requested and possible, else from the host's loop."""
         forced = self._forced_text(scoring, stops)
         jump = JumpForward(self._session, stops, forced)
-        lines, logits = prefill(
+        sequences, logits = prefill(
             self._session,
             slots,
             input_ids.tolist(),
@@ -283,21 +293,21 @@ class GuidedDecoder:
             listener=self._listener,
             text_too=self._options.top_logprobs is None,
         )
-        self._why_host = ""
+        self._host_reason = ""
         try:
-            self._run_on_device(lines, logits, input_ids, slots, scoring, stops, config)
-        except NotOnDevice as reason:
-            self._why_host = str(reason)
-        if self._why_host:  # after the handler: an error of the loop has nothing to do with the reason
+            self._run_on_device(sequences, logits, input_ids, slots, scoring, stops, config)
+        except NotOnDevice as error:
+            self._host_reason = str(error)
+        if self._host_reason:  # after the handler, so that an error of the loop is not chained to NotOnDevice
             logprobs = None
             if self._options.top_logprobs is not None:
-                logprobs = StepLogprobs(self._new_logprobs(input_ids, self._options.top_logprobs), lines)
-            self._host_loop(slots, scoring, stops, forced, jump, config, logprobs).run(lines, logits)
-        return [line.token_ids for line in lines]
+                logprobs = StepLogprobs(self._new_logprobs(input_ids, self._options.top_logprobs), sequences)
+            self._host_loop(slots, scoring, stops, forced, jump, config, logprobs).run(sequences, logits)
+        return [sequence.token_ids for sequence in sequences]
 
     def _run_on_device(
         self,
-        lines: list[SequenceState],
+        sequences: list[SequenceState],
         logits: Tensor,
         input_ids: Tensor,
         slots: CacheSlots,
@@ -322,8 +332,8 @@ class GuidedDecoder:
         )
         from .device.run import run_on_device  # comes with the automaton, which takes time to import
 
-        self._why_eager = run_on_device(
-            lines,
+        self._eager_reason = run_on_device(
+            sequences,
             logits,
             input_ids,
             session=self._session,

@@ -310,8 +310,8 @@ def _any_fixed(shortest: int, longest: int, has_fraction: bool) -> Node:
     for digits in range(longest, 0, -1):
         places = SIGNIFICANT - digits
         fraction = _far_from_integers(places) if has_fraction else alt(_ZERO, _ending(places))
-        behind = concat(_POINT, fraction) if digits >= shortest else NOTHING
-        rest = concat(_NONZERO if digits == 1 else _DIGIT, alt(behind, rest))
+        after = concat(_POINT, fraction) if digits >= shortest else NOTHING
+        rest = concat(_NONZERO if digits == 1 else _DIGIT, alt(after, rest))
     return alt(rest, *_near_integers(shortest, longest)) if has_fraction else rest
 
 
@@ -366,8 +366,8 @@ def _decade(first: int, last: int, digits: int, no_fraction: Node, lost: int = 0
     for from_, to, least_fraction, most_fraction in runs:
         if from_ <= to and least_fraction <= most_fraction:
             fractions = concat(_POINT, _fractions(SIGNIFICANT - digits, least_fraction, most_fraction))
-            behind = alt(fractions, no_fraction) if least_fraction == 0 else fractions
-            yield concat(_same_length(str(from_), str(to)), behind)
+            after = alt(fractions, no_fraction) if least_fraction == 0 else fractions
+            yield concat(_same_length(str(from_), str(to)), after)
 
 
 def _decade_with_fractions(first: int, last: int, digits: int) -> Iterator[Node]:

@@ -232,12 +232,12 @@ def multiples(factor: Decimal) -> Node | None:
     if 10**digits // whole > MAX_ENDINGS:
         return None
     endings = [str(value).zfill(digits) for value in range(0, 10**digits, whole)] if digits else [""]
-    # How an ending lies over the point decides the spelling: `after` of its digits stand after it.
-    behind = min(places, digits)
+    # The spelling depends on the position of the point in an ending: `after_point` of its digits are after it.
+    after_point = min(places, digits)
     alternatives: list[Node] = []
     for ending in endings:
-        before, after = (ending[: digits - behind], ending[digits - behind :])
-        free = places - behind  # digits after the point that may be anything
+        before, after = (ending[: digits - after_point], ending[digits - after_point :])
+        free = places - after_point  # digits after the point that may be anything
         alternatives.append(concat(_ending_with(before), _fraction_of(free, after)))
     return alt(*alternatives)
 

@@ -41,7 +41,7 @@ def apply_bitmask(
         scores: (rows, vocab) fp16 | bf16 | fp32 | fp64, any device; read only.
         bitmask: (rows, >= ceil(vocab / 32)) int32 on CPU.
         rows: rows to mask; the others come back bit for bit as they were.
-        transfer: these rows of the bitmask, stacked, on their way to a device; None if only the host has them.
+        transfer: the copy of these rows of the bitmask, stacked, to a device; None if only the host has them.
 
     Returns:
         The masked scores, like ``scores``; and for each of ``rows`` whether an allowed token has a score above -inf

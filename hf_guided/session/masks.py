@@ -1,6 +1,6 @@
 """Fills one bitmask row for each position, writes -inf into the scores, and checks that a choice is left.
 
-A *position* is one place of one output row: its next token, or a later token, after a segment of draft tokens. The
+A *position* belongs to one output row: its next token, or a later token, after a segment of draft tokens. The
 positions of a row are consecutive and in order. Without drafts, each row has one position.
 """
 

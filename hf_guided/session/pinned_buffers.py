@@ -1,7 +1,7 @@
 """Two alternating buffers of host memory for masks, pinned if there is a GPU.
 
 While the masks in one buffer are copied to the GPU, the next masks are filled into the other. A buffer is written again
-only after its last copy is done: an earlier write would change a mask on its way.
+only after its last copy is done: an earlier write would change a mask during its copy.
 
 Both buffers are halves of one bitmask, because matchers remember the bitmask that they filled last.
 """

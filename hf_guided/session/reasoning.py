@@ -1,8 +1,8 @@
 """Thinking before an answer: free text between two markers, then the constraint.
 
 ``Reasoning`` is the user's option. ``ReasoningGate`` derives from it, for one vocabulary, the tokens of the markers and
-the end of a text's thinking. It searches the bytes for the end marker, so the marker may be split over tokens in any
-way, and share a token with other text. Its state is one number, the *matched* bytes: how much of the end marker the
+the end of a text's thinking. It searches the bytes for the end marker, so the marker may be split over tokens at any
+byte, and share a token with other text. Its state is one number, the *matched* bytes: how much of the end marker the
 text ends with (Knuth, Morris, Pratt).
 
 Some tokenizers write a marker with special tokens, which are never text. The gate has a vocabulary of its own in which

@@ -1,4 +1,4 @@
-"""The session: constraints and input_ids in, masked scores out. Every way into generate() holds one.
+"""The session: constraints and input_ids in, masked scores out. Every integration with generate() holds one.
 
 Stages of a call: find the rows (tracker), fill a bitmask row for each (matcher), write -inf (apply), and check that a
 choice is left. The first call waits for compilation, so that compilation overlaps the prefill.
@@ -120,7 +120,7 @@ class Session:
             return scores
         if input_ids.ndim != 2 or scores.ndim != 2 or len(input_ids) != len(scores):
             raise BatchSizeError(
-                "expected input_ids (rows, length) and scores (rows, vocab) of the same rows, "
+                "expected input_ids (rows, length) and scores (rows, vocab) with the same number of rows, "
                 f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
             )
         if not self._requests.ready:
@@ -147,7 +147,7 @@ class Session:
         Does so only if each row got one token more. ``mask`` raises the errors, if it is called with these ids.
 
         Args:
-            input_ids: as for ``mask``; read, and on a GPU not to be written in place until then.
+            input_ids: as for ``mask``; on a GPU not to be written in place until ``mask`` is called.
 
         Streams: the ids are copied to the host after the work queued on the current stream so far, without waiting for
             the forward pass that follows.

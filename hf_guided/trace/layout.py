@@ -1,9 +1,9 @@
-"""Where the nodes and edges of a graph are drawn: in layers from left to right, edges through gaps kept free for them.
+"""The drawing of a graph: nodes in layers from left to right, edges through gaps that are kept free for them.
 
-The way of Sugiyama, Tagawa and Toda (1981): edges that close a ring are turned round, layers follow the longest way
-from the start, edges that cross several layers get a place in each, neighbours are brought near each other by their
-means, and coordinates follow. Every edge has a layer of its own for its label, between those of its ends, so labels
-lie on nothing.
+The method is that of Sugiyama, Tagawa and Toda (1981): edges that close a cycle are reversed, layers follow the longest
+path from the start, an edge that crosses several layers gets a point in each, points are sorted by the mean position of
+their neighbours, and coordinates follow. The label of every edge has a layer between those of its ends, so labels cover
+nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from .graph import Graph
 
 RADIUS = 9.0
-_CHARACTER = 7.2  # width of one of a label, in the page's font for them
+_CHARACTER = 7.2  # width of a label's character, in the page's font
 _GAP = 12.0  # between layers
-_ROW = 30.0  # between places of one layer
+_ROW = 30.0  # between the points of one layer
 _SWEEPS = 24
 
 
@@ -25,11 +25,11 @@ class Layout:
     """Coordinates, in pixels, from the left and from the top.
 
     Args:
-        width: of all.
-        height: of all.
+        width: of the drawing.
+        height: of the drawing.
         nodes: (x, y) of each node's middle.
-        edges: for each edge the points it goes through, from its source's middle to its target's; of a ring from a node
-            to itself only the label's point is between.
+        edges: for each edge its points, from the middle of its source to the middle of its target; an edge from a node
+            to itself has only the label's point between them.
         labels: (x, y) of the middle of each edge's label.
     """
 
@@ -43,39 +43,39 @@ class Layout:
 def layout(graph: Graph) -> Layout:
     """Coordinates for a graph; the same for the same graph."""
     layer = _layers(graph)
-    # Points: first the nodes, on even layers, then those that edges go through.
-    at = [2 * one for one in layer]
-    chains: list[list[int]] = []  # from the left end of each edge to its right one
+    # Points: first the nodes, on even layers, then the inner points of edges.
+    at = [2 * node_layer for node_layer in layer]
+    chains: list[list[int]] = []  # the points of each edge, from left to right
     label_of: list[int] = []  # the point where its label is
     width = [2 * RADIUS] * graph.nodes
     for edge in graph.edges:
-        left, right = sorted((edge.source, edge.target), key=lambda node: layer[node])
-        # A ring to itself has its label in the gap to the right.
-        between = range(at[left] + 1, at[left] + 2 if left == right else at[right])
+        left_node, right_node = sorted((edge.source, edge.target), key=lambda node: layer[node])
+        # An edge from a node to itself has its label in the gap to the right.
+        between = range(at[left_node] + 1, at[left_node] + 2 if left_node == right_node else at[right_node])
         chain = list(range(len(at), len(at) + len(between)))
         at += between
         width += [len(edge.label) * _CHARACTER + 8, *[0.0] * (len(chain) - 1)]
         label = chain[0]
-        if edge.source == right != left:  # it runs back: the label is near its source
+        if edge.source == right_node != left_node:  # it runs to the left: the label is near its source
             width[chain[0]], width[chain[-1]] = width[chain[-1]], width[chain[0]]
             label = chain[-1]
         label_of.append(label)
-        chains.append([left, *chain] if left == right else [left, *chain, right])
+        chains.append([left_node, *chain] if left_node == right_node else [left_node, *chain, right_node])
     rows = _ordered(at, chains)
     y = _heights(rows, chains)
     x = [0.0] * len(at)
-    place = _GAP
+    left = _GAP
     for row in rows:
         wide = max((width[point] for point in row), default=0.0)
         for point in row:
-            x[point] = place + wide / 2
-        place += wide + _GAP
+            x[point] = left + wide / 2
+        left += wide + _GAP
     edges = []
     for edge, chain in zip(graph.edges, chains, strict=True):
         points = [(x[point], y[point]) for point in chain]
         edges.append(tuple(points if edge.source == chain[0] else reversed(points)))
     return Layout(
-        width=place,
+        width=left,
         height=max(y) + _ROW,
         nodes=tuple(zip(x[: graph.nodes], y[: graph.nodes], strict=True)),
         edges=tuple(edges),
@@ -84,21 +84,21 @@ def layout(graph: Graph) -> Layout:
 
 
 def _layers(graph: Graph) -> list[int]:
-    """For each node its layer: the longest way from the start that goes round no ring."""
+    """For each node its layer: the length of the longest path from the start without a cycle."""
     targets: list[list[int]] = [[] for _ in range(graph.nodes)]
     for edge in graph.edges:
         if edge.target not in targets[edge.source]:
             targets[edge.source].append(edge.target)
-    # Depth first without recursion; behind all that is reached from it a node is finished.
+    # Depth first without recursion; a node is finished after all nodes that are reached from it.
     finished: list[int] = []
-    state = [0] * graph.nodes  # 0 not seen, 1 on the way, 2 finished
+    state = [0] * graph.nodes  # 0 not seen, 1 on the path, 2 finished
     forward: list[list[int]] = [[] for _ in range(graph.nodes)]
     stack = [(0, iter(targets[0]))]
     state[0] = 1
     while stack:
         node, rest = stack[-1]
         for target in rest:
-            if state[target] != 1:  # else it closes a ring
+            if state[target] != 1:  # else it closes a cycle
                 forward[node].append(target)
             if state[target] == 0:
                 state[target] = 1
@@ -118,59 +118,66 @@ def _layers(graph: Graph) -> list[int]:
 def _ordered(at: Sequence[int], chains: Sequence[Sequence[int]]) -> list[list[int]]:
     """The points of each layer from top to bottom, with few crossings."""
     rows: list[list[int]] = [[] for _ in range(max(at) + 1)]
-    for point, one in enumerate(at):
-        rows[one].append(point)
-    before, behind = _neighbours(len(at), chains)
-    place = {point: float(n) for row in rows for n, point in enumerate(row)}
+    for point, layer in enumerate(at):
+        rows[layer].append(point)
+    before, after = _neighbours(len(at), chains)
+    position = {point: float(n) for row in rows for n, point in enumerate(row)}
     for sweep in range(_SWEEPS):
-        near = behind if sweep % 2 else before
+        near = after if sweep % 2 else before
         for row in rows if near is before else reversed(rows):
-            row.sort(key=lambda point: (_mean([place[one] for one in near[point]], place[point]), place[point]))
-            place.update((point, float(n)) for n, point in enumerate(row))
+            row.sort(
+                key=lambda point: (
+                    _mean([position[neighbour] for neighbour in near[point]], position[point]),
+                    position[point],
+                )
+            )
+            position.update((point, float(n)) for n, point in enumerate(row))
     return rows
 
 
 def _heights(rows: Sequence[Sequence[int]], chains: Sequence[Sequence[int]]) -> list[float]:
-    """For each point its y: near those of its neighbours, in the order of its layer and apart from the next."""
+    """For each point its y: near those of its neighbours, in the order of its layer, and at least _ROW apart."""
     count = sum(map(len, rows))
-    before, behind = _neighbours(count, chains)
+    before, after = _neighbours(count, chains)
     y = [0.0] * count
     for row in rows:
         for n, point in enumerate(row):
             y[point] = (n - (len(row) - 1) / 2) * _ROW
     for sweep in range(_SWEEPS):
         for row in rows if sweep % 2 == 0 else reversed(rows):
-            wanted = [_mean([y[one] for one in (*before[point], *behind[point])], y[point]) for point in row]
-            for point, height in zip(row, _apart(wanted), strict=True):
+            targets = [
+                _mean([y[neighbour] for neighbour in (*before[point], *after[point])], y[point]) for point in row
+            ]
+            for point, height in zip(row, _apart(targets), strict=True):
                 y[point] = height
-    least = min(y)
-    return [height - least + _ROW for height in y]
+    top = min(y)
+    return [height - top + _ROW for height in y]
 
 
-def _apart(wanted: Sequence[float]) -> list[float]:
-    """The nearest heights (by squares) that are ascending and _ROW apart: blocks that meet are put in their middle."""
-    blocks: list[tuple[float, int]] = []  # (sum of where each begins, members)
-    for n, height in enumerate(wanted):
+def _apart(targets: Sequence[float]) -> list[float]:
+    """The nearest heights (least squares) that ascend by at least _ROW: blocks that meet are merged at their mean."""
+    blocks: list[tuple[float, int]] = []  # (sum of the members' offsets, number of members)
+    for n, height in enumerate(targets):
         total, members = height - n * _ROW, 1
         while blocks and blocks[-1][0] / blocks[-1][1] > total / members:
             before = blocks.pop()
             total, members = total + before[0], members + before[1]
         blocks.append((total, members))
-    found: list[float] = []
+    heights: list[float] = []
     for total, members in blocks:
-        found += [total / members + (len(found) + n) * _ROW for n in range(members)]
-    return found
+        heights += [total / members + (len(heights) + n) * _ROW for n in range(members)]
+    return heights
 
 
 def _neighbours(points: int, chains: Sequence[Sequence[int]]) -> tuple[list[list[int]], list[list[int]]]:
-    """For each point those to its left that it is joined to, and those to its right."""
+    """For each point its neighbours to the left, and those to the right."""
     before: list[list[int]] = [[] for _ in range(points)]
-    behind: list[list[int]] = [[] for _ in range(points)]
+    after: list[list[int]] = [[] for _ in range(points)]
     for chain in chains:
         for left, right in zip(chain, chain[1:], strict=False):
-            behind[left].append(right)
+            after[left].append(right)
             before[right].append(left)
-    return before, behind
+    return before, after
 
 
 def _mean(values: Sequence[float], otherwise: float) -> float:

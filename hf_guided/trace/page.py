@@ -136,7 +136,7 @@ def _graph(graph: Graph) -> dict[str, Any]:
             }
             for edge, points, at in zip(graph.edges, placed.edges, placed.labels, strict=True)
         ],
-        "places": [place._asdict() for place in graph.places],
+        "places": [position._asdict() for position in graph.positions],
     }
 
 

@@ -100,7 +100,7 @@ def test_greedy_tokens_are_the_host_s_and_nobody_waits(
     decoder = guide.decoder(constraints, device_lane=lane, **asked)
     for _ in range(2):  # the second time with the masks of the first
         assert generate(name, rows, decoder, padded=padded, **arguments) == expected
-    assert decoder.why_host == "" and (decoder.why_eager == "") is (lane == "captured")
+    assert decoder.host_reason == "" and (decoder.eager_reason == "") is (lane == "captured")
     assert len(no_waits) > 10
 
 
@@ -116,7 +116,7 @@ def test_samples_are_in_the_language_and_the_seed_s(lane: Any, no_waits: list[in
             constraint, jump_forward=False, backend="automaton", device_lane=lane, max_new_tokens=40
         )
         outputs.append(generate("llama", 8, decoder, **{**STATIC, **HOT, "max_new_tokens": 40}))
-        assert decoder.why_host == ""
+        assert decoder.host_reason == ""
     assert outputs[0] == outputs[1] != outputs[2]
     start = inputs("llama", 8)["input_ids"].shape[1]
     for row in (row for output in outputs for row in output):
@@ -140,7 +140,7 @@ def test_it_is_taken_by_default() -> None:
     guide = family("llama")[1]
     decoder = guide.decoder(CONSTRAINTS[:3], jump_forward=False, backend="automaton")
     generate("llama", 3, decoder)
-    assert decoder.why_host == "" and decoder.stats.device_steps > 0
+    assert decoder.host_reason == "" and decoder.stats.device_steps > 0
 
 
 def test_a_captured_step_is_run_once_for_each_call() -> None:

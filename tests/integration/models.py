@@ -21,7 +21,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-PADDING = 37  # columns of logits behind the last token
+PADDING = 37  # columns of logits after the last token
 CONTEXT = 512
 
 

@@ -299,14 +299,14 @@ def guided(
 
 
 def read(
-    guide: hg.Guide, kind: Kind, new_tokens: Tensor, *, stop_token_ids: Sequence[int] | None = None, **asked: Any
+    guide: hg.Guide, kind: Kind, new_tokens: Tensor, *, stop_token_ids: Sequence[int] | None = None, **kwargs: Any
 ) -> Outputs:
-    """Read rows back; behind its end a row may hold nothing that a user who decodes all of it would see."""
-    results = [guide.read(kind.constraint, row, stop_token_ids=stop_token_ids, **asked) for row in new_tokens.tolist()]
+    """Read rows back; after its end a row may hold nothing that a user who decodes the whole row would see."""
+    results = [guide.read(kind.constraint, row, stop_token_ids=stop_token_ids, **kwargs) for row in new_tokens.tolist()]
     ends = {guide.tokenizer.eos_token_id, *(stop_token_ids or guide.vocabulary.stop_token_ids)}  # EOS pads, too
     for row, result in zip(new_tokens.tolist(), results, strict=True):
         if result.finish_reason == "stop":
-            assert set(row[len(result.token_ids) :]) <= ends, "something was written behind the end"
+            assert set(row[len(result.token_ids) :]) <= ends, "something was written after the end"
     return results
 
 
@@ -343,10 +343,10 @@ def ragged(stage: Stage, rows: int, seed: int) -> tuple[Tensor, Tensor]:
 def rows_of_their_own(stage: Stage, kind: Kind, seed: int) -> Outputs:
     """The constraint among free rows and rows of another; free rows are compared with a run without guidance."""
     other = hg.Regex("[a-e]{3,9}")
-    asked = [kind.constraint, None, kind.constraint, other] * (ROWS // 2 + 1)
-    ids, mask = ragged(stage, len(asked), seed)
+    constraints = [kind.constraint, None, kind.constraint, other] * (ROWS // 2 + 1)
+    ids, mask = ragged(stage, len(constraints), seed)
     kwargs = {"attention_mask": mask, **GREEDY}
-    processor = stage.guide.logits_processor(asked)
+    processor = stage.guide.logits_processor(constraints)
     mixed = stage.model.generate(ids, max_new_tokens=kind.max_new_tokens, logits_processor=[processor], **kwargs)
     free = stage.model.generate(ids, max_new_tokens=8, **kwargs)
     assert torch.equal(mixed[1::4, : free.shape[1]], free[1::4]), "a free row was touched"
@@ -425,8 +425,8 @@ def stops_without_the_tokenizers(stage: Stage, kind: Kind, seed: int) -> Outputs
     results = read(guide, kind, output[:, ids.shape[1] :])
     for row, result in zip(output[:, ids.shape[1] :].tolist(), results, strict=True):
         if result.finish_reason == "stop":
-            behind = row[len(result.token_ids) - 1 :]
-            assert stop in behind[:3] or len(behind) < 3, "the row had ended, and generate() was not told"
+            tail = row[len(result.token_ids) - 1 :]
+            assert stop in tail[:3] or len(tail) < 3, "the row had ended, and generate() did not notice"
     return results
 
 

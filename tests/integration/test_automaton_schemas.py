@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.bench_soundness import HotWalker
 from benchmarks.common import data_folder
-from benchmarks.engine_constraints import Asked, sample
+from benchmarks.engine_constraints import EngineCase, sample
 from benchmarks.oracle import Oracle, Undecided
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
@@ -34,11 +34,11 @@ def accepts(compiled: CompiledConstraint, text: str) -> bool:
     return compiled.matcher().validate_tokens(tokens) == len(tokens)
 
 
-def check(backend: AutomatonBackend, asked: Sequence[Asked]) -> tuple[int, int, int]:
+def check(backend: AutomatonBackend, cases: Sequence[EngineCase]) -> tuple[int, int, int]:
     """How many texts were accepted, refused and written."""
     walker = HotWalker(backend.vocabulary)
     wrong, accepted, refused, written = [], 0, 0, 0
-    for one in asked:
+    for one in cases:
         compiled = backend.compile(JsonSchema(one.what, whitespace=one.whitespace, extra="forbid"))
         oracle = Oracle(one.what)
         wrong += [f"{one.name}: refuses {text}" for text in one.documents if not accepts(compiled, text)]
@@ -60,8 +60,8 @@ def check(backend: AutomatonBackend, asked: Sequence[Asked]) -> tuple[int, int, 
 def test_a_part_of_the_sample() -> None:
     backend = AutomatonBackend(Vocabulary.from_tokenizer(VOCABULARIES["demo"]()))
     found = sample(backend, "compact", step=8)
-    assert len(found.asked) >= 0.6 * found.schemas
-    accepted, refused, written = check(backend, found.asked)
+    assert len(found.cases) >= 0.6 * found.schemas
+    accepted, refused, written = check(backend, found.cases)
     assert accepted > 20 and refused > 20 and written > 40
 
 
@@ -71,7 +71,7 @@ def test_a_part_of_the_sample() -> None:
 def test_the_whole_sample(vocabulary: str, whitespace: str) -> None:
     backend = AutomatonBackend(Vocabulary.from_tokenizer(VOCABULARIES[vocabulary]()))
     found = sample(backend, whitespace)
-    assert len(found.asked) >= 0.6 * found.schemas
+    assert len(found.cases) >= 0.6 * found.schemas
     assert found.admitted > 0.9 * found.valid
-    accepted, refused, written = check(backend, found.asked)
+    accepted, refused, written = check(backend, found.cases)
     assert accepted > 200 and refused > 200 and written > 400

@@ -353,7 +353,7 @@ def test_a_row_that_never_ends() -> None:
     """generate() knows none of the stop tokens; the row says so a few tokens behind its end, not at max_new_tokens."""
     deaf = without_eos()
     processor = hg.Guide(vocabularies.demo(), deaf).logits_processor(CHOICE)
-    with pytest.raises(StopTokenError, match="row 0 has ended.*generate.. goes on.*eos_token_id"):
+    with pytest.raises(StopTokenError, match="row 0 has ended.*generate.. continues.*eos_token_id"):
         plain([processor], own=deaf, max_new_tokens=10_000)
     assert processor.stats.calls < 12
 

@@ -62,7 +62,7 @@ def test_it_is_the_plain_loop(name: str, rows: int, budget: int | None) -> None:
     constraints = [CONSTRAINTS[i] for i in BATCHES[rows]]
     decoder = on_device(guide, constraints, max_new_tokens=budget)
     assert run(name, rows, custom_generate=decoder) == plain(name, rows, constraints, budget)
-    assert decoder.why_host == ""
+    assert decoder.host_reason == ""
 
 
 @pytest.mark.parametrize("rows", BATCHES)
@@ -75,7 +75,7 @@ def test_it_counts_what_the_loop_on_the_host_counts(rows: int) -> None:
     assert run("llama", rows, custom_generate=host) == found
     ours, theirs = asdict(decoder.stats), asdict(host.stats)
     assert ours.pop("device_steps") == max(map(len, found)) == decoder.stats.forwards
-    assert host.why_host == "device_lane=False"
+    assert host.host_reason == "device_lane=False"
     for name in ours:
         assert name.endswith("_ns") or ours[name] == theirs[name], name
 
@@ -103,7 +103,7 @@ def test_the_plain_loop_s_tokens(rows: int, arguments: dict[str, Any]) -> None:
     constraints = [hg.Regex("[a-z0-9 ]{5,60}"), None, hg.Regex("(?:alphabet|[a-z ]{1,9}[.]){3,60}")][:rows]
     decoder = on_device(guide, constraints)
     assert run("llama", rows, custom_generate=decoder, **arguments) == plain("llama", rows, constraints, **arguments)
-    assert decoder.why_host == ""
+    assert decoder.host_reason == ""
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -117,7 +117,7 @@ def test_criteria_and_stop_strings_end_rows_as_in_the_plain_loop(rows: int) -> N
     asked = {"stopping_criteria": StoppingCriteriaList([Long(), MaxTimeCriteria(3600)])}
     decoder = on_device(guide, constraints)
     assert run("llama", rows, custom_generate=decoder, **asked) == plain("llama", rows, constraints, **asked)
-    assert decoder.why_host == ""
+    assert decoder.host_reason == ""
     decoder = on_device(guide, constraints, stop_strings=["e", "4"])
     expected = plain("llama", rows, constraints, stop_strings=["e", "4"], tokenizer=guide.tokenizer)
     assert run("llama", rows, custom_generate=decoder) == expected
@@ -231,7 +231,7 @@ def test_the_cache_knows_nothing_of_the_step_too_many(name: str, own: bool) -> N
         )
         found.append(output)
     theirs, ours = found
-    assert decoder.why_host == "" and decoder.stats.tokens < 60
+    assert decoder.host_reason == "" and decoder.stats.tokens < 60
     assert torch.equal(ours.sequences, theirs.sequences)
     assert ours.past_key_values.get_seq_length() == theirs.past_key_values.get_seq_length()
     for one, other in zip(layers(ours.past_key_values), layers(theirs.past_key_values), strict=True):
@@ -317,7 +317,7 @@ def test_the_device_is_asked_for_no_number(
     monkeypatch.setattr(DeviceLoop, "run", watched)
     decoder = guide.decoder(CONSTRAINTS[:rows], jump_forward=False, backend="automaton", device_lane=lane)
     run(name, rows, custom_generate=decoder, **asked)
-    assert decoder.why_host == "" and (lane == "captured") is (decoder.why_eager == "")
+    assert decoder.host_reason == "" and (lane == "captured") is (decoder.eager_reason == "")
 
 
 def test_who_asks_for_a_number_is_found() -> None:
@@ -336,7 +336,7 @@ def test_steps_over_fixed_tensors_are_the_plain_loop_s(name: str, rows: int) -> 
     decoder = guide.decoder(constraints, jump_forward=False, backend="automaton", device_lane="captured")
     found = run(name, rows, custom_generate=decoder, cache_implementation="static")
     assert found == plain(name, rows, constraints, cache_implementation="static")
-    assert decoder.why_eager == ""
+    assert decoder.eager_reason == ""
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,8 @@ def test_what_cannot_be_captured_is_queued_step_by_step(name: str, asked: dict[s
     guide = family(name)[1]
     decoder = guide.decoder(SHORT, jump_forward=False, backend="automaton", device_lane="captured")
     assert run(name, 1, custom_generate=decoder, **asked) == plain(name, 1, SHORT, **asked)
-    assert why in decoder.why_eager
+    assert why in decoder.eager_reason
+    assert (decoder.why_host, decoder.why_eager) == (decoder.host_reason, decoder.eager_reason)  # the old names
 
 
 # -- errors and reasons ------------------------------------------------------------------------------------------------
@@ -368,7 +369,7 @@ def test_an_empty_intersection_is_the_host_s() -> None:
         with pytest.raises(hg.EmptyIntersection) as caught:
             run("llama", 3, custom_generate=decoder, suppress_tokens=digits)
         raised.append(caught.value)
-        assert (decoder.why_host == "") is lane
+        assert (decoder.host_reason == "") is lane
         assert run("llama", 3, custom_generate=decoder) == plain("llama", 3, constraints)  # the next call is well
     assert str(raised[0]) == str(raised[1]) and raised[0].row == raised[1].row == 1
 
@@ -415,11 +416,11 @@ def test_what_it_cannot_serve_is_the_host_s(ours: dict[str, Any], asked: dict[st
     model, guide = family("llama")
     given = {"jump_forward": False, "backend": "automaton", "device_lane": True, **ours}
     decoder = guide.decoder(SHORT, **given)
-    assert decoder.why_host
+    assert decoder.host_reason
     output = model.generate(
         **inputs("llama", 1), **{"do_sample": False, "max_new_tokens": 20, **asked}, custom_generate=decoder
     )
-    assert why in decoder.why_host and decoder.stats.device_steps == 0
+    assert why in decoder.host_reason and decoder.stats.device_steps == 0
     sequences = output if torch.is_tensor(output) else output.sequences
     if "logits_processor" not in asked:  # which is the seam of the plain loop
         asked = {"max_new_tokens": 20, **asked, "return_dict_in_generate": False, "output_scores": False}
@@ -437,7 +438,7 @@ def test_rows_that_a_stop_token_brings_to_a_dead_end_are_ended_by_the_host() -> 
         found = run("llama", 3, custom_generate=decoder, eos_token_id=stops)
     with pytest.warns(UserWarning, match="row 0 reached a dead end"):
         assert found == run("llama", 3, logits_processor=[processor], eos_token_id=stops)
-    assert "text otherwise" in decoder.why_host
+    assert "text otherwise" in decoder.host_reason
 
 
 def test_other_values_are_refused() -> None:
@@ -450,7 +451,7 @@ def test_the_environment_may_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("HF_GUIDED_DEVICE_LANE", "1")
     decoder = guide.decoder(SHORT, jump_forward=False, backend="automaton")
     assert run("llama", 1, custom_generate=decoder) == plain("llama", 1, SHORT)
-    assert decoder.why_host == "" and decoder.stats.device_steps > 0
+    assert decoder.host_reason == "" and decoder.stats.device_steps > 0
     for text, read in (("", "auto"), ("auto", "auto"), ("0", False), ("captured", "captured")):
         assert LoopOptions.from_env({"HF_GUIDED_DEVICE_LANE": text}).device_lane == read
     with pytest.raises(ValueError, match="HF_GUIDED_DEVICE_LANE='gpu': expected '0' or '1' or 'auto' or 'captured'"):
@@ -521,7 +522,7 @@ def sampled(asked: dict[str, Any], constraint: Any, rows: int) -> Iterator[tuple
         custom_generate=decoder,
         **asked,
     )
-    assert decoder.why_host == ""
+    assert decoder.host_reason == ""
     return map(tuple, texts("llama", 1, output))
 
 
@@ -589,7 +590,7 @@ def test_samples_close_within_their_budget(max_new_tokens: int) -> None:
     output = model.generate(
         **inputs("llama", 8), do_sample=True, temperature=2.0, max_new_tokens=max_new_tokens, custom_generate=decoder
     )
-    assert decoder.why_host == ""
+    assert decoder.host_reason == ""
     for row in texts("llama", 8, output):
         assert row[-1] == guide.tokenizer.eos_token_id and len(row) <= max_new_tokens
         jsonschema.validate(json.loads(guide.vocabulary.decode_bytes(row)), SCHEMA)
@@ -634,7 +635,7 @@ def test_a_prefix_has_been_taken() -> None:
     processor = guide.logits_processor(CONSTRAINTS[:3], backend="automaton", **begun)
     decoder = on_device(guide, CONSTRAINTS[:3], **begun)
     assert run("llama", 3, custom_generate=decoder) == run("llama", 3, logits_processor=[processor])
-    assert decoder.why_host == ""
+    assert decoder.host_reason == ""
 
 
 def test_a_static_cache_of_the_caller_s_keeps_the_call_on_the_host() -> None:
@@ -643,7 +644,7 @@ def test_a_static_cache_of_the_caller_s_keeps_the_call_on_the_host() -> None:
     decoder = on_device(guide, RECORD)
     found = run("llama", 1, custom_generate=decoder, past_key_values=cache)
     assert found == plain("llama", 1, RECORD)
-    assert "removed from it" in decoder.why_host
+    assert "removed from it" in decoder.host_reason
 
 
 def test_hg_generate_takes_it() -> None:

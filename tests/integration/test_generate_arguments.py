@@ -56,7 +56,7 @@ def test_bad_arguments(pair: tuple[Any, Any], arguments: dict[str, Any], error: 
 def test_ids_and_scores_must_have_as_many_rows(pair: tuple[Any, Any]) -> None:
     model, tokenizer = pair
     processor = hg.Guide(tokenizer, model).logits_processor(["yes"])
-    with pytest.raises(hg.BatchSizeError, match="as many rows"):
+    with pytest.raises(hg.BatchSizeError, match="the same number of rows"):
         processor(torch.zeros(1, 3, dtype=torch.long), torch.zeros(2, model.config.vocab_size))
 
 

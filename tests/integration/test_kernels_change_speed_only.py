@@ -39,7 +39,7 @@ def written(budget: int | None, **arguments: Any) -> list[list[int]]:
     inputs = tokenizer(["one two"] * 3, return_tensors="pt", return_token_type_ids=False)
     torch.manual_seed(5)
     output = model.generate(**inputs, custom_generate=decoder, max_new_tokens=budget or 24, **arguments)
-    assert decoder.why_host == ""
+    assert decoder.host_reason == ""
     return output.tolist()
 
 

@@ -183,7 +183,7 @@ def test_thinking_is_gated_on_the_host() -> None:
         asked: dict[str, Any] = {"backend": "automaton", "reasoning": THINK}
         decoder = guide.decoder(ASKED, jump_forward=False, device_lane=True, **asked)
         output = model.generate(**inputs, do_sample=False, max_new_tokens=BUDGET, custom_generate=decoder)
-        assert (why in decoder.why_host) if why else (decoder.why_host == "")
+        assert (why in decoder.host_reason) if why else (decoder.host_reason == "")
         plain = guide.logits_processor(ASKED, **asked)
         assert (
             output.tolist()

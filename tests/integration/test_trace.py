@@ -278,8 +278,8 @@ def test_results_bring_their_trace(batch_size: int, loop: str) -> None:
         ids = torch.tensor(guide.tokenizer(prompts[n] + (prefixes[n] or ""))["input_ids"])
         budget = {"max_new_tokens": MAX_NEW_TOKENS, "prefix": prefixes[n] or ""}
         check(result.trace, ids, result.token_ids, CONSTRAINTS[n], **budget)
-    places = traced[-1].trace.graph.places  # of the regular expression
-    assert len(places) == len(traced[-1].token_ids) + 1
+    positions = traced[-1].trace.graph.positions  # of the regular expression
+    assert len(positions) == len(traced[-1].token_ids) + 1
 
 
 def test_what_cannot_be_written_down_is_refused() -> None:
@@ -393,7 +393,7 @@ def test_the_device_lane_is_not_taken_and_says_so() -> None:
     for trace in (False, True):
         decoder = guide.decoder(choice, backend="automaton", jump_forward=False, device_lane=True, trace=trace)
         found.append(generated(inputs(1), custom_generate=decoder))
-        assert ("trace=True" in decoder.why_host) == trace
+        assert ("trace=True" in decoder.host_reason) == trace
         assert (decoder.stats.device_steps == 0) == trace
     assert torch.equal(*found)
     assert [token.kind for token in guide.trace(decoder, found[1], constraint=choice).tokens][0] == "chosen"
@@ -414,11 +414,11 @@ def test_the_way_through_the_automaton() -> None:
     decoder = guide.decoder(re.compile(pattern), trace=True)
     output = generated(inputs(1), custom_generate=decoder)
     trace = guide.trace(decoder, output, constraint=re.compile(pattern))
-    assert trace.graph is not None and len(trace.graph.places) == len(trace.tokens) + 1
+    assert trace.graph is not None and len(trace.graph.positions) == len(trace.tokens) + 1
     written = b""
-    for token, place in zip(trace.tokens, trace.graph.places[1:], strict=True):
+    for token, position in zip(trace.tokens, trace.graph.positions[1:], strict=True):
         written += guide.vocabulary.decode_bytes([token.token_id])
-        assert (re.fullmatch(pattern, written.decode()) is not None) == (place.node in trace.graph.accepting)
+        assert (re.fullmatch(pattern, written.decode()) is not None) == (position.node in trace.graph.accepting)
     assert re.fullmatch(pattern, written.decode())
     assert "removed" in repr(trace) and trace.constraint.startswith("Regex")
     recursive = {"$ref": "#/$defs/a", "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}}

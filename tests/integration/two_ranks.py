@@ -90,7 +90,7 @@ def outcomes(model: Any, tokenizer: Any, rank: int) -> dict[str, Any]:
         found[f"processor, overlap={overlap}"] = model.generate(**inputs, **HOT, max_new_tokens=80, **seam).tolist()
     decoder = guide.decoder(CONSTRAINTS[:2], draft=["grammar", "prompt_lookup"])
     found["decoder"] = model.generate(**inputs, **HOT, max_new_tokens=80, custom_generate=decoder).tolist()
-    assert (decoder.why_host == "another process chooses for this one") == (rank == 1)
+    assert (decoder.host_reason == "another process chooses for this one") == (rank == 1)
 
     for name, constraint, asked in (
         ("one process cannot compile it", TOO_MUCH, {"backend": "llguidance", "max_new_tokens": 99}),

@@ -12,10 +12,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton import dominance, nfa
-from hf_guided.automaton.limits import Limits, WorkMeter
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.piece_cache import PieceCache
 from hf_guided.errors import CompileLimitExceeded
+from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
 
 Positions = frozenset[int]
@@ -97,7 +98,7 @@ def test_nothing_but_the_work_changes(body: Counted, both: tuple[int, int]) -> N
         patch.setattr(dominance.Dominance, "undominated", lambda self, members: members)
         patch.setattr(nfa, "_kept", PieceCache())
         try:
-            plain = regex_dfa(node, WorkMeter(Limits(max_work=300_000)))
+            plain = regex_dfa(node, WorkMeter(CompileLimits(max_work=300_000)))
         except CompileLimitExceeded:
             assume(False)
     pairs, todo = {(made.start, plain.start)}, [(made.start, plain.start)]

@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.common import data_folder
-from hf_guided.automaton.limits import Limits
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
+from hf_guided.options import CompileLimits
 from tests.property import strategies as draw
 from tests.property.schema_examples import DRAFTS, Writer
 from tests.toy import all_bytes
 
 STEPS = 80
 CLOSING = frozenset(b'"}],:')  # so that texts come to an end
-BACKENDS = AutomatonBackend(all_bytes(), Limits(seconds=20)), LLGuidanceBackend(all_bytes())
+BACKENDS = AutomatonBackend(all_bytes(), CompileLimits(seconds=20)), LLGuidanceBackend(all_bytes())
 
 
 def compare(schema: Any, random: Random, whitespace: str, steps: int = STEPS) -> bool | None:

@@ -11,18 +11,19 @@ import pytest
 
 from hf_guided.automaton import byte_dfa, nfa
 from hf_guided.automaton.dawg import dawg_dfa
-from hf_guided.automaton.limits import Limits, WorkMeter
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
 from hf_guided.automaton.piece_cache import PieceCache
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
+from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
 from tests.calls import counted_calls
 from tests.toy import all_bytes
 
 LIMIT = "grew past|steps of work"
-AMPLE = Limits(max_work=20_000_000)  # for what is taken by languages that look hostile, but are not
+AMPLE = CompileLimits(max_work=20_000_000)  # for what is taken by languages that look hostile, but are not
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_the_work_does_not_depend_on_the_machine(monkeypatch):
 
 def test_seconds_are_a_safety_net():
     with pytest.raises(CompileLimitExceeded, match="was not ready in 0 s of its thread's time"):
-        regex_dfa(parse_fullmatch("[a-z]{1,1000}x?"), WorkMeter(Limits(seconds=0)))
+        regex_dfa(parse_fullmatch("[a-z]{1,1000}x?"), WorkMeter(CompileLimits(seconds=0)))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ def test_memory_is_bounded_by_the_states_not_by_the_work():
     tracemalloc.start()
     try:
         with pytest.raises(CompileLimitExceeded, match="grew past 10000 states"):
-            regex_dfa(node, WorkMeter(Limits(max_states=10_000, max_work=10**9)))
+            regex_dfa(node, WorkMeter(CompileLimits(max_states=10_000, max_work=10**9)))
         assert tracemalloc.get_traced_memory()[1] < 120e6
     finally:
         tracemalloc.stop()
@@ -209,7 +210,7 @@ def test_the_limit_is_kept_at_every_stage(share):
     whole = WorkMeter()
     regex_dfa(node, whole)
     most = int(share * whole.work)
-    meter = WorkMeter(Limits(max_work=most))
+    meter = WorkMeter(CompileLimits(max_work=most))
     with pytest.raises(CompileLimitExceeded, match=f"more than {most} steps of work"):
         regex_dfa(node, meter)
     assert meter.work <= most + whole.work / 5
@@ -217,15 +218,15 @@ def test_the_limit_is_kept_at_every_stage(share):
 
 def test_limits_on_states_are_told():
     with pytest.raises(CompileLimitExceeded, match="grew past 100 states; bound its repetitions"):
-        regex_dfa(parse_fullmatch("(a|b)*a(a|b){7}"), WorkMeter(Limits(max_states=100)))
+        regex_dfa(parse_fullmatch("(a|b)*a(a|b){7}"), WorkMeter(CompileLimits(max_states=100)))
     with pytest.raises(CompileLimitExceeded, match="grew past 400 states"):
-        builder = NfaBuilder(WorkMeter(Limits(max_states=100)))
+        builder = NfaBuilder(WorkMeter(CompileLimits(max_states=100)))
         for _ in range(600):
             builder.state()
     even, third = (regex_dfa(parse_fullmatch(p), WorkMeter()) for p in ("(a{16})*", "(a{17})*"))
     assert byte_dfa.intersection(even, third, WorkMeter()).states == 16 * 17 + 1
     with pytest.raises(CompileLimitExceeded, match="grew past 200 states"):
-        byte_dfa.intersection(even, third, WorkMeter(Limits(max_states=200)))
+        byte_dfa.intersection(even, third, WorkMeter(CompileLimits(max_states=200)))
 
 
 @pytest.mark.parametrize(

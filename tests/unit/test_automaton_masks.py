@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hf_guided.automaton.budget import NEVER, token_budget
-from hf_guided.automaton.limits import Limits, WorkMeter
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.reach import reach
 from hf_guided.automaton.state_equivalence import StateEquivalence
@@ -21,6 +21,7 @@ from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.budget_rtn import with_budget
 from hf_guided.constraints.values import Choice, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
+from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy, vocabularies
@@ -269,7 +270,7 @@ def test_schemas_that_are_not_regular_are_losses(constraint, pointer, why):
 
 
 def test_limits_belong_to_the_backend():
-    backend = AutomatonBackend(tiny(), Limits(max_states=10))
+    backend = AutomatonBackend(tiny(), CompileLimits(max_states=10))
     with pytest.raises(CompileLimitExceeded, match="grew past 10 states"):
         backend.compile(Regex("[a-z]{1,20}"))
     assert allowed(backend.compile(Choice(["ab", "a"])).matcher())

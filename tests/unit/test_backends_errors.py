@@ -325,13 +325,13 @@ def test_a_regex_with_exponentially_many_states_does_not_hang(name):
 
 
 def test_lm_format_enforcer_gives_up_after_so_many_calls(monkeypatch):
-    monkeypatch.setattr(lm_format_enforcer, "MAX_CALLS", 100_000)
+    monkeypatch.setattr(lm_format_enforcer, "LM_FORMAT_ENFORCER_MAX_CALLS", 100_000)
     with pytest.raises(CompileLimitExceeded, match="did not finish in 100000 calls"):
         backend("lm_format_enforcer", tiny()).compile(Regex("(a|b)*a(a|b){24}"))
 
 
 def test_optional_properties_have_a_limit(monkeypatch):
-    monkeypatch.setattr(xgrammar, "MAX_OPTIONAL", 20)
+    monkeypatch.setattr(xgrammar, "XGRAMMAR_MAX_OPTIONAL", 20)
     wide = {"type": "object", "properties": {f"p{i}": {"type": "null"} for i in range(22)}, "required": ["p3"]}
     schema = {"type": "array", "items": {**wide, "additionalProperties": False}}
     with pytest.raises(CompileLimitExceeded, match="21 properties"):
@@ -341,7 +341,7 @@ def test_optional_properties_have_a_limit(monkeypatch):
 
 
 def test_nesting_has_a_limit(monkeypatch):
-    monkeypatch.setattr(xgrammar, "MAX_NESTING", 20)
+    monkeypatch.setattr(xgrammar, "XGRAMMAR_MAX_NESTING", 20)
     schema: dict = {"type": "null"}
     for _ in range(20):
         schema = {"type": "array", "items": schema}

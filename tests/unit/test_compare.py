@@ -155,7 +155,7 @@ class TestGuidance:
         model = LlamaForCausalLM(LlamaConfig(vocab_size=4, **shape))
         inputs = {"input_ids": torch.zeros(rows, 1, dtype=torch.long)}
         with pytest.raises(NotSupported, match=reason):
-            self.library.generate(model, inputs, {"asked": Constraint("regex", "a")}, **settings)
+            self.library.generate(model, inputs, {"constraint": Constraint("regex", "a")}, **settings)
 
 
 def test_every_library_has_a_column_and_ours_is_the_first() -> None:

@@ -17,14 +17,13 @@ from typing import Any
 
 import pytest
 
-from hf_guided.automaton.limits import Limits
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler, CompilerStats
 from hf_guided.constraints.tool_calls import ToolCalls
 from hf_guided.constraints.values import Choice, Constraint, JsonSchema
 from hf_guided.errors import BackendUnavailable, CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
-from hf_guided.options import CompilerOptions
+from hf_guided.options import CompileLimits, CompilerOptions
 from tests import toy
 
 BYTES = toy.all_bytes()
@@ -260,7 +259,7 @@ def test_a_limit_is_told_as_a_limit_when_nobody_else_can() -> None:
 def test_auto_goes_on_when_the_automaton_grows_too_large() -> None:
     """Asked for its losses the automaton builds nothing, so there is nothing that could be too large."""
     schema = JsonSchema({"type": "string", "maxLength": 100})
-    small = AutomatonBackend(BYTES, Limits(max_states=50))
+    small = AutomatonBackend(BYTES, CompileLimits(max_states=50))
     assert not small.losses(schema)
     compiler = Compiler(BYTES, backends={"automaton": small, "llguidance": small, "xgrammar": Fake("xgrammar")})
     assert compiler.compile(schema).backend == "xgrammar"
@@ -275,7 +274,7 @@ def test_a_bound_on_depth_goes_to_the_automaton() -> None:
     lost = Loss("", "max_depth", "not bounded")
     others = {name: Fake(name, lost=[lost]) for name in ("llguidance", "xgrammar")}
     tree = {"type": "array", "items": {"$ref": "#"}}
-    compiler = Compiler(BYTES, backends={"automaton": AutomatonBackend(BYTES, Limits(3000)), **others})
+    compiler = Compiler(BYTES, backends={"automaton": AutomatonBackend(BYTES, CompileLimits(3000)), **others})
     assert compiler.compile(JsonSchema(tree, max_depth=3)).backend == "automaton"
     with pytest.raises(CompileLimitExceeded, match=r"grew past \d+ states"):
         compiler.compile(JsonSchema({}, max_depth=40))

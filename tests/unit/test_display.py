@@ -14,7 +14,7 @@ from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.regex import parse_fullmatch
-from hf_guided.trace.graph import MOST_NODES, Graph, Place, TooLarge, graph_of
+from hf_guided.trace.graph import MOST_NODES, Graph, Position, TooLarge, graph_of
 from hf_guided.trace.layout import RADIUS, layout
 from hf_guided.trace.token_labels import shown
 
@@ -122,17 +122,17 @@ def test_one_text_is_one_edge() -> None:
     assert graph.nodes == 2 and graph.accepting == (1,)
     assert graph.edges[0].full.replace("␣", " ") == "only this text, nothing else at all"
     assert len(graph.edges[0].label) < len(graph.edges[0].full)
-    assert graph.places[:4] == (Place(0), Place(edge=0), Place(edge=0), Place(edge=0))
+    assert graph.positions[:4] == (Position(0), Position(edge=0), Position(edge=0), Position(edge=0))
 
 
-def test_the_place_inside_of_a_character_is_where_it_began() -> None:
+def test_the_position_inside_of_a_character_is_where_it_began() -> None:
     graph = graph_of(dfa("[äöü]x"), ["ä".encode()[:1], "ä".encode()[1:], b"x"])
-    assert graph.places[:2] == (Place(0), Place(0))
-    assert graph.places[2] != Place(0) and graph.places[3].node in graph.accepting
+    assert graph.positions[:2] == (Position(0), Position(0))
+    assert graph.positions[2] != Position(0) and graph.positions[3].node in graph.accepting
 
 
 def test_what_the_prompt_held_is_gone_through_first() -> None:
-    assert graph_of(dfa("[ab]c"), [b"c"], b"a").places == graph_of(dfa("[ab]c"), [b"a", b"c"]).places[1:]
+    assert graph_of(dfa("[ab]c"), [b"c"], b"a").positions == graph_of(dfa("[ab]c"), [b"a", b"c"]).positions[1:]
 
 
 def test_large_automata_are_not_drawn() -> None:

@@ -11,16 +11,16 @@ import pytest
 from benchmarks import engine_constraints
 from benchmarks.bench_engines import Judged, Target, different_masks, failures, ratios, summary, table, targets
 from benchmarks.declared_order import DeclaredOrder
-from benchmarks.engine_constraints import Asked
+from benchmarks.engine_constraints import EngineCase
 from benchmarks.engine_worker import Verdict, Worker, judge
 from benchmarks.engines import ENGINES
 from tests.toy import all_bytes
 
 OBJECT: dict[str, Any] = {"type": "object", "properties": {"a": True}, "required": ["b"]}
-ASKED = [
-    Asked("g", "pattern", "regex", "(ab|a)c?é", ["abé", "acé"], ["abc", "é"]),
-    Asked("g", "words", "choice", ["yes", 'say "no"\n', "é.*"], ["yes", 'say "no"\n', "é.*"], ["no", "é.", "éxx"]),
-    Asked(
+CASES = [
+    EngineCase("g", "pattern", "regex", "(ab|a)c?é", ["abé", "acé"], ["abc", "é"]),
+    EngineCase("g", "words", "choice", ["yes", 'say "no"\n', "é.*"], ["yes", 'say "no"\n', "é.*"], ["no", "é.", "éxx"]),
+    EngineCase(
         "g",
         "schema",
         "schema",
@@ -54,22 +54,22 @@ def test_keys_that_nothing_declares(schema: Any, instance: Any, undeclared: bool
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_judges_small_languages_rightly(name: str) -> None:
     engine = ENGINES[name](all_bytes())
-    for asked in ASKED:
-        verdict = judge(engine, asked, lambda text: list(text.encode()))
+    for case in CASES:
+        verdict = judge(engine, case, lambda text: list(text.encode()))
         assert verdict.outcome == "compiled", verdict.reason
-        assert all(verdict.accepted), asked.name
-        assert not any(verdict.others_accepted), asked.name
-        tokens = [len(text.encode()) for text in asked.documents]
+        assert all(verdict.accepted), case.name
+        assert not any(verdict.others_accepted), case.name
+        tokens = [len(text.encode()) for text in case.documents]
         assert list(map(len, verdict.cold_us)) == list(map(len, verdict.hot_us)) == tokens
         assert list(map(len, verdict.masks)) == tokens
         assert len(verdict.accept_us) == sum(tokens)
         assert verdict.ready_ms > verdict.compile_ms > 0
         assert all(one > 0 for times in verdict.cold_us for one in times)
-    assert judge(engine, Asked("g", "broken", "regex", "(", [], []), list).outcome == "refused"
+    assert judge(engine, EngineCase("g", "broken", "regex", "(", [], []), list).outcome == "refused"
 
 
 def test_masks_that_have_to_be_made_are_told_apart() -> None:
-    verdict = judge(ENGINES["automaton"](all_bytes()), ASKED[0], lambda text: list(text.encode()))
+    verdict = judge(ENGINES["automaton"](all_bytes()), CASES[0], lambda text: list(text.encode()))
     assert 0 < len(verdict.made_us) < len(verdict.accept_us)
     assert verdict.nbytes > 0
 
@@ -78,16 +78,16 @@ def test_masks_that_have_to_be_made_are_told_apart() -> None:
 def test_a_constraint_that_takes_too_long_costs_only_itself() -> None:
     worker = Worker("outlines-core")
     try:
-        slow = Asked("g", "slow", "regex", r"(\w{1,400}x){400}", [], [])
+        slow = EngineCase("g", "slow", "regex", r"(\w{1,400}x){400}", [], [])
         assert worker(slow, limit_s=1.0).outcome == "timeout"
-        assert worker(ASKED[1], limit_s=60.0).outcome == "compiled"
+        assert worker(CASES[1], limit_s=60.0).outcome == "compiled"
     finally:
         worker.stop()
 
 
 def judged(name: str, cold: list[list[float]], accepted: list[bool], **known: Any) -> Judged:
     verdict = Verdict("compiled", accepted=accepted, cold_us=cold, masks=[[1] * len(one) for one in cold], **known)
-    return Judged(Asked("sample, compact", name, "regex", "", ["a"] * len(cold)), verdict)
+    return Judged(EngineCase("sample, compact", name, "regex", "", ["a"] * len(cold)), verdict)
 
 
 def test_ratios_are_over_what_both_accepted() -> None:
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_counted_and_named() -> None:
     known = {"others_accepted": [], "made_us": [5_000.0], "ready_ms": 60.0}
     group = {
         "automaton": [judged("one", [[3.0]], [False], **known)],
-        "xgrammar": [judged("one", [[1.0]], [True]), Judged(ASKED[0], Verdict("timeout", "too long"))],
+        "xgrammar": [judged("one", [[1.0]], [True]), Judged(CASES[0], Verdict("timeout", "too long"))],
     }
     rows = [summary(name, group) for name in group]
     assert rows[0]["documents_refused"] == 1

@@ -10,15 +10,16 @@ import pytest
 
 from hf_guided.automaton import nfa
 from hf_guided.automaton.estimate import characters, expected_states, longest
-from hf_guided.automaton.limits import Limits, WorkMeter
+from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.piece_cache import PieceCache
 from hf_guided.backends import automaton, registry
-from hf_guided.backends.automaton import QUICK, AutomatonBackend
+from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.completion_search import CompletionSearch
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
+from hf_guided.options import QUICK, CompileLimits
 from hf_guided.regex import parse_fullmatch
 from tests.budget_types import LARGE, SCHEMAS
 from tests.toy import all_bytes
@@ -45,7 +46,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
     """With nothing left from other compiles."""
     found, begin, find = Work(), WorkMeter.__init__, CompletionSearch.find
 
-    def begun(meter: WorkMeter, limits: Limits | None = None) -> None:
+    def begun(meter: WorkMeter, limits: CompileLimits | None = None) -> None:
         begin(meter, limits)
         found.meters.append(meter)
 
@@ -86,7 +87,7 @@ def test_what_is_too_large_is_seen_before_it_is_built(name: str, work: Work) -> 
 @pytest.mark.parametrize("on_unsupported", ["error", "warn", "validate"])
 def test_what_no_other_engine_enforces_is_built_whatever_it_takes(monkeypatch, on_unsupported: Any) -> None:
     """Nothing is refused or lost because the automaton was first tried in a hurry."""
-    monkeypatch.setattr(automaton, "QUICK", Limits(max_states=100, expect=True))
+    monkeypatch.setattr(automaton, "QUICK", CompileLimits(max_states=100, expect=True))
     native = AutomatonBackend(VOCABULARY)
     number = {"type": "number", "multipleOf": 3.5}
     schema = JsonSchema({"type": "array", "items": number, "maxItems": 9}, on_unsupported=on_unsupported)

@@ -14,6 +14,8 @@ PACKAGE = ROOT / "hf_guided"
 MAP = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
 FILES = sorted(file.relative_to(PACKAGE).as_posix() for file in PACKAGE.rglob("*.py"))
 MOST_LOOSE_FILES = 8
+# Import paths that stay: each only imports the names of a file that may be in a room above it.
+SHIMS = ("hf/custom_generate.py", "hf/listening.py", "serve/smolagents_model.py")
 
 
 def rooms() -> list[list[str]]:
@@ -67,15 +69,13 @@ def test_files_import_from_their_own_room_or_below() -> None:
         f"{file} imports {other}, which stands above it"
         for file in FILES
         for other in imported(file)
-        if floor(other) < floor(file) and other != "__init__.py" and not is_shim(file)
+        if floor(other) < floor(file) and other != "__init__.py" and file not in SHIMS
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def is_shim(file: str) -> bool:
-    """Whether a file only hands on names under an import path that stays."""
-    text = (PACKAGE / file).read_text(encoding="utf-8")
-    return "under the name that" in text.split('"""')[1]
+def test_the_shims_are_there() -> None:
+    assert set(SHIMS) <= set(FILES)
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:

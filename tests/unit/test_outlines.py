@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hf_guided.backends import outlines
 from hf_guided.backends.outlines import OutlinesBackend
 from hf_guided.backends.outlines_index import build_index
-from hf_guided.backends.subprocess_worker import WorkerLimits
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
+from hf_guided.options import WorkerLimits
 from hf_guided.regex import ALL, CharSet, alphabet, complement, parse_fullmatch
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy

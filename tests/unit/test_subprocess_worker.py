@@ -20,8 +20,9 @@ import psutil
 import pytest
 
 import hf_guided
-from hf_guided.backends.subprocess_worker import CompileWorker, WorkerLimits
+from hf_guided.backends.subprocess_worker import CompileWorker
 from hf_guided.errors import CompileLimitExceeded, InternalError
+from hf_guided.options import WorkerLimits
 
 AMPLE = WorkerLimits()
 FOR_EVER = 1000.0
@@ -226,7 +227,8 @@ BEGIN = f"""
 import operator, os, signal, sys, threading, time, types
 sys.modules["hf_guided"] = types.ModuleType("hf_guided")
 sys.modules["hf_guided"].__path__ = [{os.path.dirname(hf_guided.__file__)!r}]
-from hf_guided.backends.subprocess_worker import SHARED, WorkerLimits
+from hf_guided.backends.subprocess_worker import SHARED
+from hf_guided.options import WorkerLimits
 say = lambda *what: print(*what, flush=True)
 """
 
