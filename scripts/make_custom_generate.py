@@ -17,7 +17,7 @@ import hf_guided
 ROOT = Path(__file__).parents[1]
 
 GENERATE = '''\
-"""Structured generation: the text that comes out is in the language that `response_format` asks for."""
+"""Structured generation: the generated text has the format that `response_format` describes."""
 
 from hf_guided.hf.custom_generate import generate
 

@@ -1,4 +1,4 @@
-"""Structured generation: the text that comes out is in the language that `response_format` asks for."""
+"""Structured generation: the generated text has the format that `response_format` describes."""
 
 from hf_guided.hf.custom_generate import generate
 
