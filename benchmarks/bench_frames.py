@@ -3,7 +3,8 @@
     python -m benchmarks.bench_frames [--list]
 
 A count, so it does not depend on the machine: it shows detours that a timing on a fast machine hides. ``--list`` prints
-which functions they are.
+which functions they are. Only functions on the calling thread count; with the companion,
+the masks are filled on another. Rows go to benchmarks/results/frames.csv.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import hf_guided as hg
+from benchmarks.common import RESULTS, write_csv
 from hf_guided import demo
 
 PACKAGE = str(Path(hg.__file__).parent) + os.sep
@@ -64,6 +66,7 @@ def main() -> None:
     def loop(tokens: int) -> None:
         generate(tokens, custom_generate=guide.decoder(constraint, overlap=False, device_lane=False))
 
+    rows = []
     for name, run in {"processor": processor, "with the companion": companion, "fast loop": loop}.items():
         for _ in range(3):
             run(MANY)  # until everything is compiled and every mask made
@@ -71,9 +74,11 @@ def main() -> None:
         each = {key: (many[key] - few[key]) / (MANY - FEW) for key in many if many[key] > few[key]}
         files = {file for file, _ in each}
         print(f"{name}: {sum(each.values()):.1f} calls a token, in {len(files)} files")
+        rows.append({"seam": name, "calls": f"{sum(each.values()):.1f}", "files": len(files)})
         if arguments.list:
             for (file, function), count in sorted(each.items(), key=lambda item: -item[1]):
                 print(f"  {count:5.1f}  {file}  {function}")
+    write_csv(RESULTS / "frames.csv", rows)
 
 
 if __name__ == "__main__":
