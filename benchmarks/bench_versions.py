@@ -3,8 +3,8 @@
     git worktree add OTHER COMMIT && python -m benchmarks.bench_versions OTHER [--pairs 20]
 
 Each checkout runs in a process of its own that stays warm. Both run every case once per pair, in random order, so a
-busy machine disturbs both alike. Times are CPU seconds of the whole ``generate()`` call (version_cases.py). "of free" is the
-speed relative to free generation in the same checkout. Rows go to benchmarks/results/versions.csv.
+busy machine disturbs both alike. Times are CPU seconds of the whole ``generate()`` call (version_cases.py). "of free"
+is the speed relative to free generation in the same checkout. Rows go to benchmarks/results/versions.csv.
 """
 
 from __future__ import annotations
