@@ -26,7 +26,7 @@ FEW, MANY = 8, 40  # tokens: the difference is what each further token costs
 
 
 def frames(run: Callable[[int], Any], tokens: int) -> Counter[tuple[str, str]]:
-    """Calls of functions of this package while ``run`` generates so many tokens."""
+    """Calls of functions of this package while ``run`` generates this number of tokens."""
     counted: Counter[tuple[str, str]] = Counter()
 
     def profile(frame: Any, event: str, _: object) -> None:

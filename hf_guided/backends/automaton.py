@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 _NOTHING = "the pattern matches nothing"
-_MOST_MOVES = 50_000  # cached for one language: some 8 MB
+_MOST_MOVES = 4096  # cached for one language
+_MOVE_BYTES = 200  # of a cached move: its key, two ints and a slot of the dict
 
 
 class AutomatonBackend(Adapter):
@@ -140,7 +141,9 @@ class Language:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held, including all masks except the rarely used ones of budgets."""
-        return self.walk.dfa.nbytes + self.walk.nbytes + self.masks.nbytes + 24 * self.walk.dfa.states
+        states = self.walk.dfa.states
+        moves = _MOVE_BYTES * min(_MOST_MOVES, states * len(self.token_bytes))
+        return self.walk.dfa.nbytes + self.walk.nbytes + self.masks.nbytes + moves + 24 * states
 
     def after(self, state: int, token_id: int) -> int:
         """The state after a text token; 0 if the token is not allowed."""

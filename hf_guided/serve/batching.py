@@ -36,8 +36,8 @@ _UNSHARED = {
     "no_repeat_ngram_size": (None, 0),
 }
 
-# On a CPU the cache has room for so many requests of so many tokens, or for more short ones; one forward pass takes at
-# most _PREFILL tokens.
+# On a CPU the cache has room for _REQUESTS requests of _CONTEXT tokens, or for more short ones; one forward pass takes
+# at most _PREFILL tokens.
 _REQUESTS, _CONTEXT, _PAGE, _PREFILL = 32, 8192, 256, 512
 
 

@@ -83,12 +83,12 @@ def _apply_on_cpu(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple
     as_int = _INT_OF_SIZE[scores.element_size()]
     source, target = scores.detach().view(as_int).numpy(), masked.view(as_int).numpy()  # (rows, vocab)
     neg_inf = _neg_inf_bits(scores.dtype)
-    vocab = scores.shape[1]
-    if len(rows) == len(scores) and 0 < vocab < _SMALL:  # all rows in one call, because calls cost more than rows
-        _write_mixed(source, bitmask.numpy()[: len(rows), : words_of(vocab)], target, neg_inf)
+    vocab, governed = scores.shape[1], set(rows)
+    if len(governed) == len(scores) and 0 < vocab < _SMALL:  # all rows in one call, because calls cost more than rows
+        _write_mixed(source, bitmask.numpy()[: len(scores), : words_of(vocab)], target, neg_inf)
         numbers = target.view(np.float32) if scores.dtype is torch.float32 else masked.double().numpy()
-        return masked, (numbers.max(1) > _NEG_INF).tolist()
-    governed = set(rows)
+        alive = (numbers.max(1) > _NEG_INF).tolist()
+        return masked, [alive[i] for i in rows]
     for i in range(len(scores)):
         if i not in governed:
             target[i] = source[i]

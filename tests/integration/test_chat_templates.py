@@ -205,7 +205,7 @@ TYPED = (
     ("part", "message"),
     [
         ({"type": "img", "img": "x.png"}, r"part 1: .*type 'img'.*one of text, image, .*did you mean 'image'\?"),
-        ({"type": "tex", "text": "seen by nobody"}, r"did you mean 'text'\?"),
+        ({"type": "tex", "text": "never rendered"}, r"did you mean 'text'\?"),
         ({"type": "adio", "url": "x.wav"}, r"did you mean 'audio'\?"),
         ({"text": "no type"}, "part of type ''"),
         ({"type": "text", "content": "another key"}, "leaves out the part of type 'text'"),

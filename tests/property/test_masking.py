@@ -192,3 +192,14 @@ def test_no_rows_at_all() -> None:
 def test_pack_and_unpack_are_inverse(data: st.DataObject, vocab: int) -> None:
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=vocab, max_size=vocab)))
     assert unpack(pack(torch.from_numpy(mask)[None]), vocab)[0].tolist() == mask.tolist()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_alive_is_reported_in_the_order_of_the_rows(dtype: torch.dtype) -> None:
+    scores = torch.tensor([[1.0, 2.0], [-math.inf, 2.0], [math.nan, 2.0]], dtype=dtype)
+    bitmask = pack(torch.tensor([[True, True], [True, False], [True, True]]))
+    masked, alive = apply_bitmask(scores, bitmask, [2, 1, 0])
+    assert alive == [False, False, True]
+    again, some = apply_bitmask(scores, bitmask, [1, 0])
+    assert some == [False, True]
+    assert same(masked[:2], again[:2]) and same(again[2], scores[2])

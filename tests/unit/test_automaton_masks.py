@@ -17,6 +17,7 @@ from hf_guided.automaton.state_equivalence import StateEquivalence
 from hf_guided.automaton.token_masks import TokenMasks
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.automaton.token_walk import TokenWalk
+from hf_guided.backends import automaton
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.backends.budget_rtn import with_budget
 from hf_guided.constraints.values import Choice, JsonObject, JsonSchema, Regex
@@ -287,3 +288,16 @@ def test_a_vocabulary_without_text_writes_the_empty_text_alone():
     with pytest.raises(UnwritableConstraint, match="no text of"):
         backend.compile(Regex("a"))
     assert allowed(backend.compile(Regex("a?")).matcher()) == [0]
+
+
+def test_cached_moves_are_bounded_and_part_of_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automaton, "_MOST_MOVES", 5)
+    compiled = AutomatonBackend(single_bytes()).compile(Regex("[a-z]{1,20}"))
+    engine = compiled.new_engine()
+    for letter in "abcdefghij":
+        assert engine.accept(ord(letter)) and not engine.accept(ord("0"))
+    assert len(engine.language.moves) == 5
+    twin = compiled.new_engine()  # what is cached and what is not give the same states
+    assert all(twin.accept(ord(letter)) for letter in "abcdefghij") and twin.state == engine.state
+    monkeypatch.setattr(automaton, "_MOST_MOVES", 0)
+    assert compiled.nbytes == engine.language.nbytes + 5 * automaton._MOVE_BYTES

@@ -62,7 +62,7 @@ def test_pipeline(loaded: Any, asked: Counter[str], jump_forward: bool) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"stop_strings": ["never"]}], ids=["fast loop", "transformers' loop"])
 def test_server(loaded: Any, asked: Counter[str], settings: dict[str, Any]) -> None:
-    pytest.importorskip("fastapi")
+    pytest.importorskip("fastapi", reason="needs the extra serve")
     from hf_guided.serve.guidance import Guidance
     from hf_guided.serve.guided_model import AnswerStreamer, GuidedModel
     from hf_guided.serve.metrics import Metrics

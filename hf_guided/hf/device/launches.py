@@ -339,7 +339,7 @@ def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]
 
 
 def _check_strided(name: str, tensor: Tensor, dtype: torch.dtype, least: tuple[int, int], logits: Tensor) -> None:
-    """A matrix of any row stride, with at least so many rows and columns."""
+    """A matrix of any row stride, with at least this number of rows and columns."""
     fits = tensor.dim() == 2 and tensor.shape[0] >= least[0] and tensor.shape[1] >= least[1]
     if (
         not fits
