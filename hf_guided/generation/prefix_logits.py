@@ -10,6 +10,7 @@ memory than the model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -17,7 +18,9 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedModel
+from ..hf.decode.block_rule import BlockRule
 from ..hf.decode.cache_slots import CacheSlots
+from ..hf.decode.generate_call import GenerateCall
 from .prompts import padded
 
 
@@ -68,7 +71,9 @@ class PrefixLogits:
         """A decoding method for generate(), which passes it all of this; it decodes no token."""
         self.before = input_ids.tolist()
         self.processors = list(logits_processor)
-        slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
+        call = GenerateCall(model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs)
+        rule = BlockRule.of(call, list(islice(cycle(self._prompts[0]), 5)))
+        slots = CacheSlots(call, blocks=rule.blocks and not rule.plain_reason)
         self._first = slots.prefill()  # (prompts, vocab)
         if slots.holes:
             self._slots = slots

@@ -121,3 +121,14 @@ def cache_in(outputs: Any) -> Any:
 def is_callers_own(cache: Any) -> bool:
     """Whether generate() was called with this cache, so that its caller sees changes of it."""
     return bool(getattr(cache, "_is_user_defined", False))
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether ``torch.compile`` runs the model or a part of it."""
+    return any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules())
+
+
+def is_offloaded(model: Any) -> bool:
+    """Whether parts of the model are kept on another device, or on disk, between passes."""
+    places = getattr(model, "hf_device_map", None) or {}
+    return bool({"cpu", "disk"} & {str(place) for place in places.values()})

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import cycle, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,6 +104,10 @@ class Vocabulary:
     def is_text(self, token_id: int) -> bool:
         """Whether the token may be typed inside text; False for any int outside the vocabulary."""
         return 0 <= token_id < len(self.token_bytes) and self.token_bytes[token_id] is not None
+
+    def some_text(self, number: int) -> list[int]:
+        """Any text tokens, ``number`` of them; repeated where the vocabulary has fewer."""
+        return list(islice(cycle(filter(self.is_text, range(len(self.token_bytes)))), number))
 
     def bitmask_of(self, token_ids: Iterable[int]) -> NDArray[np.int32]:
         """A bitmask row of these tokens.

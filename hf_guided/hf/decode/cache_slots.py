@@ -16,20 +16,18 @@ Tokens are placed at the end of the block, so that its last column holds each ro
 from __future__ import annotations
 
 import copy
-import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig
-from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, EncoderDecoderCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..compat import cache_in
-from ..drafts.full_attention import other_layers
+from .cache_kinds import grows, takes_holes
+from .generate_call import GenerateCall
 from .static_forward import StaticForward
 
 
@@ -37,24 +35,21 @@ class CacheSlots:
     """Runs the model for one generate() call.
 
     Args:
-        model: a transformers model that can generate.
-        input_ids: (rows, length) int64, the prompts, padded left; for an encoder-decoder the decoder's start.
-        generation_config: of this call, as generate() passes it to a decoding method.
-        model_kwargs: of this call, as generate() passes them to a decoding method.
+        call: of generate().
+        blocks: whether several tokens in one pass are known to equal the same tokens one by one.
     """
 
-    def __init__(
-        self, model: Any, input_ids: Tensor, generation_config: GenerationConfig, model_kwargs: dict[str, Any]
-    ):
-        self._model = model
-        self._ids = input_ids
-        self.device = input_ids.device
-        self._kwargs = model_kwargs
-        self._config = generation_config
-        pad = generation_config._pad_token_tensor
+    def __init__(self, call: GenerateCall, *, blocks: bool):
+        self._model = call.model
+        self._ids = call.input_ids  # all so far, where a model may look at more than the new ones
+        self._blocks = blocks
+        self.device = call.input_ids.device
+        self._kwargs = call.model_kwargs
+        self._config = call.config
+        pad = call.config._pad_token_tensor
         self.pad_token_id = 0 if pad is None else int(pad)
         self._outputs: Any = None
-        self._forward: Callable[..., Any] = model
+        self._forward: Callable[..., Any] = call.model
         # Only with holes:
         self._num_slots = 0
         self._mask: Tensor | None = None  # (rows, slots) int64 on CPU; None where all would be ones
@@ -97,8 +92,8 @@ class CacheSlots:
             self._forward = model.get_compiled_call(self._config.compile_config)
         self._outputs = model._prefill(self._ids, self._config, kwargs)
         cache = self.cache
-        continued = _continued(kwargs, self._ids)
-        if continued and _takes_holes(model, cache, kwargs.get("position_ids")):
+        blocks = self._blocks and _continued(kwargs, self._ids)
+        if blocks and takes_holes(model, cache, kwargs.get("position_ids")):
             self.holes = True
             positions = kwargs["position_ids"].expand(len(self._ids), -1)
             self._next = (positions[:, -1] + 1).tolist()  # a caller's positions may begin anywhere
@@ -107,7 +102,7 @@ class CacheSlots:
             self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
             self._num_slots = mask.shape[1]
             self._mask = None if bool(mask.all()) else mask
-        self.wide = continued and len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
+        self.wide = blocks and len(self._ids) == 1 and (not kwargs["use_cache"] or grows(cache))
         return self._last(1)[:, 0]
 
     def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
@@ -186,7 +181,7 @@ class CacheSlots:
 
     def _run(self, kwargs: dict[str, Any], tokens: Tensor, keep: int) -> Tensor:
         """Run tokens, (rows, width) int64; see ``run``."""
-        self._ids = tokens if kwargs["use_cache"] else torch.cat([self._ids, tokens], dim=1)
+        self._ids = tokens if self.holes else torch.cat([self._ids, tokens], dim=1)
         if "logits_to_keep" in kwargs:
             kwargs["logits_to_keep"] = keep
         inputs = self._model.prepare_inputs_for_generation(
@@ -213,7 +208,7 @@ class CacheSlots:
                 self._mask[i, self._num_slots - (number - least) :] = 0
 
     def select(self, rows: Sequence[int]) -> CacheSlots:
-        """New slots with copies of some of these rows, for different continuations; only with ``holes``."""
+        """New slots with copies of some of these rows, for different continuations; only with ``holes`` or ``wide``."""
         index = torch.tensor(rows)  # a cache on any device takes an index on the CPU
         twin = copy.copy(self)
         cache = copy.copy(self.cache)
@@ -222,14 +217,21 @@ class CacheSlots:
         twin._outputs = CausalLMOutputWithPast(past_key_values=cache)
         twin._ids = self._ids[index]
         twin._mask = None if self._mask is None else self._mask[index]
-        twin._next = [self._next[row] for row in rows]
-        twin.padding = [self.padding[row] for row in rows]
+        if self.holes:
+            twin._next = [self._next[row] for row in rows]
+            twin.padding = [self.padding[row] for row in rows]
         twin._kwargs = {
             name: value[index]
             if isinstance(value, Tensor) and value.ndim > 1 and len(value) == len(self._ids)
             else value
             for name, value in self._kwargs.items()
         }
+        return twin
+
+    def single_steps(self) -> CacheSlots:
+        """A copy that runs one token of every row in a pass, as generate() does; only with ``holes`` or ``wide``."""
+        twin = self.select(range(len(self._ids)))
+        twin.holes = twin.wide = False
         return twin
 
     def _full_mask(self) -> Tensor:
@@ -256,18 +258,6 @@ def _continued(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
     )
 
 
-def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
-    """Whether every layer attends to all slots, given only the attention mask and explicit positions."""
-    return (
-        type(cache) is DynamicCache
-        and all(type(layer) is DynamicLayer for layer in cache.layers)
-        and not other_layers(model)
-        and position_ids is not None
-        and position_ids.ndim == 2
-        and "position_ids" in inspect.signature(model.forward).parameters
-    )
-
-
 def _takes_whole_masks(model: Any) -> bool:
     """Whether the model takes a boolean mask (rows, heads, queries, slots) as it is, and needs no other.
 
@@ -279,13 +269,4 @@ def _takes_whole_masks(model: Any) -> bool:
         model.config._attn_implementation == "sdpa"
         and getattr(module, "create_causal_mask", None) is create_causal_mask
         and not getattr(model.config.get_text_config(), "alibi", False)
-    )
-
-
-def _grows(cache: Any) -> bool:
-    """Whether every layer keeps only keys and values of tokens, and grows with them."""
-    if isinstance(cache, EncoderDecoderCache):
-        cache = cache.self_attention_cache
-    return type(cache) is DynamicCache and all(
-        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...session.tensor_parallel import Ranks, portable, random_state, set_random_state
 from .cache_slots import CacheSlots
+from .generate_call import GenerateCall
 
 log = logging.getLogger(__name__)
 
@@ -22,11 +22,12 @@ class RankZeroSlots(CacheSlots):
 
     Args:
         ranks: the processes.
-        arguments: for ``CacheSlots``.
+        call: see ``CacheSlots``.
+        blocks: see ``CacheSlots``.
     """
 
-    def __init__(self, ranks: Ranks, *arguments: Any):
-        super().__init__(*arguments)
+    def __init__(self, ranks: Ranks, call: GenerateCall, *, blocks: bool):
+        super().__init__(call, blocks=blocks)
         self._ranks = ranks
 
     def prefill(self, start: Sequence[Sequence[int]] = ()) -> Tensor:

@@ -1,0 +1,126 @@
+"""Runs a model for a moment, to see whether a block of tokens gives what the same tokens give one by one.
+
+For models that prepare their inputs themselves: their code may do anything with a block, and may do it right. Four
+forward passes over two rows of at most five tokens, once for each model and for all that may change its passes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from ...session.tensor_parallel import Ranks
+from ..compat import is_compiled, is_offloaded
+from .cache_slots import CacheSlots
+from .generate_call import GenerateCall
+
+_reasons: WeakKeyDictionary[Any, dict[Any, str]] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def why_no_blocks(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) -> str:
+    """Why blocks of tokens are not known to be right for a model; empty if they are.
+
+    Args:
+        call: of a decoder.
+        token_ids: five tokens of plain text.
+        holes: whether to try rows of different lengths too.
+    """
+    model = call.model
+    if unfit := _unfit(model):
+        return f"it prepares its inputs itself, and {unfit}"
+    with _lock:
+        known = _reasons.setdefault(model, {})
+        key = (holes, *_key(model))
+        if key not in known:
+            with _without_traces(model):
+                known[key] = _difference(call, token_ids, holes=holes)
+        return known[key]
+
+
+def _unfit(model: Any) -> str:
+    """Why the model cannot be run for a moment."""
+    if Ranks.of(model) is not None:
+        return "is held by several processes"
+    if is_offloaded(model):
+        return "parts of it are loaded for every pass"
+    if is_compiled(model):
+        return "it is compiled"
+    if model.training:
+        return "it is in training mode"
+    if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
+        return "it has hooks, which would see passes that are not part of the call"
+    return ""
+
+
+def _key(model: Any) -> tuple[Any, ...]:
+    """All that may change what a block gives."""
+    adapters = tuple(model.active_adapters()) if getattr(model, "_hf_peft_config_loaded", False) else ()
+    return (model.config.to_json_string(use_diff=False), model.dtype, model.device, adapters)
+
+
+@contextmanager
+def _without_traces(model: Any) -> Iterator[None]:
+    """Undo what passes leave behind: random numbers drawn, and values that modules remember."""
+    before = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    devices = [model.device] if model.device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices), torch.no_grad():
+            yield
+    finally:
+        for module, attributes, buffers in before:
+            for name in vars(module).keys() - attributes.keys():
+                del module.__dict__[name]
+            module.__dict__.update(attributes)
+            module._buffers.clear()
+            module._buffers.update(buffers)
+
+
+def _difference(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) -> str:
+    model = call.model
+    a, b, c, d, e = token_ids
+    rows = 2 if holes else 1
+    try:
+        slots = _slots(call, torch.tensor([[a, b, c], [c, a, b]][:rows], device=model.device))
+        one_by_one = slots.single_steps()
+        first = one_by_one.run([[d], [e]][:rows])
+        second = one_by_one.run([[e], [d]][:rows])
+        block = slots.run([[d, e], [e]][:rows])  # the second row begins with a hole
+    except Exception as error:  # the model's own code, which may raise anything
+        return f"a block of tokens failed in it ({type(error).__name__}: {error})"
+    if _agree(model, block[0], second[0]) and (not holes or _agree(model, block[1], first[1])):
+        return ""
+    return "a block of tokens gave other logits than the same tokens one by one"
+
+
+def _slots(call: GenerateCall, input_ids: Tensor) -> CacheSlots:
+    """Slots after prompts, (rows, 3) int64."""
+    model, config = call.model, copy.copy(call.config)
+    config.prefill_chunk_size = None
+    kwargs: dict[str, Any] = {
+        "attention_mask": torch.ones_like(input_ids),
+        "position_ids": torch.arange(3, device=input_ids.device).expand(len(input_ids), 3),
+        "past_key_values": DynamicCache(config=model.config.get_text_config(decoder=True)),
+        "use_cache": True,
+    }
+    if "logits_to_keep" in call.model_kwargs:
+        kwargs["logits_to_keep"] = 1
+    slots = CacheSlots(replace(call, input_ids=input_ids, config=config, model_kwargs=kwargs), blocks=True)
+    slots.prefill()
+    return slots
+
+
+def _agree(model: Any, logits: Tensor, reference: Tensor) -> bool:
+    """Whether logits (1, vocab) differ by no more than the order of additions explains."""
+    precision = max(torch.finfo(model.dtype).eps, torch.finfo(torch.float32).eps)
+    spread = float(reference.max() - reference.min())
+    return bool((logits - reference).abs().max() <= precision**0.5 * spread)
