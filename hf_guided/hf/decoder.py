@@ -9,7 +9,7 @@ session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
@@ -142,6 +142,14 @@ class GuidedDecoder:
         return None if self._logprobs is None else self._logprobs.entries
 
     @property
+    def dead_ends(self) -> Mapping[int, str]:
+        """Rows of the last call that had to end because other processors left none of their tokens, and why.
+
+        Row numbers are those of the last step; beams change theirs.
+        """
+        return self._session.dead_ends
+
+    @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Tokens that end a row."""
         return self._session.stop_token_ids
@@ -197,6 +205,7 @@ class GuidedDecoder:
                 "use logits_processor=[guide.logits_processor(c)]"
             )
         self._logprobs = None
+        self._session.dead_ends.clear()
         if self._session.recorder is not None:
             self._session.recorder.begin(call.prompt_length)
         if self._stop_strings:

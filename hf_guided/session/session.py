@@ -71,6 +71,7 @@ class Session:
             )
         self._max_new_tokens = options.max_new_tokens
         self._raise_on_violation = options.on_violation == "raise"
+        self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
         self._requests = Requests(
             requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids, max_new_tokens=options.max_new_tokens
         )
@@ -86,6 +87,7 @@ class Session:
         """Start over: the next call is a new prompt, for any token ids."""
         self._settle()
         self._tracker.reset()
+        self.dead_ends.clear()
         if self.recorder is not None:
             self.recorder.begin()
 
@@ -103,7 +105,8 @@ class Session:
             BatchSizeError: the number of rows is not a multiple of the number of prompts.
             BudgetTooSmall: at the first call, if ``max_new_tokens`` is too small from the start.
             TokenRejected: a row left its grammar, with ``on_violation="raise"``.
-            EmptyIntersection: other processors have forbidden every token that the constraint allows.
+            EmptyIntersection: other processors have forbidden every token that the constraint allows, with
+                ``on_violation="raise"``; otherwise the row ends, and ``dead_ends`` has the reason.
         """
         if self._ranks is not None:
             return self._ranks.computed(lambda: self._masked(input_ids, scores), like=scores)
@@ -222,6 +225,7 @@ class Session:
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
         segments: Segments | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> Pending[Masks]:
         """``MaskFiller.fill`` on the worker: until ``result()`` has returned the masks, the rows belong to the job.
 
@@ -229,7 +233,7 @@ class Session:
         """
         if self._lookahead.pending is not None:
             self._settle()
-        job = partial(self._fill, self._filler, rows, tokens_left, segments)
+        job = partial(self._fill, self._filler, rows, tokens_left, segments, numbers)
         if self._pays:
             return self._lookahead.begin(job)
         pending = Pending(job)
@@ -241,7 +245,7 @@ class Session:
         if self.recorder is not None:
             self.recorder.see(scores, masks)
         start = time.perf_counter_ns()
-        masked = self._filler.apply(scores, masks)
+        masked = self._filler.apply(scores, masks, self.end_dead)
         self.stats.calls += 1
         self.stats.masked_rows += len(masks.governed)
         self.stats.apply_ns += time.perf_counter_ns() - start
@@ -260,8 +264,20 @@ class Session:
         """The number of tokens within which every row closes its text; None if there is no limit."""
         return self._max_new_tokens
 
+    def end_dead(self, error: EmptyIntersection) -> None:
+        """Handle a row whose allowed tokens all have no finite score: it has to end, alone.
+
+        Raises:
+            EmptyIntersection: with ``on_violation="raise"``.
+        """
+        if self._raise_on_violation:
+            raise error
+        assert error.row is not None
+        self.dead_ends.setdefault(error.row, str(error))
+        self._filler.warn_once(f"{error}; it ends here")
+
     def nothing_left(self, index: int, row: Row, generated: int) -> EmptyIntersection:
-        """The error for a row whose allowed tokens all have no finite score; ``apply`` raises the same one.
+        """The error for a row whose allowed tokens all have no finite score.
 
         Args:
             index: the row's number.
@@ -331,17 +347,18 @@ class Session:
         self.stats.track_ns += time.perf_counter_ns() - start
         most = self._max_new_tokens
         left = None if most is None else most - (ids.shape[1] - self._tracker.prompt_length)
-        return self._fill(filler, rows, [left] * len(rows), None)
+        return self._fill(filler, rows, [left] * len(rows))
 
     def _fill(
         self,
         filler: MaskFiller,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        segments: Segments | None,
+        segments: Segments | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> Masks:
         start, worked = time.perf_counter_ns(), time.thread_time_ns()
-        masks = filler.fill(rows, tokens_left, segments)
+        masks = filler.fill(rows, tokens_left, segments, numbers)
         self.stats.fill_ns += time.perf_counter_ns() - start - masks.copy_ns
         self.stats.copy_ns += masks.copy_ns
         if self.recorder is not None:
@@ -354,6 +371,7 @@ class Session:
 
     def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
         """Rows for a new prompt, that of the current call."""
+        self.dead_ends.clear()
         return self._requests.new_rows(num_rows, self._ids)
 
     def _prepare(self) -> None:

@@ -171,7 +171,7 @@ class DecodeLoop:
         most = self._session.max_new_tokens
         left = [None if most is None else most - self._sequences[i].num_generated for i in rows]
         segments = [draft.segments for draft in row_drafts] if drafts else None
-        return _Choice(rows, choosing, row_drafts, bool(drafts), self._session.fill_ahead(states, left, segments))
+        return _Choice(rows, choosing, row_drafts, bool(drafts), self._session.fill_ahead(states, left, segments, rows))
 
     def _choose(self, choice: _Choice, logits: Tensor) -> Tensor:
         """Extend the rows that choose a token; returns the (positions, vocab) scores."""
