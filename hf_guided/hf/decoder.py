@@ -29,7 +29,7 @@ from ..session.stats import SessionStats
 from ..session.tensor_parallel import Ranks
 from ..trace.recorder import Recorder
 from ..vocabulary.retokenize import Continuation
-from .compat import in_step_with_others
+from .compat import in_step_with_others, is_callers_own
 from .decode.block_rule import BlockRule
 from .decode.cache_slots import CacheSlots
 from .decode.draft_blocks import DraftBlocks
@@ -40,6 +40,7 @@ from .decode.options import DecodeOptions
 from .decode.plain_loop import mode_reason, run_plain
 from .decode.prefill import prefill
 from .decode.rank_zero_slots import RankZeroSlots, replay_rank_zero, run_rank_zero
+from .decode.returned_cache import complete_cache
 from .decode.scores import Scoring
 from .decode.sequence_state import SequenceState
 from .decode.step_logprobs import StepLogprobs
@@ -293,6 +294,9 @@ class GuidedDecoder:
             if self._options.top_logprobs is not None:
                 logprobs = StepLogprobs(self._new_logprobs(call.input_ids, self._options.top_logprobs), sequences)
             self._host_loop(slots, scoring, stops, forced, jump, call.config, logprobs).run(sequences, logits)
+            cache = slots.cache
+            if cache is not None and (call.config.return_dict_in_generate or is_callers_own(cache)):
+                complete_cache(slots, sequences)
         return [sequence.token_ids for sequence in sequences]
 
     def _run_on_device(

@@ -16,7 +16,7 @@ from transformers import GenerationMixin
 from transformers.generation.utils import ALL_CACHE_NAMES
 
 from .block_probe import why_no_blocks
-from .cache_kinds import grows, takes_holes, unknown_kind
+from .cache_kinds import counts_slots, grows, takes_holes, unknown_kind
 from .generate_call import GenerateCall
 from .input_preparation import has_virtual_tokens, is_common
 from .rope_switches import switch_in
@@ -45,7 +45,7 @@ class BlockRule:
         model, kwargs = call.model, call.model_kwargs
         if reason := _own_loop(model) or _unknown_cache(kwargs) or _length_reason(call):
             return cls(f"{type(model).__name__}: {reason}")
-        if has_virtual_tokens(model):
+        if has_virtual_tokens(model) or counts_slots(model):
             return cls(blocks=False)
         if is_common(model):
             return cls()

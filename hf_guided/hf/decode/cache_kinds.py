@@ -36,6 +36,15 @@ def takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
     )
 
 
+def counts_slots(model: Any) -> bool:
+    """Whether a model's masks depend on how many slots there are, and not only on what they hold.
+
+    Doge keeps the best few slots of each pass; GIT shifts every mask by the slots of an image.
+    """
+    config = model.config.get_text_config(decoder=True)
+    return bool(getattr(config, "keep_window_size", 0)) or hasattr(model.base_model, "image_patch_tokens")
+
+
 def grows(cache: Any) -> bool:
     """Whether every layer keeps only keys and values of tokens, and grows with them."""
     if isinstance(cache, EncoderDecoderCache):

@@ -51,9 +51,10 @@ class CacheSlots:
         self._outputs: Any = None
         self._forward: Callable[..., Any] = call.model
         # Only with holes:
-        self._num_slots = 0
+        self._num_slots = self._num_prompt_slots = 0
         self._mask: Tensor | None = None  # (rows, slots) int64 on CPU; None where all would be ones
         self._next: list[int] = []  # the position of each row's next token
+        self._in_block: list[bool] = []  # whether the last block had tokens of each row
         self.padding: list[int] = []  # how many of each row's ``input_ids`` are padding
         self.holes = self.wide = False
 
@@ -101,6 +102,7 @@ class CacheSlots:
             mask = torch.ones_like(positions, device="cpu") if mask is None else mask.cpu().long()
             self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
             self._num_slots = mask.shape[1]
+            self._num_prompt_slots = self._num_slots - (len(start[0]) if start else 0)
             self._mask = None if bool(mask.all()) else mask
         self.wide = blocks and len(self._ids) == 1 and (not kwargs["use_cache"] or grows(cache))
         return self._last(1)[:, 0]
@@ -126,6 +128,7 @@ class CacheSlots:
             blocks = [[self.pad_token_id] * gap + list(block) for gap, block in zip(gaps, blocks, strict=True)]
         tokens = torch.tensor(blocks)  # (rows, width)
         if self.holes:
+            self._in_block = [gap < width for gap in gaps]
             if any(gaps) or self._mask is not None:
                 real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gaps])
                 self._mask = torch.cat([self._full_mask(), real], dim=1)
@@ -194,9 +197,10 @@ class CacheSlots:
         """Remove tokens of the last block from the cache; only with ``holes``.
 
         Args:
-            numbers: for each row how many of its last tokens; any number for finished rows.
+            numbers: for each row how many of its last tokens.
         """
-        least = min(numbers)
+        # A row without tokens in the block has only holes there, which may go as well.
+        least = min(number for number, has_tokens in zip(numbers, self._in_block, strict=True) if has_tokens)
         if least:
             self.cache.crop(-least)
             self._num_slots -= least
@@ -206,6 +210,26 @@ class CacheSlots:
             if number > least:
                 self._mask = self._full_mask()
                 self._mask[i, self._num_slots - (number - least) :] = 0
+
+    def close_holes(self, length: int) -> None:
+        """Move each row's tokens to the slots right after the prompts; only with ``holes``, and after the last pass.
+
+        Args:
+            length: how many slots remain; what a shorter row has after its tokens is meaningless.
+        """
+        if self._mask is None:
+            self.cache.crop(length - self._num_slots)
+            return
+        prompt = self._num_prompt_slots
+        index = torch.zeros(len(self._mask), length, dtype=torch.int64)
+        index[:, :prompt] = torch.arange(prompt)
+        for row, mask in zip(index, self._mask, strict=True):
+            taken = prompt + mask[prompt:].nonzero().flatten()[: length - prompt]
+            row[prompt : prompt + len(taken)] = taken
+        for layer in self.cache.layers:
+            where = index.to(layer.keys.device)[:, None, :, None]  # (rows, 1, slots, 1)
+            layer.keys = layer.keys.take_along_dim(where, 2)
+            layer.values = layer.values.take_along_dim(where, 2)
 
     def select(self, rows: Sequence[int]) -> CacheSlots:
         """New slots with copies of some of these rows, for different continuations; only with ``holes`` or ``wide``."""

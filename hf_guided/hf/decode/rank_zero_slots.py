@@ -45,6 +45,11 @@ class RankZeroSlots(CacheSlots):
         self._ranks.broadcast("forget", numbers)
         super().forget(numbers)
 
+    def close_holes(self, length: int) -> None:
+        """See ``CacheSlots.close_holes``."""
+        self._ranks.broadcast("close_holes", length)
+        super().close_holes(length)
+
 
 def run_rank_zero(ranks: Ranks, slots: CacheSlots, loop: Callable[[], list[list[int]]]) -> list[list[int]]:
     """Run a loop in rank zero.
