@@ -375,7 +375,7 @@ REMOVALS = [
     Removal(
         "a closed row that may not stop is no NaN",
         "session/masks.py",
-        "            masked[position, list(self._stop_token_ids)] = 0.0",
+        "            masked[position, list(self._stop_token_ids)] = _LAST_RESORT",
         "            pass",
         f"{BAD}::test_a_closed_row_that_may_not_end_yet_spoils_nobody[sampling]",
     ),
@@ -670,8 +670,8 @@ REMOVALS = [
     Removal(
         "drafts: rejected tokens leave the cache",
         "hf/decode/loop.py",
-        "            self._slots.forget([rejected.get(i, most) for i in range(len(self._sequences))])\n",
-        "",
+        "            self._slots.forget(surplus)\n",
+        "            pass\n",
         f"{DRAFTED}::test_greedy_text_is_the_same[llama-3-oracle]",
     ),
     Removal(
@@ -1091,7 +1091,7 @@ REMOVALS = [
     Removal(
         "tensor parallel: the decoder asks whether the prompts are the same",
         "hf/decoder.py",
-        "        ranks.agreed(input_ids.tolist, repr)\n",
+        "        ranks.agreed(call.input_ids.tolist, repr)\n",
         "        pass\n",
         f"{SPREAD}::test_errors_reach_both",
     ),

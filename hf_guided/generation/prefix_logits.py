@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedModel
+from ..hf.compat import input_device
 from ..hf.decode.block_rule import BlockRule
 from ..hf.decode.cache_slots import CacheSlots
 from ..hf.decode.generate_call import GenerateCall
@@ -162,7 +163,7 @@ class PrefixLogits:
         if self._model.config.is_encoder_decoder:
             given = padded([self._prompts[row] for row in rows], self._pad_token_id, self._model)
             starts = [[*self.before[row], *block] for row, block in zip(rows, blocks, strict=True)]
-            given["decoder_input_ids"] = torch.tensor(starts, device=self._model.device)
+            given["decoder_input_ids"] = torch.tensor(starts, device=input_device(self._model))
         else:
             whole = [[*self._prompts[row], *block] for row, block in zip(rows, blocks, strict=True)]
             given = padded(whole, self._pad_token_id, self._model)

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..constraints.json_text import shorten
 from ..constraints.values import Constraint
 from ..errors import BatchSizeError, InvalidArgument
+from ..hf.compat import input_device
 from ..vocabulary.tokens import Vocabulary
 from .chat_prompts import Prompt, applied
 
@@ -144,4 +145,5 @@ def padded(rows: Sequence[Sequence[int]], pad_token_id: int, model: Any) -> dict
         columns = slice(0, len(ids)) if model.config.is_encoder_decoder else slice(longest - len(ids), longest)
         input_ids[i, columns] = torch.tensor(ids)
         attention_mask[i, columns] = 1
-    return {"input_ids": input_ids.to(model.device), "attention_mask": attention_mask.to(model.device)}
+    device = input_device(model)
+    return {"input_ids": input_ids.to(device), "attention_mask": attention_mask.to(device)}

@@ -338,3 +338,21 @@ def test_log_probabilities_are_the_same_in_both_loops() -> None:
     for ours, theirs in zip(*entries, strict=True):
         assert [entry.token_id for entry in ours] == [entry.token_id for entry in theirs]
         assert [entry.logprob for entry in ours] == pytest.approx([entry.logprob for entry in theirs], abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+@pytest.mark.parametrize("build", [prompt_tuning, prefix_tuning])
+def test_continuous_batching_refuses_virtual_tokens(build: Callable[[], Any]) -> None:
+    model = build()
+    with pytest.raises(hg.UnsupportedModel, match="virtual tokens"):
+        hg.generate(model, TOKENIZER, "a", CONSTRAINTS[1], continuous_batching=True, max_new_tokens=60)
+    with pytest.raises(hg.UnsupportedModel, match="virtual tokens"):
+        hg.Guide(TOKENIZER, model).attach(model.init_continuous_batching())
+
+
+def test_continuous_batching_refuses_requests_that_change_the_frequencies() -> None:
+    model = llama("dynamic")
+    manager = hg.Guide(TOKENIZER, model).attach(model.init_continuous_batching())
+    with pytest.raises(hg.UnsupportedModel, match="dynamic RoPE changes at 40 tokens.*may reach 52"):
+        manager.add_request([100, 101, 102], max_new_tokens=50, response_format=CONSTRAINTS[1])
+    manager.add_request([100, 101, 102], max_new_tokens=30, response_format=hg.Choice(["yes", "no"]))
