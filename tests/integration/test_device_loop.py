@@ -36,7 +36,7 @@ from hf_guided.hf.device.token_choice import Filters
 from hf_guided.options import LoopOptions
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.effort import repeats
-from tests.integration.families import FAMILIES
+from tests.integration.families import FAMILIES, TAKE_HOLES
 from tests.integration.test_decoder import BATCHES, CONSTRAINTS, MAX_NEW_TOKENS, SCHEMA, family, inputs, run, texts
 from tests.integration.test_decoder_arguments import Recorder
 from tests.late import LateTransfer, LateTransfers
@@ -56,7 +56,14 @@ def plain(name: str, rows: int, constraints: Any, budget: int | None = None, **a
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "budget"), pairwise(FAMILIES, BATCHES, [None, MAX_NEW_TOKENS], cost=lambda cell: int(cell[1]))
+    ("name", "rows", "budget"),
+    pairwise(
+        FAMILIES,
+        BATCHES,
+        [None, MAX_NEW_TOKENS],
+        cost=lambda cell: int(cell[1]),
+        only_slow=lambda cell: cell[0] not in TAKE_HOLES and cell[1] == "8",
+    ),
 )
 def test_it_is_the_plain_loop(name: str, rows: int, budget: int | None) -> None:
     guide = family(name)[1]
