@@ -30,7 +30,8 @@ TEXTS = (
     *('{"name": "Zoë Ünal", "age": 41, "tags": ["a", "bb"]}', "The TOOL and the tool; NAÏVE, naïve, 東京都 😀😀") * 3,
 )
 LLAMA_3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 ADDED = (
     AddedToken("<tool>", special=False),
@@ -235,7 +236,12 @@ def xlnet() -> PreTrainedTokenizerBase:
     """Its normalizer changes what users write: quotes, compatibility characters, case."""
     backend = _unigram(_pieces(False), decoders.Metaspace())
     backend.normalizer = normalizers.Sequence(
-        [normalizers.Replace("``", '"'), normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(Regex(" {2,}"), " ")]
+        [
+            normalizers.Replace("``", '"'),
+            normalizers.NFKC(),
+            normalizers.Lowercase(),
+            normalizers.Replace(Regex(" {2,}"), " "),
+        ]
     )
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
 
@@ -262,7 +268,9 @@ def duplicates() -> PreTrainedTokenizerBase:
 def characters() -> PreTrainedTokenizerBase:
     """One token for each character, and a decoder that only joins them."""
     letters = sorted(set("".join(TEXTS)))
-    backend = Tokenizer(models.BPE({"</s>": 0, "<unk>": 1} | {c: 2 + i for i, c in enumerate(letters)}, [], unk_token="<unk>"))
+    backend = Tokenizer(
+        models.BPE({"</s>": 0, "<unk>": 1} | {c: 2 + i for i, c in enumerate(letters)}, [], unk_token="<unk>")
+    )
     backend.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>", unk_token="<unk>")
 
@@ -272,7 +280,9 @@ def gaps() -> PreTrainedTokenizerBase:
     state = json.loads(gpt2().backend_tokenizer.to_str())
     vocab = state["model"]["vocab"]
     state["model"]["vocab"] = {token: token_id + 5 * (token_id > 300) for token, token_id in vocab.items()}
-    state["added_tokens"] = [token | {"id": state["model"]["vocab"][token["content"]]} for token in state["added_tokens"]]
+    state["added_tokens"] = [
+        token | {"id": state["model"]["vocab"][token["content"]]} for token in state["added_tokens"]
+    ]
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)), eos_token="<|endoftext|>")
 
 
@@ -326,10 +336,10 @@ ZOO: dict[str, Loader] = {
 """Small ones; each loads in less than a second."""
 
 LARGE: dict[str, Loader] = {
-    "tekken": vocabularies.tekken,
-    "fast tekken": vocabularies.fast_tekken,
-    "sentencepiece": vocabularies.sentencepiece_32k,
-    "fast sentencepiece": vocabularies.fast_sentencepiece_32k,
-    "slow sentencepiece": vocabularies.slow_sentencepiece_32k,
+    "tekken, 131k": vocabularies.tekken,
+    "fast tekken, 131k": vocabularies.fast_tekken,
+    "sentencepiece, 32k": vocabularies.sentencepiece_32k,
+    "fast sentencepiece, 32k": vocabularies.fast_sentencepiece_32k,
+    "slow sentencepiece, 32k": vocabularies.slow_sentencepiece_32k,
 }
 """Files of real models."""
