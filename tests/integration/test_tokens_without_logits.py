@@ -99,6 +99,12 @@ def test_reasoning_markers_are_written_as_text() -> None:
     assert result.value == "yes" and result.token_ids == expected.token_ids
 
 
+def test_marks_of_a_structural_tag_are_written_as_text() -> None:
+    tag = hg.StructuralTag({"type": "structural_tag", "format": {"type": "const_string", "value": "<|im_end|>x<tool>"}})
+    [result] = hg.generate(model(), added(), PROMPTS[:1], tag, max_new_tokens=40)
+    assert (result.text, result.finish_reason) == ("<|im_end|>x<tool>", "stop")
+
+
 @pytest.mark.parametrize("text", ["[PAD]", "<tool>"])
 def test_a_prompt_with_one_of_them_is_refused(text: str) -> None:
     with pytest.raises(VocabularySizeError, match=rf"token {ids_of(text)[0]} \({re_escape(text)}\).*resize_token_emb"):

@@ -148,6 +148,8 @@ CONSTRAINTS = {
         }
     ),
 }
+# Not schemas with xgrammar: it narrows strings of bounded length to characters without an escape.
+OTHER_ENGINES = [*((kind, "llguidance") for kind in CONSTRAINTS), ("any text", "xgrammar"), ("choice", "xgrammar")]
 HARD = (
     *OPTIONS,
     "<left>",
@@ -181,10 +183,10 @@ TEXTS = {
 
 
 @cache
-def compiled(name: str, kind: str) -> CompiledConstraint | None:
+def compiled(name: str, kind: str, backend: str) -> CompiledConstraint | None:
     """None: the vocabulary cannot write every option."""
     try:
-        return guide(name).compile(CONSTRAINTS[kind])
+        return guide(name).compile(CONSTRAINTS[kind], backend)
     except UnwritableConstraint:
         return None
 
@@ -215,16 +217,28 @@ def check(constraint: CompiledConstraint, ids: Sequence[int]) -> None:
     assert matcher.is_completed()
 
 
-@pytest.mark.parametrize("kind", CONSTRAINTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_tokenizer_writes_some_options(name: str) -> None:
+    """So that the test below has texts to check."""
+    assert sum(written(guide(name).tokenizer, option) is not None for option in OPTIONS) >= 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend"),
+    [
+        *((kind, "auto") for kind in CONSTRAINTS),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in OTHER_ENGINES),
+    ],
+)
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=10)
 @given(data=st.data())
-def test_what_the_tokenizer_writes_is_accepted(name: str, kind: str, data: st.DataObject) -> None:
+def test_what_the_tokenizer_writes_is_accepted(name: str, kind: str, backend: str, data: st.DataObject) -> None:
     text = data.draw(TEXTS[kind])
     ids = written(guide(name).tokenizer, text)
     if ids is None:
         return
-    constraint = compiled(name, kind)
+    constraint = compiled(name, kind, backend)
     if constraint is None:
         assert kind == "choice" and any(written(guide(name).tokenizer, option) is None for option in OPTIONS)
     else:
