@@ -9,7 +9,7 @@ HFGuidedError
 ├── TokenizerError (ValueError)         the tokenizer, or how it fits the model, is wrong
 │   ├── UnsupportedTokenizer            a class whose tokens have no exact bytes (WordPiece ...)
 │   ├── StopTokenError                  no stop token, or one that generate() does not stop at
-│   └── VocabularySizeError             the logits are narrower than the vocabulary
+│   └── VocabularySizeError             the logits or embeddings are narrower than the vocabulary
 ├── PromptError (ValueError)            a chat that cannot be rendered, or of which the model would not see all
 ├── BackendError (RuntimeError)         an engine failed
 │   ├── BackendUnavailable (ImportError)  its package is not installed
@@ -156,7 +156,7 @@ class StopTokenError(TokenizerError):
 
 
 class VocabularySizeError(TokenizerError):
-    """The model's logits are narrower than the vocabulary."""
+    """The model's logits are narrower than the vocabulary, or it has no embedding for a token of a prompt."""
 
 
 class PromptError(HFGuidedError, ValueError):

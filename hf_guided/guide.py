@@ -59,8 +59,10 @@ class Guide:
 
     Raises:
         UnsupportedTokenizer: a tokenizer whose tokens have no exact bytes (WordPiece).
-        VocabularySizeError: the logits are narrower than the vocabulary.
-        StopTokenError: there is no stop token, or one of ``stop_token_ids`` is unknown to the generation config.
+        VocabularySizeError: the logits have no column for some of the tokenizer's own text tokens. Special and added
+            tokens without a column are left out: the model cannot write them.
+        StopTokenError: there is no stop token that the model can write, or one of ``stop_token_ids`` is unknown to the
+            generation config.
     """
 
     def __init__(

@@ -62,13 +62,9 @@ class Session:
         self.stats = SessionStats()
         self.recorder = Recorder() if options.trace else None
         given = options.stop_token_ids
-        self.stop_token_ids = vocabulary.stop_token_ids if given is None else tuple(given)
-        outside = [token_id for token_id in self.stop_token_ids if not 0 <= token_id < vocabulary.padded_size]
-        if outside or not self.stop_token_ids:
-            raise StopTokenError(
-                f"expected stop_token_ids inside the model's logits, which have {vocabulary.padded_size} columns, and "
-                f"at least one, got {list(self.stop_token_ids)}; pass generate()'s eos_token_id"
-            )
+        if given is not None and not given:
+            raise StopTokenError("stop_token_ids: expected at least one, got none; pass generate()'s eos_token_id")
+        self.stop_token_ids = vocabulary.stop_token_ids if given is None else vocabulary.stops_with_logits(given)
         self._max_new_tokens = options.max_new_tokens
         self._raise_on_violation = options.on_violation == "raise"
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
