@@ -145,10 +145,18 @@ def input_device(model: Any) -> torch.device:
     return torch.device("cpu") if device.type == "meta" else device
 
 
+def adds_virtual_tokens(wrapper: Any) -> bool:
+    """Whether the active adapter of a wrapper of PEFT adds tokens that only the model sees; False for other models.
+
+    Prompt tuning and prefix tuning do.
+    """
+    adapter = getattr(wrapper, "active_peft_config", None)
+    return adapter is not None and bool(adapter.is_prompt_learning)
+
+
 def continuous_batching_reason(model: Any) -> str:
     """Why continuous batching cannot run a model, of which it would drop a part in silence; empty if it can."""
-    adapters = (getattr(wrapper, "active_peft_config", None) for wrapper in layers(model))
-    if any(adapter is not None and adapter.is_prompt_learning for adapter in adapters):
+    if any(map(adds_virtual_tokens, layers(model))):
         return (
             "continuous batching would ignore the virtual tokens that an adapter of the model adds (prompt tuning, "
             "prefix tuning); generate without it"

@@ -18,13 +18,21 @@ from transformers import (
     ByT5Tokenizer,
     CpmAntConfig,
     CpmAntForCausalLM,
+    DogeConfig,
+    DogeForCausalLM,
     DynamicCache,
+    GitConfig,
+    GitForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
+    RwkvConfig,
+    RwkvForCausalLM,
+    XLNetConfig,
+    XLNetLMHeadModel,
 )
 
 import hf_guided as hg
@@ -104,6 +112,39 @@ def cpm_ant() -> Any:
         pad_token_id=0,
     )
     return built(CpmAntForCausalLM, config)
+
+
+def xlnet() -> Any:
+    config = XLNetConfig(
+        vocab_size=SIZE, d_model=32, n_layer=2, n_head=4, d_inner=32, bos_token_id=0, eos_token_id=1, pad_token_id=0
+    )
+    return built(XLNetLMHeadModel, config).float()  # transformers mixes precisions there
+
+
+def rwkv() -> Any:
+    config = RwkvConfig(
+        vocab_size=SIZE,
+        hidden_size=32,
+        attention_hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        bos_token_id=0,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+    return built(RwkvForCausalLM, config)
+
+
+def doge() -> Any:
+    return built(DogeForCausalLM, DogeConfig(**small(keep_window_size=8, is_moe=False)))
+
+
+def git() -> Any:
+    vision = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision |= {"image_size": 8, "patch_size": 4}
+    more = small(vision_config=vision, max_position_embeddings=128)
+    del more["num_key_value_heads"]
+    return built(GitForCausalLM, GitConfig(**more))
 
 
 def adapted(config: Any) -> Any:
@@ -190,6 +231,10 @@ CASES: dict[str, tuple[Callable[[], Any], int, bool | None]] = {
     "an override that counts all tokens": (overriding(CountsAll), 6, True),
     "a loop of its own": (overriding(OwnLoop), 6, True),
     "GPT-2": (gpt2, 6, False),
+    "all tokens in every pass": (xlnet, 6, False),
+    "rows that depend on each other": (rwkv, 6, False),
+    "masks of the best slots": (doge, 6, False),
+    "masks with slots of images": (git, 6, False),
 }
 
 

@@ -91,6 +91,8 @@ def _difference(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) ->
     rows = 2 if holes else 1
     try:
         slots = _slots(call, torch.tensor([[a, b, c], [c, a, b]][:rows], device=model.device))
+        if not (slots.holes or slots.wide):
+            return ""  # the loop will not run blocks either
         one_by_one = slots.single_steps()
         first = one_by_one.run([[d], [e]][:rows])
         second = one_by_one.run([[e], [d]][:rows])

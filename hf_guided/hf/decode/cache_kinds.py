@@ -42,7 +42,7 @@ def counts_slots(model: Any) -> bool:
     Doge keeps the best few slots of each pass; GIT shifts every mask by the slots of an image.
     """
     config = model.config.get_text_config(decoder=True)
-    return bool(getattr(config, "keep_window_size", 0)) or hasattr(model.base_model, "image_patch_tokens")
+    return bool(getattr(config, "keep_window_size", 0)) or model.config.model_type == "git"
 
 
 def grows(cache: Any) -> bool:

@@ -69,7 +69,8 @@ class CacheSlots:
         cache = self._kwargs.get("past_key_values")
         tensors = {name: value.ndim for name, value in self._kwargs.items() if isinstance(value, Tensor)}
         return (
-            not self._model.config.is_encoder_decoder
+            self._blocks
+            and not self._model.config.is_encoder_decoder
             and not self._kwargs.get("mm_encoder_outputs")  # images that were encoded before
             and tensors.items() <= {("attention_mask", 2), ("position_ids", 2)}
             and (cache is None or cache.get_seq_length() == 0)

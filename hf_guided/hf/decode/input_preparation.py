@@ -7,6 +7,8 @@ from typing import Any
 
 from transformers import GenerationMixin
 
+from ..compat import adds_virtual_tokens
+
 _COMMON = ("prepare_inputs_for_generation", "_update_model_kwargs_for_generation", "_prefill")
 
 
@@ -17,9 +19,9 @@ def is_common(model: Any) -> bool:
     """
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
     return (
-        all(_function(model, name) is getattr(GenerationMixin, name) for name in _COMMON)
+        type(model).__module__.startswith("transformers.")
+        and all(_function(model, name) is getattr(GenerationMixin, name) for name in _COMMON)
         and hasattr(sys.modules[type(decoder).__module__], "create_causal_mask")
-        and not model.is_remote_code()
     )
 
 
@@ -28,8 +30,7 @@ def has_virtual_tokens(model: Any) -> bool:
 
     They shift positions, and PEFT cuts every pass after the first down to its last token.
     """
-    adapter = _adapter(model)
-    return adapter is not None and bool(adapter.active_peft_config.is_prompt_learning)
+    return adds_virtual_tokens(_adapter(model))
 
 
 def _adapter(model: Any) -> Any:
