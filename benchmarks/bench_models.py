@@ -3,9 +3,10 @@
     python -m benchmarks.bench_models [--only NAME ...] [--task NAME ...] [--column NAME ...] [--no-variants]
         [--workers 1] [--again]
 
-A row is a tiny random model (``tiny_models.py``) of one architecture, in one variant of its config; the docstring of
-``model_cases.py`` says what the columns compare. Each architecture runs in a process of its own, with a limit of time
-and memory, so that a crash is one row. Cells that are in the file already are skipped, unless ``--again`` is given.
+A row is a tiny random model of one architecture, in one variant of its config (``tiny_configs.py``).
+docs/architectures.md says what the columns compare (``model_comparisons.py``). Each architecture runs in a process of
+its own, with a limit of time and memory, so that a crash is one row. Cells that are in the file already are skipped,
+unless ``--again`` is given.
 
 A cell says:
 
@@ -43,7 +44,7 @@ VARIANT_COLUMNS = ("decoder", "lookup", "steps", "device", "static")  # of the v
 TASKS = ("causal", "seq2seq", "image")
 BASE = "base"
 PRELOADED = (
-    "benchmarks.model_cases",
+    "benchmarks.model_comparisons",
     "transformers.generation.continuous_batching",
     "transformers.models.llama.modeling_llama",
     "hf_guided.generation.api",
@@ -97,8 +98,9 @@ def work(job: Job, request: Request, connection: Connection) -> None:
     import torch
     import transformers
 
-    from benchmarks.model_cases import Comparisons, describe, usable_case
-    from benchmarks.tiny_models import variants
+    from benchmarks.model_cases import describe, usable_case
+    from benchmarks.model_comparisons import Comparisons
+    from benchmarks.tiny_configs import variants
 
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
