@@ -201,6 +201,8 @@ class Table:
         """Add cells of an architecture, in place of older ones."""
         old = {row["variant"]: row for row in self.rows if _key(row) == job}
         new = [{**dict.fromkeys(FIELDS, ""), **old.pop(row["variant"], {}), **row, **self._origin} for row in found]
+        if any(row["variant"] != BASE for row in new):  # all of them: others are variants of an earlier time
+            old = {variant: row for variant, row in old.items() if variant == BASE}
         self.rows = [row for row in self.rows if _key(row) != job] + [*old.values(), *new]
         part = self._path.with_name(self._path.name + ".part")
         with part.open("w", encoding="utf-8", newline="") as file:

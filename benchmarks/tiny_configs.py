@@ -57,6 +57,16 @@ NEEDED = r"head_dim|num_key_value_heads|num_kv_heads|num_experts_per_tok|num_(lo
 
 _SECTIONS = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
 
+_QWEN4 = {
+    "indexer_n_heads": 4,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 8,
+    "indexer_budget": 8,
+    "indexer_compress_ratio": 4,
+    "ngram_vocab_size_base": 64,
+    "split_ngram_parts": 2,
+}
+
 OVERRIDES: dict[str, dict[str, Any]] = {
     "bamba": {"attn_layer_indices": [1]},
     "bigbird_pegasus": {"attention_type": "original_full"},
@@ -99,6 +109,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
         "vision_end_token_id": 311,
         "text_config": {"rope_parameters": _SECTIONS},
     },
+    "qwen4_exp": {"text_config": _QWEN4},
+    "qwen4_exp_text": _QWEN4,
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "reformer": {"axial_pos_embds": False, "attn_layers": ["local", "lsh"]},
     "xlstm": {"hidden_size": 128},
