@@ -29,6 +29,7 @@ _LAST_RESORT = -1e4  # finite, also after a low temperature; a beam that has to 
 
 # For each row its segments: a draft token and the forced tokens after it, the next draft token and so on.
 Segments: TypeAlias = Sequence[Sequence[Sequence[int]]]
+OnEmpty: TypeAlias = Callable[[int, EmptyIntersection], None]
 
 
 @dataclass(frozen=True)
@@ -144,14 +145,14 @@ class MaskFiller:
         transfer = self._buffers.send(governed, transfers) if governed else None
         return replace(masks, transfer=transfer, copy_ns=taken_ns + time.perf_counter_ns() - began)
 
-    def apply(self, scores: Tensor, masks: Masks, on_empty: Callable[[EmptyIntersection], None]) -> Tensor:
+    def apply(self, scores: Tensor, masks: Masks, on_empty: OnEmpty) -> Tensor:
         """A copy of the scores with -inf for every token that is not allowed.
 
         Args:
             scores: (positions, vocab) floating point, any device; never written.
             masks: of the same positions.
-            on_empty: called for each open row of which other processors have forbidden every allowed token; it then
-                has to end.
+            on_empty: called with each position of an open row where other processors have forbidden every allowed
+                token, so that the row has to end there.
         """
         for message, cause in masks.warnings:
             self.warn_once(message, cause)
@@ -162,7 +163,7 @@ class MaskFiller:
             if ok:
                 continue
             if position not in masks.ended:
-                on_empty(self.nothing_left(masks.rows[position], masks.bitmask[position : position + 1]))
+                on_empty(position, self.nothing_left(masks.rows[position], masks.bitmask[position : position + 1]))
             # The row only has to end. A softmax over only -inf would be NaN, which fails the whole batch.
             masked[position] = -torch.inf  # its scores may be NaN
             masked[position, list(self._stop_token_ids)] = _LAST_RESORT

@@ -26,7 +26,7 @@ from .background_worker import Pending
 from .logprob_recorder import LogprobRecorder
 from .logprobs import TokenLogprob
 from .lookahead import ExpectedIds, Lookahead
-from .masks import MaskFiller, Masks, Segments
+from .masks import MaskFiller, Masks, OnEmpty, Segments
 from .options import SessionOptions
 from .requests import Request, Requests
 from .row import Row
@@ -236,12 +236,23 @@ class Session:
         pending.run()
         return pending
 
-    def apply(self, scores: Tensor, masks: Masks) -> Tensor:
-        """Masked scores, one row for each of the ``masks`` positions; see ``MaskFiller.apply``."""
+    def apply(self, scores: Tensor, masks: Masks, on_empty: OnEmpty | None = None) -> Tensor:
+        """Masked scores, one row for each of the ``masks`` positions; see ``MaskFiller.apply``.
+
+        Args:
+            scores: (positions, vocab).
+            masks: of these positions.
+            on_empty: None calls ``end_dead`` for each such position; with drafts, no row may ever get there.
+        """
+        if on_empty is None:
+
+            def on_empty(_: int, error: EmptyIntersection) -> None:
+                self.end_dead(error)
+
         if self.recorder is not None:
             self.recorder.see(scores, masks)
         start = time.perf_counter_ns()
-        masked = self._filler.apply(scores, masks, self.end_dead)
+        masked = self._filler.apply(scores, masks, on_empty)
         self.stats.calls += 1
         self.stats.masked_rows += len(masks.governed)
         self.stats.apply_ns += time.perf_counter_ns() - start

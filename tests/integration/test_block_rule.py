@@ -7,6 +7,7 @@ has one tokenization, and the loops can be compared token for token.
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -174,6 +175,16 @@ class Forwards(LlamaForCausalLM):
         return super().prepare_inputs_for_generation(*args, **kwargs)
 
 
+class Remembers(Forwards):
+    """Draws a random number in every pass, and remembers it."""
+
+    @functools.wraps(LlamaForCausalLM.forward)
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.counted += 1
+        self.remembered, self.new = "after", torch.rand(1)
+        return super().forward(*args, **kwargs)
+
+
 class LastTokenOnly(LlamaForCausalLM):
     """Takes one token a pass after the prompt, whatever it is given."""
 
@@ -291,15 +302,10 @@ def test_a_trial_costs_few_passes_once() -> None:
 
 
 def test_a_trial_leaves_no_trace() -> None:
-    model = overriding(Forwards)()
+    model = overriding(Remembers)()
     model.remembered = "before"
-    inner = model.model.forward
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        model.remembered, model.model.new = "after", torch.rand(1)
-        return inner(*args, **kwargs)
-
-    model.model.forward = forward
+    model.register_buffer("counted", torch.zeros(1))
+    model.config.extra = {1, 2}  # no JSON
     config = copy.deepcopy(model.generation_config)
     seen: list[tuple[Any, ...]] = []
 
@@ -314,10 +320,8 @@ def test_a_trial_leaves_no_trace() -> None:
         )
         before = torch.get_rng_state()
         rule = BlockRule.of(call, [100, 101, 102, 103, 104])
-        seen.append(
-            (rule, model.remembered, hasattr(model.model, "new"), bool((torch.get_rng_state() == before).all()))
-        )
-        assert kwargs["past_key_values"].get_seq_length() == 0
+        seen.append((rule, model.remembered, hasattr(model, "new"), bool((torch.get_rng_state() == before).all())))
+        assert kwargs["past_key_values"].get_seq_length() == 0 and model.counted == 0
         return input_ids
 
     model.generate(**prompts(1, 6), max_new_tokens=4, custom_generate=loop)
@@ -402,3 +406,50 @@ def test_continuous_batching_refuses_requests_that_change_the_frequencies() -> N
     with pytest.raises(hg.UnsupportedModel, match="dynamic RoPE changes at 40 tokens.*may reach 52"):
         manager.add_request([100, 101, 102], max_new_tokens=50, response_format=CONSTRAINTS[1])
     manager.add_request([100, 101, 102], max_new_tokens=30, response_format=hg.Choice(["yes", "no"]))
+
+
+@pytest.mark.parametrize("what", ["a hook", "another forward"])
+def test_code_inside_the_model_takes_transformers_own_loop(what: str) -> None:
+    """A steering vector on the last token of each pass: a block of tokens would be steered once."""
+    model = overriding(LlamaForCausalLM)()
+    layer = model.model.layers[0]
+
+    def steered(states: Any) -> Any:
+        return torch.cat([states[:, :-1], states[:, -1:] + 3.0], 1)
+
+    if what == "a hook":
+        layer.register_forward_hook(lambda _, __, output: steered(output))
+    else:
+        inner = layer.forward
+        layer.forward = lambda *args, **kwargs: steered(inner(*args, **kwargs))
+    check(model, prompts(2, 6), True, FORMS)
+
+
+def test_dynamic_frequencies_that_an_earlier_call_changed() -> None:
+    """generate() resets them in a pass below the length of pretraining, not in one of just this length."""
+    model = llama("dynamic")
+    guide = hg.Guide(TOKENIZER, model)
+    forced = hg.Regex('\\{"name": "x", "ci[a-z]*')
+    guide.compile(forced)
+    outputs = []
+    for arguments in (
+        {"logits_processor": [guide.logits_processor(forced)]},
+        {"custom_generate": guide.decoder(forced)},
+    ):
+        model.generate(**prompts(1, 30), max_new_tokens=60)
+        outputs.append(model.generate(**prompts(1, 23), max_new_tokens=18, **arguments).tolist())
+    assert outputs[0] == outputs[1]
+
+
+def test_a_rejected_draft_ends_no_row() -> None:
+    """Where only the draft would come to a position at which other processors leave nothing."""
+    model = overriding(LlamaForCausalLM)()
+    guide = hg.Guide(TOKENIZER, model)
+    constraint = hg.Regex("[a-z](c[0-9]|d|e)[a-z]{30}")
+    ids = TOKENIZER("ac7 bc7 cc7 dc7 ec7 fc7 gc7 ", add_special_tokens=False, return_tensors="pt").input_ids
+    digits = [3 + byte for byte in b"0123456789"]
+    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 10, "suppress_tokens": digits}
+    plain, drafted = (guide.decoder(constraint, draft=draft) for draft in (None, "prompt_lookup"))
+    expected = model.generate(ids, **options, custom_generate=plain).tolist()
+    assert model.generate(ids, **options, custom_generate=drafted).tolist() == expected
+    assert not plain.dead_ends and not drafted.dead_ends and drafted.stats.drafted_tokens > 0

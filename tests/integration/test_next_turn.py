@@ -118,3 +118,26 @@ def test_the_caller_s_own_cache_too() -> None:
     expected = network.generate(**second, **options, logits_processor=[guide.logits_processor(SECOND)])
     again = network.generate(**second, **options, past_key_values=cache, custom_generate=guide.decoder(SECOND))
     assert again.tolist() == expected.tolist()
+
+
+def test_a_cache_after_embedded_prompts() -> None:
+    """The returned tokens have no columns for the prompt; the cache has slots for it."""
+    network = model("llama")
+    guide = hg.Guide(TOKENIZER, network)
+    first = first_turn(4)
+    embedded = {
+        "inputs_embeds": network.get_input_embeddings()(first["input_ids"]),
+        "attention_mask": first["attention_mask"],
+    }
+    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 60, "return_dict_in_generate": True}
+    ours = network.generate(**embedded, **options, custom_generate=guide.decoder(FIRST))
+    theirs = network.generate(**embedded, **options, logits_processor=[guide.logits_processor(FIRST)])
+    assert ours.sequences.tolist() == theirs.sequences.tolist()
+    assert ours.past_key_values.get_seq_length() == theirs.past_key_values.get_seq_length()
+    prompt = first["input_ids"].shape[1]
+    for row, ids in enumerate(ours.sequences.tolist()):
+        end = prompt + (ids.index(STOP) + 1 if STOP in ids else len(ids) - 1)
+        start = prompt - int(first["attention_mask"][row].sum())
+        for mine, other in zip(ours.past_key_values.layers, theirs.past_key_values.layers, strict=True):
+            assert torch.allclose(mine.keys[row, :, start:end], other.keys[row, :, start:end])
+            assert torch.allclose(mine.values[row, :, start:end], other.values[row, :, start:end])

@@ -1,7 +1,7 @@
 """Runs a model for a moment, to see whether a block of tokens gives what the same tokens give one by one.
 
 For models that prepare their inputs themselves: their code may do anything with a block, and may do it right. Four
-forward passes over two rows of at most five tokens, once for each model and for all that may change its passes.
+forward passes over three rows of at most five tokens, once for each model and for all that may change its passes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from .generate_call import GenerateCall
 
 _reasons: WeakKeyDictionary[Any, dict[Any, str]] = WeakKeyDictionary()
 _lock = Lock()
+_MOST_BYTES = 1 << 20  # of a buffer that a pass may write; larger ones are weights
 
 
 def why_no_blocks(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) -> str:
@@ -65,13 +66,14 @@ def _unfit(model: Any) -> str:
 def _key(model: Any) -> tuple[Any, ...]:
     """All that may change what a block gives."""
     adapters = tuple(model.active_adapters()) if getattr(model, "_hf_peft_config_loaded", False) else ()
-    return (model.config.to_json_string(use_diff=False), model.dtype, model.device, adapters)
+    return (repr(model.config.to_dict()), model.dtype, model.device, adapters)
 
 
 @contextmanager
 def _without_traces(model: Any) -> Iterator[None]:
     """Undo what passes leave behind: random numbers drawn, and values that modules remember."""
     before = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    contents = [(buffer, buffer.clone()) for buffer in model.buffers() if buffer.nbytes <= _MOST_BYTES]
     devices = [model.device] if model.device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices), torch.no_grad():
@@ -83,23 +85,29 @@ def _without_traces(model: Any) -> Iterator[None]:
             module.__dict__.update(attributes)
             module._buffers.clear()
             module._buffers.update(buffers)
+        for buffer, content in contents:
+            buffer.copy_(content)
 
 
 def _difference(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) -> str:
     model = call.model
     a, b, c, d, e = token_ids
-    rows = 2 if holes else 1
+    rows = 3 if holes else 1
     try:
-        slots = _slots(call, torch.tensor([[a, b, c], [c, a, b]][:rows], device=model.device))
+        prompts = torch.tensor([[a, b, c], [c, a, b], [b, c, a]][:rows], device=model.device)
+        slots = _slots(call, prompts)
         if not (slots.holes or slots.wide):
             return ""  # the loop will not run blocks either
         one_by_one = slots.single_steps()
-        first = one_by_one.run([[d], [e]][:rows])
-        second = one_by_one.run([[e], [d]][:rows])
-        block = slots.run([[d, e], [e]][:rows])  # the second row begins with a hole
+        first = one_by_one.run([[d], [e], [e]][:rows])
+        second = one_by_one.run([[e], [d], [d]][:rows])
+        if holes:
+            slots.forget([0, 1, 0])  # the second row's b is a hole now, and comes again; the third begins with a hole
+        block = slots.run([[d, e], [b, e], [e]][:rows])
     except Exception as error:  # the model's own code, which may raise anything
         return f"a block of tokens failed in it ({type(error).__name__}: {error})"
-    if _agree(model, block[0], second[0]) and (not holes or _agree(model, block[1], first[1])):
+    references = [second[0], *first[1:]]
+    if all(_agree(model, logits, reference) for logits, reference in zip(block, references, strict=True)):
         return ""
     return "a block of tokens gave other logits than the same tokens one by one"
 

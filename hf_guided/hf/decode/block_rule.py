@@ -18,7 +18,7 @@ from transformers.generation.utils import ALL_CACHE_NAMES
 from .block_probe import why_no_blocks
 from .cache_kinds import counts_slots, grows, takes_holes, unknown_kind
 from .generate_call import GenerateCall
-from .input_preparation import has_virtual_tokens, is_common
+from .input_preparation import code_inside, has_virtual_tokens, is_common
 from .rope_switches import switch_in
 
 
@@ -43,7 +43,7 @@ class BlockRule:
             text_ids: five tokens of plain text, for models that have to be tried.
         """
         model, kwargs = call.model, call.model_kwargs
-        if reason := _own_loop(model) or _unknown_cache(kwargs) or _length_reason(call):
+        if reason := _own_loop(model) or _unknown_cache(kwargs) or _length_reason(call) or code_inside(model):
             return cls(f"{type(model).__name__}: {reason}")
         if has_virtual_tokens(model) or counts_slots(model):
             return cls(blocks=False)

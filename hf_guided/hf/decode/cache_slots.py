@@ -97,6 +97,7 @@ class CacheSlots:
         blocks = self._blocks and _continued(kwargs, self._ids)
         if blocks and takes_holes(model, cache, kwargs.get("position_ids")):
             self.holes = True
+            self._in_block = [True] * len(self._ids)
             positions = kwargs["position_ids"].expand(len(self._ids), -1)
             self._next = (positions[:, -1] + 1).tolist()  # a caller's positions may begin anywhere
             mask = kwargs.get("attention_mask")
@@ -212,20 +213,20 @@ class CacheSlots:
                 self._mask = self._full_mask()
                 self._mask[i, self._num_slots - (number - least) :] = 0
 
-    def close_holes(self, length: int) -> None:
+    def close_holes(self, num_new: int) -> None:
         """Move each row's tokens to the slots right after the prompts; only with ``holes``, and after the last pass.
 
         Args:
-            length: how many slots remain; what a shorter row has after its tokens is meaningless.
+            num_new: how many slots remain after the prompts; what a shorter row has after its tokens is meaningless.
         """
-        if self._mask is None:
-            self.cache.crop(length - self._num_slots)
-            return
         prompt = self._num_prompt_slots
-        index = torch.zeros(len(self._mask), length, dtype=torch.int64)
+        if self._mask is None:
+            self.cache.crop(prompt + num_new - self._num_slots)
+            return
+        index = torch.zeros(len(self._mask), prompt + num_new, dtype=torch.int64)
         index[:, :prompt] = torch.arange(prompt)
         for row, mask in zip(index, self._mask, strict=True):
-            taken = prompt + mask[prompt:].nonzero().flatten()[: length - prompt]
+            taken = prompt + mask[prompt:].nonzero().flatten()[:num_new]
             row[prompt : prompt + len(taken)] = taken
         for layer in self.cache.layers:
             where = index.to(layer.keys.device)[:, None, :, None]  # (rows, 1, slots, 1)

@@ -25,6 +25,31 @@ def is_common(model: Any) -> bool:
     )
 
 
+def code_inside(model: Any) -> str:
+    """What runs inside the model's passes without belonging to it, such as a steering vector; empty if nothing does.
+
+    It may treat the last token of a pass otherwise than the others. Hooks of the whole model only see its outputs.
+    """
+    for name, module in model.named_modules():
+        if module is model:
+            continue
+        if model.training and getattr(module, "gradient_checkpointing", False):
+            return f"{name} computes activations again (gradient checkpointing), and keeps no cache"
+        hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+        if not all(map(_only_records, hooks)):
+            return f"{name} has hooks"
+        forward = vars(module).get("forward")
+        # accelerate moves weights and inputs; optimized kernels are methods that are bound to the module.
+        if forward is not None and not hasattr(module, "_hf_hook") and getattr(forward, "__self__", None) is not module:
+            return f"{name}.forward was replaced"
+    return ""
+
+
+def _only_records(hook: Any) -> bool:
+    """Whether a hook is transformers' own, which keeps hidden states and attentions."""
+    return str(getattr(hook, "__module__", "")).startswith("transformers.")
+
+
 def has_virtual_tokens(model: Any) -> bool:
     """Whether an adapter of PEFT adds tokens that only the model sees (prompt tuning, prefix tuning).
 

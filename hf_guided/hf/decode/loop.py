@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...errors import EmptyIntersection
 from ...session.background_worker import Pending
 from ...session.masks import Masks
 from ...session.row import Row
@@ -193,9 +194,12 @@ class DecodeLoop:
         # Usually the last column of every row is needed; an index tensor would have to be copied to a GPU.
         only_last = len(logit_rows) == len(logits) and not choice.drafted
         scores = logits[:, -1] if only_last else logits[logit_rows, columns]
-        scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks))
+        empty: dict[int, EmptyIntersection] = {}
+        scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks, empty.__setitem__))
         firsts = [draft.firsts for draft in choice.drafts]
         accepted = self._accepted(choice, scores, firsts)
+        if empty:
+            self._end_dead(choice, accepted, empty)
         if self._session.recorder is not None or self._logprobs is not None:
             self._record(choice, accepted)
         surplus = [0] * len(self._sequences)
@@ -207,6 +211,14 @@ class DecodeLoop:
         if choice.drafted:
             self._slots.forget(surplus)
         return scores
+
+    def _end_dead(self, choice: _Choice, accepted: Sequence[Accepted], empty: Mapping[int, EmptyIntersection]) -> None:
+        """Handle the rows that choose at a position where nothing is left; rejected drafts never get there."""
+        first = 0  # position of the row's scores
+        for draft, kept in zip(choice.drafts, accepted, strict=True):
+            if first + kept.num_drafted in empty:
+                self._session.end_dead(empty[first + kept.num_drafted])
+            first += len(draft.ends)
 
     def _record(self, choice: _Choice, accepted: Sequence[Accepted]) -> None:
         """Record the confirmed and chosen tokens; all other tokens of the step are forced."""

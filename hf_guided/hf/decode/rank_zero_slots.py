@@ -45,10 +45,10 @@ class RankZeroSlots(CacheSlots):
         self._ranks.broadcast("forget", numbers)
         super().forget(numbers)
 
-    def close_holes(self, length: int) -> None:
+    def close_holes(self, num_new: int) -> None:
         """See ``CacheSlots.close_holes``."""
-        self._ranks.broadcast("close_holes", length)
-        super().close_holes(length)
+        self._ranks.broadcast("close_holes", num_new)
+        super().close_holes(num_new)
 
 
 def run_rank_zero(ranks: Ranks, slots: CacheSlots, loop: Callable[[], list[list[int]]]) -> list[list[int]]:

@@ -30,4 +30,4 @@ def complete_cache(slots: CacheSlots, sequences: Sequence[SequenceState]) -> Non
         for sequence, block in zip(sequences, blocks, strict=True):
             sequence.unfed -= len(block)
     if slots.holes:
-        slots.close_holes(end)
+        slots.close_holes(end - sequences[0].prompt_length)

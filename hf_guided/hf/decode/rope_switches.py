@@ -36,7 +36,8 @@ def _switches(config: Any) -> Iterator[tuple[str, int]]:
             original = getattr(config, "original_max_position_embeddings", None) or pretrained
             switch = parameters.get("original_max_position_embeddings") or original
         elif "dynamic" in kind:
-            switch = pretrained
+            # A shorter pass also undoes what an earlier call changed; a pass of just this length does not.
+            switch = (pretrained or 1) - 1
         else:
             continue
         yield kind, int(switch or 0)
