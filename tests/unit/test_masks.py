@@ -1,0 +1,81 @@
+"""What masks offer a row that has ended, and how messages list tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hf_guided.errors import EmptyIntersection, StopTokenError
+from hf_guided.session.masks import MaskFiller
+from hf_guided.session.row import Row
+from hf_guided.vocabulary.bitmask import pack, unpack
+from tests.toy import compiled_set, letters
+
+VOCABULARY = letters("abc", stop=2)  # <pad>, two stop tokens, three letters, nine pairs
+FIRST_STOP, SECOND_STOP, A = 1, 2, 3
+COMPILED = compiled_set(VOCABULARY, "a")
+
+
+def row_after(*tokens: int) -> Row:
+    row = Row(COMPILED.matcher())
+    for token_id in tokens:
+        row.advance(token_id)
+    return row
+
+
+def allowed(rows: list[Row], stops: tuple[int, ...] = (FIRST_STOP, SECOND_STOP)) -> list[list[int]]:
+    """The tokens that each row's mask allows."""
+    masks = MaskFiller(VOCABULARY, stops).fill(rows, [None] * len(rows))
+    return [torch.nonzero(line).flatten().tolist() for line in unpack(masks.bitmask, VOCABULARY.padded_size)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ((A,), [FIRST_STOP, SECOND_STOP]),  # open: its grammar has nothing but the end
+        ((A, FIRST_STOP), [FIRST_STOP, SECOND_STOP]),
+        ((A, FIRST_STOP, 0), [FIRST_STOP, SECOND_STOP]),
+        ((A, SECOND_STOP, SECOND_STOP), [FIRST_STOP]),  # generate() knows it by another token
+        ((A, SECOND_STOP, FIRST_STOP), [SECOND_STOP]),
+        ((A, A), [FIRST_STOP, SECOND_STOP]),  # closed
+        ((A, A, FIRST_STOP, SECOND_STOP), [FIRST_STOP, SECOND_STOP]),  # closed: it never stopped
+    ],
+)
+@pytest.mark.parametrize("neighbours", [0, 1])
+def test_a_row_that_has_ended_is_offered_the_stops_it_has_not_taken(
+    tokens: tuple[int, ...], expected: list[int], neighbours: int
+) -> None:
+    rows = [row_after(*tokens), *(row_after() for _ in range(neighbours))]
+    assert allowed(rows) == [expected, *([[A]] * neighbours)]
+
+
+def test_a_lone_row_that_no_stop_ends_is_an_error() -> None:
+    """In a batch it may be padding, which looks the same."""
+    once = row_after(A, FIRST_STOP, FIRST_STOP)
+    twice = row_after(A, FIRST_STOP, FIRST_STOP, FIRST_STOP)
+    assert allowed([once], (FIRST_STOP,)) == [[FIRST_STOP]]
+    with pytest.raises(StopTokenError, match="row 0 has ended"):
+        allowed([twice], (FIRST_STOP,))
+    assert allowed([twice, row_after()], (FIRST_STOP,)) == [[FIRST_STOP], [A]]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 15])
+def test_a_message_counts_the_tokens_that_it_does_not_name(count: int) -> None:
+    mask = torch.arange(VOCABULARY.padded_size)[None] < count
+    listed = MaskFiller(VOCABULARY, [FIRST_STOP]).token_names(pack(mask))
+    named, _, more = listed.partition(" and ")
+    names = [VOCABULARY.token_text(token_id) for token_id in range(min(count, 8))]
+    assert named == (", ".join(names) or "none")
+    assert more == (f"{count - 8} more" if count > 8 else "")
+
+
+def test_nothing_left_names_the_row_of_a_position() -> None:
+    """A position is no row: the first row has two."""
+    filler = MaskFiller(VOCABULARY, [FIRST_STOP])
+    masks = filler.fill([row_after(), row_after()], [None, None], [[[A]], []])
+    assert masks.rows == (0, 0, 1)
+    scores = torch.zeros(3, VOCABULARY.padded_size)
+    scores[2, A] = -torch.inf
+    with pytest.raises(EmptyIntersection, match="row 1:") as raised:
+        filler.apply(scores, masks)
+    assert raised.value.row == 1
