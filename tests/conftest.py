@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from transformers import PreTrainedTokenizerBase
 
 from tests import vocabularies
@@ -16,6 +16,8 @@ from tests.kernel_harness import Harness, build
 # that a change is judged by what it changed; `--hypothesis-profile=hunt` looks for new ones.
 settings.register_profile("hunt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("hunt"), derandomize=True)
+# Any failure kills a mutant: none is made smaller.
+settings.register_profile("mutants", settings.get_profile("same"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("same")
 
 

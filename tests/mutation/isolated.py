@@ -115,7 +115,8 @@ class IsolatedTree:
     def _pytest(self, *arguments: str) -> int:
         # Plugins were imported before.
         ignored = "ignore::pytest.PytestAssertRewriteWarning"
-        return int(pytest.main(["-p", "no:cacheprovider", "-W", ignored, *arguments]))
+        profile = "--hypothesis-profile=mutants"  # the first failing example will do
+        return int(pytest.main(["-p", "no:cacheprovider", profile, "-W", ignored, *arguments]))
 
     def _fork(self, task: Callable[[], int], limit: float) -> Run:
         threads = len(os.listdir("/proc/self/task"))
