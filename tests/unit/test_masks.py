@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+import hf_guided as hg
+from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.errors import EmptyIntersection, StopTokenError
 from hf_guided.session.masks import MaskFiller
 from hf_guided.session.row import Row
@@ -79,3 +81,38 @@ def test_nothing_left_names_the_row_of_a_position() -> None:
     with pytest.raises(EmptyIntersection, match="row 1:") as raised:
         filler.apply(scores, masks)
     assert raised.value.row == 1
+
+
+@pytest.mark.parametrize("left", [None, 2, 3, 4, 5, 6, 7])
+def test_a_position_after_drafts_has_the_mask_of_the_row_that_has_taken_them(left: int | None) -> None:
+    """Also within a budget, of which the drafts have used a part."""
+    compiled = AutomatonBackend(VOCABULARY).compile(hg.Choice(["abc", "abca", "abcabcabc", "b"]))
+    a, b, c = 3, 4, 5
+    segments = [[[a], [b, c], [a]], [], [[b]]]
+    filler = MaskFiller(VOCABULARY, [FIRST_STOP])
+    rows = [Row(compiled.matcher()) for _ in segments]
+    masks = filler.fill(rows, [left] * len(rows), segments)
+    bitmask = masks.bitmask.clone()
+    expected = []
+    for drafts in segments:
+        for taken in range(len(drafts) + 1):
+            row = Row(compiled.matcher())
+            tokens = [token_id for segment in drafts[:taken] for token_id in segment]
+            assert row.takes(tokens)
+            for token_id in tokens:
+                row.advance(token_id)
+            expected.append(filler.fill([row], [None if left is None else left - len(tokens)]).bitmask.clone())
+    assert torch.equal(bitmask, torch.cat(expected))
+    assert [row.mark().taken for row in rows] == [0, 0, 0]
+
+
+def test_a_row_that_has_ended_may_stop_though_a_processor_forbids_its_stops() -> None:
+    """generate() still needs a distribution for it: a softmax over only -inf would fail the whole batch."""
+    filler = MaskFiller(VOCABULARY, [FIRST_STOP, SECOND_STOP])
+    masks = filler.fill([row_after(), row_after(A, FIRST_STOP), row_after(A, A)], [None] * 3)
+    assert masks.ended == {1, 2}
+    scores = torch.ones(3, VOCABULARY.padded_size)
+    scores[:, [FIRST_STOP, SECOND_STOP]] = -torch.inf
+    masked = filler.apply(scores, masks)
+    assert torch.nonzero(masked > -torch.inf).tolist() == [[0, A]] + [[i, stop] for i in (1, 2) for stop in (1, 2)]
+    assert masked.softmax(1).isfinite().all()
