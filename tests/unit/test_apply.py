@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from hf_guided.errors import BitmaskShapeError
 from hf_guided.session.apply import _apply_on_device, apply_bitmask
 from hf_guided.vocabulary.bitmask import pack
 
@@ -26,3 +27,14 @@ def test_a_device_s_way_gives_the_host_s(rows: list[int], vocab: int, dtype: tor
     assert alive == [bool((expected[i] > -torch.inf).any()) for i in rows]
     host, host_alive = apply_bitmask(scores, bitmask, rows)
     assert torch.equal(host, expected) and host_alive == alive
+
+
+@pytest.mark.parametrize(("rows", "vocab", "fits"), [(1, 64, True), (1, 65, False), (200, 64, True), (1, 1, True)])
+def test_a_bitmask_has_to_cover_the_vocabulary(rows: int, vocab: int, fits: bool) -> None:
+    bitmask = torch.full((rows, 2), -1, dtype=torch.int32)
+    scores = torch.zeros(rows, vocab)
+    if fits:
+        assert torch.equal(apply_bitmask(scores, bitmask, range(rows))[0], scores)
+    else:
+        with pytest.raises(BitmaskShapeError):
+            apply_bitmask(scores, bitmask, range(rows))

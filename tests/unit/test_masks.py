@@ -7,11 +7,11 @@ import torch
 
 import hf_guided as hg
 from hf_guided.backends.automaton import AutomatonBackend
-from hf_guided.errors import EmptyIntersection, StopTokenError
+from hf_guided.errors import CompileLimitExceeded, EmptyIntersection, StopTokenError
 from hf_guided.session.masks import MaskFiller
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.bitmask import pack, unpack
-from tests.toy import compiled_set, letters
+from tests.toy import SetEngine, compiled_set, letters
 
 VOCABULARY = letters("abc", stop=2)  # <pad>, two stop tokens, three letters, nine pairs
 FIRST_STOP, SECOND_STOP, A = 1, 2, 3
@@ -116,3 +116,23 @@ def test_a_row_that_has_ended_may_stop_though_a_processor_forbids_its_stops() ->
     masked = filler.apply(scores, masks)
     assert torch.nonzero(masked > -torch.inf).tolist() == [[0, A]] + [[i, stop] for i in (1, 2) for stop in (1, 2)]
     assert masked.softmax(1).isfinite().all()
+
+
+class LimitedEngine(SetEngine):
+    """Reaches its limit at its first mask."""
+
+    def fill(self, bitmask: torch.Tensor, row: int) -> None:
+        raise CompileLimitExceeded("too many states")
+
+
+def test_a_dead_end_says_why() -> None:
+    """Once for each reason: the engine's limit, or a text that this vocabulary cannot continue."""
+    unwritable, limited = compiled_set(VOCABULARY, "z"), compiled_set(VOCABULARY, "a", engine=LimitedEngine)
+    rows = [Row(unwritable.matcher()), row_after(), Row(limited.matcher())]
+    masks = MaskFiller(VOCABULARY, [FIRST_STOP]).fill(rows, [None] * 3)
+    assert masks.ended == {0, 2}
+    assert [(message[:6], cause) for message, cause in masks.warnings] == [
+        ("row 0 ", "no token of this vocabulary continues its text"),
+        ("row 2 ", "too many states"),
+    ]
+    assert all(cause in message for message, cause in masks.warnings)
