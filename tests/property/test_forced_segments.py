@@ -73,3 +73,23 @@ def test_a_tight_budget_does_not_split_what_fits(name: str, options: list[str]) 
     forced = forced_text(name, may_stop=False)
     if fewest == len(whole) + 1:  # with the stop token
         assert forced.segments(row, [], whole, fewest) == forced.segments(row, [], whole, None)
+
+
+@pytest.mark.parametrize("spare", range(5))
+def test_every_segment_has_what_the_ones_before_it_leave_of_the_budget(spare: int) -> None:
+    """The tokenizer writes more tokens here than the fewest that do, so each token of the budget counts."""
+    row = Row(automaton("demo").compile(hg.Regex("(?:name){3}[0-9](?:name){3}[0-9]")).matcher())
+    assert row.matcher is not None
+    fewest = row.matcher.min_tokens_to_finish()
+    assert fewest is not None
+    draft = tokens("demo", "namenamename7namenamename7")
+    assert len(draft) + 1 > fewest
+    segments = forced_text("demo").segments(row, [], draft, fewest + spare)
+    written: list[int] = []
+    for segment in segments:
+        assert row.advance(segment[0])
+        written.append(segment[0])
+        forced = forced_text("demo").advance(row, written, fewest + spare - len(written), loose=False)
+        assert segment == [segment[0], *forced.token_ids]
+        written += forced.token_ids
+    assert written
