@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from transformers import PreTrainedTokenizerBase
 
-from tests import vocabularies
+from tests import effort, vocabularies
 from tests.kernel_harness import Harness, build
 
-# Hypothesis takes a busy machine, or its own first look at Unicode, for a slow test. The same examples in every run, so
-# that a change is judged by what it changed; `--hypothesis-profile=hunt` looks for new ones.
-settings.register_profile("hunt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("same", settings.get_profile("hunt"), derandomize=True)
-# Any failure kills a mutant: none is made smaller.
-settings.register_profile("mutants", settings.get_profile("same"), phases=[Phase.explicit, Phase.generate])
-settings.load_profile("same")
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its own options
+def pytest_configure(config: pytest.Config) -> None:
+    effort.everything = config.getoption("markexpr") != "not slow"
+    # Hypothesis takes a busy machine, or its own first look at Unicode, for a slow test. Every run has the same
+    # examples, so that a change is judged by what it changed; `--hypothesis-profile=hunt` looks for new ones.
+    settings.register_profile("hunt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(
+        "same", settings.get_profile("hunt"), derandomize=True, max_examples=effort.repeats(40, 100)
+    )
+    # Any failure kills a mutant: none is made smaller.
+    settings.register_profile("mutants", settings.get_profile("same"), phases=[Phase.explicit, Phase.generate])
+    settings.load_profile("same")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, so that no later collection has to look at its half a million objects."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def caches_go_with_their_file(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Models and compiled constraints that a file's tests share take memory only until its last test has run."""
+    yield
+    for one in vars(request.module).values():
+        if hasattr(one, "cache_clear") and one.__module__ == request.module.__name__:
+            one.cache_clear()
+    gc.collect()
+    with suppress(AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture

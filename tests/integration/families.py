@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -60,7 +61,7 @@ _ROTARY: dict[str, Any] = {
 }
 
 FAMILIES: dict[str, Callable[[PreTrainedTokenizerBase], Any]] = {
-    "llama": models.llama,
+    "llama": partial(models.llama, layers=2),
     "qwen2": _decoder(Qwen2Config, Qwen2ForCausalLM, **_ROTARY),
     "gpt2": _decoder(
         GPT2Config, GPT2LMHeadModel, n_embd=16, n_layer=2, n_head=2, n_positions=models.CONTEXT, initializer_range=0.5

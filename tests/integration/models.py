@@ -26,7 +26,7 @@ CONTEXT = 512
 
 
 def llama(
-    tokenizer: PreTrainedTokenizerBase, *, seed: int = 0, layers: int = 2, hidden: int = 16, padding: int = PADDING
+    tokenizer: PreTrainedTokenizerBase, *, seed: int = 0, layers: int = 1, hidden: int = 16, padding: int = PADDING
 ) -> LlamaForCausalLM:
     """A Llama-shaped decoder for the tokenizer.
 

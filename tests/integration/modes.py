@@ -26,6 +26,7 @@ from transformers import LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerB
 
 import hf_guided as hg
 from tests import vocabularies
+from tests.effort import repeats
 from tests.integration import models
 
 HOT: dict[str, Any] = {"do_sample": True, "temperature": 2.0, "top_k": 0}
@@ -34,7 +35,7 @@ GREEDY: dict[str, Any] = {"do_sample": False}
 ENDING_BEAMS: dict[str, Any] = {"early_stopping": True, "length_penalty": 0.0}
 MAX_NEW_TOKENS = 30
 PROMPT_LENGTH = 4
-ROWS = 50
+ROWS = repeats(20, 50)
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
 
@@ -360,10 +361,10 @@ def rows_of_their_own(stage: Stage, kind: Kind, seed: int) -> Outputs:
 def reused(stage: Stage, kind: Kind, seed: int) -> Outputs:
     """One processor, three calls: a prompt, one that extends the first output, and the first prompt again."""
     processor = stage.guide.logits_processor(kind.constraint)
-    ids = stage.prompts(17, seed)
+    ids = stage.prompts(1 + ROWS // 3, seed)
     kwargs = {"max_new_tokens": kind.max_new_tokens, "logits_processor": [processor], **GREEDY}
     first = stage.model.generate(ids, attention_mask=torch.ones_like(ids), **kwargs)
-    longer = torch.cat([first, stage.prompts(17, seed + 1)], dim=1)
+    longer = torch.cat([first, stage.prompts(1 + ROWS // 3, seed + 1)], dim=1)
     second = stage.model.generate(longer, attention_mask=torch.ones_like(longer), **kwargs)
     third = stage.model.generate(ids, attention_mask=torch.ones_like(ids), **kwargs)
     new = [first[:, ids.shape[1] :], second[:, longer.shape[1] :], third[:, ids.shape[1] :]]
@@ -483,9 +484,9 @@ def foreign_assistant(**kwargs: Any) -> Callable[[Stage, Kind, int], Outputs]:
 MODES = [
     Mode("greedy", plain(**GREEDY)),
     Mode("sampling", plain(**HOT)),
-    Mode("num_return_sequences", plain(rows=9, num_return_sequences=6, **HOT)),
-    Mode("beams", plain(rows=13, num_beams=4, num_return_sequences=4, **ENDING_BEAMS, **GREEDY)),
-    Mode("beam_sampling", plain(rows=17, num_beams=3, num_return_sequences=3, **ENDING_BEAMS, **HOT)),
+    Mode("num_return_sequences", plain(rows=1 + ROWS // 6, num_return_sequences=6, **HOT)),
+    Mode("beams", plain(rows=1 + ROWS // 4, num_beams=4, num_return_sequences=4, **ENDING_BEAMS, **GREEDY)),
+    Mode("beam_sampling", plain(rows=1 + ROWS // 3, num_beams=3, num_return_sequences=3, **ENDING_BEAMS, **HOT)),
     Mode("assisted_greedy", assisted(**GREEDY)),
     Mode("assisted_sampling", assisted(**HOT)),
     Mode("foreign_assistant_greedy", foreign_assistant(**GREEDY)),

@@ -96,7 +96,7 @@ def sent(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> Prompts:
     return Prompts(model, tokenizer, monkeypatch)
 
 
-SHORT = {"max_new_tokens": 250, "do_sample": False}
+SHORT = {"max_new_tokens": 100, "do_sample": False}
 FACES: dict[str, dict[str, Any]] = {
     "batches": {},
     "one by one": {"batch_size": 1},

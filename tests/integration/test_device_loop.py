@@ -35,7 +35,8 @@ from hf_guided.hf.device.store import DeviceStore
 from hf_guided.hf.device.token_choice import Filters
 from hf_guided.options import LoopOptions
 from tests.chi_square import NEVER_BY_CHANCE, p_value
-from tests.integration.families import FAMILIES
+from tests.effort import repeats
+from tests.integration.families import FAMILIES, TAKE_HOLES
 from tests.integration.test_decoder import BATCHES, CONSTRAINTS, MAX_NEW_TOKENS, SCHEMA, family, inputs, run, texts
 from tests.integration.test_decoder_arguments import Recorder
 from tests.late import LateTransfer, LateTransfers
@@ -55,7 +56,14 @@ def plain(name: str, rows: int, constraints: Any, budget: int | None = None, **a
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "budget"), pairwise(FAMILIES, BATCHES, [None, MAX_NEW_TOKENS], cost=lambda cell: int(cell[1]))
+    ("name", "rows", "budget"),
+    pairwise(
+        FAMILIES,
+        BATCHES,
+        [None, MAX_NEW_TOKENS],
+        cost=lambda cell: int(cell[1]),
+        only_slow=lambda cell: cell[0] not in TAKE_HOLES and cell[1] == "8",
+    ),
 )
 def test_it_is_the_plain_loop(name: str, rows: int, budget: int | None) -> None:
     guide = family(name)[1]
@@ -510,6 +518,9 @@ WARPED = {
 }
 
 
+SAMPLES = repeats(1_500, 6_000)
+
+
 def sampled(asked: dict[str, Any], constraint: Any, rows: int) -> Iterator[tuple[int, ...]]:
     model, guide = family("llama")
     prompt = inputs("llama", 1)["input_ids"]
@@ -535,9 +546,9 @@ def test_samples_are_of_the_masked_distribution(name: str) -> None:
     torch.manual_seed(4)
     with torch.inference_mode():
         expected = judged_texts(warped, constraint, inputs("llama", 1)["input_ids"][0].tolist())
-    seen = Counter(sampled(asked, constraint, 6_000))
+    seen = Counter(sampled(asked, constraint, SAMPLES))
     assert len(expected) > 2
-    assert p_value(*together(seen, expected, 6_000)) > NEVER_BY_CHANCE
+    assert p_value(*together(seen, expected, SAMPLES)) > NEVER_BY_CHANCE
 
 
 def together(

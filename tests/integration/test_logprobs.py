@@ -31,6 +31,7 @@ from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES
+from tests.pairs import pairwise
 
 OPTIONS = ["red", "green with stripes", "green with dots", "a cat", "a cat and two dogs"]
 CHOICE = hg.Choice(OPTIONS)
@@ -162,11 +163,12 @@ def check(
             assert [float(log_p[token_id]) for token_id, _ in best] == pytest.approx([p for _, p in best], abs=CLOSE)
 
 
-@pytest.mark.parametrize("arguments", [GREEDY, WARPERS], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("jump_forward", [True, False])
-@pytest.mark.parametrize("name", FAMILIES)
-def test_they_are_those_of_a_plain_pass(name: str, jump_forward: bool, arguments: dict[str, Any]) -> None:
-    model, guide = family(name)
+CHOOSING = {"greedy": GREEDY, "sampled": WARPERS}
+
+
+@pytest.mark.parametrize(("name", "jump_forward", "choosing"), pairwise(FAMILIES, [True, False], CHOOSING))
+def test_they_are_those_of_a_plain_pass(name: str, jump_forward: bool, choosing: str) -> None:
+    (model, guide), arguments = family(name), CHOOSING[choosing]
     prompts = EVEN if name in ("bloom", "mamba") else PROMPTS
     torch.manual_seed(1)
     results = hg.generate(

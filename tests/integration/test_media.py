@@ -76,8 +76,14 @@ def plain(model: Any, processor: Any, chats: list[Any], constraint: Any, **setti
 # -- the same as transformers' own -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 8])
-@pytest.mark.parametrize("constraint", [LETTERS, None], ids=["letters", "free"])
+@pytest.mark.parametrize(
+    ("constraint", "batch_size"),
+    [
+        *(pytest.param(LETTERS, batch_size, id=f"letters-{batch_size}") for batch_size in (1, 2, 8)),
+        pytest.param(None, 2, id="free-2"),
+        *(pytest.param(None, batch_size, id=f"free-{batch_size}", marks=pytest.mark.slow) for batch_size in (1, 8)),
+    ],
+)
 def test_the_fast_loop_writes_what_generate_writes(family: Any, constraint: Any, batch_size: int) -> None:
     model, processor, chats = family
     results = hg.generate(model, processor, chats, constraint, batch_size=batch_size, **GREEDY)
@@ -351,7 +357,7 @@ def test_tensors_that_cannot_be_told_apart_are_refused(llava: Any) -> None:
 # -- the pipeline ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), 3, 8])
 def test_the_pipeline(family: Any, batch_size: int, caplog: pytest.LogCaptureFixture) -> None:
     model, processor, chats = family
     hg.register()
@@ -371,7 +377,7 @@ def test_the_pipeline(family: Any, batch_size: int, caplog: pytest.LogCaptureFix
     assert len(several) == 2 and all(LETTERS.parse(one["generated_text"]) for one in several)
 
 
-@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_the_pipeline_returns_several_sequences_of_each_chat(family: Any, batch_size: int) -> None:
     """Also of chats with several images: those of the same chats, repeated."""
     model, processor, chats = family

@@ -12,6 +12,7 @@ import torch
 from transformers import LogitsProcessor, PreTrainedTokenizerBase, pipeline
 
 import hf_guided as hg
+from tests.effort import repeats
 from tests.integration.models import llama, t5
 from tests.vocabularies import demo, tiny_byte_level
 
@@ -88,7 +89,7 @@ def think(name: str = "demo", seed: int = 0, budget: int = BUDGET, **kwargs: Any
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_hot_models_think_and_answer(name: str, mode: str) -> None:
-    for seed in range(2):
+    for seed in range(repeats(1, 2)):
         torch.manual_seed(seed)
         think(name, seed, **MODES[mode])
 

@@ -13,6 +13,7 @@ from benchmarks.common import data_folder
 from benchmarks.oracle import Oracle, Undecided
 from hf_guided.backends.compiler import Compiler
 from hf_guided.vocabulary.tokens import Vocabulary
+from tests.effort import repeats
 from tests.vocabularies import VOCABULARIES
 
 _SCHEMAS = data_folder() / "jsonschemabench" / "schemas.jsonl"
@@ -32,7 +33,7 @@ def walked(vocabulary: str, samples: Sequence[Sample], rounds: int) -> Report:
 
 @needs_schemas
 def test_finished_texts_are_valid() -> None:
-    walked("demo", load_samples()[::6], rounds=2)
+    walked("demo", load_samples()[::6], rounds=repeats(1, 2))
 
 
 @needs_schemas

@@ -31,7 +31,7 @@ WEATHER = {
 CLOCK = {"name": "get_time", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}
 TOOLS: list[Any] = [{"type": "function", "function": one} for one in (WEATHER, CLOCK)]
 FLAT_TOOLS: list[Any] = [{"type": "function", **one} for one in (WEATHER, CLOCK)]
-HOT = {"generation_config": json.dumps({"do_sample": True, "temperature": 4.0, "max_new_tokens": 150})}
+HOT = {"generation_config": json.dumps({"do_sample": True, "temperature": 4.0, "max_new_tokens": 100})}
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["one by one", "shared batches"])

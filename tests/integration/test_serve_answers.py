@@ -19,7 +19,7 @@ from tests.serving import client, serving
 EXAMPLE = demo.EXAMPLES[0]
 CHAT: list[Any] = [{"role": "user", "content": EXAMPLE.prompt}]
 SCHEMA_FORMAT = {"type": "json_schema", "json_schema": {"name": "record", "strict": True, "schema": EXAMPLE.schema}}
-HOT = {"generation_config": json.dumps({"do_sample": True, "temperature": 3.0, "max_new_tokens": 200})}
+HOT = {"generation_config": json.dumps({"do_sample": True, "temperature": 3.0, "max_new_tokens": 100})}
 PARAMETERS = {
     "type": "object",
     "properties": {"unit": {"enum": ["C", "F"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},

@@ -10,6 +10,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import jsonschema
@@ -17,6 +18,7 @@ import openai
 import pytest
 
 from hf_guided import demo
+from tests.effort import repeats
 from tests.serving import client, serving
 
 CLIENTS = 16
@@ -27,6 +29,7 @@ HOT = {"do_sample": True, "temperature": 3.0, "max_new_tokens": 120}
 FREE = {"max_new_tokens": 100, "do_sample": False}
 
 
+@cache
 def alone() -> dict[str, str]:
     """For each prompt what transformers' own greedy loop writes behind it."""
     model, tokenizer = demo.load()
@@ -165,7 +168,7 @@ def check_load(requests: int, **options: Any) -> None:
 
 @pytest.mark.parametrize("batching", ONE_BY_ONE)
 def test_sixteen_clients_at_once(batching):
-    check_load(32, continuous_batching=batching)
+    check_load(repeats(16, 32), continuous_batching=batching)
 
 
 @pytest.mark.slow
@@ -246,6 +249,7 @@ def answer_or_refusal(api: openai.OpenAI, owner: int, make: Callable[[int], dict
 
 @pytest.mark.parametrize("batching", SHARED)
 def test_hostile_requests_are_refused_while_others_are_served(batching):
+    requests = repeats(16, 32)
     with serving(continuous_batching=batching, compile_timeout_s=1.0, max_schema_bytes=256 * 2**10) as url:
 
         def attack(response_format: dict[str, Any]) -> tuple[str, str]:
@@ -257,13 +261,13 @@ def test_hostile_requests_are_refused_while_others_are_served(batching):
         warm_up(url, "compile_limit_exceeded")
         with ThreadPoolExecutor(len(HOSTILE)) as attackers:
             refused = attackers.map(attack, HOSTILE.values())
-            done = load(url, 32)
+            done = load(url, requests)
             codes = {code for code, _ in refused}
             # Nothing is left behind in the compiler's threads.
             while any("--compile-timeout" in message for _, message in attackers.map(attack, HOSTILE.values())):
                 pass
     assert codes <= {"compile_limit_exceeded", "unsupported_constraint", "invalid_constraint"}
-    assert done.total() == 32
+    assert done.total() == requests
 
 
 def test_what_would_take_gigabytes_is_too_large():

@@ -1,4 +1,4 @@
-"""What one of two processes does that hold a model together; run by test_tensor_parallel.py through torchrun.
+"""What two processes do that hold a model together; test_tensor_parallel.py runs them, forked from one interpreter.
 
 Arguments: the directory of the model, and where to write what came out. The processes differ in how long compiling
 takes, in their random numbers, and in what they can compile.
@@ -7,6 +7,7 @@ takes, in their random numbers, and in what they can compile.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import warnings
@@ -18,6 +19,9 @@ from typing import Any
 
 import torch
 from torch import distributed as dist
+from torch.multiprocessing import start_processes
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging
 
 import hf_guided as hg
 from hf_guided import demo
@@ -154,22 +158,25 @@ def failing(model: Any, at: int) -> Iterator[None]:
         hook.remove()
 
 
-def main(directory: str, output: str) -> None:
-    """Run one of the processes."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    warnings.simplefilter("ignore")
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
+def run(rank: int, tokenizer: Any, directory: str, output: str) -> None:
+    """Run one of the processes; the environment is as torchrun sets it."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    meeting_point = f"file://{Path(directory).absolute()}/meeting_point"
+    dist.init_process_group("gloo", init_method=meeting_point, rank=rank, world_size=2)
     model = AutoModelForCausalLM.from_pretrained(directory, tp_plan="auto", dtype=torch.float64)
     assert model.tp_size == 2
     differ(rank)
-    _, tokenizer = demo.load()
     found = outcomes(model, tokenizer, rank)
     Path(f"{output}-{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
+
+
+def main(directory: str, output: str) -> None:
+    """Import everything once, then run both processes; if one fails, the other is ended."""
+    logging.disable_progress_bar()
+    warnings.simplefilter("ignore")
+    _, tokenizer = demo.load()
+    start_processes(run, args=(tokenizer, directory, output), nprocs=2, start_method="fork")
 
 
 if __name__ == "__main__":

@@ -25,11 +25,12 @@ from hf_guided.regex import NOTHING, UnsupportedRegex, complement, parse_fullmat
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
 from tests.automata import OutlinesDfa, same_language, unmarked, without_markers
+from tests.effort import repeats
 from tests.property import strategies as draw
 from tests.property.test_regex import TEXTS, edge_patterns, plain_patterns
 
 INVALID = [b"\xff", b"a\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf5\x80\x80\x80"]
-few = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=repeats(15, 40), suppress_health_check=[HealthCheck.too_slow])
 
 
 def automaton(pattern: str) -> ByteDfa:
@@ -254,7 +255,7 @@ def oracle(node, vocabulary):
 
 
 @pytest.mark.parametrize("make", [draw.tiny, draw.without_bytes, pieces, toy.all_bytes])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=repeats(15, 40), suppress_health_check=[HealthCheck.too_slow])
 @given(pattern=plain_patterns, seed=st.integers(0, 10_000))
 def test_masks_and_budgets_are_those_of_brute_force(make, pattern, seed):
     vocabulary = without_markers(make())

@@ -34,6 +34,7 @@ from hf_guided.errors import CompileLimitExceeded
 from hf_guided.schema.normalize import Normalizer
 from hf_guided.schema.to_rtn import Positions
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
+from tests.effort import repeats
 from tests.property.strategies import single_bytes, tiny
 
 TREE = {
@@ -131,7 +132,7 @@ def still_open(matcher: Matcher, token_ids: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize(("backend", "name"), CASES)
-@settings(max_examples=25)
+@settings(max_examples=repeats(8, 25))
 @given(never_stops=st.booleans(), data=st.data())
 def test_whatever_the_sampler_does_the_text_closes_in_time(backend, name, never_stops, data):
     matcher = compiled(backend, name).matcher()
@@ -151,7 +152,7 @@ def test_whatever_the_sampler_does_the_text_closes_in_time(backend, name, never_
 
 
 @pytest.mark.parametrize(("backend", "name"), CASES)
-@settings(max_examples=25)
+@settings(max_examples=repeats(8, 25))
 @given(data=st.data())
 def test_rollback_fork_and_reset_forget_nothing_and_keep_nothing(backend, name, data):
     """What is masked depends on the text and on what is left, not on how the matcher came there."""

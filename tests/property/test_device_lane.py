@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from hf_guided.hf.device.reference import step_
 from tests import lanes
+from tests.effort import repeats
 
 
-@settings(max_examples=400)
+@settings(max_examples=repeats(80, 400))
 @given(st.integers(0, 2**32))
 def test_both_lanes_agree(seed):
     random = Random(seed)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from hf_guided.hf.device.lane import FORBID_ALL, LEAVE_ALONE
 from hf_guided.hf.device.reference import apply_slots_
 from tests import lanes
+from tests.effort import repeats
 from tests.kernel_harness import HEADER, Harness, HarnessFailure, build
 
-examples = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+examples = settings(max_examples=repeats(25, 60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def shuffled_step(harness: Harness, random: Random) -> lanes.Step:
@@ -135,7 +136,7 @@ MUTANTS = {
 
 # A compiler for each of them.
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (i % 3 > 0)) for i, name in enumerate(MUTANTS)]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (i % 5 > 0)) for i, name in enumerate(MUTANTS)]
 )
 def test_mutants_are_caught(name, tmp_path: Path):
     source = HEADER.read_text()

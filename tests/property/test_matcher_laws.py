@@ -19,13 +19,14 @@ from hf_guided.backends.base import Matcher
 from hf_guided.constraints.values import Choice, Constraint, JsonSchema, Regex
 from hf_guided.errors import UnwritableConstraint
 from hf_guided.vocabulary.tokens import Vocabulary
+from tests.effort import repeats
 from tests.property import strategies as draw
 from tests.property.strategies import Case
 
 cases = st.deferred(lambda: st.sampled_from((*draw.cases(draw.tiny()), *draw.cases_of_the_automaton())))
 of_the_automaton = st.deferred(lambda: st.sampled_from(draw.cases_of_the_automaton()))
 whitespaces = st.sampled_from(["flexible", "compact"])
-law = settings(max_examples=120, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+law = settings(max_examples=repeats(60, 120), suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 
 
 def test_every_backend_and_constraint_takes_part():
@@ -195,7 +196,7 @@ def test_from_everywhere_there_is_a_way_to_the_end(case: Case, picks: list[int],
 
 
 @pytest.mark.parametrize("name", draw.SCHEMA_BACKENDS)
-@settings(max_examples=60)
+@settings(max_examples=repeats(15, 60))
 @given(schema=draw.schemas, whitespace=whitespaces, seed=st.integers(0, 10_000))
 def test_finished_outputs_are_valid(name: str, schema: dict, whitespace: str, seed: int):
     constraint = JsonSchema(schema, whitespace=whitespace)
@@ -210,7 +211,7 @@ def test_finished_outputs_are_valid(name: str, schema: dict, whitespace: str, se
 
 
 @pytest.mark.parametrize("make", [draw.tiny, draw.sentencepiece, draw.without_bytes])
-@settings(max_examples=40)
+@settings(max_examples=repeats(20, 40))
 @given(schema=draw.schemas, whitespace=whitespaces, picks=draw.picks, rng=st.randoms(use_true_random=False))
 def test_outputs_of_the_automaton_are_valid_wherever_they_are_finished(
     make: Callable[[], Vocabulary], schema: dict, whitespace: str, picks: list[int], rng: random.Random

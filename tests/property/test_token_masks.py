@@ -25,6 +25,7 @@ from hf_guided.constraints.values import JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, ConstraintError, UnwritableConstraint
 from hf_guided.regex import NOTHING, parse_fullmatch
 from hf_guided.vocabulary.tokens import Vocabulary
+from tests.effort import repeats
 from tests.property import strategies as draw
 from tests.property.schema_examples import DRAFTS, Writer
 from tests.property.test_regex import plain_patterns
@@ -32,9 +33,9 @@ from tests.toy import all_bytes
 
 BYTES = LLGuidanceBackend(all_bytes())
 EVERY = {"tiny": draw.tiny, "sentencepiece": draw.sentencepiece, "without bytes": draw.without_bytes}
-many = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=repeats(25, 100), suppress_health_check=[HealthCheck.too_slow])
 few = settings(
-    max_examples=10, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=repeats(5, 10), suppress_health_check=[HealthCheck.too_slow]
 )  # a state of the large vocabulary costs 32,000 matches
 
 
@@ -173,7 +174,7 @@ def test_a_mask_of_a_bounded_schema_is_what_llguidance_takes(
 
 
 # A state of the large vocabulary costs 32,000 matches.
-@pytest.mark.parametrize("examples", [3, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_mask_of_a_large_vocabulary_is_what_llguidance_takes(examples: int) -> None:
     @settings(many, max_examples=examples)
     @given(draw.schemas, st.randoms(use_true_random=False), whitespaces)

@@ -23,6 +23,7 @@ from hf_guided.backends.base import Matcher
 from hf_guided.backends.compiler import Compiler
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import toy
+from tests.effort import repeats
 from tests.tool_families import ENDS, FAMILIES, STARTS, flat, parsed, template
 from tests.vocabularies import demo
 
@@ -230,7 +231,7 @@ SCHEMA: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=30)
+@settings(max_examples=repeats(15, 30))
 @given(some=st.lists(ARGUMENTS, min_size=1, max_size=2))
 def test_arguments_come_back_as_they_were(family: str, some: list[dict[str, Any]]) -> None:
     """Unless a value holds the mark that ends it: then what the chat template writes is refused."""

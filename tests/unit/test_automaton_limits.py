@@ -34,7 +34,7 @@ AMPLE = CompileLimits(max_work=20_000_000)  # for what is taken by languages tha
         pytest.param(r"(\w{1,20}[ ,]?){5,80}", marks=pytest.mark.slow),
         pytest.param("(?:.{1,20}[,;]){1,30}", marks=pytest.mark.slow),
         r"\w{1,1000}",
-        r"((\w{1,50}){1,50}){1,50}",
+        pytest.param(r"((\w{1,50}){1,50}){1,50}", marks=pytest.mark.slow),
         r"(?!.*\w{1,300}x)\w{1,300}",
         "a{50000}",
     ],
@@ -162,7 +162,11 @@ SCHEMAS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("case", SCHEMAS)
+# Patterns end at their limits in the test above too.
+LONG = ("a pattern that must remember", "a long string of words")
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case in LONG)) for case in SCHEMAS])
 def test_a_hostile_schema_ends_at_a_limit(case):
     backend, constraint = AutomatonBackend(all_bytes()), JsonSchema(SCHEMAS[case])
     assert not backend.losses(constraint), "what is too large is no loss"

@@ -13,8 +13,9 @@ from torch import Tensor
 from hf_guided.hf.drafts import verify as acceptance
 from hf_guided.hf.drafts.verify import Accepted, accept_greedy, accept_sampling
 from tests.chi_square import NEVER_BY_CHANCE, p_value, tail_of_chi_square
+from tests.effort import repeats
 
-SAMPLES = 24_000
+SAMPLES = repeats(6_000, 24_000)
 
 P = {
     "level": [0.25, 0.25, 0.25, 0.25],
