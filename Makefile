@@ -1,5 +1,5 @@
-# make demo | make test | make check | make docs (also: test-all, format). Each makes the environment it needs first:
-# Python 3.10 or newer with venv is enough.
+# make demo | make test | make check | make docs (also: test-all, coverage, format). Each makes the environment it needs
+# first: Python 3.10 or newer with venv is enough.
 #   PYTHON  what makes the environment            (default python3)
 #   VENV    where it stands; may exist already    (default .venv)
 
@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.hf-guided-ready
 DOCS_READY := $(VENV)/.hf-guided-docs-ready
 
-.PHONY: demo test test-all check format docs
+.PHONY: demo test test-all coverage check format docs
 
 demo: $(READY)
 	$(BIN)/hf-guided demo
@@ -22,6 +22,10 @@ test: $(READY)
 # Those too that take minutes.
 test-all: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow"
+
+# The lines and branches that the default run covers, and which tests cover them: for python -m tests.mutation.
+coverage: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -p tests.mutation.durations --cov --cov-context=test
 
 check: $(READY)
 	$(BIN)/ruff format --check

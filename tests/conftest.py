@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from transformers import PreTrainedTokenizerBase
 
 from tests import effort, vocabularies
@@ -25,6 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile(
         "same", settings.get_profile("hunt"), derandomize=True, max_examples=effort.repeats(40, 100)
     )
+    # Any failure kills a mutant: none is made smaller.
+    settings.register_profile("mutants", settings.get_profile("same"), phases=[Phase.explicit, Phase.generate])
     settings.load_profile("same")
 
 

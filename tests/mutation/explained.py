@@ -1,0 +1,187 @@
+"""Mutants that no test can notice, or that no test of the default run should: each with the reason."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Explained(NamedTuple):
+    """A mutant that may survive.
+
+    Args:
+        file: under hf_guided/.
+        old: the line that changes.
+        new: what it becomes.
+        why: what makes the mutant equivalent, or where the difference is tested.
+    """
+
+    file: str
+    old: str
+    new: str
+    why: str
+
+
+EXPLAINED: list[Explained] = [
+    Explained(
+        "session/tracker.py",
+        "self.prompt_length = 0  # tokens before the output in the last call",
+        "pass  # tokens before the output in the last call",
+        "the first call of update() sets it before anything reads it",
+    ),
+    Explained(
+        "session/tracker.py",
+        "self.prompt_length = 0  # tokens before the output in the last call",
+        "self.prompt_length = 1  # tokens before the output in the last call",
+        "the first call of update() sets it before anything reads it",
+    ),
+    Explained(
+        "session/tracker.py",
+        "if refused:",
+        "if True:",
+        "reporting no rows does nothing",
+    ),
+    Explained(
+        "session/tracker.py",
+        "if self.is_step_to(ids):",
+        "if False:",
+        "a step in the same order is a case of the search for parents; this way is faster",
+    ),
+    Explained(
+        "session/masks.py",
+        'if scores.device.type == "cuda":',
+        "if False:",
+        "true only for scores on a GPU; tests/gpu/test_cuda.py",
+    ),
+    Explained(
+        "session/masks.py",
+        'if scores.device.type == "cuda":',
+        'if scores.device.type == "XXcudaXX":',
+        "true only for scores on a GPU; tests/gpu/test_cuda.py",
+    ),
+    Explained(
+        "session/apply.py",
+        "_GATHER_SHARE = 1 / 8",
+        "_GATHER_SHARE = 1 * 8",
+        "both ways give the same row; the share decides which one is faster",
+    ),
+    Explained(
+        "session/apply.py",
+        "check_width(bitmask, scores.shape[-1])",
+        "check_width(bitmask, scores.shape[+1])",
+        "the tensor has two dimensions: 1 is the last one",
+    ),
+    Explained(
+        "session/apply.py",
+        "return masked, (part.amax(-1) > _NEG_INF).tolist()",
+        "return masked, (part.amax(+1) > _NEG_INF).tolist()",
+        "the tensor has two dimensions: 1 is the last one",
+    ),
+    Explained(
+        "session/apply.py",
+        "numbers = target.view(np.float32) if scores.dtype is torch.float32 else masked.double().numpy()",
+        "numbers = target.view(np.float32) if (scores.dtype is torch.float32) and False else masked.double().numpy()",
+        "a float64 copy of float32 scores has the same maximum; the view is faster",
+    ),
+    Explained(
+        "session/apply.py",
+        "if np.count_nonzero(nonzero) <= few:",
+        "if False:",
+        "both ways give the same row; the share decides which one is faster",
+    ),
+    Explained(
+        "session/apply.py",
+        "if np.count_nonzero(nonzero) <= few:",
+        "if True:",
+        "both ways give the same row; the share decides which one is faster",
+    ),
+    Explained(
+        "session/apply.py",
+        "if np.count_nonzero(nonzero) <= few:",
+        "if np.count_nonzero(nonzero) < few:",
+        "both ways give the same row; the share decides which one is faster",
+    ),
+    Explained(
+        "session/apply.py",
+        "if np.count_nonzero(gaps) <= few:",
+        "if False:",
+        "both ways give the same row; the share decides which one is faster",
+    ),
+    Explained(
+        "hf/drafts/verify.py",
+        "best = scores.argmax(-1).tolist()",
+        "best = scores.argmax(+1).tolist()",
+        "the tensor has two dimensions: 1 is the last one",
+    ),
+    Explained(
+        "hf/drafts/verify.py",
+        "p = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))  # (positions, vocab)",
+        "p = scores.softmax(+1, dtype=torch.promote_types(scores.dtype, torch.float32))  # (positions, vocab)",
+        "the tensor has two dimensions: 1 is the last one",
+    ),
+    Explained(
+        "hf/drafts/forced_text.py",
+        "_RARE = 8  # joins with less than one in this many of the possible next bytes are ignored",
+        "_RARE = 9  # joins with less than one in this many of the possible next bytes are ignored",
+        "a limit of a heuristic, which 9 keeps as well: rare joins are ignored",
+    ),
+    Explained(
+        "hf/drafts/forced_text.py",
+        "_SEAM = 24  # bytes at the end of forced text that are examined",
+        "_SEAM = 25  # bytes at the end of forced text that are examined",
+        "a limit of a heuristic, which 25 keeps as well: no token of the tests' vocabularies is that long",
+    ),
+    Explained(
+        "hf/drafts/forced_text.py",
+        "self._bitmask = allocate_bitmask(1, vocabulary.padded_size)",
+        "self._bitmask = allocate_bitmask(2, vocabulary.padded_size)",
+        "only the first row of the bitmask is used",
+    ),
+    Explained(
+        "hf/drafts/forced_text.py",
+        "for byte in sorted(byte for byte in joining if byte < 0x80)[:_TRIED]:",
+        "for byte in sorted(byte for byte in joining if byte < 129)[:_TRIED]:",
+        "the text ends with a whole character, and no character begins with the byte 0x80",
+    ),
+    Explained(
+        "hf/drafts/forced_text.py",
+        "for byte in sorted(byte for byte in joining if byte < 0x80)[:_TRIED]:",
+        "for byte in sorted(byte for byte in joining if byte <= 0x80)[:_TRIED]:",
+        "the text ends with a whole character, and no character begins with the byte 0x80",
+    ),
+    Explained(
+        "hf/drafts/forced_text.py",
+        "least = None if tokens_left is None else row.matcher.min_tokens_to_finish()",
+        "least = None if (tokens_left is None) and False else row.matcher.min_tokens_to_finish()",
+        "without a budget the minimum is computed but not used",
+    ),
+    Explained(
+        "hf/drafts/forced_text.py",
+        "if lead >= 0xC0:",
+        "if lead >= 193:",
+        "UTF-8 has no byte 0xC0",
+    ),
+    Explained(
+        "hf/decode/scores.py",
+        "if all(isinstance(processor, _BLIND) for processor in processors):",
+        "if False:",
+        "processors that do not read the tokens give the same scores in groups; one group is faster",
+    ),
+    Explained(
+        "hf/device/candidates.py",
+        "if top_k or by_rank or min_p:",
+        "if True:",
+        "without filters, what follows forbids nothing; the condition saves the time",
+    ),
+    Explained(
+        "hf/device/candidates.py",
+        "logits = logits.to(torch.float32, copy=True, memory_format=torch.contiguous_format)",
+        "logits = logits.to(torch.float32, copy=True, )",
+        "only a CUDA kernel needs the layout; tests/gpu/test_shapes_cuda.py",
+    ),
+    Explained(
+        "hf/device/candidates.py",
+        "warm = logits / torch.where(heat > 0, heat, 1.0)",
+        "warm = logits / torch.where(heat >= 0, heat, 1.0)",
+        "a greedy row's filtered scores are not used",
+    ),
+]

@@ -1,0 +1,40 @@
+"""The masks as a device applies them, on this one: what holds for rows, dtypes and shapes needs no GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hf_guided.errors import BitmaskShapeError
+from hf_guided.session.apply import _apply_on_device, apply_bitmask
+from hf_guided.vocabulary.bitmask import pack
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("rows", [[0], [3], [0, 1, 2, 3], [1, 2], [0, 3]])
+@pytest.mark.parametrize("vocab", [5, 33, 9000])
+def test_a_device_s_way_gives_the_host_s(rows: list[int], vocab: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(vocab)
+    scores = torch.randn(4, vocab, generator=generator).to(dtype)
+    scores[2] = -torch.inf
+    mask = torch.rand(4, vocab, generator=generator) < 0.4
+    mask[1] = False
+    bitmask = pack(mask)
+    before = scores.clone()
+    masked, alive = _apply_on_device(scores, bitmask[rows], rows)
+    expected = scores.masked_fill(~mask & torch.isin(torch.arange(4), torch.tensor(rows))[:, None], -torch.inf)
+    assert torch.equal(masked, expected) and torch.equal(scores, before)
+    assert alive == [bool((expected[i] > -torch.inf).any()) for i in rows]
+    host, host_alive = apply_bitmask(scores, bitmask, rows)
+    assert torch.equal(host, expected) and host_alive == alive
+
+
+@pytest.mark.parametrize(("rows", "vocab", "fits"), [(1, 64, True), (1, 65, False), (200, 64, True), (1, 1, True)])
+def test_a_bitmask_has_to_cover_the_vocabulary(rows: int, vocab: int, fits: bool) -> None:
+    bitmask = torch.full((rows, 2), -1, dtype=torch.int32)
+    scores = torch.zeros(rows, vocab)
+    if fits:
+        assert torch.equal(apply_bitmask(scores, bitmask, range(rows))[0], scores)
+    else:
+        with pytest.raises(BitmaskShapeError):
+            apply_bitmask(scores, bitmask, range(rows))

@@ -1,0 +1,138 @@
+"""What masks offer a row that has ended, and how messages list tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import hf_guided as hg
+from hf_guided.backends.automaton import AutomatonBackend
+from hf_guided.errors import CompileLimitExceeded, EmptyIntersection, StopTokenError
+from hf_guided.session.masks import MaskFiller
+from hf_guided.session.row import Row
+from hf_guided.vocabulary.bitmask import pack, unpack
+from tests.toy import SetEngine, compiled_set, letters
+
+VOCABULARY = letters("abc", stop=2)  # <pad>, two stop tokens, three letters, nine pairs
+FIRST_STOP, SECOND_STOP, A = 1, 2, 3
+COMPILED = compiled_set(VOCABULARY, "a")
+
+
+def row_after(*tokens: int) -> Row:
+    row = Row(COMPILED.matcher())
+    for token_id in tokens:
+        row.advance(token_id)
+    return row
+
+
+def allowed(rows: list[Row], stops: tuple[int, ...] = (FIRST_STOP, SECOND_STOP)) -> list[list[int]]:
+    """The tokens that each row's mask allows."""
+    masks = MaskFiller(VOCABULARY, stops).fill(rows, [None] * len(rows))
+    return [torch.nonzero(line).flatten().tolist() for line in unpack(masks.bitmask, VOCABULARY.padded_size)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ((A,), [FIRST_STOP, SECOND_STOP]),  # open: its grammar has nothing but the end
+        ((A, FIRST_STOP), [FIRST_STOP, SECOND_STOP]),
+        ((A, FIRST_STOP, 0), [FIRST_STOP, SECOND_STOP]),
+        ((A, SECOND_STOP, SECOND_STOP), [FIRST_STOP]),  # generate() knows it by another token
+        ((A, SECOND_STOP, FIRST_STOP), [SECOND_STOP]),
+        ((A, A), [FIRST_STOP, SECOND_STOP]),  # closed
+        ((A, A, FIRST_STOP, SECOND_STOP), [FIRST_STOP, SECOND_STOP]),  # closed: it never stopped
+    ],
+)
+@pytest.mark.parametrize("neighbours", [0, 1])
+def test_a_row_that_has_ended_is_offered_the_stops_it_has_not_taken(
+    tokens: tuple[int, ...], expected: list[int], neighbours: int
+) -> None:
+    rows = [row_after(*tokens), *(row_after() for _ in range(neighbours))]
+    assert allowed(rows) == [expected, *([[A]] * neighbours)]
+
+
+def test_a_lone_row_that_no_stop_ends_is_an_error() -> None:
+    """In a batch it may be padding, which looks the same."""
+    once = row_after(A, FIRST_STOP, FIRST_STOP)
+    twice = row_after(A, FIRST_STOP, FIRST_STOP, FIRST_STOP)
+    assert allowed([once], (FIRST_STOP,)) == [[FIRST_STOP]]
+    with pytest.raises(StopTokenError, match="row 0 has ended"):
+        allowed([twice], (FIRST_STOP,))
+    assert allowed([twice, row_after()], (FIRST_STOP,)) == [[FIRST_STOP], [A]]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 15])
+def test_a_message_counts_the_tokens_that_it_does_not_name(count: int) -> None:
+    mask = torch.arange(VOCABULARY.padded_size)[None] < count
+    listed = MaskFiller(VOCABULARY, [FIRST_STOP]).token_names(pack(mask))
+    named, _, more = listed.partition(" and ")
+    names = [VOCABULARY.token_text(token_id) for token_id in range(min(count, 8))]
+    assert named == (", ".join(names) or "none")
+    assert more == (f"{count - 8} more" if count > 8 else "")
+
+
+def test_nothing_left_names_the_row_of_a_position() -> None:
+    """A position is no row: the first row has two."""
+    filler = MaskFiller(VOCABULARY, [FIRST_STOP])
+    masks = filler.fill([row_after(), row_after()], [None, None], [[[A]], []])
+    assert masks.rows == (0, 0, 1)
+    scores = torch.zeros(3, VOCABULARY.padded_size)
+    scores[2, A] = -torch.inf
+    with pytest.raises(EmptyIntersection, match="row 1:") as raised:
+        filler.apply(scores, masks)
+    assert raised.value.row == 1
+
+
+@pytest.mark.parametrize("left", [None, 2, 3, 4, 5, 6, 7])
+def test_a_position_after_drafts_has_the_mask_of_the_row_that_has_taken_them(left: int | None) -> None:
+    """Also within a budget, of which the drafts have used a part."""
+    compiled = AutomatonBackend(VOCABULARY).compile(hg.Choice(["abc", "abca", "abcabcabc", "b"]))
+    a, b, c = 3, 4, 5
+    segments = [[[a], [b, c], [a]], [], [[b]]]
+    filler = MaskFiller(VOCABULARY, [FIRST_STOP])
+    rows = [Row(compiled.matcher()) for _ in segments]
+    masks = filler.fill(rows, [left] * len(rows), segments)
+    bitmask = masks.bitmask.clone()
+    expected = []
+    for drafts in segments:
+        for taken in range(len(drafts) + 1):
+            row = Row(compiled.matcher())
+            tokens = [token_id for segment in drafts[:taken] for token_id in segment]
+            assert row.takes(tokens)
+            for token_id in tokens:
+                row.advance(token_id)
+            expected.append(filler.fill([row], [None if left is None else left - len(tokens)]).bitmask.clone())
+    assert torch.equal(bitmask, torch.cat(expected))
+    assert [row.mark().taken for row in rows] == [0, 0, 0]
+
+
+def test_a_row_that_has_ended_may_stop_though_a_processor_forbids_its_stops() -> None:
+    """generate() still needs a distribution for it: a softmax over only -inf would fail the whole batch."""
+    filler = MaskFiller(VOCABULARY, [FIRST_STOP, SECOND_STOP])
+    masks = filler.fill([row_after(), row_after(A, FIRST_STOP), row_after(A, A)], [None] * 3)
+    assert masks.ended == {1, 2}
+    scores = torch.ones(3, VOCABULARY.padded_size)
+    scores[:, [FIRST_STOP, SECOND_STOP]] = -torch.inf
+    masked = filler.apply(scores, masks)
+    assert torch.nonzero(masked > -torch.inf).tolist() == [[0, A]] + [[i, stop] for i in (1, 2) for stop in (1, 2)]
+    assert masked.softmax(1).isfinite().all()
+
+
+class LimitedEngine(SetEngine):
+    """Reaches its limit at its first mask."""
+
+    def fill(self, bitmask: torch.Tensor, row: int) -> None:
+        raise CompileLimitExceeded("too many states")
+
+
+def test_a_dead_end_says_why() -> None:
+    """Once for each reason: the engine's limit, or a text that this vocabulary cannot continue."""
+    unwritable, limited = compiled_set(VOCABULARY, "z"), compiled_set(VOCABULARY, "a", engine=LimitedEngine)
+    rows = [Row(unwritable.matcher()), row_after(), Row(limited.matcher())]
+    masks = MaskFiller(VOCABULARY, [FIRST_STOP]).fill(rows, [None] * 3)
+    assert masks.ended == {0, 2}
+    assert [(message[:6], cause) for message, cause in masks.warnings] == [
+        ("row 0 ", "no token of this vocabulary continues its text"),
+        ("row 2 ", "too many states"),
+    ]
+    assert all(cause in message for message, cause in masks.warnings)

@@ -1,0 +1,72 @@
+"""Two prompts at a time: the tracker keeps the last two, and no more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hf_guided.session.row import Row
+from hf_guided.session.tracker import RowTracker
+from tests.toy import compiled_set, letters
+
+VOCABULARY = letters("ab")
+STOP, A, B, AA, AB, BA, BB = range(1, 8)
+LANGUAGE = compiled_set(VOCABULARY, "abab", "abba", "ab")
+PROMPTS = ([50, 51, 52], [60, 61], [70, 71, 72, 73])
+
+
+class Prompts:
+    """A tracker; ``taken`` says how many tokens of output the row of a call had taken."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.refused: list[tuple[int, int]] = []
+        self.tracker = RowTracker(self.new_rows, lambda i, row, token_id: self.refused.append((i, token_id)))
+
+    def new_rows(self, num_rows: int) -> tuple[list[Row], int]:
+        self.begun += 1
+        return [Row(LANGUAGE.matcher()) for _ in range(num_rows)], num_rows
+
+    def taken(self, prompt: int, *output: int) -> int:
+        (row,) = self.tracker.update(np.array([[*PROMPTS[prompt], *output]], dtype=np.int64))
+        assert self.tracker.prompt_length == len(PROMPTS[prompt]) or not row.mark().taken
+        return row.mark().taken
+
+
+@pytest.fixture
+def prompts() -> Prompts:
+    return Prompts()
+
+
+def test_two_prompts_take_turns(prompts: Prompts) -> None:
+    steps = [prompts.taken(0), prompts.taken(1), prompts.taken(0, A), prompts.taken(1, AB), prompts.taken(0, A, B)]
+    assert steps == [0, 0, 1, 1, 2] and prompts.begun == 2
+    assert prompts.taken(1, AB, A) == 2, "also after the other has been used twice"
+    assert prompts.taken(1, AB, A, B) == 3 and prompts.begun == 2
+
+
+def test_a_third_displaces_the_one_that_was_used_least_recently(prompts: Prompts) -> None:
+    prompts.taken(0)
+    prompts.taken(1)
+    prompts.taken(0, A)
+    prompts.taken(2)
+    assert prompts.taken(0, A, B) == 2 and prompts.begun == 3
+    assert prompts.taken(1, AB) == 0 and prompts.begun == 4, "forgotten: a new prompt"
+
+
+def test_what_may_come_next_is_asked_of_the_prompt_in_use(prompts: Prompts) -> None:
+    tracker = prompts.tracker
+    assert not tracker.expects(1, 1)
+    assert tracker.next_step(np.array([[A]])) is None
+    prompts.taken(0)
+    prompts.taken(1)
+    prompts.taken(0, A)
+    for rows in (0, 1, 2):
+        for length in range(8):
+            assert tracker.expects(rows, length) == ((rows, length) == (1, 5))
+    assert tracker.next_step(np.array([[*PROMPTS[1], A]])) is None
+    step = tracker.next_step(np.array([[*PROMPTS[0], A, B]]))
+    assert step is not None
+    assert [row.mark().taken for row in step.take()] == [2]
+    step.undo()
+    assert prompts.taken(0, A, BA) == 2 and prompts.begun == 2 and not prompts.refused
