@@ -156,7 +156,15 @@ class StopTokenError(TokenizerError):
 
 
 class VocabularySizeError(TokenizerError):
-    """The model's logits are narrower than the vocabulary, or it has no embedding for a token of a prompt."""
+    """The model's logits have another width than the vocabulary, or it has no embedding for a token of a prompt."""
+
+    @classmethod
+    def of_logits(cls, columns: int, expected: int) -> VocabularySizeError:
+        """The error for logits with another number of columns than the guide was built for."""
+        return cls(
+            f"the model's logits have {columns} columns, and the guide was built for {expected}; build it with this "
+            f"model, or with Guide(tokenizer, {columns})"
+        )
 
 
 class PromptError(HFGuidedError, ValueError):

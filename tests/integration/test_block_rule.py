@@ -453,3 +453,26 @@ def test_a_rejected_draft_ends_no_row() -> None:
     expected = model.generate(ids, **options, custom_generate=plain).tolist()
     assert model.generate(ids, **options, custom_generate=drafted).tolist() == expected
     assert not plain.dead_ends and not drafted.dead_ends and drafted.stats.drafted_tokens > 0
+
+
+def test_a_trial_is_for_the_methods_that_were_tried() -> None:
+    """Also where an instance gets another one later."""
+    model = overriding(Forwards)()
+    guide = hg.Guide(TOKENIZER, model)
+    inputs = prompts(1, 6, max_new_tokens=60)
+    decoder = guide.decoder(CONSTRAINTS[1])
+    expected = model.generate(**inputs, custom_generate=decoder).tolist()
+    assert decoder.plain_reason == ""
+    model.prepare_inputs_for_generation = functools.partial(LastTokenOnly.prepare_inputs_for_generation, model)
+    model.__class__ = LastTokenOnly  # so that its super() finds the instance
+    assert model.generate(**inputs, custom_generate=decoder).tolist() == expected
+    assert "block" in decoder.plain_reason
+
+
+def test_seeds_are_counted_in_both_loops() -> None:
+    model = overriding(LlamaForCausalLM)()
+    guide = hg.Guide(TOKENIZER, model)
+    for more in ({}, {"output_scores": True, "return_dict_in_generate": True}):
+        with pytest.raises(hg.InvalidArgument, match="one for each of 2 rows, got 1"):
+            inputs = prompts(2, 6, max_new_tokens=9) | {"do_sample": True} | more
+            model.generate(**inputs, custom_generate=guide.decoder(CONSTRAINTS, seeds=[1]))

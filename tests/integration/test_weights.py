@@ -104,7 +104,10 @@ def test_weights_in_every_form(form: str, tmp_path: Path) -> None:
         assert result.finish_reason == "stop"
 
 
-def test_a_width_that_is_not_the_model_s() -> None:
+@pytest.mark.parametrize(
+    "mode", [{}, {"num_beams": 2}, {"output_scores": True, "return_dict_in_generate": True}], ids=str
+)
+def test_a_width_that_is_not_the_model_s(mode: dict[str, Any]) -> None:
     guide = hg.Guide(TOKENIZER, WIDTH + 3)
     with pytest.raises(hg.VocabularySizeError, match=f"{WIDTH} columns.*{WIDTH + 3}"):
-        llama().generate(torch.tensor([[70, 71]]), max_new_tokens=9, custom_generate=guide.decoder(CONSTRAINT))
+        llama().generate(torch.tensor([[70, 71]]), max_new_tokens=9, custom_generate=guide.decoder(CONSTRAINT), **mode)

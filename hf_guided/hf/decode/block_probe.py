@@ -22,6 +22,7 @@ from ...session.tensor_parallel import Ranks
 from ..compat import is_compiled, is_offloaded
 from .cache_slots import CacheSlots
 from .generate_call import GenerateCall
+from .input_preparation import preparation
 
 _reasons: WeakKeyDictionary[Any, dict[Any, str]] = WeakKeyDictionary()
 _lock = Lock()
@@ -66,7 +67,8 @@ def _unfit(model: Any) -> str:
 def _key(model: Any) -> tuple[Any, ...]:
     """All that may change what a block gives."""
     adapters = tuple(model.active_adapters()) if getattr(model, "_hf_peft_config_loaded", False) else ()
-    return (repr(model.config.to_dict()), model.dtype, model.device, adapters)
+    config = (repr(model.config.to_dict()), model.config._attn_implementation)
+    return (*config, model.dtype, model.device, adapters, preparation(model))
 
 
 @contextmanager

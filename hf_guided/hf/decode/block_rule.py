@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import GenerationMixin
+from transformers import DynamicCache, GenerationMixin
 from transformers.generation.utils import ALL_CACHE_NAMES
 
 from .block_probe import why_no_blocks
@@ -51,14 +51,15 @@ class BlockRule:
             return cls()
         cache = kwargs.get("past_key_values")
         holes = takes_holes(model, cache, kwargs.get("position_ids"))
-        if model.config.is_encoder_decoder or not (holes or (len(call.input_ids) == 1 and grows(cache))):
+        wide = len(call.input_ids) == 1 and type(cache) is DynamicCache and grows(cache)
+        if model.config.is_encoder_decoder or not (holes or wide):
             return cls(blocks=False)  # one token a pass needs no trial
         reason = why_no_blocks(call, text_ids, holes=holes)
         return cls(f"{type(model).__name__}: {reason}") if reason else cls()
 
 
 def _own_loop(model: Any) -> str:
-    return "" if type(model)._sample is GenerationMixin._sample else "it has a loop of its own"
+    return "" if getattr(model._sample, "__func__", None) is GenerationMixin._sample else "it has a loop of its own"
 
 
 def _unknown_cache(model_kwargs: dict[str, Any]) -> str:

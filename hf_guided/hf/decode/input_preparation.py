@@ -20,9 +20,14 @@ def is_common(model: Any) -> bool:
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
     return (
         type(model).__module__.startswith("transformers.")
-        and all(_function(model, name) is getattr(GenerationMixin, name) for name in _COMMON)
+        and preparation(model) == tuple(getattr(GenerationMixin, name) for name in _COMMON)
         and hasattr(sys.modules[type(decoder).__module__], "create_causal_mask")
     )
+
+
+def preparation(model: Any) -> tuple[Any, ...]:
+    """The functions that prepare the inputs of the model's passes."""
+    return tuple(_function(model, name) for name in _COMMON)
 
 
 def code_inside(model: Any) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.configuration_utils import GenerationMode
 
-from ...errors import InvalidArgument, UnsupportedConstraint
+from ...errors import InvalidArgument, UnsupportedConstraint, VocabularySizeError
 from ...session.logprob_recorder import LogprobRecorder
 from ...session.session import Session
+from ..compat import logits_width
 from ..logits_processor import GuidedLogitsProcessor
 from .generate_call import GenerateCall
 from .scores import before_warpers
@@ -62,8 +63,11 @@ def run_plain(
         As generate().
 
     Raises:
-        InvalidArgument: seeds or log probabilities of beams.
+        InvalidArgument: seeds or log probabilities of beams; another number of seeds than of rows.
+        VocabularySizeError: the guide was built for another number of columns than the logits have.
     """
+    if (width := logits_width(call.model)) != session.vocabulary.padded_size:
+        raise VocabularySizeError.of_logits(width, session.vocabulary.padded_size)
     config, beams = call.config, call.config.num_beams != 1
     if seeds is not None and config.do_sample and beams:
         raise InvalidArgument("seeds: beams draw from one generator; leave one of the two out")
@@ -76,6 +80,8 @@ def run_plain(
         criteria = StoppingCriteriaList([*criteria, mask.companion])
         call.model_kwargs["streamer"] = streamer
         if seeds is not None and config.do_sample:
+            if len(seeds) != len(call.input_ids):
+                raise InvalidArgument(f"seeds: expected one for each of {len(call.input_ids)} rows, got {len(seeds)}")
             returned = config.return_dict_in_generate and config.output_scores
             choice = SeededChoice(seeds, call.prompt_length, keep_scores=bool(returned))
             processors.append(choice)

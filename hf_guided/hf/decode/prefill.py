@@ -71,10 +71,7 @@ def prefill(
     logits = slots.prefill([sequence.token_ids[sequence.prompt_length :][:width] for sequence in ready])
     session.forwarded(began, range(len(prompts)))
     if logits.shape[-1] != session.vocabulary.padded_size:
-        raise VocabularySizeError(
-            f"the model's logits have {logits.shape[-1]} columns, and the guide was built for "
-            f"{session.vocabulary.padded_size}; build it with this model, or with Guide(tokenizer, {logits.shape[-1]})"
-        )
+        raise VocabularySizeError.of_logits(logits.shape[-1], session.vocabulary.padded_size)
     for sequence in ready:
         sequence.unfed -= width
     return ready or start_rows(), logits
