@@ -167,6 +167,12 @@ EXPLAINED: list[Explained] = [
         "processors that do not read the tokens give the same scores in groups; one group is faster",
     ),
     Explained(
+        "hf/decode/scores.py",
+        "same_length = torch.tensor(token_ids, device=scores.device, dtype=torch.long)",
+        "same_length = torch.tensor(token_ids, device=scores.device, )",
+        "a list of ints becomes int64 anyway",
+    ),
+    Explained(
         "hf/device/candidates.py",
         "if top_k or by_rank or min_p:",
         "if True:",
@@ -183,5 +189,35 @@ EXPLAINED: list[Explained] = [
         "warm = logits / torch.where(heat > 0, heat, 1.0)",
         "warm = logits / torch.where(heat >= 0, heat, 1.0)",
         "a greedy row's filtered scores are not used",
+    ),
+    Explained(
+        "hf/decode/cache_slots.py",
+        "self._num_slots = 0",
+        "self._num_slots = 1",
+        "it counts only with holes, and then prefill() sets it",
+    ),
+    Explained(
+        "hf/decode/cache_slots.py",
+        "self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()",
+        "self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(+1) == 0).sum(-1).tolist()",
+        "the tensor has two dimensions: 1 is the last one",
+    ),
+    Explained(
+        "hf/decode/cache_slots.py",
+        "self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()",
+        "self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(+1).tolist()",
+        "the tensor has two dimensions: 1 is the last one",
+    ),
+    Explained(
+        "hf/decode/cache_slots.py",
+        "if any(gaps):",
+        "if True:",
+        "without gaps the blocks stay as they are; the condition saves their copies",
+    ),
+    Explained(
+        "hf/decode/cache_slots.py",
+        'self._ids, next_sequence_length=tokens.shape[1] if kwargs["use_cache"] else None, **kwargs',
+        'self._ids, next_sequence_length=tokens.shape[1] if (kwargs["use_cache"]) and False else None, **kwargs',
+        "with a cache the ids are only the new tokens",
     ),
 ]

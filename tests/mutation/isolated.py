@@ -31,6 +31,8 @@ from . import durations
 
 OURS = ("hf_guided", "tests")
 _NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "_build")
+_CHILD_RAISED = 70
+_NOTHING_RAN = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED, _CHILD_RAISED)
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -136,11 +138,13 @@ class IsolatedTree:
             os.waitpid(child, 0)
         output = self._log.read_text("utf-8", errors="replace")
         failed = _FAILED.search(output)
+        if status in _NOTHING_RAN and "while loading conftest" not in output:  # it imports the mutant
+            raise RuntimeError(f"pytest could not run the tests:\n{output}")
         outcome = "timeout" if status is None else "crashed" if status < 0 else "failed" if status else "survived"
         return Run(outcome, failed[1] if failed else "", output, time.monotonic() - start)
 
     def _be_child(self, task: Callable[[], int]) -> NoReturn:
-        status = 70
+        status = _CHILD_RAISED
         try:
             os.setsid()
             os.chdir(self._tree)

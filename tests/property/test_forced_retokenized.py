@@ -79,3 +79,26 @@ def test_a_budget_that_is_too_small_anyway_bounds_nothing() -> None:
         for left in (None, fewest - 1, 1, 0)
     ]
     assert written[0] and all(token_ids == written[0] for token_ids in written)
+
+
+def test_within_a_budget_the_row_is_where_its_tokens_are() -> None:
+    """Where the tokenizer writes more tokens than the fewest, a token is taken back, or none is forced at all."""
+    compiled = automaton("demo").compile(hg.Regex("(?:name){3}[0-9]"))
+    nothing_forced = 0
+    for first in [None, *first_tokens("demo", "namename")]:
+        for spare in range(6):
+            row = Row(compiled.matcher())
+            before = [] if first is None else [first]
+            assert row.takes(before) and row.matcher is not None
+            for token_id in before:
+                row.advance(token_id)
+            fewest = row.matcher.min_tokens_to_finish()
+            assert fewest is not None
+            forced = retokenizing("demo").advance(row, before, fewest + spare, loose=bool(before))
+            written = before[: len(before) - forced.taken_back] + list(forced.token_ids)
+            again = Row(compiled.matcher())
+            for token_id in written:
+                assert again.advance(token_id)
+            assert row.mark() == again.mark() and mask(row, "demo") == mask(again, "demo")
+            nothing_forced += written == before
+    assert nothing_forced
