@@ -69,7 +69,7 @@ class CacheSlots:
         cache = self._kwargs.get("past_key_values")
         tensors = {name: value.ndim for name, value in self._kwargs.items() if isinstance(value, Tensor)}
         return (
-            self._blocks
+            (self._blocks or self._model._is_stateful)  # a state is made for texts of any length
             and not self._model.config.is_encoder_decoder
             and not self._kwargs.get("mm_encoder_outputs")  # images that were encoded before
             and tensors.items() <= {("attention_mask", 2), ("position_ids", 2)}

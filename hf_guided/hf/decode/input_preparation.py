@@ -17,11 +17,10 @@ def is_common(model: Any) -> bool:
 
     That code is known to give several tokens of one pass the positions and masks that they have one by one.
     """
-    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
     return (
         type(model).__module__.startswith("transformers.")
         and preparation(model) == tuple(getattr(GenerationMixin, name) for name in _COMMON)
-        and hasattr(sys.modules[type(decoder).__module__], "create_causal_mask")
+        and hasattr(sys.modules[type(_decoder(model)).__module__], "create_causal_mask")
     )
 
 
@@ -33,10 +32,12 @@ def preparation(model: Any) -> tuple[Any, ...]:
 def code_inside(model: Any) -> str:
     """What runs inside the model's passes without belonging to it, such as a steering vector; empty if nothing does.
 
-    It may treat the last token of a pass otherwise than the others. Hooks of the whole model only see its outputs.
+    It may treat the last token of a pass otherwise than the others. The whole model, or its decoder, may have such
+    code: there it sees what goes in and out, as profilers and counters do.
     """
+    outer = (model, model.base_model, _decoder(model))
     for name, module in model.named_modules():
-        if module is model:
+        if any(module is part for part in outer):
             continue
         if model.training and getattr(module, "gradient_checkpointing", False):
             return f"{name} computes activations again (gradient checkpointing), and keeps no cache"
@@ -48,6 +49,10 @@ def code_inside(model: Any) -> str:
         if forward is not None and not hasattr(module, "_hf_hook") and getattr(forward, "__self__", None) is not module:
             return f"{name}.forward was replaced"
     return ""
+
+
+def _decoder(model: Any) -> Any:
+    return model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
 
 
 def _only_records(hook: Any) -> bool:
