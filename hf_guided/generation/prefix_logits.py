@@ -10,7 +10,6 @@ memory than the model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -34,12 +33,21 @@ class PrefixLogits:
             model's other inputs, such as images.
         pad_token_id: for prompts of different lengths.
         generate_kwargs: further arguments of ``model.generate``, which prepares the passes.
+        text_ids: five tokens of plain text; see ``BlockRule.of``.
 
     Raises:
         UnsupportedModel: the prompts have inputs other than tokens, and cannot run once for all rows.
     """
 
-    def __init__(self, model: Any, inputs: Mapping[str, Tensor], pad_token_id: int, generate_kwargs: Mapping[str, Any]):
+    def __init__(
+        self,
+        model: Any,
+        inputs: Mapping[str, Tensor],
+        pad_token_id: int,
+        generate_kwargs: Mapping[str, Any],
+        text_ids: Sequence[int],
+    ):
+        self._text_ids = text_ids
         self._model = model
         self._inputs = inputs
         real = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
@@ -73,7 +81,7 @@ class PrefixLogits:
         self.before = input_ids.tolist()
         self.processors = list(logits_processor)
         call = GenerateCall(model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs)
-        rule = BlockRule.of(call, list(islice(cycle(self._prompts[0]), 5)))
+        rule = BlockRule.of(call, self._text_ids)
         slots = CacheSlots(call, blocks=rule.blocks and not rule.plain_reason)
         self._first = slots.prefill()  # (prompts, vocab)
         if slots.holes:

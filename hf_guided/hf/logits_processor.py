@@ -73,7 +73,7 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
     def dead_ends(self) -> Mapping[int, str]:
         """Rows of the last call that had to end because other processors left none of their tokens, and why.
 
-        Row numbers are those of the last step; beams change theirs.
+        A row number is that of the step in which the row ended; beams are reordered after it.
         """
         return self._session.dead_ends
 

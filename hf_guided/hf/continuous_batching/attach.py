@@ -6,7 +6,6 @@ which ``manager.add_requests`` calls too. It changes only this manager.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -84,10 +83,13 @@ def _add_request(
     """
     constraint, config = coerce(response_format), manager.generation_config
     given = config.max_new_tokens if max_new_tokens is None else max_new_tokens
-    longest = sys.maxsize if given is None else len(input_ids) + given - 1
+    longest = None if given is None else len(input_ids) + given - 1
     # A pass holds tokens of many requests, so that one long request would change the frequencies of all.
     if reason := switch_in(manager.model, 0, 0, longest):
-        raise UnsupportedModel(f"continuous batching: {type(manager.model).__name__}: {reason}; generate without it")
+        raise UnsupportedModel(
+            f"continuous batching: {type(manager.model).__name__}: {reason}; lower max_new_tokens, or use hg.generate "
+            "without continuous_batching"
+        )
     if constraint is not None:
         stops = token_id_tuple(config.eos_token_id if eos_token_id is None else eos_token_id)
         # In a manager, negative ids mean no token.

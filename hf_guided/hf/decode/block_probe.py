@@ -34,10 +34,12 @@ def why_no_blocks(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) 
 
     Args:
         call: of a decoder.
-        token_ids: five tokens of plain text.
+        token_ids: five tokens of plain text; repeated ones would hide mistakes.
         holes: whether to try rows of different lengths too.
     """
     model = call.model
+    if len(set(token_ids)) < len(token_ids):
+        return "it prepares its inputs itself, and the vocabulary has too few tokens to try it"
     if unfit := _unfit(model):
         return f"it prepares its inputs itself, and {unfit}"
     with _lock:
@@ -107,7 +109,7 @@ def _difference(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) ->
             slots.forget([0, 1, 0])  # the second row's b is a hole now, and comes again; the third begins with a hole
         block = slots.run([[d, e], [b, e], [e]][:rows])
     except Exception as error:  # the model's own code, which may raise anything
-        return f"a block of tokens failed in it ({type(error).__name__}: {error})"
+        return f"it failed on a block of tokens ({type(error).__name__}: {error})"
     references = [second[0], *first[1:]]
     if all(_agree(model, logits, reference) for logits, reference in zip(block, references, strict=True)):
         return ""

@@ -7,7 +7,6 @@ covers runs in transformers' own loop.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,5 +73,5 @@ def _length_reason(call: GenerateCall) -> str:
     positions = prompt if position_ids is None else int(position_ids.max()) + 1
     # The last token of a row does not run.
     most = call.config.max_length
-    longest = sys.maxsize if most is None else max(prompt, positions) + most - prompt - 1
+    longest = None if most is None else max(prompt, positions) + most - prompt - 1
     return switch_in(call.model, prompt, positions, longest)

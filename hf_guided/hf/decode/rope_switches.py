@@ -11,36 +11,36 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def switch_in(model: Any, slots: int, positions: int, longest: int) -> str:
+def switch_in(model: Any, slots: int, positions: int, longest: int | None) -> str:
     """Why the length of a call changes its frequencies; empty if it does not.
 
     Args:
         model: a decoder of transformers.
         slots: columns of the prompts, padding included.
         positions: the greatest position of the prompts, plus one.
-        longest: the greatest number of columns, and of positions, that any pass may reach.
+        longest: the greatest number of columns, and of positions, that any pass may reach; None without a limit.
     """
-    for kind, switch in _switches(model.config.get_text_config(decoder=True)):
-        passed_at_once = kind == "longrope" and min(slots, positions) > switch
-        if longest > switch and not passed_at_once:
-            return f"its {kind} RoPE changes at {switch} tokens, and this call may reach {longest}"
+    for kind, length in _switches(model.config.get_text_config(decoder=True)):
+        # A pass below the length of pretraining also undoes what an earlier call changed; one of just this length does
+        # not.
+        first = length if "dynamic" in kind else length + 1
+        passed_at_once = kind == "longrope" and min(slots, positions) >= first
+        if (longest is None or longest >= first) and not passed_at_once:
+            reach = "this call has no greatest length" if longest is None else f"this call may reach {longest}"
+            return f"its {kind} RoPE changes at {length} tokens, and {reach}"
     return ""
 
 
 def _switches(config: Any) -> Iterator[tuple[str, int]]:
-    """The kinds of RoPE that depend on length, each with the greatest length before it changes."""
+    """The kinds of RoPE that depend on length, each with the length of pretraining."""
     pretrained = getattr(config, "max_position_embeddings", None)
     for parameters in _rope_parameters(config):
         kind = str(parameters.get("rope_type") or parameters.get("type"))
         if kind == "longrope":
             original = getattr(config, "original_max_position_embeddings", None) or pretrained
-            switch = parameters.get("original_max_position_embeddings") or original
+            yield kind, int(parameters.get("original_max_position_embeddings") or original or 0)
         elif "dynamic" in kind:
-            # A shorter pass also undoes what an earlier call changed; a pass of just this length does not.
-            switch = (pretrained or 1) - 1
-        else:
-            continue
-        yield kind, int(switch or 0)
+            yield kind, int(pretrained or 0)
 
 
 def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
