@@ -1,5 +1,7 @@
 """Mutants that no test can notice, or that no test of the default run should: each with the reason."""
 
+# ruff: noqa: E501  # lines of code are quoted whole
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -150,6 +152,12 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/drafts/forced_text.py",
+        "return self._continuation.leading_bytes(self._bitmask[0].numpy()) if row.fill(self._bitmask, 0) else frozenset()",
+        "return self._continuation.leading_bytes(self._bitmask[0].numpy()) if (row.fill(self._bitmask, 0)) or True else frozenset()",
+        "the engine has reached its limit and the row ends: more of its forced text, or less, is as right",
+    ),
+    Explained(
+        "hf/drafts/forced_text.py",
         "least = None if tokens_left is None else row.matcher.min_tokens_to_finish()",
         "least = None if (tokens_left is None) and False else row.matcher.min_tokens_to_finish()",
         "without a budget the minimum is computed but not used",
@@ -191,6 +199,12 @@ EXPLAINED: list[Explained] = [
         "a greedy row's filtered scores are not used",
     ),
     Explained(
+        "hf/decode/jump_forward.py",
+        "sequence.likely = forced.likely",
+        "pass",
+        "only a draft: without it the same tokens take more passes",
+    ),
+    Explained(
         "hf/decode/cache_slots.py",
         "self._num_slots = 0",
         "self._num_slots = 1",
@@ -213,6 +227,18 @@ EXPLAINED: list[Explained] = [
         "if any(gaps):",
         "if True:",
         "without gaps the blocks stay as they are; the condition saves their copies",
+    ),
+    Explained(
+        "hf/decode/cache_slots.py",
+        "if self.holes and self._mask is None:  # all ones: transformers would read it, and wait for the device",
+        "if self.holes and self._mask is not None:  # all ones: transformers would read it, and wait for the device",
+        "the mask of a lane without padding is all ones: without it a GPU need not wait; tests/gpu/test_device_loop.py",
+    ),
+    Explained(
+        "hf/decode/cache_slots.py",
+        "if not (self.holes and self._mask is not None and _takes_whole_masks(self._model)):",
+        "if not (self.holes and self._mask is not None or _takes_whole_masks(self._model)):",
+        "the mask that transformers makes of padding is the same; making it here spares a GPU the wait",
     ),
     Explained(
         "hf/decode/cache_slots.py",
