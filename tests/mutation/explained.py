@@ -150,6 +150,12 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/drafts/forced_text.py",
+        "return self._continuation.leading_bytes(self._bitmask[0].numpy()) if row.fill(self._bitmask, 0) else frozenset()",
+        "return self._continuation.leading_bytes(self._bitmask[0].numpy()) if (row.fill(self._bitmask, 0)) or True else frozenset()",
+        "the engine has reached its limit and the row ends: more of its forced text, or less, is as right",
+    ),
+    Explained(
+        "hf/drafts/forced_text.py",
         "least = None if tokens_left is None else row.matcher.min_tokens_to_finish()",
         "least = None if (tokens_left is None) and False else row.matcher.min_tokens_to_finish()",
         "without a budget the minimum is computed but not used",
@@ -189,6 +195,12 @@ EXPLAINED: list[Explained] = [
         "warm = logits / torch.where(heat > 0, heat, 1.0)",
         "warm = logits / torch.where(heat >= 0, heat, 1.0)",
         "a greedy row's filtered scores are not used",
+    ),
+    Explained(
+        "hf/decode/jump_forward.py",
+        "sequence.likely = forced.likely",
+        "pass",
+        "only a draft: without it the same tokens take more passes",
     ),
     Explained(
         "hf/decode/cache_slots.py",
