@@ -1,4 +1,4 @@
-"""Writes the tables of the README and docs/measured.md from the rows in results/, so that none is typed by hand.
+"""Writes the tables of the README and of pages in docs/ from the rows in results/, so that none is typed by hand.
 
 python -m benchmarks.readme_tables
 """
@@ -10,10 +10,18 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import bench_decode, bench_forwards, bench_schemas, bench_soundness, bench_suite, compare_table
+from benchmarks import (
+    bench_decode,
+    bench_forwards,
+    bench_schemas,
+    bench_soundness,
+    bench_suite,
+    compare_table,
+    models_table,
+)
 
 ROOT = Path(__file__).parents[1]
-README, MEASURED = ROOT / "README.md", ROOT / "docs" / "measured.md"
+README, MEASURED, ARCHITECTURES = ROOT / "README.md", ROOT / "docs" / "measured.md", ROOT / "docs" / "architectures.md"
 
 Row = dict[str, str]
 
@@ -82,6 +90,10 @@ def forwards_table(rows: list[Row]) -> str:
     return "\n".join([bench_forwards.table(rows), "", f"{machine(rows[0])}."])
 
 
+def models_tables(rows: list[Row]) -> str:
+    return "\n\n".join([models_table.table(rows), f"{machine(rows[0])}."])
+
+
 TABLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "compare": ("compare", compare_rows),
     "bench_modes": ("modes", modes_table),
@@ -91,17 +103,18 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "bench_soundness": ("soundness", soundness_table),
     "bench_decode": ("decode", decode_table),
     "bench_forwards": ("forwards", forwards_table),
+    "bench_models": ("models", models_tables),
 }
 """Of each script: its file in results/, and what writes its table."""
 
 
 def documents_of(name: str) -> tuple[Path, ...]:
     """The documents that show a script's table; each shows it once."""
-    return (README, MEASURED) if name == "compare" else (MEASURED,)
+    return {"compare": (README, MEASURED), "bench_models": (ARCHITECTURES,)}.get(name, (MEASURED,))
 
 
 def main() -> None:
-    texts = {document: document.read_text(encoding="utf-8") for document in (README, MEASURED)}
+    texts = {document: document.read_text(encoding="utf-8") for document in (README, MEASURED, ARCHITECTURES)}
     for name, (results, write) in TABLES.items():
         table = write(rows_of(results))
         pattern = re.compile(rf"(<!-- {name}: the table.*?-->\n).*?(<!-- {name}: end -->)", re.DOTALL)

@@ -9,7 +9,7 @@ HFGuidedError
 ├── TokenizerError (ValueError)         the tokenizer, or how it fits the model, is wrong
 │   ├── UnsupportedTokenizer            a class whose tokens have no exact bytes (WordPiece ...)
 │   ├── StopTokenError                  no stop token, or one that generate() does not stop at
-│   └── VocabularySizeError             the logits are narrower than the vocabulary
+│   └── VocabularySizeError             the logits or embeddings are narrower than the vocabulary
 ├── PromptError (ValueError)            a chat that cannot be rendered, or of which the model would not see all
 ├── BackendError (RuntimeError)         an engine failed
 │   ├── BackendUnavailable (ImportError)  its package is not installed
@@ -156,7 +156,15 @@ class StopTokenError(TokenizerError):
 
 
 class VocabularySizeError(TokenizerError):
-    """The model's logits are narrower than the vocabulary."""
+    """The model's logits have another width than the vocabulary, or it has no embedding for a token of a prompt."""
+
+    @classmethod
+    def of_logits(cls, columns: int, expected: int) -> VocabularySizeError:
+        """The error for logits with another number of columns than the guide was built for."""
+        return cls(
+            f"the model's logits have {columns} columns, and the guide was built for {expected}; build it with this "
+            f"model, or with Guide(tokenizer, {columns})"
+        )
 
 
 class PromptError(HFGuidedError, ValueError):

@@ -15,7 +15,7 @@ from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_argu
 from .constraints.coerce import coerce, coerce_batch
 from .constraints.values import Constraint
 from .errors import BatchSizeError, InvalidArgument, InvalidConstraint, StopTokenError, UnsupportedModel
-from .hf.compat import check_pair, generation_eos_token_ids, logits_width
+from .hf.compat import check_pair, continuous_batching_reason, generation_eos_token_ids, logits_width
 from .hf.decode.options import DecodeOptions
 from .hf.decoder import GuidedDecoder
 from .hf.drafts import draft_source
@@ -59,8 +59,10 @@ class Guide:
 
     Raises:
         UnsupportedTokenizer: a tokenizer whose tokens have no exact bytes (WordPiece).
-        VocabularySizeError: the logits are narrower than the vocabulary.
-        StopTokenError: there is no stop token, or one of ``stop_token_ids`` is unknown to the generation config.
+        VocabularySizeError: the logits have no column for some of the tokenizer's own text tokens. Special and added
+            tokens without a column are left out: the model cannot write them.
+        StopTokenError: there is no stop token that the model can write, or one of ``stop_token_ids`` is unknown to the
+            generation config.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Guide:
         )
         # The processes that hold the model; None if there is only one, or if only the width is known.
         self.ranks = Ranks.of(model)
+        self._not_continuous = continuous_batching_reason(model)
         self._compiler = Compiler(self.vocabulary, options)
         self._continuation = Continuation(self.vocabulary)
         self._gate_for = lru_cache(_MAX_GATES)(partial(ReasoningGate, self.vocabulary))
@@ -464,10 +467,13 @@ class Guide:
 
         Raises:
             RuntimeError: it has started or warmed up.
-            UnsupportedModel: several processes hold the model; each would make its own masks.
+            UnsupportedModel: several processes hold the model, and each would make its own masks; or an adapter of the
+                model adds virtual tokens.
             VocabularySizeError: its model's logits have another width.
             InvalidArgument: another guide has attached it.
         """
+        if self._not_continuous:
+            raise UnsupportedModel(self._not_continuous)
         if self.ranks is not None:
             raise UnsupportedModel(
                 "continuous batching cannot keep the processes of one model in step (tensor parallel); use "

@@ -326,7 +326,7 @@ REMOVALS = [
     Removal(
         "eos_token_id per call",
         "session/session.py",
-        "self.stop_token_ids = vocabulary.stop_token_ids if given is None else tuple(given)",
+        "self.stop_token_ids = vocabulary.stop_token_ids if given is None else vocabulary.stops_with_logits(given)",
         "self.stop_token_ids = vocabulary.stop_token_ids",
         mode("stops_given_per_call"),
     ),
@@ -375,7 +375,7 @@ REMOVALS = [
     Removal(
         "a closed row that may not stop is no NaN",
         "session/masks.py",
-        "            masked[position, list(self._stop_token_ids)] = 0.0",
+        "            masked[position, list(self._stop_token_ids)] = _LAST_RESORT",
         "            pass",
         f"{BAD}::test_a_closed_row_that_may_not_end_yet_spoils_nobody[sampling]",
     ),
@@ -396,7 +396,7 @@ REMOVALS = [
     Removal(
         "the model's width is checked when the Guide is made",
         "vocabulary/tokens.py",
-        "        if size < len(token_bytes):\n",
+        "        if missing:\n",
         "        if False:\n",
         f"{BAD}::test_logits_narrower_than_the_vocabulary",
     ),
@@ -551,8 +551,8 @@ REMOVALS = [
     Removal(
         "prefill: an encoder's prompt does not grow",
         "hf/decode/cache_slots.py",
-        "            not self._model.config.is_encoder_decoder\n            and not self._kwargs",
-        "            not self._kwargs",
+        "            and not self._model.config.is_encoder_decoder\n",
+        "",
         f"{DECODER}::test_what_is_forced_at_once_is_read_with_the_prompts[t5-1]",
     ),
     Removal(
@@ -670,8 +670,8 @@ REMOVALS = [
     Removal(
         "drafts: rejected tokens leave the cache",
         "hf/decode/loop.py",
-        "            self._slots.forget([rejected.get(i, most) for i in range(len(self._sequences))])\n",
-        "",
+        "            self._slots.forget(surplus)\n",
+        "            pass\n",
         f"{DRAFTED}::test_greedy_text_is_the_same[llama-3-oracle]",
     ),
     Removal(
@@ -825,7 +825,7 @@ REMOVALS = [
     Removal(
         "continuous batching: a request that goes wrong may stop",
         "hf/continuous_batching/request_masks.py",
-        "        self._host.numpy()[slot] = self.vocabulary.bitmask_of(request.stop_token_ids)\n",
+        "        self._host.numpy()[slot] = self.vocabulary.bitmask_of(stops)\n",
         "",
         f"{BATCHING}::test_an_engine_that_fails_ends_its_own_request_alone",
     ),
@@ -881,8 +881,8 @@ REMOVALS = [
     Removal(
         "trace: rows have several lines of scores",
         "hf/decode/loop.py",
-        "            first += len(draft.ends)\n",
-        "            first += 1\n",
+        "            first += len(draft.ends)\n\n    def _record_choice",
+        "            first += 1\n\n    def _record_choice",
         f"{TRACE}::test_a_loop_of_ours[3-drafts]",
     ),
     Removal(
@@ -1091,7 +1091,7 @@ REMOVALS = [
     Removal(
         "tensor parallel: the decoder asks whether the prompts are the same",
         "hf/decoder.py",
-        "        ranks.agreed(input_ids.tolist, repr)\n",
+        "        ranks.agreed(call.input_ids.tolist, repr)\n",
         "        pass\n",
         f"{SPREAD}::test_errors_reach_both",
     ),

@@ -168,8 +168,12 @@ class CompiledConstraint:
 
         Args:
             stop_token_ids: tokens that end the row; None means the vocabulary's.
+
+        Raises:
+            StopTokenError: the model has logits for none of them.
         """
-        ends = self.vocabulary.stop_token_ids if stop_token_ids is None else tuple(stop_token_ids)
+        given = stop_token_ids
+        ends = self.vocabulary.stop_token_ids if given is None else self.vocabulary.stops_with_logits(given)
         return Matcher(self, _Tokens(self.vocabulary, ends), self.new_engine())
 
 

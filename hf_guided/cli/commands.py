@@ -318,7 +318,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     from ..guide import Guide
 
     tokenizer = source.load_tokenizer()
-    audit = Guide(tokenizer, len(tokenizer)).audit(constraint, arguments.backend)
+    width = max(tokenizer.get_vocab().values()) + 1  # ids may have gaps: more than there are tokens
+    audit = Guide(tokenizer, width).audit(constraint, arguments.backend)
     print(audit)
     return 0 if audit.ok else 1
 

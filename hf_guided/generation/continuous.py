@@ -12,6 +12,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from ..constraints.values import Constraint
 from ..errors import GenerationError, InvalidArgument, UnsupportedModel
 from ..guide import Guide
+from ..hf.compat import continuous_batching_reason
 from ..hf.generation_settings import GenerationSettings
 from ..session.stats import SessionStats
 from .cancellation import Cancellation
@@ -62,7 +63,7 @@ class ContinuousRun:
     Raises:
         InvalidArgument: arguments that the manager would ignore, or a manager that the model keeps.
         InvalidArgument: arguments that are not in a generation config.
-        UnsupportedModel: an encoder-decoder.
+        UnsupportedModel: an encoder-decoder, or an adapter with virtual tokens.
     """
 
     model: Any
@@ -75,6 +76,8 @@ class ContinuousRun:
     def __post_init__(self) -> None:
         from ..hf.continuous_batching.compat import effective_config, kept_manager
 
+        if reason := continuous_batching_reason(self.model):
+            raise UnsupportedModel(reason)
         if self.model.config.is_encoder_decoder:
             raise UnsupportedModel("continuous_batching: expected a decoder, got an encoder-decoder; leave it out")
         settings = GenerationSettings(self.model, self.generate_kwargs)

@@ -44,7 +44,8 @@ def logprobs_of(
         pad_token_id: of the prompt's batch.
         generate_kwargs: for ``model.generate``; one row for each prompt.
     """
-    logits = PrefixLogits(model, padded([prompt], pad_token_id, model), pad_token_id, generate_kwargs)
+    inputs, text_ids = padded([prompt], pad_token_id, model), session.vocabulary.some_text(5)
+    logits = PrefixLogits(model, inputs, pad_token_id, generate_kwargs, text_ids)
     supported = [
         processor
         for processor in logits.processors

@@ -117,12 +117,15 @@ def plan(
     constraints, prefixes = _one_per_prompt(constraint, len(batch), options, model)
     settings = GenerationSettings(model, generate_kwargs)
     settings.check_values()
-    stops = settings.stop_token_ids()
+    stops = guide.vocabulary.stops_with_logits(settings.stop_token_ids())
     requests = guide.requests(constraints, prefixes, options.backend, guide.gate(options.reasoning))
     check_settings(requests, settings)  # a bad constraint raises here, before any prompt is rendered
     rendered = _rendered(model, tokenizer, batch, requests, options)
     pad_token_id = settings.get("pad_token_id")
-    pad_token_id = stops[0] if pad_token_id is None else pad_token_id
+    if (
+        pad_token_id is None or pad_token_id >= guide.vocabulary.padded_size
+    ):  # one that was added to the tokenizer alone
+        pad_token_id = stops[0]
     kwargs = _generate_kwargs(settings, tokenizer, pad_token_id)
     continuous = continuous_batching(model, guide, rendered, kwargs, options)
     if options.top_logprobs is not None:

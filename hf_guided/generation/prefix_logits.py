@@ -17,7 +17,10 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedModel
+from ..hf.compat import input_device
+from ..hf.decode.block_rule import BlockRule
 from ..hf.decode.cache_slots import CacheSlots
+from ..hf.decode.generate_call import GenerateCall
 from .prompts import padded
 
 
@@ -30,12 +33,21 @@ class PrefixLogits:
             model's other inputs, such as images.
         pad_token_id: for prompts of different lengths.
         generate_kwargs: further arguments of ``model.generate``, which prepares the passes.
+        text_ids: five tokens of plain text; see ``BlockRule.of``.
 
     Raises:
         UnsupportedModel: the prompts have inputs other than tokens, and cannot run once for all rows.
     """
 
-    def __init__(self, model: Any, inputs: Mapping[str, Tensor], pad_token_id: int, generate_kwargs: Mapping[str, Any]):
+    def __init__(
+        self,
+        model: Any,
+        inputs: Mapping[str, Tensor],
+        pad_token_id: int,
+        generate_kwargs: Mapping[str, Any],
+        text_ids: Sequence[int],
+    ):
+        self._text_ids = text_ids
         self._model = model
         self._inputs = inputs
         real = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].tolist(), strict=True)
@@ -68,7 +80,9 @@ class PrefixLogits:
         """A decoding method for generate(), which passes it all of this; it decodes no token."""
         self.before = input_ids.tolist()
         self.processors = list(logits_processor)
-        slots = CacheSlots(model, input_ids, generation_config, model_kwargs)
+        call = GenerateCall(model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs)
+        rule = BlockRule.of(call, self._text_ids)
+        slots = CacheSlots(call, blocks=rule.blocks and not rule.plain_reason)
         self._first = slots.prefill()  # (prompts, vocab)
         if slots.holes:
             self._slots = slots
@@ -157,7 +171,7 @@ class PrefixLogits:
         if self._model.config.is_encoder_decoder:
             given = padded([self._prompts[row] for row in rows], self._pad_token_id, self._model)
             starts = [[*self.before[row], *block] for row, block in zip(rows, blocks, strict=True)]
-            given["decoder_input_ids"] = torch.tensor(starts, device=self._model.device)
+            given["decoder_input_ids"] = torch.tensor(starts, device=input_device(self._model))
         else:
             whole = [[*self._prompts[row], *block] for row, block in zip(rows, blocks, strict=True)]
             given = padded(whole, self._pad_token_id, self._model)

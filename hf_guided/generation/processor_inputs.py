@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import PromptError
+from ..hf.compat import input_device
 from .chat_prompts import Prompt, applied, rendered
 
 # Tensors that describe tokens; all others that a processor makes are images, video or audio.
@@ -148,4 +149,5 @@ def _placeholder(processor: Any, model: Any, kind: str) -> int | None:
 def _on(value: Any, model: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
-    return value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)
+    device = input_device(model)
+    return value.to(device, model.dtype) if value.is_floating_point() else value.to(device)

@@ -17,7 +17,7 @@ from ..errors import InvalidArgument, UnsupportedModel
 from ..vocabulary.tokens import Vocabulary
 from .chat_prompts import Prompt, is_processor
 from .processor_inputs import OF_TOKENS, processed, tokens_of
-from .prompts import encoded, padded
+from .prompts import check_embedded, encoded, padded
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,17 @@ class PromptInputs:
             first = last
 
     def tokens(self, index: int) -> list[int]:
-        """The tokens of one prompt, with its prefix."""
+        """The tokens of one prompt, with its prefix.
+
+        Raises:
+            VocabularySizeError: the model has no embedding for one of them.
+        """
         prompt, prefix = self.prompts[index], self.prefixes[index]
         if self._by_processor(prompt):
             return tokens_of(processed(self.templates, [prompt], [prefix], self.model))[0]
-        return encoded(self.vocabulary, prompt, prefix or "")
+        token_ids = encoded(self.vocabulary, prompt, prefix or "")
+        check_embedded(token_ids, self.vocabulary.tokenizer, self.model)
+        return token_ids
 
     def fingerprint(self, index: int) -> Any:
         """A value that distinguishes a prompt from others."""

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ..constraints.json_text import shorten
 from ..constraints.values import Constraint
-from ..errors import BatchSizeError, InvalidArgument
+from ..errors import BatchSizeError, InvalidArgument, VocabularySizeError
+from ..hf.compat import input_device
 from ..vocabulary.tokens import Vocabulary
 from .chat_prompts import Prompt, applied
 
@@ -131,6 +132,22 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
     return ids + (own if vocabulary.decode_bytes(own) == prefix.encode() else vocabulary.encode_bytes(prefix.encode()))
 
 
+def check_embedded(token_ids: Sequence[int], tokenizer: Any, model: Any) -> None:
+    """Refuse a prompt with tokens that were added to the tokenizer alone, before they end in an index error.
+
+    Raises:
+        VocabularySizeError: the model has no embedding for a token.
+    """
+    rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    outside = next((token_id for token_id in token_ids if rows is not None and token_id >= rows), None)
+    if outside is not None:
+        raise VocabularySizeError(
+            f"a prompt contains token {outside} ({tokenizer.convert_ids_to_tokens(outside)}), but the model has "
+            f"embeddings for {rows} tokens; remove it from the prompt, or call "
+            f"model.resize_token_embeddings({outside + 1}) and train it"
+        )
+
+
 def padded(rows: Sequence[Sequence[int]], pad_token_id: int, model: Any) -> dict[str, Tensor]:
     """Rows of ids as a batch: padded left for a decoder, right for an encoder.
 
@@ -144,4 +161,5 @@ def padded(rows: Sequence[Sequence[int]], pad_token_id: int, model: Any) -> dict
         columns = slice(0, len(ids)) if model.config.is_encoder_decoder else slice(longest - len(ids), longest)
         input_ids[i, columns] = torch.tensor(ids)
         attention_mask[i, columns] = 1
-    return {"input_ids": input_ids.to(model.device), "attention_mask": attention_mask.to(model.device)}
+    device = input_device(model)
+    return {"input_ids": input_ids.to(device), "attention_mask": attention_mask.to(device)}

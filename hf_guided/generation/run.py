@@ -102,7 +102,8 @@ class Batch:
         self._plan = plan
         expand = self.copies if any(plan.prompts[i].media for i in indices) and plan.settings.samples else 1
         self._prompts, self._inputs = plan.inputs.batch(indices, expand)
-        if (plan.settings.get("num_beams") or 1) > 1:
+        self._beams = (plan.settings.get("num_beams") or 1) > 1
+        if self._beams:
             plan.inputs.check_repeated(self._inputs)
         start = 1 if plan.model.config.is_encoder_decoder else self._inputs["input_ids"].shape[1]
         self._start = start
@@ -174,6 +175,9 @@ class Batch:
 
     def finished(self, row: int, result: GuidedResult) -> GuidedResult:
         """A row's result with its log probabilities and its trace, if they are requested; after ``run``."""
+        why = None if self._beams else self._call.seam.dead_ends.get(row)
+        if why is not None and result.finish_reason != "stop":  # padding could look like a row that was cut
+            result = replace(result, finish_reason="dead_end", error=why)
         if self._logprobs is not None:
             result = replace(result, logprobs=self._logprobs[row][: len(result.token_ids)])
         if not self._plan.options.trace:

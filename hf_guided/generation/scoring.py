@@ -158,7 +158,9 @@ class _Scorer:
         self._indices = indices
         vocabulary = plan.guide.vocabulary
         inputs = plan.inputs.batch(indices, 1)[1]
-        self._logits = PrefixLogits(plan.model, inputs, plan.pad_token_id, plan.generate_kwargs)
+        self._logits = PrefixLogits(
+            plan.model, inputs, plan.pad_token_id, plan.generate_kwargs, vocabulary.some_text(5)
+        )
         start = len(self._logits.before[0])
         budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
         options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)

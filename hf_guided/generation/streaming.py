@@ -18,6 +18,7 @@ import torch
 from transformers.generation.configuration_utils import GenerationMode
 
 from ..errors import InvalidArgument
+from ..hf.compat import input_device
 from ..hf.decode.streamers import TokenListener
 from ..session.logprobs import TokenLogprob
 from .cancellation import Cancellation, Cancelled
@@ -128,7 +129,7 @@ def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
     reader = current_thread()
     worker = Thread(
         target=copy_context().run,
-        args=(_generate, plan, queue, closing, surroundings(plan.model.device.type)),
+        args=(_generate, plan, queue, closing, surroundings(input_device(plan.model).type)),
         name="hf-guided-stream",
         daemon=True,
     )

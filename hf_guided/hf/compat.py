@@ -74,8 +74,13 @@ def logits_width(model: Any) -> int:
     if isinstance(model, int) and not isinstance(model, bool):
         return model
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    if head is not None and getattr(head, "weight", None) is not None:
-        return int(head.weight.shape[0])
+    # A quantized head packs its weight into another shape, or has a method of that name.
+    width = getattr(head, "out_features", None)
+    if isinstance(width, int):
+        return width
+    weight = getattr(head, "weight", None)
+    if isinstance(weight, torch.Tensor) and weight.is_floating_point():
+        return int(weight.shape[0])
     config = getattr(model, "config", model)
     if hasattr(config, "get_text_config"):
         config = config.get_text_config()
@@ -121,3 +126,39 @@ def cache_in(outputs: Any) -> Any:
 def is_callers_own(cache: Any) -> bool:
     """Whether generate() was called with this cache, so that its caller sees changes of it."""
     return bool(getattr(cache, "_is_user_defined", False))
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether ``torch.compile`` runs the model or a part of it."""
+    return any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules())
+
+
+def is_offloaded(model: Any) -> bool:
+    """Whether parts of the model are kept on another device, or on disk, between passes."""
+    places = getattr(model, "hf_device_map", None) or {}
+    return bool({"cpu", "disk"} & {str(place) for place in places.values()})
+
+
+def input_device(model: Any) -> torch.device:
+    """Where a model's inputs go: to its own device; to the CPU if its embedding is loaded for each pass."""
+    device: torch.device = model.device
+    return torch.device("cpu") if device.type == "meta" else device
+
+
+def adds_virtual_tokens(wrapper: Any) -> bool:
+    """Whether the active adapter of a wrapper of PEFT adds tokens that only the model sees; False for other models.
+
+    Prompt tuning and prefix tuning do.
+    """
+    adapter = getattr(wrapper, "active_peft_config", None)
+    return adapter is not None and bool(adapter.is_prompt_learning)
+
+
+def continuous_batching_reason(model: Any) -> str:
+    """Why continuous batching cannot run a model, of which it would drop a part in silence; empty if it can."""
+    if any(map(adds_virtual_tokens, layers(model))):
+        return (
+            "continuous batching would ignore the virtual tokens that an adapter of the model adds (prompt tuning, "
+            "prefix tuning); generate without it"
+        )
+    return ""

@@ -9,8 +9,7 @@ session.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList, StopStringCriteria
-from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.utils import ModelOutput
 
@@ -31,23 +29,26 @@ from ..session.stats import SessionStats
 from ..session.tensor_parallel import Ranks
 from ..trace.recorder import Recorder
 from ..vocabulary.retokenize import Continuation
-from .compat import in_step_with_others
+from .compat import in_step_with_others, is_callers_own
+from .decode.block_rule import BlockRule
 from .decode.cache_slots import CacheSlots
 from .decode.draft_blocks import DraftBlocks
+from .decode.generate_call import GenerateCall
 from .decode.jump_forward import JumpForward
 from .decode.loop import DecodeLoop
 from .decode.options import DecodeOptions
+from .decode.plain_loop import mode_reason, run_plain
 from .decode.prefill import prefill
 from .decode.rank_zero_slots import RankZeroSlots, replay_rank_zero, run_rank_zero
-from .decode.scores import Scoring, before_warpers
+from .decode.returned_cache import complete_cache
+from .decode.scores import Scoring
 from .decode.sequence_state import SequenceState
-from .decode.step_logprobs import StepLogprobs, record_output
+from .decode.step_logprobs import StepLogprobs
 from .decode.stopping import RowStops
 from .decode.streamers import RowStreamer, StreamerListener, TokenListener
 from .device.requests import NotOnDevice, check_requested
 from .drafts import DraftSource
 from .drafts.forced_text import ForcedText
-from .logits_processor import GuidedLogitsProcessor
 from .seeds import as_int64
 
 if TYPE_CHECKING:
@@ -91,7 +92,17 @@ class GuidedDecoder:
         self._seeds = None if options.seeds is None else [as_int64(seed) for seed in options.seeds]
         self._logprobs: LogprobRecorder | None = None
         self._host_reason = self._eager_reason = "nothing was generated yet"
+        self._plain_reason = ""
         self._serving = Lock()
+
+    @property
+    def plain_reason(self) -> str:
+        """Why the last call ran in transformers' own loop, without jump-forward and drafts; empty if it did not.
+
+        The fast loop runs several tokens in one pass. Where that is not known to give what one token at a time gives,
+        it steps aside.
+        """
+        return self._plain_reason
 
     @property
     def host_reason(self) -> str:
@@ -130,6 +141,14 @@ class GuidedDecoder:
         A row that has left its constraint may have entries after the end of ``GuidedResult.token_ids``.
         """
         return None if self._logprobs is None else self._logprobs.entries
+
+    @property
+    def dead_ends(self) -> Mapping[int, str]:
+        """Rows of the last call that had to end because other processors left none of their tokens, and why.
+
+        A row number is that of the step in which the row ended; beams are reordered after it.
+        """
+        return self._session.dead_ends
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -171,21 +190,15 @@ class GuidedDecoder:
                 "with guide.decoder(...)"
             )
         try:
+            criteria = StoppingCriteriaList(stopping_criteria)
             return self._generated(
-                model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
+                GenerateCall(model, input_ids, logits_processor, criteria, generation_config, model_kwargs)
             )
         finally:
             self._serving.release()
 
-    def _generated(
-        self,
-        model: Any,
-        input_ids: Tensor,
-        logits_processor: LogitsProcessorList,
-        stopping_criteria: StoppingCriteriaList,
-        config: GenerationConfig,
-        model_kwargs: dict[str, Any],
-    ) -> Any:
+    def _generated(self, call: GenerateCall) -> Any:
+        model, input_ids = call.model, call.input_ids
         if in_step_with_others(model):
             # generate() does not tell a decoding method that it has to continue until all processes have ended.
             raise UnsupportedConstraint(
@@ -193,23 +206,27 @@ class GuidedDecoder:
                 "use logits_processor=[guide.logits_processor(c)]"
             )
         self._logprobs = None
+        self._session.dead_ends.clear()
         if self._session.recorder is not None:
-            self._session.recorder.begin(input_ids.shape[1])
-        criteria = StoppingCriteriaList(stopping_criteria)
+            self._session.recorder.begin(call.prompt_length)
         if self._stop_strings:
-            criteria.append(StopStringCriteria(self._session.vocabulary.tokenizer, self._stop_strings))
+            call.criteria.append(StopStringCriteria(self._session.vocabulary.tokenizer, self._stop_strings))
         with self._streaming(input_ids):
-            theirs = _transformers_own(model, config)
-            if theirs is not None:
-                return self._through_transformers(theirs, input_ids, logits_processor, criteria, config, model_kwargs)
-            if self._seeds is not None and len(self._seeds) != len(input_ids):
-                raise InvalidArgument(f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}")
+            rule = BlockRule(mode_reason(call.config))
+            if not rule.plain_reason:
+                if self._seeds is not None and len(self._seeds) != len(input_ids):
+                    raise InvalidArgument(
+                        f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}"
+                    )
+                rule = BlockRule.of(call, self._session.vocabulary.some_text(5))
+            self._plain_reason = rule.plain_reason
+            if self._plain_reason:
+                return self._through_transformers(call)
             with model._optimize_model_for_decode():
-                stops, scoring = RowStops(criteria, input_ids.device), Scoring(logits_processor)
-                rows, cache = self._through_own_loop(model, input_ids, scoring, stops, config, model_kwargs)
+                rows, cache = self._through_own_loop(call, rule.blocks)
         if self._streamer is not None:
             self._streamer.end()
-        return _output(model, config, input_ids, rows, cache)
+        return _output(call, rows, cache)
 
     @contextmanager
     def _streaming(self, input_ids: Tensor) -> Iterator[None]:
@@ -226,94 +243,70 @@ class GuidedDecoder:
             self._streamer.end()  # an iterator over it would wait for ever
             raise
 
-    def _through_transformers(
-        self,
-        loop: Callable[..., Any],
-        input_ids: Tensor,
-        logits_processor: LogitsProcessorList,
-        criteria: StoppingCriteriaList,
-        config: GenerationConfig,
-        model_kwargs: dict[str, Any],
-    ) -> Any:
+    def _through_transformers(self, call: GenerateCall) -> Any:
         """The output of transformers' own loop with this session's masks."""
-        if self._seeds is not None and config.do_sample:
-            raise InvalidArgument("seeds: transformers' own loop, for beams and scores, draws from one generator")
+        self._host_reason = self._plain_reason
         top = self._options.top_logprobs
-        if top is not None:
-            config = _with_recorded_scores(config)
-        self._host_reason = "transformers' own loop serves this generation mode and these outputs"
-        processors = _with_mask(logits_processor, GuidedLogitsProcessor(self._session))
-        if config.num_beams == 1:
-            streamer = self._row_streamer(input_ids) if self._streamer is None else self._streamer
-            model_kwargs["streamer"] = streamer
-        output = loop(input_ids, processors, criteria, config, **model_kwargs)
-        if top is not None:
-            recorder = self._new_logprobs(input_ids, top)
-            record_output(recorder, output, input_ids.shape[1], self._session.stop_token_ids)
-        return output
+        return run_plain(
+            call,
+            self._session,
+            streamer=self._row_streamer(call.input_ids) if self._streamer is None else self._streamer,
+            seeds=self._seeds,
+            recorder=None if top is None else partial(self._new_logprobs, call.input_ids, top),
+        )
 
-    def _through_own_loop(
-        self,
-        model: Any,
-        input_ids: Tensor,
-        scoring: Scoring,
-        stops: RowStops,
-        config: GenerationConfig,
-        model_kwargs: dict[str, Any],
-    ) -> tuple[Sequence[Sequence[int]], Any]:
+    def _through_own_loop(self, call: GenerateCall, blocks: bool) -> tuple[Sequence[Sequence[int]], Any]:
         """The tokens of each row, and the model's cache; in several processes the first one decides."""
-        call = (model, input_ids, config, model_kwargs)
-        ranks = Ranks.of(model)
+        ranks = Ranks.of(call.model)
         if ranks is None:
-            slots = CacheSlots(*call)
-            return self._run(slots, input_ids, scoring, stops, config), slots.cache
-        ranks.agreed(input_ids.tolist, repr)
+            slots = CacheSlots(call, blocks=blocks)
+            return self._run(slots, call), slots.cache
+        ranks.agreed(call.input_ids.tolist, repr)
         if ranks.first:
-            slots = RankZeroSlots(ranks, *call)
-            return run_rank_zero(
-                ranks, slots, partial(self._run, slots, input_ids, scoring, stops, config)
-            ), slots.cache
-        slots = CacheSlots(*call)
+            slots = RankZeroSlots(ranks, call, blocks=blocks)
+            return run_rank_zero(ranks, slots, partial(self._run, slots, call)), slots.cache
+        slots = CacheSlots(call, blocks=blocks)
         rows = replay_rank_zero(ranks, slots)
         self._host_reason = "another process chooses for this one"
-        self._report(rows, input_ids.shape[1])
+        self._report(rows, call.prompt_length)
         return rows, slots.cache
 
-    def _run(
-        self, slots: CacheSlots, input_ids: Tensor, scoring: Scoring, stops: RowStops, config: GenerationConfig
-    ) -> list[list[int]]:
+    def _run(self, slots: CacheSlots, call: GenerateCall) -> list[list[int]]:
         """The tokens of each row: from the device lane if it is requested and possible, else from the host's loop."""
+        stops, scoring = RowStops(call.criteria, call.input_ids.device), Scoring(call.processors)
         forced = self._forced_text(scoring, stops)
         jump = JumpForward(self._session, stops, forced)
         sequences, logits = prefill(
             self._session,
             slots,
-            input_ids.tolist(),
+            call.input_ids.tolist(),
             jump if forced else None,
             listener=self._listener,
             text_too=self._options.top_logprobs is None,
         )
         self._host_reason = ""
         try:
-            self._run_on_device(sequences, logits, input_ids, slots, scoring, stops, config)
+            self._run_on_device(sequences, logits, call, slots, scoring, stops)
         except NotOnDevice as error:
             self._host_reason = str(error)
         if self._host_reason:  # after the handler, so that an error of the loop is not chained to NotOnDevice
             logprobs = None
             if self._options.top_logprobs is not None:
-                logprobs = StepLogprobs(self._new_logprobs(input_ids, self._options.top_logprobs), sequences)
-            self._host_loop(slots, scoring, stops, forced, jump, config, logprobs).run(sequences, logits)
+                logprobs = StepLogprobs(self._new_logprobs(call.input_ids, self._options.top_logprobs), sequences)
+            self._host_loop(slots, scoring, stops, forced, jump, call.config, logprobs).run(sequences, logits)
+            cache = slots.cache
+            if cache is not None and (call.config.return_dict_in_generate or is_callers_own(cache)):
+                complete_cache(slots, sequences)
         return [sequence.token_ids for sequence in sequences]
 
     def _run_on_device(
         self,
         sequences: list[SequenceState],
         logits: Tensor,
-        input_ids: Tensor,
+        call: GenerateCall,
         slots: CacheSlots,
         scoring: Scoring,
         stops: RowStops,
-        config: GenerationConfig,
     ) -> None:
         """Run the device lane.
 
@@ -335,12 +328,12 @@ class GuidedDecoder:
         self._eager_reason = run_on_device(
             sequences,
             logits,
-            input_ids,
+            call.input_ids,
             session=self._session,
             slots=slots,
             scoring=scoring,
             stops=stops,
-            config=config,
+            config=call.config,
             device_lane=device_lane,
             store=self._store(),
             seeds=self._seeds,
@@ -404,60 +397,14 @@ class GuidedDecoder:
         )
 
 
-def _transformers_own(model: Any, config: GenerationConfig) -> Callable[..., Any] | None:
-    """The method of transformers that runs what the fast loop cannot; None where the fast loop can.
-
-    Raises:
-        UnsupportedConstraint: neither can.
-    """
-    mode = config.get_generation_mode()
-    if mode in (GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE):
-        beams: Callable[..., Any] = model._beam_search
-        return beams
-    if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
-        raise UnsupportedConstraint(
-            f"the decoder cannot serve the generation mode {mode.value}; "
-            "use logits_processor=[guide.logits_processor(c)]"
-        )
-    wanted = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-    if config.return_dict_in_generate and any(getattr(config, name) for name in wanted):
-        plain: Callable[..., Any] = model._sample
-        return plain
-    return None
-
-
-def _with_recorded_scores(config: GenerationConfig) -> GenerationConfig:
-    """The config of a call that returns what log probabilities are read from.
-
-    Raises:
-        InvalidArgument: the call runs beams.
-    """
-    if config.num_beams != 1:
-        raise InvalidArgument(
-            f"logprobs, num_beams={config.num_beams}: a beam is chosen by the sum of many tokens, none of which was "
-            "chosen by itself; leave one of the two out"
-        )
-    config = copy.copy(config)
-    config.output_logits = config.output_scores = True
-    return config
-
-
-def _with_mask(processors: LogitsProcessorList, mask: GuidedLogitsProcessor) -> LogitsProcessorList:
-    """The mask where generate() puts a caller's processors: before the warpers."""
-    index = before_warpers(processors)
-    return LogitsProcessorList([*processors[:index], mask, *processors[index:]])
-
-
-def _output(
-    model: Any, config: GenerationConfig, input_ids: Tensor, rows: Sequence[Sequence[int]], cache: Any
-) -> Tensor | ModelOutput:
+def _output(call: GenerateCall, rows: Sequence[Sequence[int]], cache: Any) -> Tensor | ModelOutput:
     """The return value of generate(); rows are padded on the right."""
-    pad = config._pad_token_tensor
+    pad = call.config._pad_token_tensor
     longest = max(map(len, rows))
-    sequences = torch.full((len(rows), longest), 0 if pad is None else int(pad), device=input_ids.device)
+    sequences = torch.full((len(rows), longest), 0 if pad is None else int(pad), device=call.input_ids.device)
     for i, ids in enumerate(rows):
         sequences[i, : len(ids)] = torch.tensor(ids)
-    if not config.return_dict_in_generate:
+    if not call.config.return_dict_in_generate:
         return sequences
-    kind = GenerateEncoderDecoderOutput if model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
+    kind = GenerateEncoderDecoderOutput if call.model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
     return kind(sequences=sequences, past_key_values=cache)

@@ -155,6 +155,8 @@ class GenerationSettings:
                 "or use hg.generate(..., continuous_batching=True)"
             )
         stops = self.stop_token_ids()
+        if governed:
+            stops = governed[0].vocabulary.stops_with_logits(stops)
         if governed and set(stops) <= set(self.get("suppress_tokens") or ()):
             raise EmptyIntersection(
                 f"suppress_tokens forbids every stop token {list(stops)}, so no guided row could end; remove them"

@@ -7,6 +7,7 @@ criterion that never stops can start to fill the next masks earlier: that is a p
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 
 import torch
 from transformers import LogitsProcessor, StoppingCriteria
@@ -67,6 +68,14 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
     def recorder(self) -> Recorder | None:
         """The recorder for ``Guide.trace``; None without ``trace=True``."""
         return self._session.recorder
+
+    @property
+    def dead_ends(self) -> Mapping[int, str]:
+        """Rows of the last call that had to end because other processors left none of their tokens, and why.
+
+        A row number is that of the step in which the row ended; beams are reordered after it.
+        """
+        return self._session.dead_ends
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -25,9 +25,11 @@ from .pinned_buffers import PinnedBuffers
 from .row import Row, RowState
 
 _SHOWN_TOKENS = 8  # how many allowed tokens an error lists
+_LAST_RESORT = -1e4  # finite, also after a low temperature; a beam that has to end this way is the worst one
 
 # For each row its segments: a draft token and the forced tokens after it, the next draft token and so on.
 Segments: TypeAlias = Sequence[Sequence[Sequence[int]]]
+OnEmpty: TypeAlias = Callable[[int, EmptyIntersection], None]
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class MaskFiller:
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
         segments: Segments | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> Masks:
         """Fill the mask of every row's next token, and of the token after each of its segments.
 
@@ -92,6 +95,7 @@ class MaskFiller:
             rows: unchanged, except that open rows without any allowed token are closed.
             tokens_left: the rest of each row's token budget, None without a budget.
             segments: for each row segments of tokens that its grammar accepts; None for none.
+            numbers: of the rows in the batch, for messages; None if all rows of the batch are there.
 
         Returns:
             The masks; valid until the second next call.
@@ -100,6 +104,8 @@ class MaskFiller:
         """
         if segments is None:
             segments = [()] * len(rows)
+        if numbers is None:
+            numbers = range(len(rows))
         positions = len(rows) + sum(map(len, segments))
         transfers = self._buffers.transfers
         began = time.perf_counter_ns()
@@ -118,17 +124,17 @@ class MaskFiller:
                         row.advance(token_id)
                     taken += len(segment)
                     position = len(row_of)
-                    row_of.append(i)
+                    row_of.append(numbers[i])
                     if row.matcher is None:
                         continue
                     governed.append(position)
                     if not row.fill(bitmask, first + position, None if left is None else left - taken):
                         ended.append(position)
-                        self._close(i, rows, bitmask[first + position], new_warnings)
+                        self._close(row, numbers[i], bitmask[first + position], new_warnings, alone=len(rows) == 1)
                 if taken:
                     row.rewind(taken)
         except Exception as error:
-            name_row(error, i)
+            name_row(error, numbers[i])
             raise
         masks = Masks(
             bitmask[first : first + positions], tuple(row_of), tuple(governed), frozenset(ended), tuple(new_warnings)
@@ -139,15 +145,14 @@ class MaskFiller:
         transfer = self._buffers.send(governed, transfers) if governed else None
         return replace(masks, transfer=transfer, copy_ns=taken_ns + time.perf_counter_ns() - began)
 
-    def apply(self, scores: Tensor, masks: Masks) -> Tensor:
+    def apply(self, scores: Tensor, masks: Masks, on_empty: OnEmpty) -> Tensor:
         """A copy of the scores with -inf for every token that is not allowed.
 
         Args:
             scores: (positions, vocab) floating point, any device; never written.
             masks: of the same positions.
-
-        Raises:
-            EmptyIntersection: other processors have forbidden every token that a row's constraint allows.
+            on_empty: called with each position of an open row where other processors have forbidden every allowed
+                token, so that the row has to end there.
         """
         for message, cause in masks.warnings:
             self.warn_once(message, cause)
@@ -158,9 +163,10 @@ class MaskFiller:
             if ok:
                 continue
             if position not in masks.ended:
-                raise self.nothing_left(masks.rows[position], masks.bitmask[position : position + 1])
+                on_empty(position, self.nothing_left(masks.rows[position], masks.bitmask[position : position + 1]))
             # The row only has to end. A softmax over only -inf would be NaN, which fails the whole batch.
-            masked[position, list(self._stop_token_ids)] = 0.0
+            masked[position] = -torch.inf  # its scores may be NaN
+            masked[position, list(self._stop_token_ids)] = _LAST_RESORT
         return masked
 
     def nothing_left(self, row: int, bitmask: Tensor) -> EmptyIntersection:
@@ -186,20 +192,21 @@ class MaskFiller:
             self._warned.add(cause or message)
             warnings.warn(message, stacklevel=4)
 
-    def _close(self, i: int, rows: Sequence[Row], position: Tensor, new_warnings: list[tuple[str, str]]) -> None:
+    def _close(
+        self, row: Row, number: int, position: Tensor, new_warnings: list[tuple[str, str]], *, alone: bool
+    ) -> None:
         """Allow only stop tokens in a row that has ended."""
-        row = rows[i]
         assert row.matcher is not None
         if row.ends_dead:
             reason = str(row.limit or "no token of this vocabulary continues its text")
             message = (
-                f"row {i} reached a dead end of its {row.matcher.compiled.backend} grammar: {reason}; it ends here"
+                f"row {number} reached a dead end of its {row.matcher.compiled.backend} grammar: {reason}; it ends here"
             )
             new_warnings.append((message, reason))
         words = position.numpy()
         words[:] = self._stop_words
         if row.state is RowState.STOPPED and row.tail:
-            self._offer_other_stops(row, words, alone=len(rows) == 1)
+            self._offer_other_stops(row, words, alone=alone)
 
     def _offer_other_stops(self, row: Row, words: np.ndarray, *, alone: bool) -> None:
         """Offer the stop tokens that the row has not taken yet: generate() continued after the last one.

@@ -36,8 +36,8 @@ class GuidedResult(Generic[T]):
         finish_reason: "stop": a stop token ended the row, so the text satisfies the constraint; "length": a limit cut
             it; "dead_end": the row left the constraint, because no token could follow, because the engine reached a
             limit, or because other code forced a token.
-        error: why a finished text could not be turned into a value (a validator stricter than the schema), or the
-            engine's error in a dead end; None otherwise.
+        error: why a finished text could not be turned into a value (a validator stricter than the schema), or what
+            caused a dead end; None otherwise.
         stats: time and work that the generate() call spent on guidance; shared by the rows of the call.
         thinking: the text before the answer, without its markers; None if the row did not think.
         logprobs: with ``logprobs``, an entry for each of ``token_ids``: how likely the token was.
@@ -145,13 +145,12 @@ class RowReader:
 
     def result(self) -> GuidedResult:
         """The result after all tokens so far."""
-        limit, reason = self._row.limit, self._reason()
-        limit = limit or self._row.limit  # no token was refused, but no mask could be made for the next one
+        reason, error = self._end()
         data, thinking = self.prefix + self._vocabulary.decode_bytes(self._written()), None
         if self.gate is not None:
             thinking, data = self.gate.split(data, self.opening)
         text = data.decode(errors="replace")
-        value, error = (text if self.constraint is None else None), None if limit is None else str(limit)
+        value = text if self.constraint is None else None
         if reason == "stop" and self.constraint is not None:
             try:
                 value = self.constraint.parse(text)
@@ -160,13 +159,22 @@ class RowReader:
         thought = None if thinking is None else thinking.decode(errors="replace")
         return GuidedResult(text, value, self._taken, reason, error, self._stats, thought)
 
-    def _reason(self) -> FinishReason:
+    def _end(self) -> tuple[FinishReason, str | None]:
+        """How the row ended, and the cause of a dead end, as far as the tokens show it."""
         if self.stopped:
-            return "stop"
+            return "stop", None
         if not self._refused:
-            return "length"
-        padded = all(token_id == self._pad_token_id for token_id in self._refused)
-        # Padding after a row that could continue: a criterion of generate() cut it.
-        self._row.rewind(1)
-        could_continue = self._row.fill(allocate_bitmask(1, self._vocabulary.padded_size), 0)
-        return "length" if padded and could_continue else "dead_end"
+            return "length", None
+        before = self._row.fork()  # the first refused token
+        before.rewind(1)
+        could_continue = before.fill(allocate_bitmask(1, self._vocabulary.padded_size), 0)
+        if could_continue and all(token_id == self._pad_token_id for token_id in self._refused):
+            return "length", None  # a criterion of generate() cut a row that could continue
+        if limit := self._row.limit or before.limit:
+            return "dead_end", str(limit)
+        if not could_continue:
+            return "dead_end", "no token of this vocabulary continues the text"
+        if self._refused[0] in self._stops:
+            return "dead_end", "the row was stopped here, though its constraint could continue"
+        name = self._vocabulary.token_text(self._refused[0])
+        return "dead_end", f"other code forced the token {name} ({self._refused[0]}), which is not allowed here"

@@ -26,7 +26,7 @@ from .background_worker import Pending
 from .logprob_recorder import LogprobRecorder
 from .logprobs import TokenLogprob
 from .lookahead import ExpectedIds, Lookahead
-from .masks import MaskFiller, Masks, Segments
+from .masks import MaskFiller, Masks, OnEmpty, Segments
 from .options import SessionOptions
 from .requests import Request, Requests
 from .row import Row
@@ -62,15 +62,12 @@ class Session:
         self.stats = SessionStats()
         self.recorder = Recorder() if options.trace else None
         given = options.stop_token_ids
-        self.stop_token_ids = vocabulary.stop_token_ids if given is None else tuple(given)
-        outside = [token_id for token_id in self.stop_token_ids if not 0 <= token_id < vocabulary.padded_size]
-        if outside or not self.stop_token_ids:
-            raise StopTokenError(
-                f"expected stop_token_ids inside the model's logits, which have {vocabulary.padded_size} columns, and "
-                f"at least one, got {list(self.stop_token_ids)}; pass generate()'s eos_token_id"
-            )
+        if given is not None and not given:
+            raise StopTokenError("stop_token_ids: expected at least one, got none; pass generate()'s eos_token_id")
+        self.stop_token_ids = vocabulary.stop_token_ids if given is None else vocabulary.stops_with_logits(given)
         self._max_new_tokens = options.max_new_tokens
         self._raise_on_violation = options.on_violation == "raise"
+        self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
         self._requests = Requests(
             requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids, max_new_tokens=options.max_new_tokens
         )
@@ -86,6 +83,7 @@ class Session:
         """Start over: the next call is a new prompt, for any token ids."""
         self._settle()
         self._tracker.reset()
+        self.dead_ends.clear()
         if self.recorder is not None:
             self.recorder.begin()
 
@@ -103,7 +101,8 @@ class Session:
             BatchSizeError: the number of rows is not a multiple of the number of prompts.
             BudgetTooSmall: at the first call, if ``max_new_tokens`` is too small from the start.
             TokenRejected: a row left its grammar, with ``on_violation="raise"``.
-            EmptyIntersection: other processors have forbidden every token that the constraint allows.
+            EmptyIntersection: other processors have forbidden every token that the constraint allows, with
+                ``on_violation="raise"``; otherwise the row ends, and ``dead_ends`` has the reason.
         """
         if self._ranks is not None:
             return self._ranks.computed(lambda: self._masked(input_ids, scores), like=scores)
@@ -222,6 +221,7 @@ class Session:
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
         segments: Segments | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> Pending[Masks]:
         """``MaskFiller.fill`` on the worker: until ``result()`` has returned the masks, the rows belong to the job.
 
@@ -229,19 +229,30 @@ class Session:
         """
         if self._lookahead.pending is not None:
             self._settle()
-        job = partial(self._fill, self._filler, rows, tokens_left, segments)
+        job = partial(self._fill, self._filler, rows, tokens_left, segments, numbers)
         if self._pays:
             return self._lookahead.begin(job)
         pending = Pending(job)
         pending.run()
         return pending
 
-    def apply(self, scores: Tensor, masks: Masks) -> Tensor:
-        """Masked scores, one row for each of the ``masks`` positions; see ``MaskFiller.apply``."""
+    def apply(self, scores: Tensor, masks: Masks, on_empty: OnEmpty | None = None) -> Tensor:
+        """Masked scores, one row for each of the ``masks`` positions; see ``MaskFiller.apply``.
+
+        Args:
+            scores: (positions, vocab).
+            masks: of these positions.
+            on_empty: None calls ``end_dead`` for each such position; with drafts, no row may ever get there.
+        """
+        if on_empty is None:
+
+            def on_empty(_: int, error: EmptyIntersection) -> None:
+                self.end_dead(error)
+
         if self.recorder is not None:
             self.recorder.see(scores, masks)
         start = time.perf_counter_ns()
-        masked = self._filler.apply(scores, masks)
+        masked = self._filler.apply(scores, masks, on_empty)
         self.stats.calls += 1
         self.stats.masked_rows += len(masks.governed)
         self.stats.apply_ns += time.perf_counter_ns() - start
@@ -260,8 +271,20 @@ class Session:
         """The number of tokens within which every row closes its text; None if there is no limit."""
         return self._max_new_tokens
 
+    def end_dead(self, error: EmptyIntersection) -> None:
+        """Handle a row whose allowed tokens all have no finite score: it has to end, alone.
+
+        Raises:
+            EmptyIntersection: with ``on_violation="raise"``.
+        """
+        if self._raise_on_violation:
+            raise error
+        assert error.row is not None
+        self.dead_ends.setdefault(error.row, str(error))
+        self._filler.warn_once(f"{error}; it ends here")
+
     def nothing_left(self, index: int, row: Row, generated: int) -> EmptyIntersection:
-        """The error for a row whose allowed tokens all have no finite score; ``apply`` raises the same one.
+        """The error for a row whose allowed tokens all have no finite score.
 
         Args:
             index: the row's number.
@@ -331,17 +354,18 @@ class Session:
         self.stats.track_ns += time.perf_counter_ns() - start
         most = self._max_new_tokens
         left = None if most is None else most - (ids.shape[1] - self._tracker.prompt_length)
-        return self._fill(filler, rows, [left] * len(rows), None)
+        return self._fill(filler, rows, [left] * len(rows))
 
     def _fill(
         self,
         filler: MaskFiller,
         rows: Sequence[Row],
         tokens_left: Sequence[int | None],
-        segments: Segments | None,
+        segments: Segments | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> Masks:
         start, worked = time.perf_counter_ns(), time.thread_time_ns()
-        masks = filler.fill(rows, tokens_left, segments)
+        masks = filler.fill(rows, tokens_left, segments, numbers)
         self.stats.fill_ns += time.perf_counter_ns() - start - masks.copy_ns
         self.stats.copy_ns += masks.copy_ns
         if self.recorder is not None:
@@ -354,6 +378,7 @@ class Session:
 
     def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
         """Rows for a new prompt, that of the current call."""
+        self.dead_ends.clear()
         return self._requests.new_rows(num_rows, self._ids)
 
     def _prepare(self) -> None:

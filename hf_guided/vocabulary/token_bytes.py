@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tokenizers import AddedToken
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase
 
 from ..errors import UnsupportedTokenizer
@@ -57,6 +58,13 @@ def read_token_bytes(tokenizer: PreTrainedTokenizerBase) -> TokenBytes:
     return [known.get(token_id) or None for token_id in range(max(known, default=-1) + 1)]
 
 
+def added_token_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The ids of tokens that were added to the tokenizer's own."""
+    if getattr(tokenizer, "backend", None) == "mistral_common":  # takes none
+        return frozenset()
+    return frozenset(tokenizer.added_tokens_decoder)
+
+
 def _unsupported(tokenizer: PreTrainedTokenizerBase, reason: str) -> UnsupportedTokenizer:
     return UnsupportedTokenizer(f"{type(tokenizer).__name__} is not supported: {reason}; {SUPPORTED}")
 
@@ -80,13 +88,34 @@ def _fast(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes | None]:
         decode = _compile_decoder(stages)
     except _NotUnderstood as refused:
         raise _unsupported(tokenizer, str(refused)) from None
-    known: dict[int, bytes | None] = {
-        token_id: decode(token) for token, token_id in backend.get_vocab(with_added_tokens=False).items()
-    }
-    known |= _added(tokenizer, decode)
+    known: dict[int, bytes | None] = {}
+    # By id: a Unigram model may have a token twice. Ids may have gaps, which are None.
+    for token_id in range(max(backend.get_vocab().values(), default=-1) + 1):
+        token = backend.id_to_token(token_id)
+        known[token_id] = None if token is None else decode(token)
+    for token_id, added in tokenizer.added_tokens_decoder.items():
+        if added.special or not _comes_back(backend, added, known[token_id]):
+            known[token_id] = None
     if (unknown := _unknown_id(backend)) is not None:
         known[unknown] = None
     return known
+
+
+def _comes_back(backend: Any, added: AddedToken, decoded: bytes | None) -> bool:
+    """Whether an added token's text is encoded as this token again.
+
+    The tokenizers library matches an added "é" as it stands, but sends it through the decoder on the way back, which
+    for a byte-level one gives a broken character. No bytes are right for such a token, so it is never typed. A
+    normalized token matches, and decodes to, what the normalizer makes of it: an added "TOOL" may mean "tool".
+    """
+    try:
+        text = (decoded or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    if not added.normalized or backend.normalizer is None:
+        return text == added.content
+    # A normalizer that puts a space before a text does so twice here.
+    return bool(text) and backend.normalizer.normalize_str(added.content) in backend.normalizer.normalize_str(text)
 
 
 def _unknown_id(backend: Any) -> int | None:
@@ -133,7 +162,7 @@ def _compile_decoder(stages: Iterable[Mapping[str, Any]]) -> _Decode:
             rewrites.append(_replacing(stage["pattern"]["String"], stage["content"]))
         else:
             raise _NotUnderstood(f"its decoder has a step {kind} ({json.dumps(stage, ensure_ascii=False)})")
-    if not rewrites and finish is None:
+    if not rewrites and finish is None and not fused:  # the library then puts spaces between tokens
         raise _NotUnderstood("it has no decoder that says how tokens join to a text")
     to_bytes = finish or _without_byte_tokens
 
@@ -182,18 +211,6 @@ def byte_level(token: str) -> bytes:
         return token.encode()
 
 
-def _added(tokenizer: PreTrainedTokenizerBase, decode: _Decode) -> dict[int, bytes | None]:
-    """Added tokens are their content, where encoding and decoding agree on that.
-
-    The tokenizers library matches an added "é" literally, but sends it through the decoder on the way back, which
-    for a byte-level one gives a broken character. No bytes are right for such a token, so it is never typed.
-    """
-    return {
-        token_id: None if token.special or decode(token.content) != token.content.encode() else token.content.encode()
-        for token_id, token in tokenizer.added_tokens_decoder.items()
-    }
-
-
 # --- transformers' MistralCommonBackend ---
 
 
@@ -205,7 +222,14 @@ def _mistral_common(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes | Non
     return {token_id: _piece_bytes(inner._model, token_id) for token_id in range(inner.n_words)}
 
 
-# --- SentencePiece ---
+# --- transformers' slow tokenizers ---
+
+
+def _added(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes | None]:
+    return {
+        token_id: None if token.special else token.content.encode()
+        for token_id, token in tokenizer.added_tokens_decoder.items()
+    }
 
 
 def _piece_bytes(model: Any, piece_id: int) -> bytes | None:
@@ -235,12 +259,9 @@ def _slow_sentencepiece(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes |
     decoded = tokenizer.convert_tokens_to_string(texts)
     if decoded.strip() != joined.strip():
         raise _unsupported(tokenizer, "it does not decode SentencePiece pieces as SentencePiece does")
-    return known | _added(tokenizer, str.encode)
-
-
-# --- ByT5 ---
+    return known | _added(tokenizer)
 
 
 def _byt5(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes | None]:
     known: dict[int, bytes | None] = {tokenizer.offset + byte: bytes([byte]) for byte in range(256)}
-    return known | _added(tokenizer, str.encode)
+    return known | _added(tokenizer)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import cycle, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import InvalidArgument, StopTokenError, UnwritableConstraint, VocabularySizeError
 from .bitmask import WORD_BITS, words
-from .token_bytes import read_token_bytes
+from .stop_tokens import stops_with_logits
+from .token_bytes import added_token_ids, read_token_bytes
 
 _LONG = 32  # bytes; longer tokens are rulers and indentation
 
@@ -23,17 +25,19 @@ class Vocabulary:
     """What the engines know of a tokenizer; immutable, shared by threads.
 
     Args:
-        token_bytes: one entry per id the tokenizer knows; None = can never be typed inside text (special, control,
-            unused, without bytes, or a stop token).
+        token_bytes: one entry per id the tokenizer knows and the model has logits for; None = can never be typed inside
+            text (special, control, unused, without bytes, or a stop token).
         stop_token_ids: sorted, at least one.
         padded_size: width of the model's logits, at least ``len(token_bytes)``.
         tokenizer: the tokenizer read, for chat templates and error texts.
+        num_surplus: ids from ``padded_size`` on that the tokenizer knows. The model can write none of them.
     """
 
     token_bytes: tuple[bytes | None, ...] = field(repr=False)
     stop_token_ids: tuple[int, ...]
     padded_size: int
     tokenizer: PreTrainedTokenizerBase = field(repr=False)
+    num_surplus: int = 0
 
     @classmethod
     def from_tokenizer(
@@ -45,6 +49,9 @@ class Vocabulary:
     ) -> Vocabulary:
         """Read a tokenizer.
 
+        Checkpoints often have special tokens that were added to the tokenizer alone. The model has no logits for them
+        and cannot write them, so they are left out, as are added tokens that are text.
+
         Args:
             tokenizer: a byte-level BPE, SentencePiece, Tekken, Unigram or ByT5 tokenizer of transformers.
             padded_size: width of the model's logits; None means as many as the tokenizer has tokens.
@@ -52,34 +59,43 @@ class Vocabulary:
 
         Raises:
             UnsupportedTokenizer: its tokens have no exact bytes.
-            VocabularySizeError: the tokenizer has tokens that the logits have no column for.
-            StopTokenError: there is no stop token, or one outside the logits.
+            VocabularySizeError: it has text tokens of its own, not added ones, that the logits have no column for: it
+                belongs to another model.
+            StopTokenError: the model can write no stop token, or one is unknown to the tokenizer and the model.
         """
         token_bytes = read_token_bytes(tokenizer)
         name = type(tokenizer).__name__
         size = len(token_bytes) if padded_size is None else int(padded_size)
-        if size < len(token_bytes):
+        added = added_token_ids(tokenizer)
+        missing = [i for i in range(size, len(token_bytes)) if token_bytes[i] is not None and i not in added]
+        if missing:
             raise VocabularySizeError(
-                f"{name} has {len(token_bytes)} tokens, the model's logits have {size} columns; "
-                f"call model.resize_token_embeddings({len(token_bytes)}), or pass the tokenizer that belongs to the "
-                "model"
+                f"{name} has {len(token_bytes)} tokens, the model's logits have {size} columns: there is none for "
+                f"{len(missing)} text tokens, such as {_show(token_bytes[missing[0]] or b'')}; pass the tokenizer that "
+                f"belongs to the model, or call model.resize_token_embeddings({len(token_bytes)}) and train it"
             )
         eos = tokenizer.eos_token_id
-        stops = tuple(sorted({int(token_id) for token_id in stop_token_ids} | (set() if eos is None else {int(eos)})))
-        if not stops:
+        given = {int(token_id) for token_id in stop_token_ids} | (set() if eos is None else {int(eos)})
+        if not given:
             raise StopTokenError(
                 f"{name} has no EOS token, so no output could ever end; set tokenizer.eos_token, or eos_token_id in "
                 "the model's generation_config"
             )
+        num_surplus = max(len(token_bytes) - size, 0)
+        stops = stops_with_logits(given, size, num_surplus)
+        del token_bytes[size:]
         for token_id in stops:
-            if not 0 <= token_id < size:
-                raise StopTokenError(
-                    f"stop token {token_id} is outside the model's logits, which have {size} columns; correct "
-                    "eos_token_id in the generation_config, or pass the tokenizer that belongs to the model"
-                )
             if token_id < len(token_bytes):
                 token_bytes[token_id] = None
-        return cls(tuple(token_bytes), stops, size, tokenizer)
+        return cls(tuple(token_bytes), stops, size, tokenizer, num_surplus)
+
+    def stops_with_logits(self, stop_token_ids: Iterable[int]) -> tuple[int, ...]:
+        """These stop tokens, sorted, without those that the tokenizer knows and the model has no logits for.
+
+        Raises:
+            StopTokenError: none is left, or one is unknown to both.
+        """
+        return stops_with_logits(stop_token_ids, self.padded_size, self.num_surplus)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -103,6 +119,10 @@ class Vocabulary:
     def is_text(self, token_id: int) -> bool:
         """Whether the token may be typed inside text; False for any int outside the vocabulary."""
         return 0 <= token_id < len(self.token_bytes) and self.token_bytes[token_id] is not None
+
+    def some_text(self, number: int) -> list[int]:
+        """Any text tokens, ``number`` of them; repeated where the vocabulary has fewer."""
+        return list(islice(cycle(filter(self.is_text, range(len(self.token_bytes)))), number))
 
     def bitmask_of(self, token_ids: Iterable[int]) -> NDArray[np.int32]:
         """A bitmask row of these tokens.

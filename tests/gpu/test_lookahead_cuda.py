@@ -78,9 +78,9 @@ def test_masks_on_the_gpu_are_those_of_the_cpu() -> None:
     scores = torch.randn(3, vocabulary.padded_size)
     host, device = (MaskFiller(vocabulary, (1,)) for _ in range(2))
     for _ in range(4):  # from the second on, they are sent ahead
-        expected = host.apply(scores, host.fill(rows, [None] * 3))
+        expected = host.apply(scores, host.fill(rows, [None] * 3), pytest.fail)
         masks = device.fill(rows, [None] * 3)
-        assert torch.equal(device.apply(scores.cuda(), masks).cpu(), expected)
+        assert torch.equal(device.apply(scores.cuda(), masks, pytest.fail).cpu(), expected)
     assert masks.transfer is not None and masks.transfer.tensor.is_cuda
 
 

@@ -527,12 +527,26 @@ EMPTY: dict[str, Callable[[], dict[str, Any]]] = {
 @pytest.mark.parametrize("setting", [one for one in EMPTY if one != "forced_bos_token_id"])
 def test_other_processors_leave_nothing(setting: str, sample: bool) -> None:
     """Row 0 is free and row 1 is guided: greedy would emit token 0, sampling would meet NaN."""
-    processor = guide().logits_processor([None, hg.Choice(["no"])])
-    with pytest.raises(EmptyIntersection, match=f"^row 1: .*{setting.removeprefix('begin_')[:6]}") as caught:
-        plain([processor], rows=2, do_sample=sample, **EMPTY[setting]())
+    message = f"^row 1: .*{setting.removeprefix('begin_')[:6]}"
+    constraints = [None, hg.Choice(["no"])]
+    strict = guide().logits_processor(constraints, on_violation="raise")
+    with pytest.raises(EmptyIntersection, match=message) as caught:
+        plain([strict], rows=2, do_sample=sample, **EMPTY[setting]())
     assert caught.value.row == 1
-    output = plain([processor], rows=2)
+    output = plain([strict], rows=2)
     assert guide().read(["no"], output[1].tolist()).finish_reason == "stop"
+
+    processor = guide().logits_processor(constraints)
+    torch.manual_seed(0)
+    free = plain([guide().logits_processor([None, None])], rows=2, do_sample=sample, **EMPTY[setting]())
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match=f"{message}.*it ends here"):
+        output = plain([processor], rows=2, do_sample=sample, **EMPTY[setting]())
+    assert processor.dead_ends.keys() == {1}
+    if not sample:  # which draws otherwise, because the other row is another one
+        assert output[0].tolist()[: free.shape[1]] == free[0].tolist()[: output.shape[1]]
+    text = guide().vocabulary.decode_bytes(output[1].tolist())
+    assert b"no".startswith(text.removesuffix(b"Q"))
 
 
 def test_logits_that_are_nan() -> None:
@@ -540,8 +554,11 @@ def test_logits_that_are_nan() -> None:
     ids = torch.full((2, 3), 5)
     scores = torch.randn(2, model().config.vocab_size)
     scores[1] = float("nan")
-    with pytest.raises(EmptyIntersection, match="row 1.*NaN"):
-        processor(ids, scores)
+    with pytest.warns(UserWarning, match="row 1.*NaN"):
+        masked = processor(ids, scores)
+    assert masked[1].isfinite().nonzero().flatten().tolist() == list(guide().vocabulary.stop_token_ids)
+    assert torch.equal(masked[0], guide().logits_processor(CHOICE)(ids[:1], scores[:1])[0])
+    processor.reset()
     assert processor(ids, torch.zeros_like(scores)).isfinite().any(-1).all()
 
 
@@ -571,16 +588,36 @@ def test_hg_generate_looks_at_the_settings_beforehand(case: str, monkeypatch: py
     assert isinstance(results[0].text, str)
 
 
-def test_hg_generate_meets_the_rest_on_the_way() -> None:
-    with pytest.raises(EmptyIntersection, match="row 1"):
-        hg.generate(
+@pytest.mark.filterwarnings("ignore:row 1.*it ends here:UserWarning")
+@pytest.mark.parametrize("mode", [{}, {"device_lane": True, "jump_forward": False}], ids=str)
+def test_a_row_that_other_processors_empty_ends_alone(mode: dict[str, Any]) -> None:
+    """The others are what they are without it, and its result says why it ended."""
+    forbidden = EMPTY["bad_words_ids"]()
+    constraints = [hg.Regex("[a-m]{6}"), hg.Choice(["no"]), None]
+    results = hg.generate(
+        model(),
+        vocabularies.demo(),
+        ["a", "b", "c"],
+        constraints,
+        guide=guide(),
+        max_new_tokens=12,
+        **mode,
+        **forbidden,
+    )
+    assert [result.finish_reason for result in results][1] == "dead_end"
+    assert results[1].value is None and "bad_words_ids" in str(results[1].error)
+    for i in (0, 2):
+        [alone] = hg.generate(
             model(),
             vocabularies.demo(),
-            ["a", "b"],
-            [None, hg.Choice(["no"])],
+            "abc"[i],
+            constraints[i],
             guide=guide(),
-            **EMPTY["bad_words_ids"](),
+            max_new_tokens=12,
+            **mode,
+            **forbidden,
         )
+        assert results[i].text == alone.text and results[i].error is None
 
 
 # -- every error is one of ours --------------------------------------------------------------------------------------

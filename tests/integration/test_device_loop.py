@@ -367,19 +367,26 @@ def test_what_cannot_be_captured_is_queued_step_by_step(name: str, asked: dict[s
 # -- errors and reasons ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:row 1.*it ends here:UserWarning")
 def test_an_empty_intersection_is_the_host_s() -> None:
     guide = family("llama")[1]
     constraints = [None, hg.Regex("aq[0-9]{9}"), None]
     digits = [i for i, text in enumerate(guide.vocabulary.token_bytes) if text and text[:1].isdigit()]
-    raised = []
+    raised, rows, reasons = [], [], []
     for lane in (False, True):
-        decoder = guide.decoder(constraints, jump_forward=False, backend="automaton", device_lane=lane)
+        options: dict[str, Any] = {"jump_forward": False, "backend": "automaton", "device_lane": lane}
+        decoder = guide.decoder(constraints, on_violation="raise", **options)
         with pytest.raises(hg.EmptyIntersection) as caught:
             run("llama", 3, custom_generate=decoder, suppress_tokens=digits)
         raised.append(caught.value)
         assert (decoder.host_reason == "") is lane
         assert run("llama", 3, custom_generate=decoder) == plain("llama", 3, constraints)  # the next call is well
+        decoder = guide.decoder(constraints, **options)
+        rows.append(run("llama", 3, custom_generate=decoder, suppress_tokens=digits))
+        reasons.append(dict(decoder.dead_ends))
+        assert run("llama", 3, custom_generate=decoder) == plain("llama", 3, constraints) and not decoder.dead_ends
     assert str(raised[0]) == str(raised[1]) and raised[0].row == raised[1].row == 1
+    assert rows[0] == rows[1] and reasons[0] == reasons[1] == {1: str(raised[0])}
 
 
 def test_free_rows_without_a_finite_score_cannot_be_sampled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import hf_guided as hg
 from hf_guided import __version__, demo
 from hf_guided.cli import commands as cli
 from hf_guided.cli import demo as show
+from tests import tokenizer_zoo
 
 EXAMPLE = demo.EXAMPLES[0]
 
@@ -215,6 +216,12 @@ def test_audit_prints_a_row_per_keyword(schema_file, capsys):
     output = capsys.readouterr().out
     assert re.search(r"^/properties/number/pattern +pattern +enforced", output, re.MULTILINE)
     assert "lost" not in output
+
+
+def test_audit_for_a_tokenizer_with_gaps_between_its_ids(schema_file, tmp_path, capsys):
+    tokenizer_zoo.gaps().save_pretrained(tmp_path)
+    assert run("audit", schema_file, "--tokenizer", str(tmp_path)) == 0
+    assert "enforced" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("backend", [[], ["--backend", "xgrammar"]])

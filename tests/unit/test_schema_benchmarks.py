@@ -14,7 +14,7 @@ from benchmarks.declared_order import DeclaredOrder
 from benchmarks.json_schema_suite import Group, Instance, mistakes
 from benchmarks.json_schema_suite import summary as suite_summary
 from benchmarks.processes import resident_bytes
-from benchmarks.readme_tables import MEASURED, README, TABLES, documents_of, rows_of
+from benchmarks.readme_tables import ARCHITECTURES, MEASURED, README, TABLES, documents_of, rows_of
 from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Refused
 from benchmarks.schema_worker import Job, Verdict, Worker, judge, tokenizing
 
@@ -236,7 +236,7 @@ def test_documents_show_what_was_measured(name: str) -> None:
     results, write = TABLES[name]
     begin, end = f"<!-- {name}: the table of `python -m benchmarks.{name}` -->", f"<!-- {name}: end -->"
     block = f"{begin}\n\n{write(rows_of(results))}\n\n{end}"
-    for document in (README, MEASURED):
+    for document in (README, MEASURED, ARCHITECTURES):
         text = document.read_text(encoding="utf-8")
         expected = 1 if document in documents_of(name) else 0
         assert text.count(block) == text.count(begin) == expected

@@ -9,14 +9,14 @@ import json
 import numpy as np
 import pytest
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import BertTokenizerFast, CanineTokenizer, GPT2TokenizerFast, PreTrainedTokenizerFast
 from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
 from hf_guided.errors import StopTokenError, UnsupportedTokenizer, UnwritableConstraint, VocabularySizeError
 from hf_guided.vocabulary.bitmask import unpack
 from hf_guided.vocabulary.tokens import Vocabulary
-from tests import vocabularies
+from tests import tokenizer_zoo, vocabularies
 
 LOADERS = (
     vocabularies.tekken,
@@ -149,6 +149,31 @@ def test_added_tokens_that_do_not_come_back_are_never_text():
     assert [vocabulary.token_bytes[token_id] for token_id in ids] == [None, None, "｜é".encode(), b"  "]
 
 
+def test_normalized_added_tokens_are_what_they_decode_to():
+    tokenizer = copy.deepcopy(vocabularies.tiny_byte_level())
+    tokenizer.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    tokenizer.add_tokens([AddedToken("TOOL", normalized=True), AddedToken("LOUD", normalized=False)])
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    tool, loud = tokenizer.convert_tokens_to_ids(["TOOL", "LOUD"])
+    for text in ("x TOOL y", "x tool y", "x LOUD y"):
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert {tool, loud} & set(ids)
+        assert vocabulary.decode_bytes(ids).decode() == tokenizer.decode(ids)
+    assert (vocabulary.token_bytes[tool], vocabulary.token_bytes[loud]) == (b"tool", b"LOUD")
+
+
+def test_normalized_added_tokens_with_the_space_of_the_normalizer():
+    vocabulary = Vocabulary.from_tokenizer(tokenizer_zoo.with_added(tokenizer_zoo.llama2_normalizer)())
+    assert b" a b" in vocabulary.token_bytes and b"a b" not in vocabulary.token_bytes
+
+
+def test_tokens_that_a_model_has_twice():
+    backend = Tokenizer(models.Unigram([("<unk>", 0.0), ("</s>", 0.0), ("a", -1.0), ("a", -2.0)], 0, False))
+    backend.decoder = decoders.Fuse()
+    vocabulary = Vocabulary.from_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>"))
+    assert vocabulary.token_bytes == (None, None, b"a", b"a")
+
+
 def test_added_tokens_of_slow_tokenizers():
     tokenizer = copy.deepcopy(vocabularies.byt5())
     tokenizer.add_tokens(["<tool>", AddedToken("<|im_end|>", special=True)])
@@ -205,9 +230,12 @@ def test_bitmasks_are_read_only():
 
 def test_logits_narrower_than_the_vocabulary():
     with pytest.raises(
-        VocabularySizeError, match=r"ByT5Tokenizer has 384 tokens.*383 columns.*resize_token_embeddings"
+        VocabularySizeError, match=r"ByT5Tokenizer has 384 tokens.*258 columns.*1 text tokens.*resize_token_embeddings"
     ):
-        Vocabulary.from_tokenizer(vocabularies.byt5(), padded_size=383)
+        Vocabulary.from_tokenizer(vocabularies.byt5(), padded_size=258)
+    cut = Vocabulary.from_tokenizer(vocabularies.byt5(), padded_size=259)  # without its sentinels, which are special
+    assert cut.token_bytes == Vocabulary.from_tokenizer(vocabularies.byt5()).token_bytes[:259]
+    assert not cut.is_text(300) and cut.token_text(300) == "<token 300>"
 
 
 def test_stop_tokens_are_no_text():

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any
 
 from ...constraints.coerce import coerce
-from ...errors import UnsupportedConstraint, VocabularySizeError
+from ...errors import UnsupportedConstraint, UnsupportedModel, VocabularySizeError
 from ...session.row import Row
 from ...vocabulary.tokens import Vocabulary
 from ..compat import logits_width, token_id_tuple
+from ..decode.rope_switches import switch_in
 from ..decoder import GuidedDecoder
 from ..generation_settings import GenerationSettings
 from ..logits_processor import GuidedLogitsProcessor
@@ -75,13 +76,22 @@ def _add_request(
 ) -> str | None:
     """``manager.add_request`` of an attached manager; see ``Guide.attach``.
 
+    Raises:
+        UnsupportedModel: a request as long as that changes the model's rotary embedding; see rope_switches.py.
+
     Thread: any. Only the caller waits while a constraint compiles: its request is queued after the compilation.
     """
-    constraint = coerce(response_format)
+    constraint, config = coerce(response_format), manager.generation_config
+    given = config.max_new_tokens if max_new_tokens is None else max_new_tokens
+    longest = None if given is None else len(input_ids) + given - 1
+    # A pass holds tokens of many requests, so that one long request would change the frequencies of all.
+    if reason := switch_in(manager.model, 0, 0, longest):
+        raise UnsupportedModel(
+            f"continuous batching: {type(manager.model).__name__}: {reason}; lower max_new_tokens, or use hg.generate "
+            "without continuous_batching"
+        )
     if constraint is not None:
-        config = manager.generation_config
         stops = token_id_tuple(config.eos_token_id if eos_token_id is None else eos_token_id)
-        given = config.max_new_tokens if max_new_tokens is None else max_new_tokens
         # In a manager, negative ids mean no token.
         request = RequestConstraint(constraint, backend, prefix, tuple(stop for stop in stops if stop >= 0), given)
         row = begin(request)

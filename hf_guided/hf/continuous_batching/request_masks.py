@@ -166,7 +166,8 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             self._rows.pop(state.request_id, None)  # the state of this row is unknown
             reason = f"{type(error).__name__}: {error}"
         state.error = f"{request.constraint} was not finished: {reason}"
-        self._host.numpy()[slot] = self.vocabulary.bitmask_of(request.stop_token_ids)
+        stops = self.vocabulary.stops_with_logits(request.stop_token_ids)
+        self._host.numpy()[slot] = self.vocabulary.bitmask_of(stops)
 
     def _row_of(self, state: Any, request: RequestConstraint) -> Row:
         """The request's row after all of its output."""

@@ -16,20 +16,18 @@ Tokens are placed at the end of the block, so that its last column holds each ro
 from __future__ import annotations
 
 import copy
-import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig
-from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, EncoderDecoderCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..compat import cache_in
-from ..drafts.full_attention import other_layers
+from .cache_kinds import grows, takes_holes
+from .generate_call import GenerateCall
 from .static_forward import StaticForward
 
 
@@ -37,28 +35,26 @@ class CacheSlots:
     """Runs the model for one generate() call.
 
     Args:
-        model: a transformers model that can generate.
-        input_ids: (rows, length) int64, the prompts, padded left; for an encoder-decoder the decoder's start.
-        generation_config: of this call, as generate() passes it to a decoding method.
-        model_kwargs: of this call, as generate() passes them to a decoding method.
+        call: of generate().
+        blocks: whether several tokens in one pass are known to equal the same tokens one by one.
     """
 
-    def __init__(
-        self, model: Any, input_ids: Tensor, generation_config: GenerationConfig, model_kwargs: dict[str, Any]
-    ):
-        self._model = model
-        self._ids = input_ids
-        self.device = input_ids.device
-        self._kwargs = model_kwargs
-        self._config = generation_config
-        pad = generation_config._pad_token_tensor
+    def __init__(self, call: GenerateCall, *, blocks: bool):
+        self._model = call.model
+        self._ids = call.input_ids  # all so far, where a model may look at more than the new ones
+        self._blocks = blocks
+        self.device = call.input_ids.device
+        self._kwargs = call.model_kwargs
+        self._config = call.config
+        pad = call.config._pad_token_tensor
         self.pad_token_id = 0 if pad is None else int(pad)
         self._outputs: Any = None
-        self._forward: Callable[..., Any] = model
+        self._forward: Callable[..., Any] = call.model
         # Only with holes:
-        self._num_slots = 0
+        self._num_slots = self._num_prompt_slots = 0
         self._mask: Tensor | None = None  # (rows, slots) int64 on CPU; None where all would be ones
         self._next: list[int] = []  # the position of each row's next token
+        self._in_block: list[bool] = []  # whether the last block had tokens of each row
         self.padding: list[int] = []  # how many of each row's ``input_ids`` are padding
         self.holes = self.wide = False
 
@@ -73,7 +69,8 @@ class CacheSlots:
         cache = self._kwargs.get("past_key_values")
         tensors = {name: value.ndim for name, value in self._kwargs.items() if isinstance(value, Tensor)}
         return (
-            not self._model.config.is_encoder_decoder
+            (self._blocks or self._model._is_stateful)  # a state is made for texts of any length
+            and not self._model.config.is_encoder_decoder
             and not self._kwargs.get("mm_encoder_outputs")  # images that were encoded before
             and tensors.items() <= {("attention_mask", 2), ("position_ids", 2)}
             and (cache is None or cache.get_seq_length() == 0)
@@ -97,17 +94,19 @@ class CacheSlots:
             self._forward = model.get_compiled_call(self._config.compile_config)
         self._outputs = model._prefill(self._ids, self._config, kwargs)
         cache = self.cache
-        continued = _continued(kwargs, self._ids)
-        if continued and _takes_holes(model, cache, kwargs.get("position_ids")):
+        blocks = self._blocks and _continued(kwargs, self._ids)
+        if blocks and takes_holes(model, cache, kwargs.get("position_ids")):
             self.holes = True
+            self._in_block = [True] * len(self._ids)
             positions = kwargs["position_ids"].expand(len(self._ids), -1)
             self._next = (positions[:, -1] + 1).tolist()  # a caller's positions may begin anywhere
             mask = kwargs.get("attention_mask")
             mask = torch.ones_like(positions, device="cpu") if mask is None else mask.cpu().long()
             self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
             self._num_slots = mask.shape[1]
+            self._num_prompt_slots = self._num_slots - (len(start[0]) if start else 0)
             self._mask = None if bool(mask.all()) else mask
-        self.wide = continued and len(self._ids) == 1 and (not kwargs["use_cache"] or _grows(cache))
+        self.wide = blocks and len(self._ids) == 1 and (not kwargs["use_cache"] or grows(cache))
         return self._last(1)[:, 0]
 
     def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
@@ -131,6 +130,7 @@ class CacheSlots:
             blocks = [[self.pad_token_id] * gap + list(block) for gap, block in zip(gaps, blocks, strict=True)]
         tokens = torch.tensor(blocks)  # (rows, width)
         if self.holes:
+            self._in_block = [gap < width for gap in gaps]
             if any(gaps) or self._mask is not None:
                 real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gaps])
                 self._mask = torch.cat([self._full_mask(), real], dim=1)
@@ -186,7 +186,7 @@ class CacheSlots:
 
     def _run(self, kwargs: dict[str, Any], tokens: Tensor, keep: int) -> Tensor:
         """Run tokens, (rows, width) int64; see ``run``."""
-        self._ids = tokens if kwargs["use_cache"] else torch.cat([self._ids, tokens], dim=1)
+        self._ids = tokens if self.holes else torch.cat([self._ids, tokens], dim=1)
         if "logits_to_keep" in kwargs:
             kwargs["logits_to_keep"] = keep
         inputs = self._model.prepare_inputs_for_generation(
@@ -199,9 +199,10 @@ class CacheSlots:
         """Remove tokens of the last block from the cache; only with ``holes``.
 
         Args:
-            numbers: for each row how many of its last tokens; any number for finished rows.
+            numbers: for each row how many of its last tokens.
         """
-        least = min(numbers)
+        # A row without tokens in the block has only holes there, which may go as well.
+        least = min(number for number, has_tokens in zip(numbers, self._in_block, strict=True) if has_tokens)
         if least:
             self.cache.crop(-least)
             self._num_slots -= least
@@ -212,8 +213,28 @@ class CacheSlots:
                 self._mask = self._full_mask()
                 self._mask[i, self._num_slots - (number - least) :] = 0
 
+    def close_holes(self, num_new: int) -> None:
+        """Move each row's tokens to the slots right after the prompts; only with ``holes``, and after the last pass.
+
+        Args:
+            num_new: how many slots remain after the prompts; what a shorter row has after its tokens is meaningless.
+        """
+        prompt = self._num_prompt_slots
+        if self._mask is None:
+            self.cache.crop(prompt + num_new - self._num_slots)
+            return
+        index = torch.zeros(len(self._mask), prompt + num_new, dtype=torch.int64)
+        index[:, :prompt] = torch.arange(prompt)
+        for row, mask in zip(index, self._mask, strict=True):
+            taken = prompt + mask[prompt:].nonzero().flatten()[:num_new]
+            row[prompt : prompt + len(taken)] = taken
+        for layer in self.cache.layers:
+            where = index.to(layer.keys.device)[:, None, :, None]  # (rows, 1, slots, 1)
+            layer.keys = layer.keys.take_along_dim(where, 2)
+            layer.values = layer.values.take_along_dim(where, 2)
+
     def select(self, rows: Sequence[int]) -> CacheSlots:
-        """New slots with copies of some of these rows, for different continuations; only with ``holes``."""
+        """New slots with copies of some of these rows, for different continuations; only with ``holes`` or ``wide``."""
         index = torch.tensor(rows)  # a cache on any device takes an index on the CPU
         twin = copy.copy(self)
         cache = copy.copy(self.cache)
@@ -222,14 +243,21 @@ class CacheSlots:
         twin._outputs = CausalLMOutputWithPast(past_key_values=cache)
         twin._ids = self._ids[index]
         twin._mask = None if self._mask is None else self._mask[index]
-        twin._next = [self._next[row] for row in rows]
-        twin.padding = [self.padding[row] for row in rows]
+        if self.holes:
+            twin._next = [self._next[row] for row in rows]
+            twin.padding = [self.padding[row] for row in rows]
         twin._kwargs = {
             name: value[index]
             if isinstance(value, Tensor) and value.ndim > 1 and len(value) == len(self._ids)
             else value
             for name, value in self._kwargs.items()
         }
+        return twin
+
+    def single_steps(self) -> CacheSlots:
+        """A copy that runs one token of every row in a pass, as generate() does; only with ``holes`` or ``wide``."""
+        twin = self.select(range(len(self._ids)))
+        twin.holes = twin.wide = False
         return twin
 
     def _full_mask(self) -> Tensor:
@@ -256,18 +284,6 @@ def _continued(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
     )
 
 
-def _takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
-    """Whether every layer attends to all slots, given only the attention mask and explicit positions."""
-    return (
-        type(cache) is DynamicCache
-        and all(type(layer) is DynamicLayer for layer in cache.layers)
-        and not other_layers(model)
-        and position_ids is not None
-        and position_ids.ndim == 2
-        and "position_ids" in inspect.signature(model.forward).parameters
-    )
-
-
 def _takes_whole_masks(model: Any) -> bool:
     """Whether the model takes a boolean mask (rows, heads, queries, slots) as it is, and needs no other.
 
@@ -279,13 +295,4 @@ def _takes_whole_masks(model: Any) -> bool:
         model.config._attn_implementation == "sdpa"
         and getattr(module, "create_causal_mask", None) is create_causal_mask
         and not getattr(model.config.get_text_config(), "alibi", False)
-    )
-
-
-def _grows(cache: Any) -> bool:
-    """Whether every layer keeps only keys and values of tokens, and grows with them."""
-    if isinstance(cache, EncoderDecoderCache):
-        cache = cache.self_attention_cache
-    return type(cache) is DynamicCache and all(
-        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers
     )

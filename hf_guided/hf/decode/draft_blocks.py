@@ -106,6 +106,7 @@ class DraftBlocks:
             limit=int(min(self._lengths.wanted(i), room - 1)),
             stop_token_ids=self._session.stop_token_ids,
             prefix=self._session.prefix_of(i, len(sequences)),
+            padded_size=self._session.vocabulary.padded_size,
         )
 
     def _block(self, sequence: SequenceState, draft: Draft) -> DraftBlock:

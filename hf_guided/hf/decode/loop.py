@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...errors import EmptyIntersection
 from ...session.background_worker import Pending
 from ...session.masks import Masks
 from ...session.row import Row
@@ -139,16 +140,17 @@ class DecodeLoop:
             The next choice; (rows, columns, vocab) logits.
         """
         blocks: list[list[int]] = [[] for _ in self._sequences]
-        for i in running:
+        # One token a pass is exact for any model because it is what generate() does: there, finished rows run too.
+        for i in range(len(self._sequences)) if self._one_each else running:
             sequence = self._sequences[i]
-            unfed = sequence.token_ids[-sequence.unfed :]
-            if sequence.finished:
+            unfed = sequence.token_ids[len(sequence.token_ids) - sequence.unfed :]
+            if sequence.finished and not self._one_each:
                 unfed.pop()  # no token follows it, and the cache or the model may have no position left for it
             blocks[i] = unfed[:1] if self._one_each else unfed
         before = [] if self._logprobs is None else [self._length_fed(i) for i in range(len(blocks))]
-        for i in running:
-            self._sequences[i].unfed -= len(blocks[i])
-        at_choice = [i for i in running if not self._sequences[i].unfed]
+        for sequence, block in zip(self._sequences, blocks, strict=True):
+            sequence.unfed -= len(block)
+        at_choice = [i for i in running if not self._sequences[i].unfed and not self._sequences[i].finished]
         drafts = {} if self._drafter is None else self._drafter.propose(self._sequences, at_choice)
         for i, draft in drafts.items():
             blocks[i] = [*blocks[i], *draft.tokens]
@@ -171,7 +173,7 @@ class DecodeLoop:
         most = self._session.max_new_tokens
         left = [None if most is None else most - self._sequences[i].num_generated for i in rows]
         segments = [draft.segments for draft in row_drafts] if drafts else None
-        return _Choice(rows, choosing, row_drafts, bool(drafts), self._session.fill_ahead(states, left, segments))
+        return _Choice(rows, choosing, row_drafts, bool(drafts), self._session.fill_ahead(states, left, segments, rows))
 
     def _choose(self, choice: _Choice, logits: Tensor) -> Tensor:
         """Extend the rows that choose a token; returns the (positions, vocab) scores."""
@@ -192,25 +194,31 @@ class DecodeLoop:
         # Usually the last column of every row is needed; an index tensor would have to be copied to a GPU.
         only_last = len(logit_rows) == len(logits) and not choice.drafted
         scores = logits[:, -1] if only_last else logits[logit_rows, columns]
-        scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks))
+        empty: dict[int, EmptyIntersection] = {}
+        scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks, empty.__setitem__))
         firsts = [draft.firsts for draft in choice.drafts]
         accepted = self._accepted(choice, scores, firsts)
+        if empty:
+            self._end_dead(choice, accepted, empty)
         if self._session.recorder is not None or self._logprobs is not None:
             self._record(choice, accepted)
-        if choice.drafted:
-            # Rejected tokens leave the cache; finished rows need no token there.
-            rejected = {
-                i: draft.ends[-1] - draft.ends[kept.num_drafted]
-                for i, draft, kept in zip(choice.rows, choice.drafts, accepted, strict=True)
-            }
-            most = max(rejected.values())
-            self._slots.forget([rejected.get(i, most) for i in range(len(self._sequences))])
+        surplus = [0] * len(self._sequences)
         for i, draft, (agreed, bonus) in zip(choice.rows, choice.drafts, accepted, strict=True):
             if i in choice.choosing:
                 if self._drafter is not None:
                     self._drafter.observe(i, draft, agreed)
-                self._take(i, draft, agreed, bonus)
+                surplus[i] = draft.ends[-1] - self._take(i, draft, agreed, bonus)
+        if choice.drafted:
+            self._slots.forget(surplus)
         return scores
+
+    def _end_dead(self, choice: _Choice, accepted: Sequence[Accepted], empty: Mapping[int, EmptyIntersection]) -> None:
+        """Handle the rows that choose at a position where nothing is left; rejected drafts never get there."""
+        first = 0  # position of the row's scores
+        for draft, kept in zip(choice.drafts, accepted, strict=True):
+            if first + kept.num_drafted in empty:
+                self._session.end_dead(empty[first + kept.num_drafted])
+            first += len(draft.ends)
 
     def _record(self, choice: _Choice, accepted: Sequence[Accepted]) -> None:
         """Record the confirmed and chosen tokens; all other tokens of the step are forced."""
@@ -242,8 +250,12 @@ class DecodeLoop:
         numbers = torch.tensor([seeds, positions], device=scores.device)
         return accept_seeded(scores, firsts, numbers[0], numbers[1])
 
-    def _take(self, i: int, draft: DraftBlock, agreed: int, bonus: int) -> None:
-        """Append the confirmed segments, and the token that the model chose after them."""
+    def _take(self, i: int, draft: DraftBlock, agreed: int, bonus: int) -> int:
+        """Append the confirmed segments, and the token that the model chose after them.
+
+        Returns:
+            How many tokens of the draft were appended: none after the row's end.
+        """
         sequence, stats = self._sequences[i], self._session.stats
         written = 0
         for token_id in draft.tokens[: draft.ends[agreed]]:
@@ -264,6 +276,7 @@ class DecodeLoop:
             stats.accepted_tokens += accepted
             stats.forced_tokens += written - accepted
         self._jump(sequence)
+        return written
 
     def _length_fed(self, i: int) -> int:
         """How many tokens of a row are in the cache, drafts not counted."""

@@ -12,6 +12,7 @@ from functools import partial
 
 from torch import Tensor
 
+from ...errors import VocabularySizeError
 from ...session.session import Session
 from .cache_slots import CacheSlots
 from .sequence_state import SequenceState
@@ -36,6 +37,9 @@ def prefill(
         jump: appends the forced beginning to a row; None leaves it to sampling.
         listener: of the rows; or None.
         text_too: whether forced text may run in the same pass, which then returns only the logits after it.
+
+    Raises:
+        VocabularySizeError: the guide was built for another number of columns than the logits have.
 
     Returns:
         The rows; (rows, vocab) float32 logits after the last token that was run of each.
@@ -66,6 +70,8 @@ def prefill(
     began = time.perf_counter_ns()
     logits = slots.prefill([sequence.token_ids[sequence.prompt_length :][:width] for sequence in ready])
     session.forwarded(began, range(len(prompts)))
+    if logits.shape[-1] != session.vocabulary.padded_size:
+        raise VocabularySizeError.of_logits(logits.shape[-1], session.vocabulary.padded_size)
     for sequence in ready:
         sequence.unfed -= width
     return ready or start_rows(), logits

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...session.tensor_parallel import Ranks, portable, random_state, set_random_state
 from .cache_slots import CacheSlots
+from .generate_call import GenerateCall
 
 log = logging.getLogger(__name__)
 
@@ -22,11 +22,12 @@ class RankZeroSlots(CacheSlots):
 
     Args:
         ranks: the processes.
-        arguments: for ``CacheSlots``.
+        call: see ``CacheSlots``.
+        blocks: see ``CacheSlots``.
     """
 
-    def __init__(self, ranks: Ranks, *arguments: Any):
-        super().__init__(*arguments)
+    def __init__(self, ranks: Ranks, call: GenerateCall, *, blocks: bool):
+        super().__init__(call, blocks=blocks)
         self._ranks = ranks
 
     def prefill(self, start: Sequence[Sequence[int]] = ()) -> Tensor:
@@ -43,6 +44,11 @@ class RankZeroSlots(CacheSlots):
         """See ``CacheSlots.forget``."""
         self._ranks.broadcast("forget", numbers)
         super().forget(numbers)
+
+    def close_holes(self, num_new: int) -> None:
+        """See ``CacheSlots.close_holes``."""
+        self._ranks.broadcast("close_holes", num_new)
+        super().close_holes(num_new)
 
 
 def run_rank_zero(ranks: Ranks, slots: CacheSlots, loop: Callable[[], list[list[int]]]) -> list[list[int]]:

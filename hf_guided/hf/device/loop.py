@@ -104,7 +104,8 @@ class DeviceLoop:
     def _take(self, i: int, sequence: SequenceState, token_id: int) -> int:
         """Append the token that a row has chosen; returns how many were appended."""
         if token_id < 0 and sequence.row.matcher is not None:
-            raise self._session.nothing_left(i, sequence.row, sequence.num_generated)
+            self._session.end_dead(self._session.nothing_left(i, sequence.row, sequence.num_generated))
+            return self._append(sequence, min(self._session.stop_token_ids))
         if token_id < 0 and self._do_sample:
             raise GenerationError(f"row {i}: no token has a finite score, so none can be sampled; are the logits NaN?")
         token_id = max(token_id, 0)  # like argmax over only -inf elsewhere
@@ -113,6 +114,9 @@ class DeviceLoop:
                 f"row {i}: the device lane chose {self._session.vocabulary.token_text(token_id)} ({token_id}), which "
                 "its matcher refuses; please report it, and use device_lane=False"
             )
+        return self._append(sequence, token_id)
+
+    def _append(self, sequence: SequenceState, token_id: int) -> int:
         added = sequence.append([token_id], self._stops)
         sequence.report()
         return added

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
@@ -31,6 +32,7 @@ class DraftRequest:
         limit: the maximum number of draft tokens.
         stop_token_ids: tokens that end the row.
         prefix: bytes of the answer that the prompt already contains, and the row has taken.
+        padded_size: width of the model's logits. A prompt may hold tokens beyond it: images, for some models.
     """
 
     index: int
@@ -40,10 +42,14 @@ class DraftRequest:
     limit: int
     stop_token_ids: Sequence[int]
     prefix: bytes = b""
+    padded_size: int | None = None
 
     def legal(self, token_ids: Sequence[int]) -> list[int]:
-        """These tokens up to the limit, up to and including a stop token, and before one that the grammar refuses."""
+        """These tokens up to the limit, up to and including a stop token, and before one that cannot be written."""
         wanted = list(token_ids[: max(self.limit, 0)])
+        if self.padded_size is not None:
+            width = self.padded_size
+            wanted = list(takewhile(lambda token_id: token_id < width, wanted))
         stop = next((i + 1 for i, token_id in enumerate(wanted) if token_id in self.stop_token_ids), len(wanted))
         return wanted[: self.row.num_taken(wanted[:stop])]
 

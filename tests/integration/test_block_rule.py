@@ -1,0 +1,478 @@
+"""Which calls may run several tokens in one pass: whatever the model, every loop writes what generate() writes.
+
+The oracle is generate() with the logits processor, in float64. The tokenizer writes single bytes, so that forced text
+has one tokenization, and the loops can be compared token for token.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import peft
+import pytest
+import torch
+from transformers import (
+    ByT5Tokenizer,
+    CpmAntConfig,
+    CpmAntForCausalLM,
+    DogeConfig,
+    DogeForCausalLM,
+    DynamicCache,
+    GitConfig,
+    GitForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    RwkvConfig,
+    RwkvForCausalLM,
+    XLNetConfig,
+    XLNetLMHeadModel,
+)
+
+import hf_guided as hg
+from hf_guided.hf.decode.block_rule import BlockRule
+from hf_guided.hf.decode.generate_call import GenerateCall
+
+TOKENIZER = ByT5Tokenizer(extra_ids=0)
+SIZE = len(TOKENIZER)
+CONSTRAINTS = [None, hg.Regex('\\{"name": "[a-z]{3}", "city": "[a-z]{3}", "country": "[a-z]{3}"\\}')]
+FORMS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "without jump-forward": {"jump_forward": False},
+    "grammar drafts": {"draft": "grammar"},
+    "prompt lookup": {"draft": "prompt_lookup"},
+    "device lane": {"jump_forward": False, "device_lane": True},
+}
+
+
+def small(**more: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": SIZE,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "bos_token_id": None,
+        "eos_token_id": TOKENIZER.eos_token_id,
+        "pad_token_id": TOKENIZER.pad_token_id,
+        **more,
+    }
+
+
+def built(kind: type, config: Any) -> Any:
+    """A model in float64 whose every token depends on the context."""
+    torch.manual_seed(0)
+    model = kind(config).double().eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+def phi3() -> Any:
+    rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "rope_theta": 1e4}
+    rope |= {"original_max_position_embeddings": 40, "factor": 5.0}
+    config = Phi3Config(**small(max_position_embeddings=200, original_max_position_embeddings=40, rope_parameters=rope))
+    return built(Phi3ForCausalLM, config)
+
+
+def llama(kind: str = "default", **more: Any) -> Any:
+    rope: dict[str, Any] = {"rope_type": kind, "rope_theta": 1e4}
+    if kind == "dynamic":
+        rope["factor"] = 4.0
+    if kind == "longrope":
+        rope |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "original_max_position_embeddings": 40}
+    return built(LlamaForCausalLM, LlamaConfig(**small(max_position_embeddings=40, rope_parameters=rope, **more)))
+
+
+def gpt2() -> Any:
+    config = GPT2Config(
+        vocab_size=SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=128, bos_token_id=0, eos_token_id=1, pad_token_id=0
+    )
+    return built(GPT2LMHeadModel, config)
+
+
+def cpm_ant() -> Any:
+    config = CpmAntConfig(
+        vocab_size=SIZE,
+        hidden_size=32,
+        num_attention_heads=4,
+        dim_head=8,
+        dim_ff=32,
+        num_hidden_layers=2,
+        prompt_length=4,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+    return built(CpmAntForCausalLM, config)
+
+
+def xlnet() -> Any:
+    config = XLNetConfig(
+        vocab_size=SIZE, d_model=32, n_layer=2, n_head=4, d_inner=32, bos_token_id=0, eos_token_id=1, pad_token_id=0
+    )
+    return built(XLNetLMHeadModel, config).float()  # transformers mixes precisions there
+
+
+def rwkv() -> Any:
+    config = RwkvConfig(
+        vocab_size=SIZE,
+        hidden_size=32,
+        attention_hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        bos_token_id=0,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+    return built(RwkvForCausalLM, config)
+
+
+def doge() -> Any:
+    return built(DogeForCausalLM, DogeConfig(**small(keep_window_size=8, is_moe=False)))
+
+
+def git() -> Any:
+    vision = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision |= {"image_size": 8, "patch_size": 4}
+    more = small(vision_config=vision, max_position_embeddings=128)
+    del more["num_key_value_heads"]
+    return built(GitForCausalLM, GitConfig(**more))
+
+
+def adapted(config: Any) -> Any:
+    model = peft.get_peft_model(llama(), config).double().eval()
+    for name, parameter in model.named_parameters():
+        if "prompt" in name or "lora" in name:
+            torch.nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+def prompt_tuning() -> Any:
+    return adapted(peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+
+
+def prefix_tuning() -> Any:
+    return adapted(peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+
+
+def lora() -> Any:
+    return adapted(peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"]))
+
+
+class Forwards(LlamaForCausalLM):
+    """Overrides a method, and changes nothing."""
+
+    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> Any:
+        return super().prepare_inputs_for_generation(*args, **kwargs)
+
+
+class Remembers(Forwards):
+    """Draws a random number in every pass, and remembers it."""
+
+    @functools.wraps(LlamaForCausalLM.forward)
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.counted += 1
+        self.remembered, self.new = "after", torch.rand(1)
+        return super().forward(*args, **kwargs)
+
+
+class LastTokenOnly(LlamaForCausalLM):
+    """Takes one token a pass after the prompt, whatever it is given."""
+
+    def prepare_inputs_for_generation(self, *args: Any, is_first_iteration: bool = False, **kwargs: Any) -> Any:
+        inputs = super().prepare_inputs_for_generation(*args, is_first_iteration=is_first_iteration, **kwargs)
+        if not is_first_iteration:
+            inputs["input_ids"] = inputs["input_ids"][:, -1:]
+        return inputs
+
+
+class CountsAll(LlamaForCausalLM):
+    """Computes positions from all tokens so far, which it expects to get."""
+
+    def prepare_inputs_for_generation(self, input_ids: Any, **kwargs: Any) -> Any:
+        inputs = super().prepare_inputs_for_generation(input_ids, **kwargs)
+        new = inputs["input_ids"].shape[1]
+        inputs["position_ids"] = torch.arange(input_ids.shape[1] - new, input_ids.shape[1])[None]
+        return inputs
+
+
+class OwnLoop(LlamaForCausalLM):
+    """Decodes in a loop of its own."""
+
+    def _sample(self, *args: Any, **kwargs: Any) -> Any:
+        return super()._sample(*args, **kwargs)
+
+
+def overriding(kind: type) -> Callable[[], Any]:
+    return lambda: built(kind, LlamaConfig(**small(max_position_embeddings=200)))
+
+
+def prompts(rows: int, length: int, **more: Any) -> dict[str, Any]:
+    ids = torch.randint(3 + 97, 3 + 122, (rows, length), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    if rows > 1:
+        mask[1, : length // 2] = 0
+    return {"input_ids": ids, "attention_mask": mask, "do_sample": False, **more}
+
+
+# The model, the prompts' length, and whether transformers' own loop has to run; None: for one row only.
+CASES: dict[str, tuple[Callable[[], Any], int, bool | None]] = {
+    "phi3 before its switch": (phi3, 6, False),
+    "phi3 passes its switch": (phi3, 30, True),
+    "phi3 after its switch": (phi3, 50, False),
+    "dynamic RoPE within pretraining": (lambda: llama("dynamic"), 6, False),
+    "dynamic RoPE passes it": (lambda: llama("dynamic"), 30, True),
+    "dynamic RoPE beyond it": (lambda: llama("dynamic"), 50, True),
+    "longrope without Phi-3's class": (lambda: llama("longrope"), 30, True),
+    "prompt tuning": (prompt_tuning, 6, False),
+    "prefix tuning": (prefix_tuning, 6, False),
+    "LoRA": (lora, 6, False),
+    "CPM-Ant": (cpm_ant, 6, None),
+    "an override that changes nothing": (overriding(Forwards), 6, False),
+    "an override that takes one token": (overriding(LastTokenOnly), 6, True),
+    "an override that counts all tokens": (overriding(CountsAll), 6, True),
+    "a loop of its own": (overriding(OwnLoop), 6, True),
+    "GPT-2": (gpt2, 6, False),
+    "all tokens in every pass": (xlnet, 6, False),
+    "rows that depend on each other": (rwkv, 6, False),
+    "masks of the best slots": (doge, 6, False),
+    "masks with slots of images": (git, 6, False),
+}
+
+
+def check(model: Any, inputs: dict[str, Any], plain: bool, forms: dict[str, dict[str, Any]]) -> None:
+    guide = hg.Guide(TOKENIZER, model)
+    rows = len(inputs["input_ids"])
+    constraints = CONSTRAINTS[-rows:]
+    # The free row ends only with the budget, so that the others meet a row that goes on.
+    more = {**inputs, "max_new_tokens": 34} if inputs["input_ids"].shape[1] < 20 else {**inputs, "max_new_tokens": 60}
+    # Each on a copy: with dynamic RoPE, a call changes the frequencies of the next one, in generate() too.
+    expected = copy.deepcopy(model).generate(**more, logits_processor=[guide.logits_processor(constraints)]).tolist()
+    for name, form in forms.items():
+        decoder = guide.decoder(constraints, **form)
+        assert copy.deepcopy(model).generate(**more, custom_generate=decoder).tolist() == expected, name
+        assert bool(decoder.plain_reason) == plain, (name, decoder.plain_reason)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # PEFT asks for it
+@pytest.mark.filterwarnings("ignore:Position ids are not supported:UserWarning")
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_every_loop_writes_what_generate_writes(name: str, rows: int) -> None:
+    build, length, plain = CASES[name]
+    check(build(), prompts(rows, length), rows == 1 if plain is None else plain, FORMS)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("length", [3, 9])
+def test_token_types_are_those_that_generate_passes(length: int, rows: int) -> None:
+    types = torch.arange(length).repeat(rows, 1)
+    check(gpt2(), prompts(rows, length, token_type_ids=types), False, FORMS)
+
+
+def test_a_trial_costs_few_passes_once() -> None:
+    model = overriding(Forwards)()
+    guide = hg.Guide(TOKENIZER, model)
+    guide.compile(CONSTRAINTS[1])  # the first call would run the prompt while this compiles, and forced text after it
+    passes, forward = [], model.forward
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        passes.append(1)
+        return forward(*args, **kwargs)
+
+    counted.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
+    model.forward = counted
+    counts = []
+    for _ in range(3):
+        passes.clear()
+        decoder = guide.decoder(CONSTRAINTS[1])
+        model.generate(**prompts(1, 6), max_new_tokens=60, custom_generate=decoder)
+        assert decoder.plain_reason == "" and decoder.stats.forced_tokens > 20
+        counts.append(len(passes))
+    assert counts[0] - counts[1] < 5 and counts[1] == counts[2]
+
+
+def test_a_trial_leaves_no_trace() -> None:
+    model = overriding(Remembers)()
+    model.remembered = "before"
+    model.register_buffer("counted", torch.zeros(1))
+    model.config.extra = {1, 2}  # no JSON
+    config = copy.deepcopy(model.generation_config)
+    seen: list[tuple[Any, ...]] = []
+
+    def loop(model: Any, input_ids: Any, **kwargs: Any) -> Any:
+        call = GenerateCall(
+            model,
+            input_ids,
+            kwargs.pop("logits_processor"),
+            kwargs.pop("stopping_criteria"),
+            kwargs.pop("generation_config"),
+            kwargs,
+        )
+        before = torch.get_rng_state()
+        rule = BlockRule.of(call, [100, 101, 102, 103, 104])
+        seen.append((rule, model.remembered, hasattr(model, "new"), bool((torch.get_rng_state() == before).all())))
+        assert kwargs["past_key_values"].get_seq_length() == 0 and model.counted == 0
+        return input_ids
+
+    model.generate(**prompts(1, 6), max_new_tokens=4, custom_generate=loop)
+    assert seen == [(BlockRule(), "before", False, True)]
+    assert model.generation_config.to_dict() == config.to_dict()
+
+
+@pytest.mark.parametrize("why", ["hooks", "training mode", "compiled"])
+def test_models_that_cannot_be_tried_run_as_generate_runs_them(why: str) -> None:
+    model = overriding(Forwards)()
+    passes: list[int] = []
+    if why == "hooks":
+        model.register_forward_hook(lambda *_: passes.append(1))
+    if why == "training mode":
+        model.train()
+    if why == "compiled":
+        model.model.layers[0].compile(backend="eager")
+    guide = hg.Guide(TOKENIZER, model)
+    inputs = prompts(2, 6, max_new_tokens=60)
+    expected = model.generate(**inputs, logits_processor=[guide.logits_processor(CONSTRAINTS)]).tolist()
+    needed = len(passes)
+    decoder = guide.decoder(CONSTRAINTS)
+    assert model.generate(**inputs, custom_generate=decoder).tolist() == expected
+    assert why in decoder.plain_reason and len(passes) == 2 * needed
+
+
+class SomeCache(DynamicCache):
+    """A cache that transformers does not know."""
+
+
+def test_unknown_caches_take_transformers_own_loop() -> None:
+    model = llama()
+    guide = hg.Guide(TOKENIZER, model)
+    inputs = prompts(1, 6, max_new_tokens=30)
+    decoder = guide.decoder(CONSTRAINTS[1])
+    expected = model.generate(**inputs, logits_processor=[guide.logits_processor(CONSTRAINTS[1])])
+    assert model.generate(**inputs, past_key_values=SomeCache(), custom_generate=decoder).tolist() == expected.tolist()
+    assert "SomeCache" in decoder.plain_reason
+
+
+def test_seeds_draw_the_same_in_both_loops() -> None:
+    guide = hg.Guide(TOKENIZER, fast := overriding(LlamaForCausalLM)())
+    plain = overriding(OwnLoop)()
+    plain.load_state_dict(fast.state_dict())
+    inputs = prompts(2, 6, max_new_tokens=40) | {"do_sample": True, "top_k": 0, "temperature": 1.3}
+    rows = []
+    for model in (fast, plain):
+        decoder = guide.decoder(CONSTRAINTS, seeds=[5, -6], jump_forward=False)
+        rows.append(model.generate(**inputs, custom_generate=decoder).tolist())
+        assert bool(decoder.plain_reason) == (model is plain)
+    assert rows[0] == rows[1]
+
+
+def test_log_probabilities_are_the_same_in_both_loops() -> None:
+    guide = hg.Guide(TOKENIZER, fast := overriding(LlamaForCausalLM)())
+    plain = overriding(OwnLoop)()
+    plain.load_state_dict(fast.state_dict())
+    entries = []
+    for model in (fast, plain):
+        decoder = guide.decoder(CONSTRAINTS, seeds=[5, -6], jump_forward=False, logprobs=2)
+        output = model.generate(**prompts(2, 6, max_new_tokens=40) | {"do_sample": True}, custom_generate=decoder)
+        assert isinstance(output, torch.Tensor)
+        entries.append(decoder.logprobs)
+    for ours, theirs in zip(*entries, strict=True):
+        assert [entry.token_id for entry in ours] == [entry.token_id for entry in theirs]
+        assert [entry.logprob for entry in ours] == pytest.approx([entry.logprob for entry in theirs], abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+@pytest.mark.parametrize("build", [prompt_tuning, prefix_tuning])
+def test_continuous_batching_refuses_virtual_tokens(build: Callable[[], Any]) -> None:
+    model = build()
+    with pytest.raises(hg.UnsupportedModel, match="virtual tokens"):
+        hg.generate(model, TOKENIZER, "a", CONSTRAINTS[1], continuous_batching=True, max_new_tokens=60)
+    with pytest.raises(hg.UnsupportedModel, match="virtual tokens"):
+        hg.Guide(TOKENIZER, model).attach(model.init_continuous_batching())
+
+
+def test_continuous_batching_refuses_requests_that_change_the_frequencies() -> None:
+    model = llama("dynamic")
+    manager = hg.Guide(TOKENIZER, model).attach(model.init_continuous_batching())
+    with pytest.raises(hg.UnsupportedModel, match="dynamic RoPE changes at 40 tokens.*may reach 52"):
+        manager.add_request([100, 101, 102], max_new_tokens=50, response_format=CONSTRAINTS[1])
+    manager.add_request([100, 101, 102], max_new_tokens=30, response_format=hg.Choice(["yes", "no"]))
+
+
+@pytest.mark.parametrize("what", ["a hook", "another forward"])
+def test_code_inside_the_model_takes_transformers_own_loop(what: str) -> None:
+    """A steering vector on the last token of each pass: a block of tokens would be steered once."""
+    model = overriding(LlamaForCausalLM)()
+    layer = model.model.layers[0]
+
+    def steered(states: Any) -> Any:
+        return torch.cat([states[:, :-1], states[:, -1:] + 3.0], 1)
+
+    if what == "a hook":
+        layer.register_forward_hook(lambda _, __, output: steered(output))
+    else:
+        inner = layer.forward
+        layer.forward = lambda *args, **kwargs: steered(inner(*args, **kwargs))
+    check(model, prompts(2, 6), True, FORMS)
+
+
+def test_dynamic_frequencies_that_an_earlier_call_changed() -> None:
+    """generate() resets them in a pass below the length of pretraining, not in one of just this length."""
+    model = llama("dynamic")
+    guide = hg.Guide(TOKENIZER, model)
+    forced = hg.Regex('\\{"name": "x", "ci[a-z]*')
+    guide.compile(forced)
+    outputs = []
+    for arguments in (
+        {"logits_processor": [guide.logits_processor(forced)]},
+        {"custom_generate": guide.decoder(forced)},
+    ):
+        model.generate(**prompts(1, 30), max_new_tokens=60)
+        outputs.append(model.generate(**prompts(1, 23), max_new_tokens=18, **arguments).tolist())
+    assert outputs[0] == outputs[1]
+
+
+def test_a_rejected_draft_ends_no_row() -> None:
+    """Where only the draft would come to a position at which other processors leave nothing."""
+    model = overriding(LlamaForCausalLM)()
+    guide = hg.Guide(TOKENIZER, model)
+    constraint = hg.Regex("[a-z](c[0-9]|d|e)[a-z]{30}")
+    ids = TOKENIZER("ac7 bc7 cc7 dc7 ec7 fc7 gc7 ", add_special_tokens=False, return_tensors="pt").input_ids
+    digits = [3 + byte for byte in b"0123456789"]
+    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 10, "suppress_tokens": digits}
+    plain, drafted = (guide.decoder(constraint, draft=draft) for draft in (None, "prompt_lookup"))
+    expected = model.generate(ids, **options, custom_generate=plain).tolist()
+    assert model.generate(ids, **options, custom_generate=drafted).tolist() == expected
+    assert not plain.dead_ends and not drafted.dead_ends and drafted.stats.drafted_tokens > 0
+
+
+def test_a_trial_is_for_the_methods_that_were_tried() -> None:
+    """Also where an instance gets another one later."""
+    model = overriding(Forwards)()
+    guide = hg.Guide(TOKENIZER, model)
+    inputs = prompts(1, 6, max_new_tokens=60)
+    decoder = guide.decoder(CONSTRAINTS[1])
+    expected = model.generate(**inputs, custom_generate=decoder).tolist()
+    assert decoder.plain_reason == ""
+    model.prepare_inputs_for_generation = functools.partial(LastTokenOnly.prepare_inputs_for_generation, model)
+    model.__class__ = LastTokenOnly  # so that its super() finds the instance
+    assert model.generate(**inputs, custom_generate=decoder).tolist() == expected
+    assert "block" in decoder.plain_reason
+
+
+def test_seeds_are_counted_in_both_loops() -> None:
+    model = overriding(LlamaForCausalLM)()
+    guide = hg.Guide(TOKENIZER, model)
+    for more in ({}, {"output_scores": True, "return_dict_in_generate": True}):
+        with pytest.raises(hg.InvalidArgument, match="one for each of 2 rows, got 1"):
+            inputs = prompts(2, 6, max_new_tokens=9) | {"do_sample": True} | more
+            model.generate(**inputs, custom_generate=guide.decoder(CONSTRAINTS, seeds=[1]))
