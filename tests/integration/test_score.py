@@ -185,11 +185,13 @@ def test_a_shared_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     """The prompts run once where their cache can be shared, and again with every prefix where it cannot."""
     model, _ = family("llama")
     tokens: list[int] = []
-    hook = model.get_input_embeddings().register_forward_pre_hook(lambda _, given: tokens.append(given[0].numel()))
+    hook = model.register_forward_pre_hook(
+        lambda _, args, kwargs: tokens.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
     prompts = [20 * prompt for prompt in PROMPTS]
     shared, spent = scored(prompts, OPTIONS), sum(tokens)
     tokens.clear()
-    monkeypatch.setattr("hf_guided.hf.decode.cache_slots._takes_holes", lambda *_: False)
+    monkeypatch.setattr("hf_guided.hf.decode.cache_slots.takes_holes", lambda *_: False)
     again = scored(prompts, OPTIONS)
     hook.remove()
     assert 3 * spent < sum(tokens)
@@ -209,15 +211,15 @@ def test_images_run_once_with_their_prompts(monkeypatch: pytest.MonkeyPatch) -> 
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": pixels}
     given = {"max_new_tokens": 9, "do_sample": False}
     blocks = [[80, 90], [70], [80]]
-    found = PrefixLogits(model, inputs, 0, given)([0, 1, 1], blocks)[:, -1]
+    found = PrefixLogits(model, inputs, 0, given, words)([0, 1, 1], blocks)[:, -1]
     for row, block, line in zip([0, 1, 1], blocks, found, strict=True):
         with torch.no_grad():
             whole = torch.cat([ids[row], torch.tensor(block)])[None]
             expected = model(input_ids=whole, pixel_values=pixels[row : row + 1]).logits[0, -1]
         assert torch.allclose(line.double(), expected, atol=1e-5)
-    monkeypatch.setattr("hf_guided.hf.decode.cache_slots._takes_holes", lambda *_: False)
+    monkeypatch.setattr("hf_guided.hf.decode.cache_slots.takes_holes", lambda *_: False)
     with pytest.raises(hg.UnsupportedModel, match="pixel_values"):
-        PrefixLogits(model, inputs, 0, given)
+        PrefixLogits(model, inputs, 0, given, words)
 
 
 def test_few_prefixes_leave_an_interval() -> None:

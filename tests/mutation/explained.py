@@ -206,9 +206,9 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/decode/cache_slots.py",
-        "self._num_slots = 0",
-        "self._num_slots = 1",
-        "it counts only with holes, and then prefill() sets it",
+        "self._num_slots = self._num_prompt_slots = 0",
+        "self._num_slots = self._num_prompt_slots = 1",
+        "both count only with holes, and then prefill() sets them",
     ),
     Explained(
         "hf/decode/cache_slots.py",

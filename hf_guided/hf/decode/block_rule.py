@@ -16,8 +16,9 @@ from transformers.generation.utils import ALL_CACHE_NAMES
 
 from .block_probe import why_no_blocks
 from .cache_kinds import counts_slots, grows, takes_holes, unknown_kind
+from .foreign_code import code_inside
 from .generate_call import GenerateCall
-from .input_preparation import code_inside, has_virtual_tokens, is_common
+from .input_preparation import has_virtual_tokens, is_common
 from .rope_switches import switch_in
 
 

@@ -20,7 +20,7 @@ def is_common(model: Any) -> bool:
     return (
         type(model).__module__.startswith("transformers.")
         and preparation(model) == tuple(getattr(GenerationMixin, name) for name in _COMMON)
-        and hasattr(sys.modules[type(_decoder(model)).__module__], "create_causal_mask")
+        and hasattr(sys.modules[type(decoder_of(model)).__module__], "create_causal_mask")
     )
 
 
@@ -29,35 +29,8 @@ def preparation(model: Any) -> tuple[Any, ...]:
     return tuple(_function(model, name) for name in _COMMON)
 
 
-def code_inside(model: Any) -> str:
-    """What runs inside the model's passes without belonging to it, such as a steering vector; empty if nothing does.
-
-    It may treat the last token of a pass otherwise than the others. The whole model, or its decoder, may have such
-    code: there it sees what goes in and out, as profilers and counters do.
-    """
-    outer = (model, model.base_model, _decoder(model))
-    for name, module in model.named_modules():
-        if any(module is part for part in outer):
-            continue
-        if model.training and getattr(module, "gradient_checkpointing", False):
-            return f"{name} computes activations again (gradient checkpointing), and keeps no cache"
-        hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-        if not all(map(_only_records, hooks)):
-            return f"{name} has hooks"
-        forward = vars(module).get("forward")
-        # accelerate moves weights and inputs; optimized kernels are methods that are bound to the module.
-        if forward is not None and not hasattr(module, "_hf_hook") and getattr(forward, "__self__", None) is not module:
-            return f"{name}.forward was replaced"
-    return ""
-
-
-def _decoder(model: Any) -> Any:
+def decoder_of(model: Any) -> Any:
     return model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
-
-
-def _only_records(hook: Any) -> bool:
-    """Whether a hook is transformers' own, which keeps hidden states and attentions."""
-    return str(getattr(hook, "__module__", "")).startswith("transformers.")
 
 
 def has_virtual_tokens(model: Any) -> bool:
