@@ -30,6 +30,7 @@ def preparation(model: Any) -> tuple[Any, ...]:
 
 
 def decoder_of(model: Any) -> Any:
+    """The decoder inside a model with a language head, or with an encoder."""
     return model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
 
 
