@@ -9,7 +9,7 @@ HFGuidedError
 ├── TokenizerError (ValueError)         the tokenizer, or how it fits the model, is wrong
 │   ├── UnsupportedTokenizer            a class whose tokens have no exact bytes (WordPiece ...)
 │   ├── StopTokenError                  no stop token, or one that generate() does not stop at
-│   └── VocabularySizeError             the logits or embeddings are narrower than the vocabulary
+│   └── VocabularySizeError             the logits have another width, or a token has no embedding
 ├── PromptError (ValueError)            a chat that cannot be rendered, or of which the model would not see all
 ├── BackendError (RuntimeError)         an engine failed
 │   ├── BackendUnavailable (ImportError)  its package is not installed
@@ -20,7 +20,7 @@ HFGuidedError
 │   ├── UnsupportedModel (ValueError)   a model that the requested way of decoding cannot serve exactly
 │   ├── NoValue                         hg.Model: the answer did not finish, or could not be read
 │   ├── TokenRejected                   a row left the grammar from outside (on_violation="raise")
-│   └── EmptyIntersection               grammar and other processors together allow no token
+│   └── EmptyIntersection               grammar and other processors together allow no token (on_violation="raise")
 ├── UnknownArgument (TypeError)         a keyword argument that nothing takes
 ├── InvalidArgument (ValueError, TypeError)  a value that an argument cannot have, or arguments that exclude each other
 ├── UsageError                          a command line: an argument, a file or a model that the user can correct
@@ -229,6 +229,8 @@ class TokenRejected(GenerationError):
 
 class EmptyIntersection(GenerationError):
     """Grammar and other logits processors together allow no token.
+
+    Raised before anything is generated if the configuration shows it; later only with ``on_violation="raise"``.
 
     Args:
         message: row and cause.

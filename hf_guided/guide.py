@@ -185,8 +185,9 @@ class Guide:
             backend: "auto", or the name of a backend.
             prefix: part of the answer that the prompt already ends with; one for all, or one per prompt.
             stop_token_ids: the ``eos_token_id`` of this generate() call, if it differs from the generation config's.
-            on_violation: what to do if other code makes a row leave its constraint (a forced token, a dead beam):
-                "close" ends that row alone, "raise" raises TokenRejected.
+            on_violation: what to do if other code makes a row leave its constraint (a forced token, a dead beam) or
+                leaves it no allowed token: "close" ends that row alone (``dead_ends`` of the processor gives the
+                reason), "raise" raises TokenRejected or EmptyIntersection.
             max_new_tokens: as for generate(); every row then closes its text before this budget ends, the stop token
                 included, instead of being cut. A budget that is too small from the start raises BudgetTooSmall at the
                 first mask, with a sufficient number.
@@ -203,7 +204,7 @@ class Guide:
         Raises:
             InvalidConstraint: a constraint is malformed, or there are both a prefix and ``reasoning``.
             UnwritableConstraint: the vocabulary cannot write the markers of ``reasoning``.
-            StopTokenError: a stop token is outside the logits.
+            StopTokenError: the model can write none of the stop tokens, or one is unknown to tokenizer and model.
         """
         options = SessionOptions(backend, stop_token_ids, on_violation, max_new_tokens, overlap, reasoning, trace)
         return GuidedLogitsProcessor(self._session(constraint, prefix, options))
@@ -232,7 +233,9 @@ class Guide:
     ) -> GuidedDecoder:
         """A decoding method for ``model.generate(custom_generate=...)``: the fast loop.
 
-        Arguments of generate() that it does not pass to such a method are arguments here.
+        Arguments of generate() that it does not pass to such a method are arguments here. Calls for which the fast loop
+        is not known to be exact run in transformers' own loop, with the same constraints
+        (``GuidedDecoder.plain_reason`` gives the reason).
 
         Args:
             constraint: one for all rows, or one per prompt, as for ``logits_processor``.
@@ -245,8 +248,8 @@ class Guide:
                 white space is free, the layout of ``json.dumps``), "prompt_lookup" (the tokens that followed the same
                 tokens before), a smaller model with the same tokenizer, a ``DraftSource``, or a list of these, the most
                 reliable first. Greedy output and the distribution of samples do not change. There are no drafts for
-                models whose attention is not full in every layer, nor with processors that may keep state between
-                calls (guidance_scale, SynthID, the caller's own).
+                models whose attention is not full in every layer or that run one token a pass, nor with processors that
+                may keep state between calls (guidance_scale, SynthID, the caller's own).
             streamer: a transformers streamer, for one row; or a ``hf.listening.TokenListener``, for any number.
                 ``generate(streamer=...)`` never reaches a decoding method.
             stop_strings: one text, or several, that end a row.
@@ -393,7 +396,7 @@ class Guide:
             per_prompt: whether ``requests`` are per prompt.
 
         Raises:
-            StopTokenError: a stop token is outside the logits.
+            StopTokenError: the model can write none of the stop tokens, or one is unknown to tokenizer and model.
             UnsupportedModel: ``trace`` of a model in several processes.
         """
         if options.trace and self.ranks is not None:

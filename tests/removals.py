@@ -375,7 +375,7 @@ REMOVALS = [
     Removal(
         "a closed row that may not stop is no NaN",
         "session/masks.py",
-        "            masked[position, list(self._stop_token_ids)] = _LAST_RESORT",
+        "            masked[position, list(self._stop_token_ids)] = _FALLBACK_SCORE",
         "            pass",
         f"{BAD}::test_a_closed_row_that_may_not_end_yet_spoils_nobody[sampling]",
     ),

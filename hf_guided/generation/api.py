@@ -268,7 +268,10 @@ def generate(
         GenerationError: the processes that hold the model were called with different arguments.
         BatchSizeError: the number of constraints or prefixes is not the number of prompts.
         StopTokenError: generate() would stop at no token at all.
-        EmptyIntersection: the generation settings forbid what the constraint needs.
+        VocabularySizeError: a token of a prompt has no embedding, or the logits have another width than the guide's.
+        UnsupportedModel: a model that the requested way of decoding cannot serve exactly.
+        EmptyIntersection: the generation settings forbid what the constraint needs; with ``on_violation="raise"`` also
+            if other processors leave a row no allowed token.
     """
     check("stream", stream, FLAG)
     options = GenerateOptions(

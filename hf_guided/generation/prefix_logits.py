@@ -81,8 +81,7 @@ class PrefixLogits:
         self.before = input_ids.tolist()
         self.processors = list(logits_processor)
         call = GenerateCall(model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs)
-        rule = BlockRule.of(call, self._text_ids)
-        slots = CacheSlots(call, blocks=rule.blocks and not rule.plain_reason)
+        slots = CacheSlots(call, blocks=BlockRule.of(call, self._text_ids).blocks)
         self._first = slots.prefill()  # (prompts, vocab)
         if slots.holes:
             self._slots = slots

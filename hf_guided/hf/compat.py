@@ -1,4 +1,4 @@
-"""Facts about a transformers model, config or cache, read in one module."""
+"""What the package needs to know about a model of transformers, its config, wrappers and caches."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def logits_width(model: Any) -> int:
     if isinstance(model, int) and not isinstance(model, bool):
         return model
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    # A quantized head packs its weight into another shape, or has a method of that name.
+    # The weight of a quantized head may have another shape, or `weight` may be a method.
     width = getattr(head, "out_features", None)
     if isinstance(width, int):
         return width
@@ -135,8 +135,8 @@ def is_compiled(model: Any) -> bool:
 
 def is_offloaded(model: Any) -> bool:
     """Whether parts of the model are kept on another device, or on disk, between passes."""
-    places = getattr(model, "hf_device_map", None) or {}
-    return bool({"cpu", "disk"} & {str(place) for place in places.values()})
+    places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
+    return "disk" in places or ("cpu" in places and len(places) > 1)
 
 
 def input_device(model: Any) -> torch.device:

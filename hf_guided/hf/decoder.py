@@ -2,9 +2,12 @@
 
 Rows keep their own token ids: text that the grammar leaves no choice about is appended without a forward pass, and
 enters the cache together with the next sampled token (decode/loop.py). Without jump-forward and drafts, and where the
-device lane can run all rows, a loop that does not wait for the device takes its place (device/loop.py). Beams, and
-outputs that neither loop has (scores, logits, attentions, hidden states), run in transformers' own loop with the same
-session.
+device lane can run all rows, a loop that does not wait for the device takes its place (device/loop.py).
+
+Before the first pass, a rule (decode/block_rule.py) decides whether these loops may run several tokens of a row in one
+pass, one token a pass, or not at all. In the last case transformers' own loop runs with the same session
+(decode/plain_loop.py), as it does for beams, and for outputs that our loops do not have (scores, logits, attentions,
+hidden states). A cache that is returned, or that is the caller's, is completed at the end (decode/returned_cache.py).
 """
 
 from __future__ import annotations
@@ -55,6 +58,9 @@ if TYPE_CHECKING:
     from .device.store import DeviceStore
 
 
+_NOTHING_YET = "nothing was generated yet"
+
+
 class GuidedDecoder:
     """A decoding method for ``generate(custom_generate=...)``. Made by ``Guide.decoder``.
 
@@ -91,16 +97,16 @@ class GuidedDecoder:
         self._store = store
         self._seeds = None if options.seeds is None else [as_int64(seed) for seed in options.seeds]
         self._logprobs: LogprobRecorder | None = None
-        self._host_reason = self._eager_reason = "nothing was generated yet"
-        self._plain_reason = ""
+        self._plain_reason = self._host_reason = self._eager_reason = _NOTHING_YET
         self._serving = Lock()
 
     @property
     def plain_reason(self) -> str:
         """Why the last call ran in transformers' own loop, without jump-forward and drafts; empty if it did not.
 
-        The fast loop runs several tokens in one pass. Where that is not known to give what one token at a time gives,
-        it steps aside.
+        The fast loop runs several tokens in one pass. If this is not known to give the same tokens as one token at a
+        time, transformers' own loop runs instead. Before the first call, and after one that failed early, the reason is
+        that nothing was generated.
         """
         return self._plain_reason
 
@@ -171,7 +177,7 @@ class GuidedDecoder:
             input_ids: (rows, length) int64, padded left.
             logits_processor: those of generate() and of the caller.
             stopping_criteria: those of generate() and of the caller.
-            generation_config: complete.
+            generation_config: with every default filled in.
             **model_kwargs: for the model.
 
         Returns:
@@ -181,8 +187,9 @@ class GuidedDecoder:
             GenerationError: it serves another call at this moment, and the two would share masks and rows.
             UnsupportedConstraint: a generation mode, or a model in several processes, that only a logits processor can
                 serve.
-            InvalidArgument: a streamer for several rows; another number of seeds than of rows; log probabilities of
-                beams.
+            InvalidArgument: a streamer for several rows; another number of seeds than of rows; seeds or log
+                probabilities of beams.
+            VocabularySizeError: the guide was built for another number of columns than the logits have.
         """
         if not self._serving.acquire(blocking=False):
             raise GenerationError(
@@ -206,18 +213,18 @@ class GuidedDecoder:
                 "use logits_processor=[guide.logits_processor(c)]"
             )
         self._logprobs = None
+        self._plain_reason = self._host_reason = self._eager_reason = _NOTHING_YET
         self._session.dead_ends.clear()
         if self._session.recorder is not None:
             self._session.recorder.begin(call.prompt_length)
         if self._stop_strings:
             call.criteria.append(StopStringCriteria(self._session.vocabulary.tokenizer, self._stop_strings))
         with self._streaming(input_ids):
-            rule = BlockRule(mode_reason(call.config))
-            if not rule.plain_reason:
-                if self._seeds is not None and len(self._seeds) != len(input_ids):
-                    raise InvalidArgument(
-                        f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}"
-                    )
+            if self._seeds is not None and call.config.num_beams == 1 and len(self._seeds) != len(input_ids):
+                raise InvalidArgument(f"seeds: expected one for each of {len(input_ids)} rows, got {len(self._seeds)}")
+            if reason := mode_reason(call.config):
+                rule = BlockRule(blocks=False, plain_reason=reason)
+            else:
                 rule = BlockRule.of(call, self._session.vocabulary.some_text(5))
             self._plain_reason = rule.plain_reason
             if self._plain_reason:
@@ -399,9 +406,8 @@ class GuidedDecoder:
 
 def _output(call: GenerateCall, rows: Sequence[Sequence[int]], cache: Any) -> Tensor | ModelOutput:
     """The return value of generate(); rows are padded on the right."""
-    pad = call.config._pad_token_tensor
     longest = max(map(len, rows))
-    sequences = torch.full((len(rows), longest), 0 if pad is None else int(pad), device=call.input_ids.device)
+    sequences = torch.full((len(rows), longest), call.pad_token_id, device=call.input_ids.device)
     for i, ids in enumerate(rows):
         sequences[i, : len(ids)] = torch.tensor(ids)
     if not call.config.return_dict_in_generate:

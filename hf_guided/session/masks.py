@@ -25,7 +25,7 @@ from .pinned_buffers import PinnedBuffers
 from .row import Row, RowState
 
 _SHOWN_TOKENS = 8  # how many allowed tokens an error lists
-_LAST_RESORT = -1e4  # finite, also after a low temperature; a beam that has to end this way is the worst one
+_FALLBACK_SCORE = -1e4  # finite, also after a low temperature; a beam that has to end this way is the worst one
 
 # For each row its segments: a draft token and the forced tokens after it, the next draft token and so on.
 Segments: TypeAlias = Sequence[Sequence[Sequence[int]]]
@@ -95,7 +95,7 @@ class MaskFiller:
             rows: unchanged, except that open rows without any allowed token are closed.
             tokens_left: the rest of each row's token budget, None without a budget.
             segments: for each row segments of tokens that its grammar accepts; None for none.
-            numbers: of the rows in the batch, for messages; None if all rows of the batch are there.
+            numbers: the number of each row in the batch, for messages; None means 0, 1, 2 ...
 
         Returns:
             The masks; valid until the second next call.
@@ -166,7 +166,7 @@ class MaskFiller:
                 on_empty(position, self.nothing_left(masks.rows[position], masks.bitmask[position : position + 1]))
             # The row only has to end. A softmax over only -inf would be NaN, which fails the whole batch.
             masked[position] = -torch.inf  # its scores may be NaN
-            masked[position, list(self._stop_token_ids)] = _LAST_RESORT
+            masked[position, list(self._stop_token_ids)] = _FALLBACK_SCORE
         return masked
 
     def nothing_left(self, row: int, bitmask: Tensor) -> EmptyIntersection:

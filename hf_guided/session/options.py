@@ -21,7 +21,8 @@ class SessionOptions:
     Args:
         backend: of all constraints.
         stop_token_ids: tokens that end a row; None means the vocabulary's.
-        on_violation: "close" ends a row that left its grammar, "raise" raises TokenRejected.
+        on_violation: "close" ends a row that left its grammar, or has no allowed token left; "raise" raises
+            TokenRejected or EmptyIntersection.
         max_new_tokens: every row closes its text within this many tokens, the stop token included, if its engine
             supports token budgets; None sets no limit.
         overlap: whether another thread fills masks during the forward pass; "auto": only if filling takes longer than

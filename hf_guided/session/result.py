@@ -34,8 +34,8 @@ class GuidedResult(Generic[T]):
             finish, or if ``error`` says why the text could not be read. A free row's value is its text.
         token_ids: generated tokens up to and including the stop token.
         finish_reason: "stop": a stop token ended the row, so the text satisfies the constraint; "length": a limit cut
-            it; "dead_end": the row left the constraint, because no token could follow, because the engine reached a
-            limit, or because other code forced a token.
+            it; "dead_end": the row left the constraint, because no token could follow, because other processors forbade
+            all allowed tokens, because the engine reached a limit, or because other code forced a token.
         error: why a finished text could not be turned into a value (a validator stricter than the schema), or what
             caused a dead end; None otherwise.
         stats: time and work that the generate() call spent on guidance; shared by the rows of the call.

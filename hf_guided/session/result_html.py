@@ -23,7 +23,7 @@ _TEXT = "white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; 
 _REASONS = {
     "stop": "stop (the answer is finished)",
     "length": "length (cut by a limit, so the answer is not finished)",
-    "dead_end": "dead_end (no token could follow, so the answer is not finished)",
+    "dead_end": "dead_end (the answer left its constraint, so it is not finished)",
 }
 
 

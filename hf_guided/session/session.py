@@ -242,17 +242,13 @@ class Session:
         Args:
             scores: (positions, vocab).
             masks: of these positions.
-            on_empty: None calls ``end_dead`` for each such position; with drafts, no row may ever get there.
+            on_empty: called with each position that has no allowed token left. None records each as a dead end: for
+                calls without drafts, whose rows reach every position.
         """
-        if on_empty is None:
-
-            def on_empty(_: int, error: EmptyIntersection) -> None:
-                self.end_dead(error)
-
         if self.recorder is not None:
             self.recorder.see(scores, masks)
         start = time.perf_counter_ns()
-        masked = self._filler.apply(scores, masks, on_empty)
+        masked = self._filler.apply(scores, masks, on_empty or (lambda _, error: self.record_dead_end(error)))
         self.stats.calls += 1
         self.stats.masked_rows += len(masks.governed)
         self.stats.apply_ns += time.perf_counter_ns() - start
@@ -267,12 +263,17 @@ class Session:
             self.recorder.spent("forward", start_ns, rows)
 
     @property
+    def fallback_stop_token_id(self) -> int:
+        """The stop token that ends a row without an allowed token: the first, which argmax takes among equal scores."""
+        return min(self.stop_token_ids)
+
+    @property
     def max_new_tokens(self) -> int | None:
         """The number of tokens within which every row closes its text; None if there is no limit."""
         return self._max_new_tokens
 
-    def end_dead(self, error: EmptyIntersection) -> None:
-        """Handle a row whose allowed tokens all have no finite score: it has to end, alone.
+    def record_dead_end(self, error: EmptyIntersection) -> None:
+        """Record a row whose allowed tokens all have no finite score: it has to end, alone.
 
         Raises:
             EmptyIntersection: with ``on_violation="raise"``.

@@ -298,7 +298,7 @@ def test_a_trial_costs_few_passes_once() -> None:
         model.generate(**prompts(1, 6), max_new_tokens=60, custom_generate=decoder)
         assert decoder.plain_reason == "" and decoder.stats.forced_tokens > 20
         counts.append(len(passes))
-    assert counts[0] - counts[1] < 5 and counts[1] == counts[2]
+    assert counts[0] - counts[1] == 4 and counts[1] == counts[2]
 
 
 def test_a_trial_leaves_no_trace() -> None:
@@ -325,7 +325,7 @@ def test_a_trial_leaves_no_trace() -> None:
         return input_ids
 
     model.generate(**prompts(1, 6), max_new_tokens=4, custom_generate=loop)
-    assert seen == [(BlockRule(), "before", False, True)]
+    assert seen == [(BlockRule(blocks=True), "before", False, True)]
     assert model.generation_config.to_dict() == config.to_dict()
 
 

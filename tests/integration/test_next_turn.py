@@ -5,6 +5,7 @@ The oracle is a second turn that runs all of its tokens anew, in float64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from transformers import (
     DynamicCache,
     GPT2Config,
     LlamaConfig,
+    MambaConfig,
     MistralConfig,
     PreTrainedModel,
+    StaticCache,
 )
 
 import hf_guided as hg
@@ -47,8 +50,13 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 def model(name: str) -> PreTrainedModel:
+    return wide_awake(AutoModelForCausalLM.from_config(CONFIGS[name]))
+
+
+def wide_awake(built: PreTrainedModel) -> PreTrainedModel:
+    """The model in float64, with weights that make it write more than one token again and again."""
     torch.manual_seed(0)
-    built = AutoModelForCausalLM.from_config(CONFIGS[name]).double().eval()
+    built = built.double().eval()
     for parameter in built.parameters():
         if parameter.ndim > 1:
             torch.nn.init.normal_(parameter, std=0.4)
@@ -66,13 +74,15 @@ def first_turn(rows: int) -> dict[str, Tensor]:
     return {"input_ids": ids + 3 * mask, "attention_mask": mask}
 
 
-def with_next(first: dict[str, Tensor], sequences: Tensor, rows: int) -> dict[str, Tensor]:
+def with_next(
+    first: dict[str, Tensor], sequences: Tensor, rows: int, stops: Sequence[int] = (STOP,)
+) -> dict[str, Tensor]:
     """The second turn: all of the first one, and new text; padding between the turns is masked."""
     prompt = first["input_ids"].shape[1]
     mask = torch.ones_like(sequences)
     mask[:, :prompt] = first["attention_mask"]
     for row, ids in enumerate(sequences[:, prompt:].tolist()):
-        end = ids.index(STOP) + 1 if STOP in ids else len(ids)
+        end = next((i for i, token_id in enumerate(ids, 1) if token_id in stops), len(ids))
         mask[row, prompt + end :] = 0
     new, new_mask = padded([list(text.encode()) for text in ("and you?", "ok", "why", "more of it")[:rows]])
     return {
@@ -118,6 +128,58 @@ def test_the_caller_s_own_cache_too() -> None:
     expected = network.generate(**second, **options, logits_processor=[guide.logits_processor(SECOND)])
     again = network.generate(**second, **options, past_key_values=cache, custom_generate=guide.decoder(SECOND))
     assert again.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("form", ["default", "device lane"])
+def test_a_static_cache_of_the_caller(form: str) -> None:
+    network = model("llama")
+    guide = hg.Guide(TOKENIZER, network)
+    first, cache = first_turn(4), StaticCache(network.config, max_cache_len=200)
+    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 60}
+    decoder = guide.decoder(FIRST, **FORMS[form])
+    sequences = network.generate(**first, **options, past_key_values=cache, custom_generate=decoder)
+    assert cache.get_seq_length() == sequences.shape[1] - 1
+    second = with_next(first, sequences, 4)
+    expected = network.generate(**second, **options, logits_processor=[guide.logits_processor(SECOND)])
+    decoder = guide.decoder(SECOND, **FORMS[form])
+    again = network.generate(**second, **options, past_key_values=cache, custom_generate=decoder)
+    assert again.tolist() == expected.tolist()
+
+
+def test_rows_may_end_with_different_stop_tokens() -> None:
+    network, other = model("llama"), 3 + ord("\n")
+    guide = hg.Guide(TOKENIZER, network)
+    stops = [STOP, other]
+    first = first_turn(4)
+    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 60, "eos_token_id": stops}
+    for bias in (-20.0, 20.0):  # the model ends rows with the one, or with the other
+        options["sequence_bias"] = {(other,): bias}
+        decoder = guide.decoder(FIRST, stop_token_ids=stops)
+        output = network.generate(**first, **options, return_dict_in_generate=True, custom_generate=decoder)
+        assert (other in output.sequences[0]) == (bias > 0) != (STOP in output.sequences[0])
+        second = with_next(first, output.sequences, 4, stops)
+        processor = guide.logits_processor(SECOND, stop_token_ids=stops)
+        expected = network.generate(**second, **options, logits_processor=[processor])
+        decoder = guide.decoder(SECOND, stop_token_ids=stops)
+        cache = output.past_key_values
+        again = network.generate(**second, **options, past_key_values=cache, custom_generate=decoder)
+        assert again.tolist() == expected.tolist()
+
+
+def test_a_returned_state_is_that_of_generate() -> None:
+    """A state cannot leave out the padding of rows that ended; generate() has run it too."""
+    config = MambaConfig(hidden_size=32, num_hidden_layers=2, state_size=4, expand=2, **IDS)
+    network = wide_awake(AutoModelForCausalLM.from_config(config))
+    guide = hg.Guide(TOKENIZER, network)
+    first = first_turn(4)
+    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 60, "return_dict_in_generate": True}
+    ours = network.generate(**first, **options, custom_generate=guide.decoder(FIRST))
+    theirs = network.generate(**first, **options, logits_processor=[guide.logits_processor(FIRST)])
+    assert ours.sequences.tolist() == theirs.sequences.tolist()
+    states = [
+        [(layer.conv_states, layer.recurrent_states) for layer in one.past_key_values.layers] for one in (ours, theirs)
+    ]
+    torch.testing.assert_close(*states)
 
 
 def test_a_cache_after_embedded_prompts() -> None:

@@ -90,6 +90,11 @@ def test_they_write_what_one_process_writes(
     assert ranks[0][name] == [[one.token_ids, one.text, one.finish_reason] for one in alone]
 
 
+def test_a_next_turn_continues_from_the_returned_cache(ranks: list[dict[str, Any]]) -> None:
+    for found in ranks:
+        assert found["next turn, continued"] == found["next turn, anew"]
+
+
 def test_what_they_sample_is_in_the_language(ranks: list[dict[str, Any]]) -> None:
     for name in ("sampled", "sampled with seeds", "sampled by the plain loop"):
         [_, text, why] = ranks[1][name][0]

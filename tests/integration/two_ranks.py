@@ -96,6 +96,23 @@ def outcomes(model: Any, tokenizer: Any, rank: int) -> dict[str, Any]:
     found["decoder"] = model.generate(**inputs, **HOT, max_new_tokens=80, custom_generate=decoder).tolist()
     assert (decoder.host_reason == "another process chooses for this one") == (rank == 1)
 
+    greedy = {"do_sample": False, "max_new_tokens": 80}
+    decoder = guide.decoder(CONSTRAINTS[:2])
+    first = model.generate(**inputs, **greedy, return_dict_in_generate=True, custom_generate=decoder)
+    ended_before = torch.isin(first.sequences, torch.tensor(decoder.stop_token_ids)).cumsum(1).roll(1, 1) > 0
+    ended_before[:, : inputs["input_ids"].shape[1]] = False
+    mask = torch.nn.functional.pad(
+        inputs["attention_mask"], (0, first.sequences.shape[1] - inputs["input_ids"].shape[1]), value=1
+    )
+    new = tokenizer(PROMPTS[:2], return_tensors="pt", padding=True, return_token_type_ids=False)
+    second = {
+        "input_ids": torch.cat([first.sequences, new["input_ids"]], dim=1),
+        "attention_mask": torch.cat([mask * ~ended_before, new["attention_mask"]], dim=1),
+    }
+    for name, cache in (("continued", {"past_key_values": first.past_key_values}), ("anew", {})):
+        decoder = guide.decoder(CONSTRAINTS[:2])
+        found[f"next turn, {name}"] = model.generate(**second, **greedy, **cache, custom_generate=decoder).tolist()
+
     for name, constraint, asked in (
         ("one process cannot compile it", TOO_MUCH, {"backend": "llguidance", "max_new_tokens": 99}),
         ("no process can", {"properties": {"a": {"type": "int"}}}, {}),

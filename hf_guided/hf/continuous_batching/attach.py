@@ -16,7 +16,7 @@ from ...errors import UnsupportedConstraint, UnsupportedModel, VocabularySizeErr
 from ...session.row import Row
 from ...vocabulary.tokens import Vocabulary
 from ..compat import logits_width, token_id_tuple
-from ..decode.rope_switches import switch_in
+from ..decode.rope_switches import rope_reason
 from ..decoder import GuidedDecoder
 from ..generation_settings import GenerationSettings
 from ..logits_processor import GuidedLogitsProcessor
@@ -85,7 +85,7 @@ def _add_request(
     given = config.max_new_tokens if max_new_tokens is None else max_new_tokens
     longest = None if given is None else len(input_ids) + given - 1
     # A pass holds tokens of many requests, so that one long request would change the frequencies of all.
-    if reason := switch_in(manager.model, 0, 0, longest):
+    if reason := rope_reason(manager.model, 0, 0, longest):
         raise UnsupportedModel(
             f"continuous batching: {type(manager.model).__name__}: {reason}; lower max_new_tokens, or use hg.generate "
             "without continuous_batching"

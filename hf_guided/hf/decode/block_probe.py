@@ -1,7 +1,8 @@
-"""Runs a model for a moment, to see whether a block of tokens gives what the same tokens give one by one.
+"""Runs four short forward passes, to see whether a block of tokens gives the same logits as the same tokens one by one.
 
-For models that prepare their inputs themselves: their code may do anything with a block, and may do it right. Four
-forward passes over three rows of at most five tokens, once for each model and for all that may change its passes.
+For models whose inputs are not prepared by transformers' common code: it is not known what their code does with a
+block, so it is tried, over three rows of at most five tokens, once for each model and for all that may change its
+passes.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from .input_preparation import preparation
 
 _reasons: WeakKeyDictionary[Any, dict[Any, str]] = WeakKeyDictionary()
 _lock = Lock()
+_UNKNOWN = "it is not known to prepare its inputs as transformers' common code does"
 _MOST_BYTES = 1 << 20  # of a buffer that a pass may write; larger ones are weights
 
 
-def why_no_blocks(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) -> str:
+def trial_reason(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) -> str:
     """Why blocks of tokens are not known to be right for a model; empty if they are.
 
     Args:
@@ -39,22 +41,22 @@ def why_no_blocks(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) 
     """
     model = call.model
     if len(set(token_ids)) < len(token_ids):
-        return "it prepares its inputs itself, and the vocabulary has too few tokens to try it"
-    if unfit := _unfit(model):
-        return f"it prepares its inputs itself, and {unfit}"
-    with _lock:
+        return f"{_UNKNOWN}, and the vocabulary has too few tokens to try it"
+    if unfit := _no_trial_reason(model):
+        return f"{_UNKNOWN}, and {unfit}"
+    with _lock:  # one for all models: a trial is short, and two threads may share a model
         known = _reasons.setdefault(model, {})
         key = (holes, *_key(model))
         if key not in known:
             with _without_traces(model):
-                known[key] = _difference(call, token_ids, holes=holes)
+                known[key] = _difference_reason(call, token_ids, holes=holes)
         return known[key]
 
 
-def _unfit(model: Any) -> str:
+def _no_trial_reason(model: Any) -> str:
     """Why the model cannot be run for a moment."""
     if Ranks.of(model) is not None:
-        return "is held by several processes"
+        return "several processes hold it"
     if is_offloaded(model):
         return "parts of it are loaded for every pass"
     if is_compiled(model):
@@ -75,7 +77,7 @@ def _key(model: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def _without_traces(model: Any) -> Iterator[None]:
-    """Undo what passes leave behind: random numbers drawn, and values that modules remember."""
+    """Undo what passes leave behind: random numbers drawn, values that modules remember, small buffers."""
     before = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
     contents = [(buffer, buffer.clone()) for buffer in model.buffers() if buffer.nbytes <= _MOST_BYTES]
     devices = [model.device] if model.device.type == "cuda" else []
@@ -93,7 +95,7 @@ def _without_traces(model: Any) -> Iterator[None]:
             buffer.copy_(content)
 
 
-def _difference(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) -> str:
+def _difference_reason(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) -> str:
     model = call.model
     a, b, c, d, e = token_ids
     rows = 3 if holes else 1
@@ -106,7 +108,8 @@ def _difference(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) ->
         first = one_by_one.run([[d], [e], [e]][:rows])
         second = one_by_one.run([[e], [d], [d]][:rows])
         if holes:
-            slots.forget([0, 1, 0])  # the second row's b is a hole now, and comes again; the third begins with a hole
+            # The second row's last token is removed, and runs again; the third row's next block begins with a hole.
+            slots.forget([0, 1, 0])
         block = slots.run([[d, e], [b, e], [e]][:rows])
     except Exception as error:  # the model's own code, which may raise anything
         return f"it failed on a block of tokens ({type(error).__name__}: {error})"

@@ -1,8 +1,8 @@
 """Whether a call may run several tokens of a row in one pass, decided before its first pass.
 
 The fast loop and the device lane are exact where several tokens in one pass are known to equal the same tokens one by
-one. Elsewhere one token a pass is exact as long as the model's inputs are prepared as in generate(). What neither
-covers runs in transformers' own loop.
+one. Elsewhere one token a pass is exact as long as the model's inputs are prepared as in generate(). All other calls
+run in transformers' own loop.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from transformers import DynamicCache, GenerationMixin
 from transformers.generation.utils import ALL_CACHE_NAMES
 
-from .block_probe import why_no_blocks
-from .cache_kinds import counts_slots, grows, takes_holes, unknown_kind
-from .foreign_code import code_inside
+from .block_probe import trial_reason
+from .cache_kinds import cache_reason, counts_slots, grows, takes_holes
+from .foreign_code import foreign_code_reason
 from .generate_call import GenerateCall
 from .input_preparation import has_virtual_tokens, is_common
-from .rope_switches import switch_in
+from .rope_switches import rope_reason
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class BlockRule:
     """How a call may run.
 
     Args:
-        plain_reason: why transformers' own loop has to run it; empty if ours may.
-        blocks: whether ours may run several tokens of a row in one pass.
+        blocks: whether our loops may run several tokens of a row in one pass.
+        plain_reason: why transformers' own loop has to run the call; empty if ours may.
     """
 
+    blocks: bool
     plain_reason: str = ""
-    blocks: bool = True
 
     @classmethod
     def of(cls, call: GenerateCall, text_ids: Sequence[int]) -> BlockRule:
@@ -43,28 +43,44 @@ class BlockRule:
             text_ids: five tokens of plain text, for models that have to be tried.
         """
         model, kwargs = call.model, call.model_kwargs
-        if reason := _own_loop(model) or _unknown_cache(kwargs) or _length_reason(call) or code_inside(model):
-            return cls(f"{type(model).__name__}: {reason}")
+        if reason := _known_reason(call):
+            return cls._plain(model, reason)
         if has_virtual_tokens(model) or counts_slots(model):
             return cls(blocks=False)
         if is_common(model):
-            return cls()
+            return cls(blocks=True)
         cache = kwargs.get("past_key_values")
         holes = takes_holes(model, cache, kwargs.get("position_ids"))
         wide = len(call.input_ids) == 1 and type(cache) is DynamicCache and grows(cache)
         if model.config.is_encoder_decoder or not (holes or wide):
             return cls(blocks=False)  # one token a pass needs no trial
-        reason = why_no_blocks(call, text_ids, holes=holes)
-        return cls(f"{type(model).__name__}: {reason}") if reason else cls()
+        if reason := trial_reason(call, text_ids, holes=holes):
+            return cls._plain(model, reason)
+        return cls(blocks=True)
+
+    @classmethod
+    def _plain(cls, model: Any, reason: str) -> BlockRule:
+        return cls(blocks=False, plain_reason=f"{type(model).__name__}: {reason}")
 
 
-def _own_loop(model: Any) -> str:
+def _known_reason(call: GenerateCall) -> str:
+    """Why transformers' own loop has to run the call, without a trial; empty if it has not."""
+    model = call.model
+    return (
+        _own_loop_reason(model)
+        or _cache_reason(call.model_kwargs)
+        or _length_reason(call)
+        or foreign_code_reason(model)
+    )
+
+
+def _own_loop_reason(model: Any) -> str:
     return "" if getattr(model._sample, "__func__", None) is GenerationMixin._sample else "it has a loop of its own"
 
 
-def _unknown_cache(model_kwargs: dict[str, Any]) -> str:
+def _cache_reason(model_kwargs: dict[str, Any]) -> str:
     caches = [model_kwargs.get(name) for name in ALL_CACHE_NAMES]
-    return next((kind for cache in caches if (kind := unknown_kind(cache))), "")
+    return next((kind for cache in caches if (kind := cache_reason(cache))), "")
 
 
 def _length_reason(call: GenerateCall) -> str:
@@ -75,4 +91,4 @@ def _length_reason(call: GenerateCall) -> str:
     # The last token of a row does not run.
     most = call.config.max_length
     longest = None if most is None else max(prompt, positions) + most - prompt - 1
-    return switch_in(call.model, prompt, positions, longest)
+    return rope_reason(call.model, prompt, positions, longest)

@@ -54,10 +54,10 @@ def grows(cache: Any) -> bool:
     )
 
 
-def unknown_kind(cache: Any) -> str:
-    """What is unusual about a cache, so that nothing is known of how it takes tokens; empty for the usual kinds."""
+def cache_reason(cache: Any) -> str:
+    """What is unusual about a cache, so that it may not keep every token as it is; empty for the usual kinds."""
     if isinstance(cache, EncoderDecoderCache):
-        return unknown_kind(cache.self_attention_cache) or unknown_kind(cache.cross_attention_cache)
+        return cache_reason(cache.self_attention_cache) or cache_reason(cache.cross_attention_cache)
     if not isinstance(cache, Cache):
         return ""  # a model's own state, which it makes and updates in every pass
     if type(cache) not in (Cache, DynamicCache, StaticCache):
@@ -65,9 +65,9 @@ def unknown_kind(cache: Any) -> str:
     if cache.offloading:
         return "its cache is offloaded"
     kinds = {type(layer) for layer in cache.layers}
-    return next((f"its cache has a {kind.__name__}" for kind in kinds if _loses(kind)), "")
+    return next((f"its cache has a {kind.__name__}" for kind in kinds if _may_lose(kind)), "")
 
 
-def _loses(kind: type) -> bool:
+def _may_lose(kind: type) -> bool:
     """Whether a layer keeps less than it is given, or is not of transformers."""
     return kind.__module__ != Cache.__module__ or any("Quantized" in base.__name__ for base in kind.__mro__)

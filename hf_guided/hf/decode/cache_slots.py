@@ -4,11 +4,11 @@ One forward pass writes one block of slots for all rows. A row with fewer tokens
 with a zero in the attention mask, which no later token attends to; positions are explicit and count tokens, not slots.
 With full attention over a growing cache that is exact. Sliding windows and biases count slots, and static caches have
 none to spare, so such models get no holes; and models with a state instead of a cache of tokens (Mamba,
-RecurrentGemma ...) may take several tokens for the beginning of a text. So the slots support one of these:
+RecurrentGemma ...) may reset the state in a pass of several tokens. So the slots support one of these:
 
 - ``holes``: any number of tokens for each row.
 - ``wide``: the same number for all rows, more than one: a lone row without holes.
-- otherwise one token for each row.
+- otherwise one token for each row; also where the rule for this call (block_rule.py) allows no more.
 
 Tokens are placed at the end of the block, so that its last column holds each row's last token.
 """
@@ -46,17 +46,16 @@ class CacheSlots:
         self.device = call.input_ids.device
         self._kwargs = call.model_kwargs
         self._config = call.config
-        pad = call.config._pad_token_tensor
-        self.pad_token_id = 0 if pad is None else int(pad)
+        self.pad_token_id = call.pad_token_id
         self._outputs: Any = None
         self._forward: Callable[..., Any] = call.model
+        self.holes = self.wide = False
         # Only with holes:
         self._num_slots = self._num_prompt_slots = 0
         self._mask: Tensor | None = None  # (rows, slots) int64 on CPU; None where all would be ones
         self._next: list[int] = []  # the position of each row's next token
         self._in_block: list[bool] = []  # whether the last block had tokens of each row
         self.padding: list[int] = []  # how many of each row's ``input_ids`` are padding
-        self.holes = self.wide = False
 
     @property
     def cache(self) -> Any:
@@ -167,7 +166,7 @@ class CacheSlots:
         return self._run({**kwargs, "attention_mask": whole}, tokens, 1)[:, 0]
 
     @property
-    def why_not_static(self) -> str:
+    def static_reason(self) -> str:
         """Why ``static_forward`` is not supported; empty if it is."""
         return StaticForward.why_not(self._model, self._kwargs, self.cache)
 
@@ -217,7 +216,8 @@ class CacheSlots:
         """Move each row's tokens to the slots right after the prompts; only with ``holes``, and after the last pass.
 
         Args:
-            num_new: how many slots remain after the prompts; what a shorter row has after its tokens is meaningless.
+            num_new: how many slots remain after the prompts; those after the tokens of a shorter row have no meaning,
+                and have to be masked.
         """
         prompt = self._num_prompt_slots
         if self._mask is None:
@@ -255,7 +255,7 @@ class CacheSlots:
         return twin
 
     def single_steps(self) -> CacheSlots:
-        """A copy that runs one token of every row in a pass, as generate() does; only with ``holes`` or ``wide``."""
+        """A copy that runs one token of every row in a pass, to compare with; only with ``holes`` or ``wide``."""
         twin = self.select(range(len(self._ids)))
         twin.holes = twin.wide = False
         return twin

@@ -7,7 +7,7 @@ from typing import Any
 from .input_preparation import decoder_of
 
 
-def code_inside(model: Any) -> str:
+def foreign_code_reason(model: Any) -> str:
     """What runs inside the model's passes without belonging to it, such as a steering vector; empty if nothing does.
 
     It may treat the last token of a pass otherwise than the others. The whole model, or its decoder, may have such

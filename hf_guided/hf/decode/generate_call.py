@@ -18,8 +18,8 @@ class GenerateCall:
         input_ids: (rows, length) int64, the prompts, padded left; for an encoder-decoder the decoder's start.
         processors: those of generate() and of the caller.
         criteria: those of generate() and of the caller.
-        config: complete.
-        model_kwargs: for the model.
+        config: with every default filled in.
+        model_kwargs: for the model; the loop that runs the call takes them over, and changes them.
     """
 
     model: Any
@@ -33,3 +33,9 @@ class GenerateCall:
     def prompt_length(self) -> int:
         """Columns of the prompts, padding included."""
         return int(self.input_ids.shape[1])
+
+    @property
+    def pad_token_id(self) -> int:
+        """What fills finished rows; 0 if the call names none."""
+        pad = self.config._pad_token_tensor
+        return 0 if pad is None else int(pad)

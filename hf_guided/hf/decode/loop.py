@@ -140,7 +140,7 @@ class DecodeLoop:
             The next choice; (rows, columns, vocab) logits.
         """
         blocks: list[list[int]] = [[] for _ in self._sequences]
-        # One token a pass is exact for any model because it is what generate() does: there, finished rows run too.
+        # With one token per row in each pass we do exactly what generate() does, so finished rows run too.
         for i in range(len(self._sequences)) if self._one_each else running:
             sequence = self._sequences[i]
             unfed = sequence.token_ids[len(sequence.token_ids) - sequence.unfed :]
@@ -199,7 +199,7 @@ class DecodeLoop:
         firsts = [draft.firsts for draft in choice.drafts]
         accepted = self._accepted(choice, scores, firsts)
         if empty:
-            self._end_dead(choice, accepted, empty)
+            self._record_dead_ends(choice, accepted, empty)
         if self._session.recorder is not None or self._logprobs is not None:
             self._record(choice, accepted)
         surplus = [0] * len(self._sequences)
@@ -212,12 +212,14 @@ class DecodeLoop:
             self._slots.forget(surplus)
         return scores
 
-    def _end_dead(self, choice: _Choice, accepted: Sequence[Accepted], empty: Mapping[int, EmptyIntersection]) -> None:
-        """Handle the rows that choose at a position where nothing is left; rejected drafts never get there."""
+    def _record_dead_ends(
+        self, choice: _Choice, accepted: Sequence[Accepted], empty: Mapping[int, EmptyIntersection]
+    ) -> None:
+        """Record the rows that choose at a position where no token is left; none gets beyond a rejected draft."""
         first = 0  # position of the row's scores
         for draft, kept in zip(choice.drafts, accepted, strict=True):
             if first + kept.num_drafted in empty:
-                self._session.end_dead(empty[first + kept.num_drafted])
+                self._session.record_dead_end(empty[first + kept.num_drafted])
             first += len(draft.ends)
 
     def _record(self, choice: _Choice, accepted: Sequence[Accepted]) -> None:

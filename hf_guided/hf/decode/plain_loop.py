@@ -63,7 +63,7 @@ def run_plain(
         As generate().
 
     Raises:
-        InvalidArgument: seeds or log probabilities of beams; another number of seeds than of rows.
+        InvalidArgument: seeds or log probabilities of beams.
         VocabularySizeError: the guide was built for another number of columns than the logits have.
     """
     if (width := logits_width(call.model)) != session.vocabulary.padded_size:
@@ -80,8 +80,6 @@ def run_plain(
         criteria = StoppingCriteriaList([*criteria, mask.companion])
         call.model_kwargs["streamer"] = streamer
         if seeds is not None and config.do_sample:
-            if len(seeds) != len(call.input_ids):
-                raise InvalidArgument(f"seeds: expected one for each of {len(call.input_ids)} rows, got {len(seeds)}")
             returned = config.return_dict_in_generate and config.output_scores
             choice = SeededChoice(seeds, call.prompt_length, keep_scores=bool(returned))
             processors.append(choice)

@@ -38,11 +38,11 @@ def prefill(
         listener: of the rows; or None.
         text_too: whether forced text may run in the same pass, which then returns only the logits after it.
 
-    Raises:
-        VocabularySizeError: the guide was built for another number of columns than the logits have.
-
     Returns:
         The rows; (rows, vocab) float32 logits after the last token that was run of each.
+
+    Raises:
+        VocabularySizeError: the guide was built for another number of columns than the logits have.
     """
 
     def start_rows() -> list[SequenceState]:

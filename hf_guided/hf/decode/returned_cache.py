@@ -1,7 +1,8 @@
 """Brings a cache into the form in which generate() returns it, so that a next turn can continue from it.
 
 Slot j then holds column j of the returned tokens, for every column but the last: generate() never runs the last one.
-Our loops leave out what no later token of the call needs: a row's last tokens, and slots in order.
+To save passes, our loops do not run a row's last tokens, and leave holes between slots. Running these tokens takes one
+more forward pass; one for each of them where a pass takes one token per row.
 """
 
 from __future__ import annotations

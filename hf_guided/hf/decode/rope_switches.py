@@ -2,7 +2,7 @@
 
 With ``dynamic`` RoPE, the greatest position of a pass sets the frequencies of all tokens in it, once it exceeds the
 length of pretraining. With ``longrope``, frequencies change once, at the length of pretraining, and Phi-3 then computes
-its cache again. Beyond such a switch, several tokens in one pass do not give what they give one by one.
+its cache again. Beyond such a switch, several tokens in one pass do not give the same result as one by one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def switch_in(model: Any, slots: int, positions: int, longest: int | None) -> str:
+def rope_reason(model: Any, slots: int, positions: int, longest: int | None) -> str:
     """Why the length of a call changes its frequencies; empty if it does not.
 
     Args:
@@ -21,8 +21,8 @@ def switch_in(model: Any, slots: int, positions: int, longest: int | None) -> st
         longest: the greatest number of columns, and of positions, that any pass may reach; None without a limit.
     """
     for kind, length in _switches(model.config.get_text_config(decoder=True)):
-        # A pass below the length of pretraining also undoes what an earlier call changed; one of just this length does
-        # not.
+        # With "dynamic", a pass shorter than the length of pretraining resets frequencies that an earlier call changed.
+        # A pass of exactly this length does not reset them, so it counts as changed.
         first = length if "dynamic" in kind else length + 1
         passed_at_once = kind == "longrope" and min(slots, positions) >= first
         if (longest is None or longest >= first) and not passed_at_once:

@@ -1,4 +1,4 @@
-"""Draws from the rows' seeds in transformers' own loop, which samples with torch's generator otherwise."""
+"""In transformers' own loop, draws tokens from the rows' seeds instead of torch's generator."""
 
 from __future__ import annotations
 

@@ -104,8 +104,8 @@ class DeviceLoop:
     def _take(self, i: int, sequence: SequenceState, token_id: int) -> int:
         """Append the token that a row has chosen; returns how many were appended."""
         if token_id < 0 and sequence.row.matcher is not None:
-            self._session.end_dead(self._session.nothing_left(i, sequence.row, sequence.num_generated))
-            return self._append(sequence, min(self._session.stop_token_ids))
+            self._session.record_dead_end(self._session.nothing_left(i, sequence.row, sequence.num_generated))
+            return self._append(sequence, self._session.fallback_stop_token_id)
         if token_id < 0 and self._do_sample:
             raise GenerationError(f"row {i}: no token has a finite score, so none can be sampled; are the logits NaN?")
         token_id = max(token_id, 0)  # like argmax over only -inf elsewhere

@@ -20,7 +20,7 @@ class DeviceRows:
         choice: chooses tokens for the lane.
         eos_token_ids: tokens that end a row, which then continues with padding.
         pad_token_id: the padding.
-        last_resorts: for each row the token that it takes if it can choose none.
+        fallbacks: for each row the token that it takes if it can choose none.
     """
 
     def __init__(
@@ -31,14 +31,14 @@ class DeviceRows:
         *,
         eos_token_ids: Sequence[int],
         pad_token_id: int,
-        last_resorts: Sequence[int],
+        fallbacks: Sequence[int],
     ):
         self._lane = lane
         self._ids = ids
         self._choice = choice
         self._eos = torch.tensor(eos_token_ids, dtype=torch.int64, device=ids.device)
         self._pad = torch.full((lane.rows,), pad_token_id, device=ids.device)
-        self._last_resorts = torch.tensor(last_resorts, dtype=torch.int64, device=ids.device)
+        self._fallbacks = torch.tensor(fallbacks, dtype=torch.int64, device=ids.device)
         self._ended = torch.zeros(lane.rows, dtype=torch.bool, device=ids.device)
 
     @property
@@ -58,7 +58,7 @@ class DeviceRows:
         """
         lane = self._lane
         chosen = self._choice(self._ids[:, : self._ids.shape[1] - lane.capacity + position], logits)
-        tokens = torch.where(self._ended, self._pad, torch.where(chosen < 0, self._last_resorts, chosen))
+        tokens = torch.where(self._ended, self._pad, torch.where(chosen < 0, self._fallbacks, chosen))
         lane.tokens.scatter_(1, lane.length.long().unsqueeze(1), tokens.unsqueeze(1))
         lane.length.add_(1)
         self._ended.logical_or_((tokens.unsqueeze(1) == self._eos).any(1))

@@ -76,7 +76,7 @@ def run_on_device(
             DeviceChoice(lane, kernels, scoring, do_sample=do_sample, seeds=seeds),
             eos_token_ids=sorted(stops.eos_token_ids),
             pad_token_id=slots.pad_token_id,
-            last_resorts=[_last_resort(sequence, session) for sequence in sequences],
+            fallbacks=[_fallback_token_id(sequence, session) for sequence in sequences],
         )
         steps = EagerSteps(slots, rows) if eager_reason else FixedSteps(slots.static_forward(), rows, device)
         loop = DeviceLoop(session, rows, steps, stops, store.copies(device), rollback, do_sample=do_sample)
@@ -84,9 +84,9 @@ def run_on_device(
     return eager_reason
 
 
-def _last_resort(sequence: SequenceState, session: Session) -> int:
+def _fallback_token_id(sequence: SequenceState, session: Session) -> int:
     """The token that a row takes if it can choose none: a guided one ends, a free one takes what argmax gives."""
-    return 0 if sequence.row.matcher is None else min(session.stop_token_ids)
+    return 0 if sequence.row.matcher is None else session.fallback_stop_token_id
 
 
 def _eager_reason(device_lane: DeviceLane, kernels: Kernels, slots: CacheSlots, scoring: Scoring) -> str:
@@ -96,4 +96,4 @@ def _eager_reason(device_lane: DeviceLane, kernels: Kernels, slots: CacheSlots, 
         return "processors before the masks may read the tokens so far"
     if slots.device.type == "cuda" and isinstance(kernels, TorchKernels):
         return "there are no kernels, and plain torch waits for the device"
-    return slots.why_not_static
+    return slots.static_reason
