@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import requires
+from importlib.metadata import requires, version
 from itertools import product
 from pathlib import Path
 
@@ -23,31 +23,26 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = ("tests/integration",)
 
 
-def pinned(package: str, version: str) -> str:
+def pinned(package: str, wanted: str) -> str:
     """A requirement of one version; "oldest" and "newest" are the bounds of the project's own requirement."""
     own = next(one for one in map(Requirement, requires("hf-guided") or ()) if one.name == package)
-    if version == "newest":
+    if wanted == "newest":
         return str(own)
-    if version == "oldest":
-        version = next(bound.version for bound in own.specifier if bound.operator == ">=") + ".*"
-    return f"{package}=={version}"
+    if wanted == "oldest":
+        wanted = next(bound.version for bound in own.specifier if bound.operator == ">=") + ".*"
+    return f"{package}=={wanted}"
 
 
 def environment(directory: Path, python: str, transformers: str, torch: str) -> Path:
     """The interpreter of an environment with these versions; made if it does not exist."""
-    name = re.sub(r"[^\w.]+", "-", f"{Path(python).name}-transformers-{transformers}-torch-{torch}")
-    home = directory / name
+    named = subprocess.run([python, "--version"], check=True, capture_output=True, text=True).stdout
+    home = directory / f"{'-'.join(named.lower().split())}-transformers-{transformers}-torch-{torch}"
     interpreter, ready = home / "bin" / "python", home / "ready"
     if not ready.exists():
         subprocess.run([python, "-m", "venv", home], check=True)
-        pip = [interpreter, "-m", "pip", "install", "-q"]
-        subprocess.run([*pip, pinned("torch", torch)], check=True)  # before the rest, which would take any torch
-        subprocess.run(
-            [*pip, f"{ROOT}[test]", pinned("torch", torch), pinned("transformers", transformers)], check=True
-        )
-        subprocess.run(
-            [interpreter, "-m", "pip", "uninstall", "-q", "-y", "hf-guided"], check=True
-        )  # tests take the folder
+        install = [interpreter, "-m", "pip", "install", "-q", pinned("torch", torch)]
+        subprocess.run(install, check=True)  # before the rest, which would take any torch
+        subprocess.run([*install, pinned("transformers", transformers), "-e", f"{ROOT}[test]"], check=True)
         ready.touch()
     return interpreter
 
@@ -66,7 +61,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", help="name or path of an interpreter (default: this one)")
     parser.add_argument("--transformers", action="append", help="a version, oldest or newest (default: both)")
-    parser.add_argument("--torch", default="newest", help="a version, oldest or newest")
+    parser.add_argument("--torch", default=version("torch").partition("+")[0], help="a version, oldest or newest")
     parser.add_argument("--directory", type=Path, default=ROOT / ".versions")
     parser.add_argument("tests", nargs="*", default=TESTS, help="files, folders, options of pytest")
     arguments = parser.parse_args()
