@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # examples, so that a change is judged by what it changed; `--hypothesis-profile=hunt` looks for new ones.
     settings.register_profile("hunt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile(
-        "same", settings.get_profile("hunt"), derandomize=True, max_examples=effort.repeats(40, 100)
+        "same", settings.get_profile("hunt"), derandomize=True, max_examples=effort.repeats(25, 100)
     )
     # Any failure kills a mutant: none is made smaller.
     settings.register_profile("mutants", settings.get_profile("same"), phases=[Phase.explicit, Phase.generate])
@@ -40,9 +40,12 @@ def pytest_collection_finish() -> None:
 def caches_go_with_their_file(request: pytest.FixtureRequest) -> Iterator[None]:
     """Models and compiled constraints that a file's tests share take memory only until its last test has run."""
     yield
-    for one in vars(request.module).values():
-        if hasattr(one, "cache_clear") and one.__module__ == request.module.__name__:
-            one.cache_clear()
+    own = [one for one in vars(request.module).values() if getattr(one, "__module__", "") == request.module.__name__]
+    caches = [one for one in own if hasattr(one, "cache_clear")]
+    if not any(one.cache_info().currsize for one in caches):
+        return  # a collection takes longer than many a file
+    for one in caches:
+        one.cache_clear()
     gc.collect()
     with suppress(AttributeError):  # another C library than glibc
         ctypes.CDLL(None).malloc_trim(0)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 GROUP = "hf_guided.backends"
 
-# Known without package metadata too, so that a plain checkout on PYTHONPATH works.
+# Known without package metadata, which takes milliseconds to read, and which a plain checkout on PYTHONPATH lacks.
 _BUILT_IN = {
     "llguidance": "hf_guided.backends.llguidance:LLGuidanceBackend",
     "xgrammar": "hf_guided.backends.xgrammar:XGrammarBackend",
@@ -49,7 +49,7 @@ def create(name: str, vocabulary: Vocabulary) -> Backend:
         InvalidConstraint: no backend has this name.
         BackendUnavailable: its package is not installed, or does not import; the message says what to install.
     """
-    points = _points()
+    points = {name: _point(name)} if name in _BUILT_IN else _points()
     if name not in points:
         raise InvalidConstraint(f"unknown backend {name!r}; known are: {', '.join(points)}")
     try:
@@ -60,8 +60,12 @@ def create(name: str, vocabulary: Vocabulary) -> Backend:
     return backend
 
 
+def _point(name: str) -> EntryPoint:
+    return EntryPoint(name=name, value=_BUILT_IN[name], group=GROUP)
+
+
 def _points() -> dict[str, EntryPoint]:
-    points = {name: EntryPoint(name=name, value=value, group=GROUP) for name, value in _BUILT_IN.items()}
+    points = {name: _point(name) for name in _BUILT_IN}
     # Ours win over a foreign package that takes one of our names: "llguidance" always means our adapter.
     for point in sorted(entry_points(group=GROUP)):
         points.setdefault(point.name, point)

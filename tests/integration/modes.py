@@ -35,7 +35,7 @@ GREEDY: dict[str, Any] = {"do_sample": False}
 ENDING_BEAMS: dict[str, Any] = {"early_stopping": True, "length_penalty": 0.0}
 MAX_NEW_TOKENS = 30
 PROMPT_LENGTH = 4
-ROWS = repeats(20, 50)
+ROWS = repeats(12, 50)
 
 # -- kinds -----------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from benchmarks.tiny_models import MAPPINGS, tokenizer
 COLUMNS = ("decoder", "lookup", "device", "static")
 FAMILIES = (
     ("causal", "llama", "base"),
-    ("causal", "llama", "dynamic"),
     ("causal", "gemma3_text", "base"),  # windows
     ("causal", "mistral", "base"),  # windows
     ("causal", "phi3", "longrope"),

@@ -41,7 +41,7 @@ from tests.integration.modes import (
 )
 from tests.pairs import Names, pairwise
 
-ENOUGH = repeats(20, 50)
+ENOUGH = repeats(12, 50)
 CHOICES: dict[str, dict[str, Any]] = {"greedy": GREEDY, "sampling": HOT}
 RECORD_MODES = ("sampling", "num_return_sequences", "beams", "beam_sampling")
 

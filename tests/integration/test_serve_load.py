@@ -168,7 +168,7 @@ def check_load(requests: int, **options: Any) -> None:
 
 @pytest.mark.parametrize("batching", ONE_BY_ONE)
 def test_sixteen_clients_at_once(batching):
-    check_load(repeats(16, 32), continuous_batching=batching)
+    check_load(repeats(8, 32), continuous_batching=batching)
 
 
 @pytest.mark.slow
@@ -249,7 +249,7 @@ def answer_or_refusal(api: openai.OpenAI, owner: int, make: Callable[[int], dict
 
 @pytest.mark.parametrize("batching", SHARED)
 def test_hostile_requests_are_refused_while_others_are_served(batching):
-    requests = repeats(16, 32)
+    requests = repeats(8, 32)
     with serving(continuous_batching=batching, compile_timeout_s=1.0, max_schema_bytes=256 * 2**10) as url:
 
         def attack(response_format: dict[str, Any]) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from hf_guided.regex import NOTHING, Alt, And, Chars, Concat, Node, Repeat, matc
 from hf_guided.schema.canonical_numbers import MAX_DIGITS, canonical_but_for_untold, canonical_numbers, integers_between
 from hf_guided.schema.ranges import undecided_factors
 from hf_guided.schema.shapes import NumberClause
+from tests.effort import repeats
 
 INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 FIXED = re.compile(r"-?(0|[1-9][0-9]{0,15})\.(0|[0-9]*[1-9])")
@@ -113,7 +114,7 @@ def is_written(value: Any, clause: NumberClause) -> bool:
 
 
 @given(case=clauses(), values=st.lists(numbers, max_size=6))
-@settings(max_examples=150)
+@settings(max_examples=repeats(50, 150))
 def test_takes_what_json_dumps_writes_of_the_numbers_inside(
     case: tuple[NumberClause, Callable[[Any], bool]], values: list[Any]
 ) -> None:
@@ -136,7 +137,7 @@ def test_takes_what_json_dumps_writes_of_the_numbers_inside(
 
 
 @given(case=clauses(), data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=repeats(50, 150))
 def test_what_it_writes_is_canonical_and_inside(
     case: tuple[NumberClause, Callable[[Any], bool]], data: st.DataObject
 ) -> None:

@@ -28,6 +28,7 @@ from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.constraints.tool_calls import ToolCalls
 from hf_guided.constraints.values import Constraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
+from tests.effort import repeats
 from tests.property.test_canonical_numbers import assert_canonical
 from tests.toy import all_bytes
 
@@ -105,7 +106,7 @@ _objects = st.lists(st.tuples(_text, CASES), max_size=3, unique_by=lambda pair: 
 
 
 @given(one=CASES)
-@settings(max_examples=80)
+@settings(max_examples=repeats(26, 80))
 def test_what_json_dumps_writes_is_taken(one: tuple[Any, Any]) -> None:
     schema, value = one
     text = json.dumps(value, ensure_ascii=False)
@@ -127,7 +128,7 @@ def compiled_to_depth_two() -> CompiledConstraint:
 
 
 @given(value=_any)
-@settings(max_examples=60)
+@settings(max_examples=repeats(25, 60))
 def test_any_value_is_taken_where_any_may_stand(value: Any) -> None:
     text = json.dumps({"x": value}, ensure_ascii=False)
     for compiled in compiled_for_any():

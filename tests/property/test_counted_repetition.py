@@ -18,6 +18,7 @@ from hf_guided.automaton.piece_cache import PieceCache
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
+from tests.effort import repeats
 
 Positions = frozenset[int]
 SHORT = ["".join(letters) for length in range(8) for letters in product("ab", repeat=length)]
@@ -78,7 +79,7 @@ counted = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=repeats(33, 100))
 @given(counted, bounds, st.randoms(use_true_random=False))
 def test_the_strings_are_those_of_a_matcher_of_sets(body: Counted, both: tuple[int, int], draw: random.Random) -> None:
     whole = times(body, *both)
@@ -88,7 +89,7 @@ def test_the_strings_are_those_of_a_matcher_of_sets(body: Counted, both: tuple[i
         assert dfa.accepts(text.encode()) == (len(text) in whole.ends(text, frozenset({0}))), (whole.pattern, text)
 
 
-@settings(max_examples=60)
+@settings(max_examples=repeats(25, 60))
 @given(counted, bounds)
 def test_nothing_but_the_work_changes(body: Counted, both: tuple[int, int]) -> None:
     """The minimal automaton is one and the same, whether dominated members are left out or not."""

@@ -17,13 +17,14 @@ from hf_guided.constraints.values import Constraint, JsonSchema
 from hf_guided.hf.drafts import Draft, DraftChain, DraftRequest, GrammarDraft, PromptLookup, compact_twin
 from hf_guided.hf.drafts.layout import Layout
 from hf_guided.session.row import Row, RowState
+from tests.effort import repeats
 from tests.property import strategies as draw
 from tests.property.strategies import Case
 
 TRIES = 4  # matches that prompt lookup looks at
 ENGINES = ("llguidance", "automaton")
 cases = st.deferred(lambda: st.sampled_from(draw.cases(draw.tiny())))
-law = settings(max_examples=150, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+law = settings(max_examples=repeats(50, 150), suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 
 
 def asked_of(row: Row, ids: Sequence[int], prompt_length: int, limit: int) -> DraftRequest:
@@ -194,7 +195,7 @@ def without_layout(text: str) -> str:
     return "".join(re.findall(r'"(?:[^"\\]|\\.)*(?:"|\\?$)|[^ \t\n]', text, re.DOTALL))
 
 
-@settings(law, max_examples=250)
+@settings(law, max_examples=repeats(83, 250))
 @given(documents(), styles, st.sampled_from(ENGINES), st.lists(st.integers(1, 4), max_size=30))
 def test_grammar_drafts_are_what_json_dumps_writes_next(
     document: tuple[dict[str, Any], Any], style: dict[str, Any], engine: str, sizes: list[int]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hf_guided.errors import HFGuidedError
 from hf_guided.session.options import OnViolation
 from hf_guided.session.session import Session
+from tests.effort import repeats
 from tests.sessions import session_of
 from tests.toy import compiled_set, letters
 
@@ -68,7 +69,7 @@ def calls(draw: st.DrawFn) -> tuple[list[int], list[tuple[np.ndarray | None, np.
     return languages, asked
 
 
-@settings(max_examples=300)
+@settings(max_examples=repeats(100, 300))
 @given(calls=calls(), on_violation=st.sampled_from(["close", "raise"]), twice=st.booleans())
 def test_foreseen_or_not(
     calls: tuple[list[int], list[tuple[np.ndarray | None, np.ndarray]]], on_violation: OnViolation, twice: bool

@@ -15,6 +15,7 @@ from torch import Tensor
 from hf_guided.backends.base import CompiledConstraint, Matcher
 from hf_guided.session.apply import apply_bitmask
 from hf_guided.vocabulary.bitmask import allocate_bitmask, apply_bitmask_reference, pack, unpack
+from tests.effort import repeats
 from tests.sessions import session_of
 from tests.toy import compiled_set, letters
 
@@ -75,7 +76,7 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=200)
+@settings(max_examples=repeats(66, 200))
 @given(batch=batches())
 def test_rows_get_their_own_mask_and_nothing_else(batch: dict[str, Any]) -> None:
     """Through steps with beams permuted inside each prompt, in every dtype, width and memory layout."""
@@ -157,7 +158,7 @@ def test_apply_equals_the_reference_at_every_odd_width(vocab: int) -> None:
             assert alive == mask.any(1).tolist()
 
 
-@settings(max_examples=150)
+@settings(max_examples=repeats(50, 150))
 @given(
     vocab=st.integers(1, 300),
     share=st.floats(0, 1),

@@ -26,7 +26,7 @@ from tests.property.strategies import Case
 cases = st.deferred(lambda: st.sampled_from((*draw.cases(draw.tiny()), *draw.cases_of_the_automaton())))
 of_the_automaton = st.deferred(lambda: st.sampled_from(draw.cases_of_the_automaton()))
 whitespaces = st.sampled_from(["flexible", "compact"])
-law = settings(max_examples=repeats(60, 120), suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+law = settings(max_examples=repeats(30, 120), suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 
 
 def test_every_backend_and_constraint_takes_part():

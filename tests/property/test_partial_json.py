@@ -16,6 +16,7 @@ import hf_guided as hg
 from hf_guided.generation.partial import PartialRow
 from hf_guided.generation.partial_json import PartialJson, value_of
 from hf_guided.session.result import RowReader
+from tests.effort import repeats
 from tests.toy import all_bytes
 
 STOP = 256
@@ -80,7 +81,7 @@ def _containers(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 texts = st.tuples(_space, st.recursive(_scalars, _containers, max_leaves=8), _space).map("".join)
 
 
-@settings(max_examples=500)
+@settings(max_examples=repeats(166, 500))
 @given(texts, st.data())
 def test_nothing_that_was_shown_is_taken_back(text: str, data: st.DataObject) -> None:
     whole = json.loads(text)

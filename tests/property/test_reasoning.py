@@ -20,12 +20,13 @@ from hf_guided.session.reasoning import Opening, Reasoning, ReasoningGate
 from hf_guided.session.reasoning_gate import gate_constraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.tokens import Vocabulary
+from tests.effort import repeats
 from tests.toy import GreedyTokenizer, compiled_set, letters
 
 MARKER = st.text("ab", min_size=1, max_size=5)
 OPTIONS = st.lists(st.text("ab", max_size=4), min_size=1, max_size=3, unique=True).filter(any)
 PICKS = st.lists(st.integers(0, 1000), max_size=14)
-law = settings(max_examples=150, deadline=None)
+law = settings(max_examples=repeats(50, 150), deadline=None)
 
 
 @cache

@@ -22,6 +22,7 @@ from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError, UnsupportedConstraint
+from tests.effort import repeats
 from tests.property.schema_examples import DRAFTS, Writer, constants, instance, orders, parsed, spellings
 from tests.toy import all_bytes
 
@@ -80,7 +81,7 @@ def mistakes(
 BACKEND = LLGuidanceBackend(all_bytes())
 
 
-@settings(max_examples=300)
+@settings(max_examples=repeats(100, 300))
 @given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)))
 def test_the_grammar_has_the_valid_values(random: Random, draft: int) -> None:
     schema = Writer(random, draft).document()

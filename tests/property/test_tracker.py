@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hf_guided.session.row import Row, RowState
 from hf_guided.session.tracker import LookaheadStep, RowTracker
 from hf_guided.vocabulary.bitmask import allocate_bitmask
+from tests.effort import repeats
 from tests.toy import compiled_set, letters
 
 VOCABULARY = letters("ab", stop=2)
@@ -158,5 +159,5 @@ class Generation(RuleBasedStateMachine):
             assert self.rows[i].state is RowState.CLOSED
 
 
-Generation.TestCase.settings = settings(max_examples=150, stateful_step_count=12)
+Generation.TestCase.settings = settings(max_examples=repeats(50, 150), stateful_step_count=12)
 TestGeneration = Generation.TestCase

@@ -18,6 +18,7 @@ from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from hf_guided.options import CompileLimits
+from tests.effort import repeats
 from tests.property import strategies as draw
 from tests.property.schema_examples import DRAFTS, Writer
 from tests.toy import all_bytes
@@ -47,7 +48,7 @@ def compare(schema: Any, random: Random, whitespace: str, steps: int = STEPS) ->
     return bool(text)
 
 
-@settings(max_examples=150)
+@settings(max_examples=repeats(50, 150))
 @given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from(["flexible", "compact"]))
 def test_random_schemas(random: Random, draft: int, whitespace: str) -> None:
     compare(Writer(random, draft).document(), random, whitespace)

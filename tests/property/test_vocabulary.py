@@ -15,6 +15,7 @@ from hf_guided.errors import UnwritableConstraint
 from hf_guided.vocabulary.bitmask import unpack
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import vocabularies
+from tests.effort import repeats
 
 HARD = (
     "😀", "👩‍👩‍👧", "🇩🇪", "東京", "한국어", "e\u0301", "\u0301", "\u200d", "\ufeff", "ß", "ﬁ", "²", "\u2028",
@@ -57,7 +58,7 @@ LAWS = {
 
 
 @pytest.mark.parametrize("name", LAWS)
-@settings(max_examples=150)
+@settings(max_examples=repeats(50, 150))
 @given(text=hard_texts)
 @example(text="")
 @example(text="  two spaces, " + "".join(HARD) + "\n ")
@@ -70,7 +71,7 @@ def test_encoding_gives_the_text_back(name, text):
     assert all(vocabulary_of(loader).is_text(token_id) for token_id in ids)
 
 
-@settings(max_examples=150)
+@settings(max_examples=repeats(50, 150))
 @given(data=st.data())
 def test_unigram_gives_words_back(data):
     # T5 writes one space before every word, whatever stood there, and has no token for what it never saw.
@@ -87,7 +88,7 @@ def test_unigram_gives_words_back(data):
 
 
 @pytest.mark.parametrize("name", LAWS)
-@settings(max_examples=100)
+@settings(max_examples=repeats(33, 100))
 @given(data=st.one_of(st.binary(max_size=40), hard_texts.map(str.encode)))
 def test_any_bytes_can_be_written(name, data):
     vocabulary = vocabulary_of(LAWS[name][0])

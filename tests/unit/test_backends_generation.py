@@ -75,7 +75,7 @@ def test_finished_walks_are_in_the_language(name: str, case: str):
     losses = engine.losses(constraint)
     if losses:
         pytest.skip(f"a loss, and reported: {losses[0]}")
-    walks = repeats(15, 60)
+    walks = repeats(8, 60)
     texts = finished(engine.compile(constraint), tiny(), walks)
     assert len(texts) >= walks // 3, "too few walks came to an end"
     for text in texts:
@@ -101,7 +101,7 @@ def test_the_record(name: str, whitespace: str):
         if loss.pointer:
             del relaxed["properties"][loss.pointer.split("/")[2]][loss.keyword]
     compiled = backend(name, tiny()).compile(JsonSchema(schema, whitespace=whitespace, on_unsupported="warn"))
-    walks = repeats(4, 12)
+    walks = repeats(3, 12)
     texts = finished(compiled, tiny(), walks, steps=1500)
     assert len(texts) >= walks // 2
     for text in texts:

@@ -23,6 +23,7 @@ from hf_guided.cli.batch.tables import BadRow, JsonLinesTable, Table, is_json
 from hf_guided.cli.batch.worker import Share
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import InternalError, UsageError
+from tests.effort import repeats
 
 
 def answer(row: int) -> Answer:
@@ -158,7 +159,7 @@ def test_a_kill_while_the_outputs_are_made_loses_nothing(tmp_path: Path, monkeyp
     assert read(later.output) + read(later.failures) == [line(row) for row in (0, 1, 3, 4, 2, 5)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=repeats(66, 200), deadline=None)
 @given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 7), st.data())
 def test_each_missing_batch_belongs_to_one_process(rows: int, size: int, processes: int, data: st.DataObject) -> None:
     done = data.draw(st.lists(st.booleans(), min_size=rows, max_size=rows))

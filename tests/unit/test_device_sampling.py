@@ -197,10 +197,9 @@ MUTANTS = {
 }
 
 
-# A compiler for each; the first two are of the noise and of the heat, which all samples depend on.
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (i > 1)) for i, name in enumerate(MUTANTS)]
-)
+# A check of the tests themselves, with a compiler for each.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_caught(name: str, tmp_path: Path) -> None:
     source, (text, other) = HEADER.read_text(), MUTANTS[name]
     assert text in source

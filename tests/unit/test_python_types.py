@@ -121,7 +121,7 @@ def test_integers_in_strings_have_the_digits_of_integers(compiler: Compiler, pyt
 
 
 def test_decimals_between_bounds() -> None:
-    for _ in range(repeats(50, 150)):
+    for _ in range(repeats(25, 150)):
         low, high = (RNG.choice([None, Fraction(RNG.randrange(-3000, 3000), 100)]) for _ in range(2))
         places = RNG.randrange(4)
         pattern = digits.decimals(low, high, places)
