@@ -1,4 +1,4 @@
-"""The worker: what it does, what becomes of errors, and that nobody waits for a thread that is no more."""
+"""The background worker: job order, errors, interrupts, and no wait for a thread that has ended."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ import pytest
 from hf_guided.errors import InternalError
 from hf_guided.session.background_worker import Pending, submit
 
-PATIENCE = 120.0  # seconds until a test that hangs fails instead
+TIMEOUT_S = 120.0  # seconds until a test that hangs fails instead
 
 
 class Blocker:
-    """A job that holds the worker until it is let go."""
+    """A job that blocks the worker until `release` is set."""
 
     def __init__(self) -> None:
-        self.begun, self.let_go = threading.Event(), threading.Event()
+        self.started, self.release = threading.Event(), threading.Event()
         self.pending = Pending(self)
 
     def __call__(self) -> str:
-        self.begun.set()
-        assert self.let_go.wait(PATIENCE)
+        self.started.set()
+        assert self.release.wait(TIMEOUT_S)
         return threading.current_thread().name
 
 
 @pytest.fixture
 def blocker() -> Iterator[Blocker]:
-    """Begun, and let go at the end at the latest."""
+    """A blocker that has started. It is released at the end of the test at the latest."""
     blocker = Blocker()
     submit(blocker.pending)
-    assert blocker.begun.wait(PATIENCE)
+    assert blocker.started.wait(TIMEOUT_S)
     yield blocker
-    blocker.let_go.set()
+    blocker.release.set()
     blocker.pending.wait()
 
 
-def test_jobs_run_on_one_thread_that_is_not_ours(blocker: Blocker) -> None:
+def test_jobs_run_on_the_worker_thread(blocker: Blocker) -> None:
     assert not blocker.pending.done()
-    blocker.let_go.set()
+    blocker.release.set()
     assert blocker.pending.result() == "hf-guided-prefetch" != threading.current_thread().name
     assert blocker.pending.done()
 
@@ -54,110 +54,110 @@ def test_jobs_run_in_order(blocker: Blocker) -> None:
     for i in range(5):
         submit(Pending(lambda i=i: seen.append(i)))  # type: ignore[misc]
     submit(Pending(all_run.set))
-    blocker.let_go.set()
-    assert all_run.wait(PATIENCE)
+    blocker.release.set()
+    assert all_run.wait(TIMEOUT_S)
     assert seen == list(range(5))
 
 
-def test_a_job_not_begun_is_done_by_who_wants_it(blocker: Blocker) -> None:
+def test_result_runs_a_job_that_has_not_started_in_the_calling_thread(blocker: Blocker) -> None:
     waited: list[int] = []
     pending = Pending(lambda: threading.current_thread().name, waited.append)
     submit(pending)
     assert pending.result() == threading.current_thread().name
-    assert not blocker.pending.done(), "nobody waited for the worker"
+    assert not blocker.pending.done(), "the worker is still blocked"
 
 
-def test_a_job_is_done_once(blocker: Blocker) -> None:
-    times: list[int] = []
-    pending = Pending(lambda: times.append(1))
+def test_each_job_runs_once(blocker: Blocker) -> None:
+    runs: list[int] = []
+    pending = Pending(lambda: runs.append(1))
     submit(pending)
     pending.result()
     pending.run()
-    behind = threading.Event()
-    submit(Pending(behind.set))
-    blocker.let_go.set()
-    assert behind.wait(PATIENCE), "the worker has gone past it"
-    assert times == [1]
+    next_job_ran = threading.Event()
+    submit(Pending(next_job_ran.set))
+    blocker.release.set()
+    assert next_job_ran.wait(TIMEOUT_S), "the worker has not passed the job"
+    assert runs == [1]
 
 
-def test_a_cancelled_job_is_not_begun(blocker: Blocker) -> None:
-    times: list[int] = []
-    pending = Pending(lambda: times.append(1))
+def test_cancelled_job_does_not_run(blocker: Blocker) -> None:
+    runs: list[int] = []
+    pending = Pending(lambda: runs.append(1))
     submit(pending)
     pending.cancel()
     pending.wait()
-    behind = threading.Event()
-    submit(Pending(behind.set))
-    blocker.let_go.set()
-    assert behind.wait(PATIENCE)
-    assert pending.done() and times == []
+    next_job_ran = threading.Event()
+    submit(Pending(next_job_ran.set))
+    blocker.release.set()
+    assert next_job_ran.wait(TIMEOUT_S)
+    assert pending.done() and runs == []
 
 
-def test_errors_are_raised_where_the_result_is_asked_for() -> None:
+def test_result_raises_the_error_of_the_job() -> None:
     def fail() -> None:
         raise ZeroDivisionError("here")
 
-    pending, tried = Pending(fail), threading.Event()
+    pending, next_job_ran = Pending(fail), threading.Event()
     submit(pending)
-    submit(Pending(tried.set))
-    assert tried.wait(PATIENCE)
-    pending.wait()  # waiting is not asking
+    submit(Pending(next_job_ran.set))
+    assert next_job_ran.wait(TIMEOUT_S)
+    pending.wait()  # wait() does not raise the error
     for _ in range(2):
         with pytest.raises(ZeroDivisionError, match="here"):
             pending.result()
 
 
-def test_a_worker_that_is_told_to_end_hangs_nobody() -> None:
+def test_system_exit_in_a_job_raises_and_a_new_worker_starts() -> None:
     def leave() -> None:
         raise SystemExit(3)
 
-    tried, ended = threading.Event(), []
+    started, threads = threading.Event(), []
 
     def job() -> None:
-        ended.append(threading.current_thread())
-        tried.set()
+        threads.append(threading.current_thread())
+        started.set()
         leave()
 
     pending = Pending(job)
     submit(pending)
-    assert tried.wait(PATIENCE)
+    assert started.wait(TIMEOUT_S)
     with pytest.raises(InternalError, match="was stopped") as caught:
         pending.result()
     assert isinstance(caught.value.__cause__, SystemExit)
-    ended[0].join(PATIENCE)
-    assert not ended[0].is_alive()
+    threads[0].join(TIMEOUT_S)
+    assert not threads[0].is_alive()
     after = Blocker()
     submit(after.pending)
-    assert after.begun.wait(PATIENCE), "another worker has begun it"
-    after.let_go.set()
+    assert after.started.wait(TIMEOUT_S), "no new worker has started the job"
+    after.release.set()
     assert after.pending.result() == "hf-guided-prefetch"
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals sent to a thread")
 @pytest.mark.usefixtures("control_c")
-def test_control_c_while_waiting_leaves_the_job_running() -> None:
-    waiting, let_go = threading.Event(), threading.Event()
+def test_control_c_while_waiting_does_not_stop_the_job() -> None:
+    waiting, release = threading.Event(), threading.Event()
 
     def job() -> str:
-        assert waiting.wait(PATIENCE)
+        assert waiting.wait(TIMEOUT_S)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        assert let_go.wait(PATIENCE)
+        assert release.wait(TIMEOUT_S)
         return "done"
 
-    begun: Blocker = Blocker()
-    pending = Pending(lambda: (begun.begun.set(), job())[1])
+    started: Blocker = Blocker()
+    pending = Pending(lambda: (started.started.set(), job())[1])
     submit(pending)
-    assert begun.begun.wait(PATIENCE)
+    assert started.started.wait(TIMEOUT_S)
     real = pending._done.wait
     pending._done.wait = lambda timeout=None: (waiting.set(), real(timeout))[1]  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         pending.result()
     assert pending.left and not pending.done()
-    let_go.set()
+    release.set()
     assert pending.result() == "done"
 
 
-def test_control_c_in_a_job_done_by_who_wants_it() -> None:
+def test_control_c_in_a_job_that_runs_in_the_calling_thread() -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -167,66 +167,66 @@ def test_control_c_in_a_job_done_by_who_wants_it() -> None:
     assert pending.done()
 
 
-def in_a_fresh_process(code: str) -> str:
+def run_in_new_process(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.skipif(not hasattr(sys, "getswitchinterval") or sys.platform == "win32", reason="needs fork")
-def test_a_forked_child_has_a_worker_of_its_own() -> None:
-    told = in_a_fresh_process(
+def test_forked_child_starts_its_own_worker() -> None:
+    output = run_in_new_process(
         """
         import os, threading
         from hf_guided.errors import InternalError
         from hf_guided.session.background_worker import Pending, submit
 
-        begun, let_go, ran = threading.Event(), threading.Event(), threading.Event()
-        first = Pending(lambda: (begun.set(), let_go.wait()))
+        started, release, ran = threading.Event(), threading.Event(), threading.Event()
+        first = Pending(lambda: (started.set(), release.wait()))
         second = Pending(lambda: threading.current_thread().name)
         submit(first)
         submit(second)
-        begun.wait()
+        started.wait()
         child = os.fork()
         if not child:
             try:
                 first.result()
             except InternalError as error:
                 print("lost:", "ended in the middle" in str(error))
-            print("not begun:", second.result())
+            print("not started:", second.result())
             names = []
             submit(Pending(lambda: (names.append(threading.current_thread().name), ran.set())))
             ran.wait()
             print("own:", names[0], flush=True)
             os._exit(0)
         os.waitpid(child, 0)
-        let_go.set()
+        release.set()
         first.result()
         print("parent:", second.result())
         """
     )
-    assert told.splitlines()[:3] == [
+    assert output.splitlines()[:3] == [
         "lost: True",
-        "not begun: MainThread",
+        "not started: MainThread",
         "own: hf-guided-prefetch",
     ]
-    assert told.splitlines()[3] in ("parent: hf-guided-prefetch", "parent: MainThread")
+    assert output.splitlines()[3] in ("parent: hf-guided-prefetch", "parent: MainThread")
 
 
-def test_the_end_of_the_interpreter_hangs_nobody() -> None:
-    told = in_a_fresh_process(
+def test_interpreter_shutdown_does_not_hang() -> None:
+    output = run_in_new_process(
         """
         import os, threading
         from hf_guided.errors import InternalError
         from hf_guided.session.background_worker import Pending, submit
 
-        begun, never = threading.Event(), threading.Event()
-        # With globals of its own: what a running thread can see is not taken down.
-        stuck = Pending(eval("lambda: (begun.set(), never.wait())", {"begun": begun, "never": never}))
+        started, never = threading.Event(), threading.Event()
+        # With its own globals: the interpreter does not tear down objects that a running thread can reach.
+        stuck = Pending(eval("lambda: (started.set(), never.wait())", {"started": started, "never": never}))
         submit(stuck)
-        begun.wait()
+        started.wait()
 
         class Last:
             def __init__(self):
@@ -234,7 +234,7 @@ def test_the_end_of_the_interpreter_hangs_nobody() -> None:
 
             def __del__(self):
                 Pending, submit, stuck, InternalError, write = self.tools
-                pending = Pending(lambda: b"done all the same\\n")
+                pending = Pending(lambda: b"done after shutdown\\n")
                 submit(pending)
                 write(1, pending.result())
                 try:
@@ -245,4 +245,4 @@ def test_the_end_of_the_interpreter_hangs_nobody() -> None:
         kept = Last()
         """
     )
-    assert told.splitlines() == ["done all the same", "lost"]
+    assert output.splitlines() == ["done after shutdown", "lost"]

@@ -1,4 +1,4 @@
-"""Drafts: how long they are, what they are cut by, and what happens where an engine gives up."""
+"""Drafts: their length, the rules that truncate them, and engines that give up."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ VOCABULARY = letters("abc")
 LANGUAGE = compiled_set(VOCABULARY, "ab", "abb", "cab")
 
 
-def asked(row: Row, ids: Sequence[int] = (), limit: int = 9) -> DraftRequest:
+def request(row: Row, ids: Sequence[int] = (), limit: int = 9) -> DraftRequest:
     return DraftRequest(0, row, ids, 0, limit, VOCABULARY.stop_token_ids)
 
 
-# -- cut -------------------------------------------------------------------------------------------------------------
+# -- truncation ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -40,23 +40,25 @@ def asked(row: Row, ids: Sequence[int] = (), limit: int = 9) -> DraftRequest:
         ([], 9, []),
     ],
 )
-def test_cut_by_the_limit_the_end_and_the_grammar(tokens: list[int], limit: int, expected: list[int]):
+def test_draft_is_truncated_at_the_limit_the_stop_token_and_the_grammar(
+    tokens: list[int], limit: int, expected: list[int]
+):
     row = Row(LANGUAGE.matcher())
-    assert asked(row, limit=limit).legal(tokens) == expected
+    assert request(row, limit=limit).legal(tokens) == expected
     assert row.advance(A), "the row has not moved"
 
 
-def test_free_row_is_cut_behind_a_stop_token():
-    assert asked(Row(None)).legal([C, C, STOP, C]) == [C, C, STOP]
+def test_draft_of_an_unconstrained_row_ends_after_a_stop_token():
+    assert request(Row(None)).legal([C, C, STOP, C]) == [C, C, STOP]
 
 
 @pytest.mark.parametrize("end", [[A, B, STOP], [A, A]], ids=["stopped", "closed"])
-def test_row_that_has_ended_takes_nothing(end: list[int]):
+def test_ended_row_gets_no_draft(end: list[int]):
     row = Row(LANGUAGE.matcher())
     for token_id in end:
         row.advance(token_id)
-    assert asked(row).legal([B, STOP]) == []
-    assert not PromptLookup().propose([asked(row, [STOP, A, STOP, A, STOP])])[0].tokens
+    assert request(row).legal([B, STOP]) == []
+    assert not PromptLookup().propose([request(row, [STOP, A, STOP, A, STOP])])[0].tokens
 
 
 # -- length ----------------------------------------------------------------------------------------------------------
@@ -69,23 +71,23 @@ def test_length_grows_after_whole_drafts_and_shrinks_after_rejections():
         length.observe(7, drafted, accepted)
         seen.append(length.wanted(7))
     assert seen == [8, 12, 12, 7, 3, 1, 1, 2, 4, 4]
-    assert length.wanted(8) == 4, "every row on its own"
+    assert length.wanted(8) == 4, "each row has its own length"
 
 
-def test_nothing_drafted_says_nothing():
+def test_empty_draft_does_not_change_the_length():
     length = DraftLength()
     length.observe(0, 0, 0)
     assert length.wanted(0) == DraftLength().wanted(0)
 
 
 @pytest.mark.parametrize("bounds", [(5, 6, 9), (5, 1, 4), (1, 0, 4)])
-def test_length_has_sensible_bounds(bounds: tuple[int, int, int]):
+def test_invalid_length_bounds_are_refused(bounds: tuple[int, int, int]):
     with pytest.raises(ValueError, match="1 <= least <= start <= most"):
         DraftLength(*bounds)
 
 
 @pytest.mark.parametrize("name", ["max_ngram", "num_tokens"])
-def test_prompt_lookup_needs_sizes_of_one_or_more(name: str):
+def test_prompt_lookup_refuses_sizes_below_one(name: str):
     with pytest.raises(ValueError, match=f"{name}: expected an int of 1 or more, got 0"):
         PromptLookup(**{name: 0})
 
@@ -93,7 +95,7 @@ def test_prompt_lookup_needs_sizes_of_one_or_more(name: str):
 # -- twins -----------------------------------------------------------------------------------------------------------
 
 
-def test_twin_differs_in_white_space_alone():
+def test_twin_differs_only_in_whitespace():
     schema = {"$ref": "https://x.test/a"}
     options: dict[str, Any] = {
         "extra": "allow",
@@ -105,8 +107,8 @@ def test_twin_differs_in_white_space_alone():
     assert compact_twin(JsonObject()) == JsonObject(whitespace="compact")
 
 
-def test_twin_of_a_type_is_of_that_type():
-    """A type is stricter about 1.0 than its schema is where all spellings are allowed: its grammar is another one."""
+def test_twin_of_a_python_type_is_built_from_the_type():
+    """With spelling="any", a type is stricter about 1.0 than its schema, so their grammars differ."""
     twin = compact_twin(JsonSchema(list[int], spelling="any"))
     assert twin is not None and twin.key == JsonSchema(list[int], whitespace="compact", spelling="any").key
     schema = {"type": "array", "items": {"type": "integer"}}
@@ -116,7 +118,7 @@ def test_twin_of_a_type_is_of_that_type():
 @pytest.mark.parametrize(
     "constraint", [Regex("a"), Choice(["a", "b"]), JsonObject("compact"), JsonSchema(True, whitespace="compact")]
 )
-def test_no_twin_where_no_layout_is_open(constraint: Constraint):
+def test_no_twin_if_the_constraint_fixes_the_layout(constraint: Constraint):
     assert compact_twin(constraint) is None
 
 
@@ -128,7 +130,7 @@ def forcing(*options: str) -> CompiledConstraint:
 
 
 def proposed(source: GrammarDraft, ids: Sequence[int], row: Row | None = None, index: int = 0) -> list[int]:
-    """What is drafted behind these tokens of output; there is no prompt."""
+    """Return the draft after these output tokens. There is no prompt."""
     if row is None:
         row = Row(LANGUAGE.matcher())
         assert all(map(row.advance, ids))
@@ -143,7 +145,7 @@ def encode(token_ids: Sequence[int], data: bytes) -> list[int]:
 AB, BB = VOCABULARY.encode_bytes(b"ab")[0], VOCABULARY.encode_bytes(b"bb")[0]
 
 
-def test_what_the_twin_forces_is_tokenized_behind_the_row():
+def test_forced_text_of_the_twin_is_tokenized_after_the_row():
     seen = []
 
     def tokenize(token_ids: Sequence[int], data: bytes) -> list[int]:
@@ -157,7 +159,7 @@ def test_what_the_twin_forces_is_tokenized_behind_the_row():
     assert seen == [([A], b"bb"), ([C], b"ab")]
 
 
-def test_a_prefix_in_the_prompt_counts_for_the_twin():
+def test_twin_reads_the_prefix_in_the_prompt():
     row = Row(LANGUAGE.matcher())
     assert row.advance(C)
     source = GrammarDraft(lambda compiled: forcing("abb", "cab"), encode)
@@ -165,42 +167,42 @@ def test_a_prefix_in_the_prompt_counts_for_the_twin():
     assert list(draft.tokens) == [A, B]
 
 
-def test_draft_is_cut_where_the_row_disagrees_with_its_twin():
+def test_draft_is_truncated_where_the_row_refuses_a_token_of_the_twin():
     assert proposed(GrammarDraft(lambda compiled: forcing("aba"), encode), [A]) == [B]
 
 
-def test_a_twin_that_refuses_the_text_proposes_nothing_until_another_text():
+def test_twin_that_refuses_a_text_proposes_again_for_another_text():
     source = GrammarDraft(lambda compiled: forcing("abb"), encode)
     assert proposed(source, [C]) == []
     assert proposed(source, [C, A]) == []
     assert proposed(source, [A]) == [B, B]
 
 
-def test_every_row_has_a_twin_of_its_own():
+def test_each_row_has_its_own_twin():
     source = GrammarDraft(lambda compiled: forcing("abb", "cab"), encode)
     assert [proposed(source, [A], index=0), proposed(source, [C], index=1)] == [[B, B], [A, B]]
     assert [proposed(source, [A, B], index=0), proposed(source, [C, A], index=1)] == [[B], [B]]
 
 
-def test_a_text_that_went_back_is_followed_too():
+def test_twin_follows_a_rollback_of_the_text():
     source = GrammarDraft(lambda compiled: forcing("abb", "cab"), encode)
     assert [proposed(source, ids) for ids in ([A, B], [A], [C, AB], [A, BB])] == [[B], [B, B], [], []]
 
 
-def test_twin_is_asked_for_until_it_is_there_and_then_no_more():
+def test_twin_is_requested_until_it_is_compiled():
     answers = iter([None, None, forcing("abb")])
     source = GrammarDraft(lambda compiled: next(answers), encode)
     assert [proposed(source, [A]) for _ in range(4)] == [[], [], [B, B], [B, B]]
 
 
-def test_nothing_where_there_is_no_grammar_or_no_twin():
+def test_no_draft_without_a_grammar_or_a_twin():
     nothing = GrammarDraft(lambda compiled: None, encode)
     assert proposed(nothing, [A]) == []
     assert proposed(GrammarDraft(lambda compiled: forcing("abb"), encode), [A], Row(None)) == []
 
 
 @pytest.mark.parametrize("method", ["accept", "jump_forward_bytes"])
-def test_engine_of_the_twin_that_gives_up_is_let_go(method: str, monkeypatch: pytest.MonkeyPatch):
+def test_twin_whose_engine_gives_up_is_dropped(method: str, monkeypatch: pytest.MonkeyPatch):
     source = GrammarDraft(lambda compiled: forcing("abb"), encode)
     row = Row(LANGUAGE.matcher())
     assert row.advance(A)
@@ -211,12 +213,12 @@ def test_engine_of_the_twin_that_gives_up_is_let_go(method: str, monkeypatch: py
     with monkeypatch.context() as broken:
         broken.setattr(ForcingSetEngine, method, give_up)
         assert proposed(source, [A], row) == []
-    assert proposed(source, [A], row) == [], "it has not seen all of the text"
+    assert proposed(source, [A], row) == [], "the engine has not read all of the text"
     source.reset()
     assert proposed(source, [A], row) == [B, B]
 
 
-def test_several_pass_the_reset_on():
+def test_draft_chain_resets_its_sources():
     source = GrammarDraft(lambda compiled: forcing("abb"), encode)
     assert proposed(source, [C]) == []
     DraftChain([PromptLookup(), source]).reset()

@@ -1,4 +1,4 @@
-"""The second compile: who gets one, what it changes, and what it must not change."""
+"""The background compile with the native engine: which constraints get one, and when it replaces the first engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hf_guided.constraints.values import Constraint
 from hf_guided.options import CompilerOptions
 from tests import toy, vocabularies
 
-PATIENCE = 120.0
+TIMEOUT_S = 120.0
 LOSS = hg.Loss("/properties/a", "json_schema", "the schema refers to itself")
 RECURSIVE = {"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}
 
@@ -44,36 +44,38 @@ class Fake:
 VOCABULARY = toy.all_bytes()
 
 
-def make(*backends: Fake, **options: Any) -> Compiler:
-    return Compiler(VOCABULARY, CompilerOptions(timeout_s=PATIENCE, **options), {one.name: one for one in backends})
+def new_compiler(*backends: Fake, **options: Any) -> Compiler:
+    return Compiler(
+        VOCABULARY, CompilerOptions(timeout_s=TIMEOUT_S, **options), {backend.name: backend for backend in backends}
+    )
 
 
-def fail(error: Exception) -> Callable[[], None]:
+def raises(error: Exception) -> Callable[[], None]:
     def then() -> None:
         raise error
 
     return then
 
 
-def test_the_first_request_is_answered_at_once_and_later_ones_by_the_automaton() -> None:
+def test_automaton_replaces_the_first_engine_when_it_is_ready() -> None:
     gate = threading.Event()
-    first, native = Fake("llguidance"), Fake("automaton", then=lambda: void(gate.wait(PATIENCE)))
-    compiler = make(first, native)
+    first, native = Fake("llguidance"), Fake("automaton", then=lambda: check_true(gate.wait(TIMEOUT_S)))
+    compiler = new_compiler(first, native)
     choice = hg.Choice(["a"])
-    begun = compiler.compile(choice)
-    assert begun.backend == "llguidance"
-    assert compiler.compile(choice) is begun, "the other one is not ready"
+    before = compiler.compile(choice)
+    assert before.backend == "llguidance"
+    assert compiler.compile(choice) is before, "the automaton is not ready"
     gate.set()
     compiler.settle(choice)
-    later = compiler.compile(choice)
-    assert later.backend == "automaton"
-    assert compiler.compile(choice, budget=True) is later
-    assert begun.matcher().compiled is begun, "who began with it goes on with it"
+    after = compiler.compile(choice)
+    assert after.backend == "automaton"
+    assert compiler.compile(choice, budget=True) is after
+    assert before.matcher().compiled is before, "a matcher keeps the engine with which it was created"
     assert compiler.audit(choice).backend == "automaton"
     assert (first.count, native.count) == (1, 1)
 
 
-def void(value: object) -> None:
+def check_true(value: object) -> None:
     assert value
 
 
@@ -81,114 +83,114 @@ def void(value: object) -> None:
     ("native", "options"),
     [
         (Fake("automaton", lost=[LOSS]), {}),
-        (Fake("automaton", then=fail(hg.CompileLimitExceeded("too large"))), {}),
-        (Fake("automaton", then=fail(hg.UnwritableConstraint("no such byte"))), {}),
+        (Fake("automaton", then=raises(hg.CompileLimitExceeded("too large"))), {}),
+        (Fake("automaton", then=raises(hg.UnwritableConstraint("no such byte"))), {}),
         (Fake("automaton"), {"tiering": False}),
         (Fake("other"), {}),
     ],
     ids=["not regular", "too large", "unwritable", "switched off", "not there"],
 )
-def test_the_first_engine_stays_where_the_automaton_is_not_to_be_had(native: Fake, options: dict[str, Any]) -> None:
-    compiler = make(Fake("llguidance"), native, **options)
+def test_first_engine_is_kept_if_the_automaton_is_unavailable(native: Fake, options: dict[str, Any]) -> None:
+    compiler = new_compiler(Fake("llguidance"), native, **options)
     compiler.settle(hg.Choice(["a"]))
     assert compiler.compile(hg.Choice(["a"])).backend == "llguidance"
 
 
-def test_a_backend_asked_for_by_name_stays() -> None:
+def test_explicit_backend_is_never_replaced() -> None:
     native = Fake("automaton")
-    compiler = make(Fake("llguidance"), native)
+    compiler = new_compiler(Fake("llguidance"), native)
     compiler.settle(hg.Choice(["a"]), "llguidance")
     assert compiler.compile(hg.Choice(["a"]), "llguidance").backend == "llguidance"
     assert native.count == 0
 
 
-def test_a_bug_of_ours_is_told_and_harms_nobody() -> None:
-    compiler = make(Fake("llguidance"), Fake("automaton", then=fail(ZeroDivisionError("bug"))))
+def test_internal_error_in_the_automaton_warns_and_keeps_the_first_engine() -> None:
+    compiler = new_compiler(Fake("llguidance"), Fake("automaton", then=raises(ZeroDivisionError("bug"))))
     with pytest.warns(RuntimeWarning, match="the native engine failed on .*please report this: ZeroDivisionError: bug"):
         try:
             compiler.settle(hg.Choice(["a"]))
         except ZeroDivisionError:
             pass
-        compiler._second_pool.submit(lambda: None)  # the thread lives, and has told by now
+        compiler._second_pool.submit(lambda: None)  # the thread is alive, and has issued its warning by now
         assert compiler.compile(hg.Choice(["a"])).backend == "llguidance"
         done = threading.Event()
         compiler._second_pool.submit(done.set)
-        assert done.wait(PATIENCE)
+        assert done.wait(TIMEOUT_S)
 
 
-def test_who_finds_the_first_engine_finds_that_there_will_be_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = make(Fake("llguidance"), Fake("automaton"))
-    choice, served = hg.Choice(["a"]), list[str]()
+def test_settle_waits_for_the_automaton_once_the_first_engine_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = new_compiler(Fake("llguidance"), Fake("automaton"))
+    choice, backends = hg.Choice(["a"]), list[str]()
 
-    def ask() -> None:
+    def settle_and_compile() -> None:
         compiler.settle(choice)
-        served.append(compiler.compile(choice).backend)
+        backends.append(compiler.compile(choice).backend)
 
-    asking = threading.Thread(target=ask)
+    thread = threading.Thread(target=settle_and_compile)
     put = compiler._cache.put
 
-    def put_and_ask(key: Any, compilation: Any) -> None:
+    def put_and_start_thread(key: Any, compilation: Any) -> None:
         put(key, compilation)
         if compilation.compiled.backend == "llguidance":
-            asking.start()
-            asking.join(0.2)  # as far as it comes at this moment
+            thread.start()
+            thread.join(0.2)  # let it run as far as it can at this moment
 
-    monkeypatch.setattr(compiler._cache, "put", put_and_ask)
+    monkeypatch.setattr(compiler._cache, "put", put_and_start_thread)
     compiler.compile(choice)
-    asking.join(PATIENCE)
-    assert served == ["automaton"]
+    thread.join(TIMEOUT_S)
+    assert backends == ["automaton"]
 
 
 class Panic(BaseException):
-    """What bindings of Rust libraries raise."""
+    """Stands for the exception that bindings of Rust libraries raise."""
 
 
-def test_a_panic_leaves_nobody_waiting() -> None:
+def test_panic_in_the_automaton_releases_waiting_threads() -> None:
     gate = threading.Event()
 
     def panic() -> None:
-        void(gate.wait(PATIENCE))
+        check_true(gate.wait(TIMEOUT_S))
         raise Panic
 
-    compiler = make(Fake("llguidance"), Fake("automaton", then=panic))
-    choice, told = hg.Choice(["a"]), list[type[BaseException]]()
+    compiler = new_compiler(Fake("llguidance"), Fake("automaton", then=panic))
+    choice, raised = hg.Choice(["a"]), list[type[BaseException]]()
     compiler.compile(choice)
     upgrade = next(iter(compiler._upgrades.values()))
-    upgrade.add_done_callback(lambda done: told.append(type(done.exception())))
+    upgrade.add_done_callback(lambda done: raised.append(type(done.exception())))
     with pytest.warns(RuntimeWarning, match="please report this: Panic"):
         gate.set()
         done = threading.Event()
         compiler._second_pool.submit(done.set)
-        assert done.wait(PATIENCE), "the thread lives"
-    assert told == [Panic]
+        assert done.wait(TIMEOUT_S), "the thread has ended"
+    assert raised == [Panic]
 
 
-def test_a_bug_of_ours_ends_no_thread_where_warnings_are_errors() -> None:
-    native = Fake("automaton", then=fail(ZeroDivisionError("bug")))
-    compiler = make(Fake("llguidance"), native)
+def test_compile_thread_survives_a_warning_raised_as_an_error() -> None:
+    native = Fake("automaton", then=raises(ZeroDivisionError("bug")))
+    compiler = new_compiler(Fake("llguidance"), native)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for text in "ab":
             compiler.compile(hg.Choice([text]))
             done = threading.Event()
             compiler._second_pool.submit(done.set)
-            assert done.wait(PATIENCE), "nobody would end a warm_up any more"
+            assert done.wait(TIMEOUT_S), "the thread has ended, and warm_up would wait forever"
     assert native.count == 2
 
 
-def test_one_second_compile_at_a_time() -> None:
+def test_only_one_background_compile_runs_per_constraint() -> None:
     gate = threading.Event()
-    first, native = Fake("llguidance"), Fake("automaton", then=lambda: void(gate.wait(PATIENCE)))
-    compiler = make(first, native, cache_bytes=0)
+    first, native = Fake("llguidance"), Fake("automaton", then=lambda: check_true(gate.wait(TIMEOUT_S)))
+    compiler = new_compiler(first, native, cache_bytes=0)
     for _ in range(3):
         compiler.compile(hg.Choice(["a"]))
-    assert first.count == 3, "nothing is kept"
+    assert first.count == 3, "the cache keeps nothing"
     gate.set()
     compiler.settle(hg.Choice(["a"]))
     assert 1 <= native.count <= 2
 
 
-def test_warm_up_leaves_the_engines_that_will_serve() -> None:
+def test_warm_up_waits_for_the_final_engines() -> None:
     tokenizer = vocabularies.demo()
     guide = hg.Guide(tokenizer, len(tokenizer))
     regular, recursive = hg.Regex("[a-f]{3}"), hg.JsonSchema(RECURSIVE)
@@ -196,7 +198,7 @@ def test_warm_up_leaves_the_engines_that_will_serve() -> None:
     assert guide.compile(regular).backend == "automaton"
     assert guide.compile(["yes", "no"]).backend == "automaton"
     assert guide.compile(recursive).backend == "llguidance"
-    guide.warm_up(["left", "right"])  # a list of strings is one choice, as everywhere
+    guide.warm_up(["left", "right"])  # a list of strings is one choice
     assert guide.compile(hg.Choice(["left", "right"])).backend == "automaton"
     with pytest.raises(hg.InvalidConstraint):
         guide.warm_up([regular, hg.Regex("(")])

@@ -1,4 +1,4 @@
-"""The rules of acceptance, against distributions worked out by hand and chi-square."""
+"""The acceptance rules of draft tokens, compared with hand-computed distributions by chi-square tests."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def q_of(name: str, p: Sequence[float]) -> list[float] | None:
 
 
 def draw(q: Sequence[float] | None, count: int, generator: torch.Generator) -> list[int]:
-    """Drafted tokens: of q, or the second token where the source is certain of it."""
+    """Draw draft tokens from q. If q is None, the source is certain of token 1."""
     if q is None:
         return [1] * count
     return torch.multinomial(torch.tensor(q), count, replacement=True, generator=generator).tolist()
 
 
 def first_tokens(p: Sequence[float], q: Sequence[float] | None, samples: int = SAMPLES) -> Counter[tuple[int, ...]]:
-    """The first token of every one of many rows that draft one."""
+    """Count the first tokens of many rows, each with one draft token."""
     generator = torch.Generator().manual_seed(7)
     drafts = [[token_id] for token_id in draw(q, samples, generator)]
     scores = torch.stack([scores_of(p), scores_of([0.1, 0.2, 0.3, 0.4])]).repeat(samples, 1)
@@ -58,7 +58,7 @@ def first_tokens(p: Sequence[float], q: Sequence[float] | None, samples: int = S
     )
 
 
-def one(p: Sequence[float]) -> dict[tuple[int, ...], float]:
+def single_token_shares(p: Sequence[float]) -> dict[tuple[int, ...], float]:
     return {(token_id,): share for token_id, share in enumerate(p)}
 
 
@@ -70,7 +70,7 @@ def test_the_tail_of_chi_square() -> None:
 @pytest.mark.parametrize("q", Q)
 @pytest.mark.parametrize("p", P)
 def test_first_token_is_a_sample_of_p(p: str, q: str) -> None:
-    assert p_value(first_tokens(P[p], q_of(q, P[p])), one(P[p])) > NEVER_BY_CHANCE
+    assert p_value(first_tokens(P[p], q_of(q, P[p])), single_token_shares(P[p])) > NEVER_BY_CHANCE
 
 
 @pytest.mark.parametrize("q", ["certain", "reversed"])
@@ -90,15 +90,15 @@ def test_two_tokens_are_samples_of_the_joint_distribution(q: str) -> None:
     seen: Counter[tuple[int, ...]] = Counter()
     for draft, taken in zip(drafts, accept_sampling(torch.stack(scores), drafts, given, generator), strict=True):
         tokens = [*draft[: taken.num_drafted], taken.bonus_token]
-        if len(tokens) == 1:  # the model goes on alone
+        if len(tokens) == 1:  # the draft was rejected, so the model draws the second token
             tokens += torch.multinomial(after[tokens[0]], 1, generator=generator).tolist()
         seen[tokens[0], tokens[1]] += 1
     joint = {(a, b): first[a] * float(after[a, b]) for a in range(4) for b in range(4)}
     assert p_value(seen, joint) > NEVER_BY_CHANCE
 
 
-def test_token_behind_an_accepted_draft_is_a_sample_of_the_last_line() -> None:
-    """Also in a batch in which rows draft none, one or two tokens, and with distributions of several kinds."""
+def test_token_after_an_accepted_draft_is_a_sample_of_the_last_position() -> None:
+    """Also in a batch with drafts of no, one and two tokens, and with different kinds of draft distributions."""
     generator = torch.Generator().manual_seed(3)
     sure = torch.tensor([0.0, float("-inf"), float("-inf"), float("-inf")])
     wanted = scores_of(P["steep"])
@@ -109,15 +109,21 @@ def test_token_behind_an_accepted_draft_is_a_sample_of_the_last_line() -> None:
     ]
     count = SAMPLES // 2
     taken = accept_sampling(
-        torch.stack([line for _, lines, _ in rows for line in lines]).repeat(count, 1),
+        torch.stack([position for _, positions, _ in rows for position in positions]).repeat(count, 1),
         [draft for draft, _, _ in rows] * count,
         [q for _, _, q in rows] * count,
         generator,
     )
     for kind, (draft, _, _) in enumerate(rows):
         of_kind = taken[kind :: len(rows)]
-        assert {one.num_drafted for one in of_kind} == {len(draft)}
-        assert p_value(Counter((one.bonus_token,) for one in of_kind), one(P["steep"])) > NEVER_BY_CHANCE
+        assert {single_token_shares.num_drafted for single_token_shares in of_kind} == {len(draft)}
+        assert (
+            p_value(
+                Counter((single_token_shares.bonus_token,) for single_token_shares in of_kind),
+                single_token_shares(P["steep"]),
+            )
+            > NEVER_BY_CHANCE
+        )
 
 
 def _always(*args: object, **kwargs: object) -> list[int]:
@@ -139,30 +145,30 @@ def _never(*args: object, **kwargs: object) -> list[int]:
         ("_residual", lambda p, q: q, "level", "reversed"),
     ],
 )
-def test_a_broken_rule_is_seen(
+def test_broken_rules_are_detected(
     name: str, mutant: Callable[..., object], p: str, q: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceptance, name, mutant)
-    assert p_value(first_tokens(P[p], q_of(q, P[p])), one(P[p])) < NEVER_BY_CHANCE
+    assert p_value(first_tokens(P[p], q_of(q, P[p])), single_token_shares(P[p])) < NEVER_BY_CHANCE
 
 
-def test_a_draft_from_another_distribution_than_given_is_seen() -> None:
-    """That the probabilities are used at all: with those of another source the result is not p."""
+def test_draft_from_another_distribution_is_detected() -> None:
+    """The given probabilities matter: with those of another source, the result is not a sample of p."""
     generator = torch.Generator().manual_seed(7)
     drafts = [[token_id] for token_id in draw([0.02, 0.08, 0.2, 0.7], SAMPLES, generator)]
     scores = torch.stack([scores_of(P["level"])] * 2).repeat(SAMPLES, 1)
     taken = accept_sampling(scores, drafts, [torch.tensor([P["level"]])] * SAMPLES, generator)
     seen = Counter((d[0] if t.num_drafted else t.bonus_token,) for d, t in zip(drafts, taken, strict=True))
-    assert p_value(seen, one(P["level"])) < NEVER_BY_CHANCE
+    assert p_value(seen, single_token_shares(P["level"])) < NEVER_BY_CHANCE
 
 
-def test_residual_that_rounding_has_emptied() -> None:
+def test_residual_falls_back_if_rounding_makes_it_zero() -> None:
     p = torch.tensor([[0.3, 0.7], [0.0, 1 - 6e-8], [0.2, 0.8]])
     q = torch.tensor([[0.3 + 1e-7, 0.7], [0.0, 1.0], [0.8, 0.2]])
     torch.testing.assert_close(acceptance._residual(p, q), torch.tensor([[0.3, 0.7], [0.0, 1.0], [0.0, 0.6]]))
 
 
-def test_certain_draft_of_the_only_token_always_stands() -> None:
+def test_draft_of_the_only_possible_token_is_always_accepted() -> None:
     scores = torch.full((2, 5), float("-inf"))
     scores[:, 3] = 0.5
     for taken in accept_sampling(scores.repeat(5_000, 1), [[3]] * 5_000):
@@ -170,7 +176,7 @@ def test_certain_draft_of_the_only_token_always_stands() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_without_drafts_it_is_multinomial(dtype: torch.dtype) -> None:
+def test_without_drafts_it_equals_multinomial(dtype: torch.dtype) -> None:
     scores = torch.randn(64, 50, generator=torch.Generator().manual_seed(0)).to(dtype)
     wide = scores.double() if dtype is torch.float64 else scores.float()
     plain = torch.multinomial(wide.softmax(-1), 1, generator=torch.Generator().manual_seed(1)).flatten()
@@ -179,15 +185,15 @@ def test_without_drafts_it_is_multinomial(dtype: torch.dtype) -> None:
 
 
 def greedy_by_hand(scores: Tensor, drafts: Iterable[Sequence[int]]) -> list[Accepted]:
-    """One token after another, as a loop without drafts would."""
-    lines = iter(scores.tolist())
+    """Decode token by token, as a loop without drafts does."""
+    positions = iter(scores.tolist())
     expected = []
     for draft in drafts:
-        of_row = [next(lines) for _ in range(len(draft) + 1)]
+        of_row = [next(positions) for _ in range(len(draft) + 1)]
         taken: list[int] = []
         while True:
-            line = of_row[len(taken)]
-            best = min(range(len(line)), key=lambda token_id: (-line[token_id], token_id))
+            row_scores = of_row[len(taken)]
+            best = min(range(len(row_scores)), key=lambda token_id: (-row_scores[token_id], token_id))
             if len(taken) < len(draft) and draft[len(taken)] == best:
                 taken.append(best)
                 continue
@@ -197,8 +203,8 @@ def greedy_by_hand(scores: Tensor, drafts: Iterable[Sequence[int]]) -> list[Acce
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_greedy_is_what_one_token_after_another_gives(seed: int) -> None:
-    """Few tokens and few values, so that drafts are right often and ties are many."""
+def test_greedy_equals_decoding_token_by_token(seed: int) -> None:
+    """Few tokens and few values, so that many drafts are right and many scores are equal."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(5, (6,), generator=generator).tolist()
     drafts = [torch.randint(3, (length,), generator=generator).tolist() for length in lengths]
