@@ -1107,7 +1107,7 @@ REMOVALS = [
         "cli/batch/parts.py",
         "                        break  # the process was killed here\n",
         "                        pass\n",
-        f"{PARTS}::test_a_file_that_ends_anywhere_is_gone_on_with",
+        f"{PARTS}::test_job_resumes_from_a_truncated_file",
     ),
     Removal(
         "batch: prompts end in front of the last position",

@@ -1,4 +1,4 @@
-"""What every backend says about constraints it cannot take, and about hostile ones."""
+"""The errors and losses of every backend for unsupported, malformed and hostile constraints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.property.strategies import BACKENDS, SCHEMA_BACKENDS, allowed, backen
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_an_invalid_schema_is_refused_with_its_pointer(name):
+def test_error_for_an_invalid_schema_has_its_pointer(name):
     constraint = JsonSchema({"type": "object", "properties": {"a/b": {"type": "strin"}}})
     with pytest.raises(InvalidConstraint, match="at /properties/a~1b/type"):
         backend(name, tiny()).compile(constraint)
@@ -32,7 +32,7 @@ def test_an_invalid_schema_is_refused_with_its_pointer(name):
         {"type": "null", "enum": [1]},
     ],
 )
-def test_a_schema_that_nothing_satisfies_is_refused(name, schema):
+def test_unsatisfiable_schema_is_refused(name, schema):
     with pytest.raises(InvalidConstraint, match="no value satisfies|which does not exist"):
         backend(name, tiny()).compile(JsonSchema(schema))
 
@@ -47,12 +47,12 @@ def test_a_schema_that_nothing_satisfies_is_refused(name, schema):
         ("xgrammar", StructuralTag({"type": "structural_tag", "format": {"type": "nope"}})),
     ],
 )
-def test_a_grammar_that_is_malformed_is_refused(name, grammar):
+def test_malformed_grammar_is_refused(name, grammar):
     with pytest.raises(InvalidConstraint, match="cannot compile this: "):
         backend(name, tiny()).compile(grammar)
 
 
-def test_an_undefined_rule_is_named():
+def test_error_for_an_undefined_rule_names_it():
     with pytest.raises(InvalidConstraint, match='unknown name: "foo"'):
         backend("llguidance", tiny()).compile(Grammar("start: foo"))
     with pytest.raises(InvalidConstraint, match='Rule "foo" is not defined'):
@@ -69,7 +69,7 @@ def test_an_undefined_rule_is_named():
         ("x$y", "matches nothing"),
     ],
 )
-def test_what_is_not_regular_is_a_loss_and_an_error(name, pattern, reason):
+def test_non_regular_pattern_is_a_loss_and_an_error(name, pattern, reason):
     (loss,) = backend(name, tiny()).losses(Regex(pattern))
     assert (loss.pointer, loss.keyword) == ("", "regex")
     with pytest.raises(UnsupportedConstraint, match=reason) as caught:
@@ -77,7 +77,7 @@ def test_what_is_not_regular_is_a_loss_and_an_error(name, pattern, reason):
     assert caught.value.losses == (loss,)
 
 
-def test_look_around_is_for_llguidance_and_the_automaton():
+def test_only_llguidance_and_the_automaton_support_look_around():
     constraint = Regex("(?!foo)[a-z]{3}(?<!bar)")
     for name in BACKENDS:
         assert bool(backend(name, tiny()).losses(constraint)) == (name not in ("llguidance", "automaton"))
@@ -96,7 +96,7 @@ def test_look_around_is_for_llguidance_and_the_automaton():
         ("lm_format_enforcer", Grammar('start: "a"')),
     ],
 )
-def test_kinds_a_backend_does_not_have_are_losses(name, constraint):
+def test_unsupported_kind_of_constraint_is_a_loss(name, constraint):
     losses = backend(name, tiny()).losses(constraint)
     assert len(losses) == 1
     with pytest.raises(UnsupportedConstraint) as caught:
@@ -123,7 +123,7 @@ SCHEMA = {
         ("xgrammar", {("/properties/tags", "uniqueItems"), ("/properties/deep/items", "not")}),
     ],
 )
-def test_lost_keywords_have_their_pointers_and_are_dropped_only_when_asked(name, lost):
+def test_lost_keywords_have_pointers_and_are_dropped_only_on_request(name, lost):
     constraint = JsonSchema(SCHEMA)
     losses = backend(name, tiny()).losses(constraint)
     assert {(loss.pointer, loss.keyword) for loss in losses} == lost
@@ -133,10 +133,10 @@ def test_lost_keywords_have_their_pointers_and_are_dropped_only_when_asked(name,
     for on_unsupported in ("warn", "validate"):
         relaxed = backend(name, tiny()).compile(JsonSchema(SCHEMA, on_unsupported=on_unsupported))
         assert set(relaxed.losses) == set(losses)
-        # Nothing else went with them: the tags are still strings.
-        assert _takes(relaxed, {"tags": ["a", "a"], "deep": [1]})
-        assert _takes(relaxed, {"tags": [], "deep": [None]}) == (len(lost) == 2)
-        assert not _takes(relaxed, {"tags": [1]})
+        # The other keywords are still enforced: the tags are strings.
+        assert _accepts(relaxed, {"tags": ["a", "a"], "deep": [1]})
+        assert _accepts(relaxed, {"tags": [], "deep": [None]}) == (len(lost) == 2)
+        assert not _accepts(relaxed, {"tags": [1]})
 
 
 _MANY_NAMES = {f"p{i}": {} for i in range(40)}
@@ -204,7 +204,7 @@ def test_more_losses_of_llguidance(schema, lost):
     assert all(len(loss.reason.split()) > 2 for loss in losses)
 
 
-def test_the_automaton_alone_bounds_depth():
+def test_only_the_automaton_enforces_max_depth():
     for name in SCHEMA_BACKENDS:
         losses = backend(name, tiny()).losses(JsonSchema({"type": "null"}, max_depth=3))
         lost = [] if name == "automaton" else [("", "max_depth")]
@@ -212,15 +212,15 @@ def test_the_automaton_alone_bounds_depth():
 
 
 @pytest.mark.parametrize("name", ["automaton", "llguidance"])
-def test_asking_for_losses_raises_no_limit(name):
-    """A schema too large to be taken apart is left to compile, so that a router can go on."""
+def test_losses_does_not_raise_compile_limits(name):
+    """For a schema that is too large, only compile() raises, so that a router can try the next backend."""
     constraint = JsonSchema({"properties": {f"p{i}": {"type": "null", "title": f"{i}"} for i in range(10_001)}})
     assert not backend(name, tiny()).losses(constraint)
     with pytest.raises(CompileLimitExceeded, match="more than 10000 positions"):
         backend(name, tiny()).compile(constraint)
 
 
-# What llguidance's own JSON front end cannot say, or says wrong; the grammar written for it does.
+# Keywords that llguidance's own JSON Schema front end lacks or gets wrong. Our grammar for llguidance enforces them.
 ENFORCED = {
     "not, among types": ({"type": ["integer", "null"], "not": {"type": "null"}}, [None, 3]),
     "oneOf, one of two lengths": ({"oneOf": [{"maxLength": 3}, {"minLength": 2}]}, ["a", "ab", "abc", "abcd", 1]),
@@ -255,26 +255,26 @@ ENFORCED = {
 
 
 @pytest.mark.parametrize("case", ENFORCED)
-def test_what_llguidance_itself_cannot_say_is_enforced(case):
+def test_keywords_beyond_llguidances_front_end_are_enforced(case):
     schema, values = ENFORCED[case]
     constraint = JsonSchema(schema, extra="allow")
     assert tuple(backend("llguidance", tiny()).losses(constraint)) == ()
     compiled = backend("llguidance", tiny()).compile(constraint)
-    # With exact decimals: 19.99 is no multiple of 0.01 in binary fractions.
-    exact = [json.loads(json.dumps(one), parse_float=Decimal) for one in (schema, values)]
+    # With exact decimals, because 19.99 is no multiple of 0.01 in binary floating point.
+    exact = [json.loads(json.dumps(value), parse_float=Decimal) for value in (schema, values)]
     validator = jsonschema.Draft202012Validator(exact[0])
     verdicts = [validator.is_valid(value) for value in exact[1]]
-    assert len(set(verdicts)) == 2, "one instance of each kind at least"
-    assert [_takes(compiled, value) for value in values] == verdicts
+    assert len(set(verdicts)) == 2, "expected valid and invalid instances"
+    assert [_accepts(compiled, value) for value in values] == verdicts
 
 
 @pytest.mark.parametrize("name", ["unknown", "path", "byte"])
-def test_a_format_that_no_specification_defines_is_an_annotation(name):
+def test_unspecified_format_is_an_annotation(name):
     constraint = JsonSchema({"type": "string", "format": name, "maxLength": 2})
     assert tuple(backend("llguidance", tiny()).losses(constraint)) == ()
     compiled = backend("llguidance", tiny()).compile(constraint)
-    assert _takes(compiled, "ab")
-    assert not _takes(compiled, "abc")
+    assert _accepts(compiled, "ab")
+    assert not _accepts(compiled, "abc")
 
 
 @pytest.mark.parametrize(
@@ -294,28 +294,28 @@ def test_a_format_that_no_specification_defines_is_an_annotation(name):
         ({"type": "string", "maxLength": 2**70}, {"maxLength"}),
     ],
 )
-def test_what_xgrammar_would_drop_in_silence_is_a_loss(schema, lost):
+def test_keywords_that_xgrammar_drops_silently_are_losses(schema, lost):
     assert {loss.keyword for loss in backend("xgrammar", tiny()).losses(JsonSchema(schema))} == lost
 
 
-def test_a_text_that_breaks_the_shared_lexer_is_an_error_for_itself_alone():
-    # Deep in this grammar the lexer reaches its limit, and it is shared by all matchers of the grammar.
+def test_lexer_error_does_not_affect_other_matchers():
+    # A long text in this grammar drives the lexer to its limit. All matchers of the grammar share the lexer.
     compiled = backend("llguidance", tiny()).compile(Regex("((a{1,100}){1,100}){1,100}"))
     bitmask = allocate_bitmask(1, tiny().padded_size)
-    hostile, bystander = compiled.matcher(), compiled.matcher()
+    failing, other = compiled.matcher(), compiled.matcher()
     (a,) = tiny().encode_bytes(b"a")
-    assert bystander.accept_token(a)
+    assert other.accept_token(a)
     with pytest.raises(CompileLimitExceeded, match="llguidance gave up: .*too many expressions"):
         for _ in range(2000):
-            hostile.fill_next_token_bitmask(bitmask)
-            assert hostile.accept_token(a)
-    for matcher in (bystander, compiled.matcher()):
+            failing.fill_next_token_bitmask(bitmask)
+            assert failing.accept_token(a)
+    for matcher in (other, compiled.matcher()):
         assert a in allowed(matcher)
         assert matcher.accept_token(a)
 
 
 @pytest.mark.parametrize("name", ["llguidance", "xgrammar"])
-def test_a_regex_with_exponentially_many_states_does_not_hang(name):
+def test_regex_with_exponentially_many_states_does_not_hang(name):
     compiled = backend(name, tiny()).compile(Regex("(a|b)*a(a|b){24}"))
     matcher = compiled.matcher()
     text = b"abba" * 4 + b"a" + b"ba" * 12
@@ -324,7 +324,7 @@ def test_a_regex_with_exponentially_many_states_does_not_hang(name):
     assert {tiny().token_bytes[token_id] for token_id in allowed(matcher) if tiny().is_text(token_id)} >= {b"a", b"b"}
 
 
-def test_lm_format_enforcer_gives_up_after_so_many_calls(monkeypatch):
+def test_lm_format_enforcer_has_a_limit_of_calls(monkeypatch):
     monkeypatch.setattr(lm_format_enforcer, "LM_FORMAT_ENFORCER_MAX_CALLS", 100_000)
     with pytest.raises(CompileLimitExceeded, match="did not finish in 100000 calls"):
         backend("lm_format_enforcer", tiny()).compile(Regex("(a|b)*a(a|b){24}"))
@@ -337,7 +337,7 @@ def test_optional_properties_have_a_limit(monkeypatch):
     with pytest.raises(CompileLimitExceeded, match="21 properties"):
         backend("xgrammar", tiny()).compile(JsonSchema(schema))
     schema["items"]["required"].append("p4")
-    assert _takes(backend("xgrammar", tiny()).compile(JsonSchema(schema)), [{"p3": None, "p4": None}])
+    assert _accepts(backend("xgrammar", tiny()).compile(JsonSchema(schema)), [{"p3": None, "p4": None}])
 
 
 def test_nesting_has_a_limit(monkeypatch):
@@ -347,11 +347,11 @@ def test_nesting_has_a_limit(monkeypatch):
         schema = {"type": "array", "items": schema}
     with pytest.raises(CompileLimitExceeded, match="nests deeper than 20"):
         backend("xgrammar", tiny()).compile(JsonSchema(schema))
-    assert _takes(backend("llguidance", tiny()).compile(JsonSchema(schema)), [[[]]])
+    assert _accepts(backend("llguidance", tiny()).compile(JsonSchema(schema)), [[[]]])
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_a_dead_end_is_an_empty_mask_and_can_be_left(name):
+def test_dead_end_has_an_empty_mask_and_rollback_leaves_it(name):
     # Private use characters: the vocabulary has their bytes, but lm-format-enforcer takes whole characters only.
     compiled = backend(name, tiny()).compile(Choice(["ab\ue000", "ac"]))
     matcher = compiled.matcher()
@@ -367,7 +367,7 @@ def test_a_dead_end_is_an_empty_mask_and_can_be_left(name):
     assert matcher.is_completed()
 
 
-def test_a_dead_end_of_llguidance_is_not_an_error():
+def test_dead_end_in_llguidance_is_not_an_error():
     lark = 'start: "a" X | "c"\nX: "b" /[^\\x00-\\x{10ffff}]/'
     compiled = backend("llguidance", tiny()).compile(Grammar(lark, syntax="lark"))
     assert tiny().encode_bytes(b"c")[0] in allowed(compiled.matcher())
@@ -375,12 +375,12 @@ def test_a_dead_end_of_llguidance_is_not_an_error():
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("schema", [{"type": "strin"}, {"type": "object", "required": 3}, {"properties": {"a": 1}}])
-def test_a_malformed_schema_has_no_losses(name, schema):
-    # Not unsupported but wrong: what compile says about it is what the caller should read.
+def test_malformed_schema_has_no_losses(name, schema):
+    # The schema is wrong, not unsupported: compile() raises the error that the caller needs.
     assert tuple(backend(name, tiny()).losses(JsonSchema(schema))) == ()
 
 
-def _takes(compiled, value) -> bool:
+def _accepts(compiled, value) -> bool:
     matcher = compiled.matcher()
     tokens = tiny().encode_bytes(json.dumps(value).encode())
     return (
@@ -391,7 +391,7 @@ def _takes(compiled, value) -> bool:
 
 
 @pytest.mark.parametrize("name", ["xgrammar", "lm_format_enforcer"])
-def test_a_part_that_nothing_satisfies_is_a_loss(name):
+def test_unsatisfiable_subschema_is_a_loss(name):
     schema = {"type": "object", "properties": {"a": {"type": "null", "enum": [1]}, "b": {"type": "null"}}}
     (loss,) = backend(name, tiny()).losses(JsonSchema(schema))
     assert (loss.pointer, loss.keyword) == ("/properties/a", "enum")
@@ -408,20 +408,20 @@ def test_a_part_that_nothing_satisfies_is_a_loss(name):
         (float(2**70), "1.1805916207174113e+21", "1.18e+21"),
     ],
 )
-def test_constants_are_written_as_they_are(value, text, wrong):
+def test_constants_are_written_exactly(value, text, wrong):
     constraint = JsonSchema({"const": value, "default": 2**80})
     compiled = backend("llguidance", tiny()).compile(constraint)
     assert not compiled.losses
     assert json.loads(text) == value != json.loads(wrong)
-    assert _takes_text(compiled, text)
-    assert not _takes_text(compiled, wrong)
+    assert _accepts_text(compiled, text)
+    assert not _accepts_text(compiled, wrong)
 
 
 NESTED = "((a{1,100}){1,100}){1,100}"
 
 
-def test_a_limit_in_the_middle_of_a_row():
-    # Each letter may be counted by any of three counters: the lexer's states outgrow it.
+def test_compile_limit_in_the_middle_of_a_row():
+    # Each letter may count for any of three counters, so the lexer gets too many states.
     matcher = backend("llguidance", tiny()).compile(Regex(f"{NESTED}b")).matcher()
     (a,) = tiny().encode_bytes(b"a")
     taken = 0
@@ -432,20 +432,20 @@ def test_a_limit_in_the_middle_of_a_row():
     assert taken == matcher.num_accepted > 10
 
 
-def _takes_text(compiled, text: str) -> bool:
+def _accepts_text(compiled, text: str) -> bool:
     matcher = compiled.matcher()
     return all(map(matcher.accept_token, tiny().encode_bytes(text.encode()))) and matcher.is_completed()
 
 
 @pytest.mark.parametrize("name", sorted(set(BACKENDS) & {"xgrammar", "lm_format_enforcer"}))
-def test_a_long_enum_is_not_looked_up_in_itself(name, monkeypatch):
-    """Which of so many values fit takes as many checks, not their square, which took minutes."""
+def test_long_enum_is_filtered_in_linear_time(name, monkeypatch):
+    """Filtering n values of an enum takes n checks, not n squared, which took minutes."""
     schema = {"enum": [*range(40), *map(str, range(40))], "type": "string", "maxLength": 1}
     checks = jsonschema.Draft202012Validator.VALIDATORS
     check, looked_up = checks["enum"], []
 
     def counting(validator, values, instance, parent):
-        if len(values) == len(schema["enum"]):  # and not that of a metaschema
+        if len(values) == len(schema["enum"]):  # not the enum of a metaschema
             looked_up.append(instance)
         return check(validator, values, instance, parent)
 
@@ -457,6 +457,6 @@ def test_a_long_enum_is_not_looked_up_in_itself(name, monkeypatch):
 
 @pytest.mark.skipif("lm_format_enforcer" not in BACKENDS, reason="lm-format-enforcer is not installed")
 @pytest.mark.parametrize("pattern", ["(?=a)b", '(?:a"){2}', "(?=a).*(?!b)"])
-def test_a_pattern_without_plain_words_is_named_and_no_error_of_the_library(pattern):
+def test_unsupported_look_around_pattern_is_a_loss_of_lm_format_enforcer(pattern):
     losses = backend("lm_format_enforcer", single_bytes()).losses(JsonSchema({"type": "string", "pattern": pattern}))
     assert ("", "pattern") in [(loss.pointer, loss.keyword) for loss in losses]

@@ -1,4 +1,4 @@
-"""What a batch job keeps on disk: rows by number, whole batches, and neither a lost nor a doubled one."""
+"""The files of a batch job: answers by row number in whole batches, with no row lost or written twice."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from hf_guided.errors import InternalError, UsageError
 from tests.effort import repeats
 
 
-def answer(row: int) -> Answer:
+def make_answer(row: int) -> Answer:
     text = ["plain", "é 日本 \u2028", 'quotes " and \\', "half of a pair \ud83d"][row % 4]
     return Answer(row, row % 3 != 2, {"text": text})
 
 
-def line(row: int) -> dict:
-    return {"row": row} | answer(row).line
+def expected_line(row: int) -> dict:
+    return {"row": row} | make_answer(row).line
 
 
-def write(parts: Parts, *batch: int) -> None:
+def write_batch(parts: Parts, *batch: int) -> None:
     writer = parts.writer(0)
-    writer.write([answer(row) for row in batch])
+    writer.write([make_answer(row) for row in batch])
     writer.close()
 
 
 def finish(parts: Parts, rows: int) -> tuple[int, int]:
-    """Without rows to carry columns from."""
+    """Finish a job whose input has no columns to copy."""
     empty = parts.folder.with_name("empty.jsonl")
     empty.touch()
     table = JsonLinesTable(empty)
@@ -52,51 +52,51 @@ def finish(parts: Parts, rows: int) -> tuple[int, int]:
         table.close()
 
 
-def begun(folder: Path) -> Parts:
+def begin_job(folder: Path) -> Parts:
     parts = Parts(folder / "out.jsonl")
     parts.begin(overwrite=False)
     return parts
 
 
 def read(file: Path) -> list[dict]:
-    return [json.loads(line) for line in file.read_bytes().splitlines()] if file.exists() else []
+    return [json.loads(expected_line) for expected_line in file.read_bytes().splitlines()] if file.exists() else []
 
 
 @pytest.mark.parametrize("cut", range(0, 150, 3))
-def test_a_file_that_ends_anywhere_is_gone_on_with(tmp_path: Path, cut: int) -> None:
-    parts = begun(tmp_path)
-    with_torn_end = parts.writer(0)
-    with_torn_end.write([answer(0), answer(1)])
-    with_torn_end.write([answer(2), answer(3)])
-    with_torn_end.close()
+def test_job_resumes_from_a_truncated_file(tmp_path: Path, cut: int) -> None:
+    parts = begin_job(tmp_path)
+    first_writer = parts.writer(0)
+    first_writer.write([make_answer(0), make_answer(1)])
+    first_writer.write([make_answer(2), make_answer(3)])
+    first_writer.close()
     [file] = parts.folder.glob("*.jsonl")
     whole = file.read_bytes()
     file.write_bytes(whole[:-cut] if cut else whole)
-    left = whole[: len(whole) - cut].count(b"\n")
+    complete_rows = whole[: len(whole) - cut].count(b"\n")
     locations = parts.locations(4)
-    assert [location is not None for location in locations] == [row < left for row in range(4)]
-    again = list(Share(0, 1).batches(locations, 2))
-    assert again == [batch for batch in (range(2), range(2, 4)) if batch.stop > left]
+    assert [location is not None for location in locations] == [row < complete_rows for row in range(4)]
+    missing_batches = list(Share(0, 1).batches(locations, 2))
+    assert missing_batches == [batch for batch in (range(2), range(2, 4)) if batch.stop > complete_rows]
     writer = parts.writer(0)
-    for batch in again:
-        writer.write([answer(row) for row in batch])
+    for batch in missing_batches:
+        writer.write([make_answer(row) for row in batch])
     writer.close()
     assert finish(parts, 4) == (3, 1)
-    assert read(parts.output) == [line(row) for row in (0, 1, 3)]
-    assert read(parts.failures) == [line(2)]
+    assert read(parts.output) == [expected_line(row) for row in (0, 1, 3)]
+    assert read(parts.failures) == [expected_line(2)]
     assert not parts.folder.exists()
 
 
-def nested(levels: int) -> list:
+def nested_list(levels: int) -> list:
     value: list = []
     for _ in range(levels):
         value = [value]
     return value
 
 
-@pytest.mark.parametrize("value", [None, "half \ud83d", 1.5, {"a": [True, 10**30]}, nested(50)])
-def test_what_is_json_is_read_as_it_was(tmp_path: Path, value: object) -> None:
-    parts = begun(tmp_path)
+@pytest.mark.parametrize("value", [None, "half \ud83d", 1.5, {"a": [True, 10**30]}, nested_list(50)])
+def test_json_values_survive_the_round_trip(tmp_path: Path, value: object) -> None:
+    parts = begin_job(tmp_path)
     assert is_json(value)
     writer = parts.writer(0)
     writer.write([Answer(0, True, {"value": value})])
@@ -106,71 +106,73 @@ def test_what_is_json_is_read_as_it_was(tmp_path: Path, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [float("nan"), [-float("inf")], {"a": float("1e999")}, re.match("", ""), nested(9999)]
+    "value", [float("nan"), [-float("inf")], {"a": float("1e999")}, re.match("", ""), nested_list(9999)]
 )
-def test_what_others_cannot_read_is_no_json(value: object) -> None:
+def test_values_outside_the_json_standard_are_not_json(value: object) -> None:
     assert not is_json(value)
 
 
-def test_nothing_is_written_while_a_row_is_missing(tmp_path: Path) -> None:
-    parts = begun(tmp_path)
-    write(parts, 0, 2)
+def test_finish_writes_nothing_while_a_row_is_missing(tmp_path: Path) -> None:
+    parts = begin_job(tmp_path)
+    write_batch(parts, 0, 2)
     with pytest.raises(InternalError, match="1 of 3 rows have no answer, the first is 1"):
         finish(parts, 3)
     assert not parts.output.exists() and parts.folder.exists()
     parts.end()
 
 
-def test_two_runs_and_what_is_there_already(tmp_path: Path) -> None:
-    parts = begun(tmp_path)
+def test_second_run_and_existing_output_are_refused(tmp_path: Path) -> None:
+    parts = begin_job(tmp_path)
     other = Parts(parts.output)
     with pytest.raises(UsageError, match="another run is at work"):
         other.begin(overwrite=False)
     other.end()
-    write(parts, 0)
+    write_batch(parts, 0)
     finish(parts, 1)
     with pytest.raises(UsageError, match="is there already"):
         Parts(parts.output).begin(overwrite=False)
-    anew = Parts(parts.output)
-    anew.begin(overwrite=True)
-    assert not parts.output.exists() and anew.locations(1) == [None]
-    anew.end()
+    overwriting = Parts(parts.output)
+    overwriting.begin(overwrite=True)
+    assert not parts.output.exists() and overwriting.locations(1) == [None]
+    overwriting.end()
 
 
-def test_a_kill_while_the_outputs_are_made_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = begun(tmp_path)
-    write(parts, *range(6))
+def test_kill_during_finish_loses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = begin_job(tmp_path)
+    write_batch(parts, *range(6))
     replace, moved = Path.replace, []
 
-    def killed(file: Path, target: Path) -> Path:
+    def replace_once(file: Path, target: Path) -> Path:
         if moved:
             raise KeyboardInterrupt
         moved.append(target)
         return replace(file, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", killed)
+        patch.setattr(Path, "replace", replace_once)
         with pytest.raises(KeyboardInterrupt):
             finish(parts, 6)
     parts.end()
-    later = begun(tmp_path)
-    assert not list(Share(0, 1).batches(later.locations(6), 2))
-    assert finish(later, 6) == (4, 2)
-    assert read(later.output) + read(later.failures) == [line(row) for row in (0, 1, 3, 4, 2, 5)]
+    resumed = begin_job(tmp_path)
+    assert not list(Share(0, 1).batches(resumed.locations(6), 2))
+    assert finish(resumed, 6) == (4, 2)
+    assert read(resumed.output) + read(resumed.failures) == [expected_line(row) for row in (0, 1, 3, 4, 2, 5)]
 
 
 @settings(max_examples=repeats(66, 200), deadline=None)
 @given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 7), st.data())
-def test_each_missing_batch_belongs_to_one_process(rows: int, size: int, processes: int, data: st.DataObject) -> None:
+def test_each_missing_batch_is_assigned_to_one_process(
+    rows: int, size: int, processes: int, data: st.DataObject
+) -> None:
     done = data.draw(st.lists(st.booleans(), min_size=rows, max_size=rows))
-    locations = [object() if one else None for one in done]
+    locations = [object() if is_done else None for is_done in done]
     shares = [list(Share(i, processes).batches(locations, size)) for i in range(processes)]
     batches = sorted((batch for share in shares for batch in share), key=lambda batch: batch.start)
-    every = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
-    assert batches == [batch for batch in every if not all(done[row] for row in batch)]
+    all_batches = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
+    assert batches == [batch for batch in all_batches if not all(done[row] for row in batch)]
 
 
-def test_rows_are_the_lines_that_are_not_blank(tmp_path: Path) -> None:
+def test_blank_lines_are_not_rows(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_bytes(
         b'\n{"prompt": "\xc3\xa9"}\r\n  \n{"prompt": 5}\n[1]\n{"prompt"\n\xff\n{"text": "x"}\n'
@@ -178,8 +180,8 @@ def test_rows_are_the_lines_that_are_not_blank(tmp_path: Path) -> None:
     )
     rows = Rows(JsonLinesTable(file), "prompt", "schema", "documents", hg.Choice(["a"]), chat=True)
     assert len(rows) == 7
-    asked = rows.request(0)
-    assert asked.prompt == [{"role": "user", "content": "é"}] and asked.constraint == hg.Choice(["a"])
+    first = rows.request(0)
+    assert first.prompt == [{"role": "user", "content": "é"}] and first.constraint == hg.Choice(["a"])
     with pytest.raises(BadRow, match="list of messages as 'prompt', got 5"):
         rows.request(1)
     for row, why in (2, "JSON object, got list"), (3, "line of JSON"), (4, "line of JSON"):
@@ -187,12 +189,12 @@ def test_rows_are_the_lines_that_are_not_blank(tmp_path: Path) -> None:
             rows.request(row)
     with pytest.raises(BadRow, match="fields there are: 'text'"):
         rows.request(5)
-    own = rows.request(6)
-    assert own.constraint == hg.JsonSchema({"type": "null"})
+    last = rows.request(6)
+    assert last.constraint == hg.JsonSchema({"type": "null"})
     rows.close()
 
 
-def a_job(rows: Path) -> Job:
+def make_job(rows: Path) -> Job:
     return Job(
         model="demo",
         tokenizer=None,
@@ -221,7 +223,7 @@ def a_job(rows: Path) -> Job:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, overwrite: bool) -> None:
+def test_foreign_folder_is_not_deleted(tmp_path: Path, overwrite: bool) -> None:
     for name in ("out", "out.failures"):
         folder = tmp_path / name
         folder.mkdir()
@@ -233,20 +235,20 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path, overwrite: bool
         folder.rmdir()
 
 
-def test_constraints_that_look_alike_are_other_jobs() -> None:
+def test_constraints_with_equal_repr_have_different_identities() -> None:
     schema = {"type": "object", "properties": {f"property_{i}": {"type": "string"} for i in range(20)}}
-    one, other = JsonSchema(schema), JsonSchema({**schema, "required": ["property_19"]})
-    assert repr(one) == repr(other) and identity(one) != identity(other)
-    assert identity(one) != identity(JsonSchema(schema, max_depth=3)) and identity(None) != identity(one)
+    optional, required = JsonSchema(schema), JsonSchema({**schema, "required": ["property_19"]})
+    assert repr(optional) == repr(required) and identity(optional) != identity(required)
+    assert identity(optional) != identity(JsonSchema(schema, max_depth=3)) and identity(None) != identity(optional)
 
 
-def test_another_job_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_resuming_with_other_arguments_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows").write_text("x")
-    job = a_job(tmp_path / "rows")
+    job = make_job(tmp_path / "rows")
     job.agree(tmp_path / "job.json")
     job.agree(tmp_path / "job.json")
     (tmp_path / "rows").write_text("y")
-    other = replace(a_job(tmp_path / "rows"), temperature=0.7)
+    other = replace(make_job(tmp_path / "rows"), temperature=0.7)
     with pytest.raises(UsageError, match=r"input_digest was .*; temperature was None, is 0\.7"):
         other.agree(tmp_path / "job.json")
 
@@ -262,7 +264,7 @@ def test_another_job_is_not_gone_on_with(tmp_path: Path) -> None:
         ("rows.csv", '\ufeff[{"prompt": "Hi"}]\n', "line 1 is JSON: .*--format jsonl"),
     ],
 )
-def test_a_file_of_another_format_names_the_line_and_the_option(
+def test_error_for_a_wrong_format_names_the_line_and_the_option(
     tmp_path: Path, name: str, content: str, message: str
 ) -> None:
     file = tmp_path / name
@@ -283,17 +285,17 @@ def test_a_file_of_another_format_names_the_line_and_the_option(
         ("rows.csv", "prompt\nHi\n{}\n", 2),
     ],
 )
-def test_rows_that_are_broken_alone_fail_alone(tmp_path: Path, name: str, content: str, rows: int) -> None:
+def test_malformed_row_does_not_affect_other_rows(tmp_path: Path, name: str, content: str, rows: int) -> None:
     file = tmp_path / name
     file.write_text(content, encoding="utf-8")
     table = open_table(file, format_of(file, None, "--input"), [])
     assert len(table) == rows
     if '{"prompt": "Hi"}' in content:
-        assert {"prompt": "Hi"} in [fields_of(table, row) for row in range(rows)]
+        assert {"prompt": "Hi"} in [fields_or_none(table, row) for row in range(rows)]
     table.close()
 
 
-def fields_of(table: Table, row: int) -> dict | None:
+def fields_or_none(table: Table, row: int) -> dict | None:
     try:
         return table.fields(row)
     except BadRow:

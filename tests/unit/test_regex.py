@@ -1,4 +1,4 @@
-r"""What single patterns mean, where ``re`` or ECMA-262 say so, and how what is not supported is refused."""
+r"""The meaning of single patterns, compared with ``re`` and ECMA-262, and the errors for unsupported patterns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SINGLE += [
     "\x07",
     "\0",
 ]
-ODD = [
+TEXTS = [
     "",
     *SINGLE,
     "ab",
@@ -113,22 +113,22 @@ SHAPES += [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:Possible set intersection:FutureWarning")  # [a&&b], and Python is right to say so
+@pytest.mark.filterwarnings("ignore:Possible set intersection:FutureWarning")  # for [a&&b]
 @pytest.mark.parametrize("pattern", [*CLASSES, *CASELESS, *SHAPES])
-def test_fullmatch_means_what_python_means(pattern):
+def test_fullmatch_equals_python(pattern):
     language = parse_fullmatch(pattern)
-    for text in ODD:
+    for text in TEXTS:
         assert matches(language, text) == bool(re.fullmatch(pattern, text)), repr(text)
 
 
 @pytest.mark.parametrize(
     "pattern", ["a", "^a", "a$", "^a|b$", "^(a|b)$", "(?:(?:^a))", "b|^a$", "^$", "", "[^a]", "a."]
 )
-def test_search_means_what_validators_mean(pattern):
+def test_search_equals_validators(pattern):
     language = parse_search(pattern)
     strict = re.compile(pattern.replace("$", r"\Z"))  # Python's $ matches before a last newline, ECMA-262's does not
-    narrow = "\r\u2028" if "." in pattern else ""  # what ECMA-262's dot does not take
-    for text in ODD:
+    narrow = "\r\u2028" if "." in pattern else ""  # characters that ECMA-262's dot does not match
+    for text in TEXTS:
         if not set(narrow) & set(text):
             assert matches(language, text) == bool(strict.search(text)), repr(text)
 
@@ -147,7 +147,7 @@ def test_search_means_what_validators_mean(pattern):
         (r"^(?!\d)[\s\S]$", "aé", "1\u0661"),
     ],
 )
-def test_in_schemas_only_what_both_dialects_take(pattern, both, one_only):
+def test_schema_patterns_match_only_texts_of_both_dialects(pattern, both, one_only):
     language = parse_search(pattern)
     assert all(matches(language, character) for character in both)
     assert not any(matches(language, character) for character in one_only)
@@ -169,7 +169,7 @@ def test_in_schemas_only_what_both_dialects_take(pattern, both, one_only):
         (r"^\/\-$", ["/-"], [r"\/\-"]),
     ],
 )
-def test_what_ecma_262_says(pattern, inside, outside):
+def test_syntax_of_ecma_262(pattern, inside, outside):
     language = parse_search(pattern)
     assert all(matches(language, text) for text in inside)
     assert not any(matches(language, text) for text in outside)
@@ -185,7 +185,7 @@ console.log(JSON.stringify(found));
 @pytest.mark.skipif(
     shutil.which("node") is None, reason="needs node, for the regular expressions of ECMA-262 themselves"
 )
-def test_ecma_262_and_python_together_decide():
+def test_shared_syntax_is_the_intersection_of_ecma_262_and_python():
     ecma_only = [
         r"^\p{L}+$",
         r"^\p{Letter}\P{gc=Nd}$",
@@ -210,20 +210,20 @@ def test_ecma_262_and_python_together_decide():
         "a{2}|[^a]b",
         r"[\s\S]",
     ]
-    asked = json.dumps({"patterns": ecma_only + shared, "texts": ODD})
-    done = subprocess.run(["node", "-e", NODE], input=asked, capture_output=True, text=True, check=True)
+    query = json.dumps({"patterns": ecma_only + shared, "texts": TEXTS})
+    done = subprocess.run(["node", "-e", NODE], input=query, capture_output=True, text=True, check=True)
     for pattern, row in zip(ecma_only + shared, json.loads(done.stdout), strict=True):
         language = parse_search(pattern)
-        for text, found in zip(ODD, row, strict=True):
-            wanted = found and (pattern in ecma_only or bool(re.search(pattern, text)))
-            assert matches(language, text) == wanted, (pattern, text)
+        for text, found in zip(TEXTS, row, strict=True):
+            expected = found and (pattern in ecma_only or bool(re.search(pattern, text)))
+            assert matches(language, text) == expected, (pattern, text)
 
 
 @pytest.mark.skipif(
     shutil.which("node") is None, reason="needs node, for the regular expressions of ECMA-262 themselves"
 )
-def test_what_unicode_mode_refuses_is_read_without_it():
-    """Patterns that neither Python nor unicode mode takes, as ECMA-262's Annex B reads them."""
+def test_patterns_invalid_in_unicode_mode_are_read_without_it():
+    """Patterns that neither Python nor unicode mode accepts are read as in ECMA-262's Annex B."""
     patterns = [
         r"^[\w-\.]+@[\w-]+$",
         r"^[\w-.]$",
@@ -250,21 +250,21 @@ def test_what_unicode_mode_refuses_is_read_without_it():
         "-_",
         "a_",
     ]
-    asked = json.dumps({"patterns": patterns, "texts": texts})
+    query = json.dumps({"patterns": patterns, "texts": texts})
     without_unicode_mode = NODE.replace('(pattern, "u")', "(pattern)")
-    done = subprocess.run(["node", "-e", without_unicode_mode], input=asked, capture_output=True, text=True, check=True)
+    done = subprocess.run(["node", "-e", without_unicode_mode], input=query, capture_output=True, text=True, check=True)
     rows = json.loads(done.stdout)
     assert any(map(any, rows))
     for pattern, row in zip(patterns, rows, strict=True):
         with pytest.raises(re.error):
             re.compile(pattern)
         language = parse_search(pattern)
-        for text, wanted in zip(texts, row, strict=True):
-            assert matches(language, text) == wanted, (pattern, text)
+        for text, expected in zip(texts, row, strict=True):
+            assert matches(language, text) == expected, (pattern, text)
 
 
 @pytest.mark.parametrize("pattern", [r"^[\w-\u{61}]$", r"^[\w-\p{L}]$", "^[z-a]$", r"[\w-.](a"])
-def test_what_no_dialect_reads_is_an_error(pattern):
+def test_pattern_of_no_dialect_is_an_error(pattern):
     with pytest.raises(re.error):
         parse_search(pattern)
 
@@ -334,7 +334,7 @@ def test_look_around_is_exact(pattern):
         ("(a|b(" * 60 + "c" + "))" * 60, "nest", None),
     ],
 )
-def test_what_is_not_supported_is_named(pattern, reason, position):
+def test_unsupported_syntax_is_named(pattern, reason, position):
     for parse in (parse_fullmatch, parse_search):
         with pytest.raises(UnsupportedRegex, match=reason) as caught:
             parse(pattern)
@@ -344,13 +344,13 @@ def test_what_is_not_supported_is_named(pattern, reason, position):
 
 @pytest.mark.skipif("sys.version_info < (3, 11)", reason="Python 3.10 knows neither")
 @pytest.mark.parametrize(("pattern", "reason"), [("a++", "possessive"), ("(?>a)", "atomic"), ("a{2}+", "possessive")])
-def test_what_newer_pythons_know_is_named_too(pattern, reason):
+def test_unsupported_syntax_of_newer_pythons_is_named(pattern, reason):
     with pytest.raises(UnsupportedRegex, match=reason):
         parse_fullmatch(pattern)
 
 
 @pytest.mark.parametrize("pattern", [r"\k<a>(?<a>b)", r"\p{Script=Greek}", r"\p{Alphabetic}"])
-def test_what_of_ecma_262_is_not_supported(pattern):
+def test_unsupported_syntax_of_ecma_262(pattern):
     with pytest.raises(UnsupportedRegex):
         parse_search(pattern)
 
@@ -373,14 +373,14 @@ def test_what_of_ecma_262_is_not_supported(pattern):
         "{2}b",
     ],
 )
-def test_what_compiles_nowhere_is_an_re_error(pattern):
+def test_malformed_pattern_is_an_re_error(pattern):
     with pytest.raises(re.error):
         parse_search(pattern)
     with pytest.raises(re.error):
         parse_fullmatch(pattern)
 
 
-def test_the_deepest_pattern_goes_all_the_way():
+def test_deepest_allowed_pattern_passes_all_stages():
     pattern = "(?:a|b(?:x|" * 25 + "c" + ")+d)+" * 25
     language = parse_search(f"^{pattern}(?!e)")
     assert matches(language, "ba") == bool(re.search(f"^{pattern}(?!e)", "ba"))
@@ -406,7 +406,7 @@ def test_many_alternatives_may_be_anchored():
     assert not matches(language, "w300")
 
 
-def test_what_can_never_match_is_nothing():
+def test_pattern_that_never_matches_is_nothing():
     for pattern in ("a^b", "a$b", "a^", r"[^\s\S]", r"\ud800"):
         assert parse_fullmatch(pattern) == regex.NOTHING
     assert parse_search("x$y") == regex.NOTHING
@@ -415,12 +415,12 @@ def test_what_can_never_match_is_nothing():
             write(regex.NOTHING)
 
 
-def test_a_plain_pattern_cannot_say_and():
+def test_plain_pattern_cannot_express_an_intersection():
     with pytest.raises(UnsupportedRegex, match="look-ahead"):
         regex.to_pattern(parse_search("^(?!foo)bar"))
 
 
-def test_only_narrows():
+def test_only_restricts_the_characters():
     letters = regex.CharSet.of("ab")
     language = regex.only(parse_search('^(a|"|b[^x])+$'), letters)
     assert [text for text in ("a", "ba", "bb", 'a"', 'b"', "bc") if matches(language, text)] == ["a", "ba", "bb"]
@@ -429,26 +429,26 @@ def test_only_narrows():
     assert matches(regex.only(parse_search("^(?!a)"), letters), "ba")
 
 
-def test_a_literal_matches_itself_alone():
-    for text in ODD:
+def test_literal_matches_only_itself():
+    for text in TEXTS:
         assert matches(parse_fullmatch(as_python(regex.literal(text))), text)
         assert re.fullmatch(as_python(regex.literal(text)), text)
     assert not re.fullmatch(as_python(regex.literal("a.c")), "abc")
 
 
 def as_python(plain: str) -> str:
-    r"""``\u{...}`` is the one thing in plain patterns that Python does not read."""
+    r"""Replace ``\u{...}``, the only syntax of plain patterns that Python does not read."""
     return re.sub(r"\\u\{([0-9a-f]+)\}", lambda match: f"\\U{int(match[1], 16):08x}", plain)
 
 
 @pytest.mark.parametrize("name", ["Lu", "L", "LC", "Nd", "Zs", "Cn", "Co", "P"])
-def test_categories_are_unicode_s(name):
-    wanted = ("Lu", "Ll", "Lt") if name == "LC" else (name,)
+def test_categories_equal_unicodedata(name):
+    prefixes = ("Lu", "Ll", "Lt") if name == "LC" else (name,)
     codes = (*range(0xD800), *range(0xE000, 0x110000))
-    assert list(category(name)) == [chr(code) for code in codes if unicodedata.category(chr(code)).startswith(wanted)]
+    assert list(category(name)) == [chr(code) for code in codes if unicodedata.category(chr(code)).startswith(prefixes)]
 
 
-def test_equal_trees_are_equal():
+def test_equivalent_patterns_have_equal_trees():
     assert parse_fullmatch("a|b|[c-d]") == parse_fullmatch("[a-d]")
     assert hash(parse_fullmatch("(?:ab)*")) == hash(parse_fullmatch("(ab)*?"))
     assert parse_fullmatch("(a*)*") == parse_fullmatch("a*") == parse_fullmatch("(?:a?)*")
@@ -458,16 +458,16 @@ def test_equal_trees_are_equal():
 @pytest.mark.parametrize(
     "pattern", ["(a*)*b", "(a|a)*b", "(a|b|ab)*c", "^(([a-z])+.)+[A-Z]([a-z])+$", "(?:a{0,50}){0,50}b"]
 )
-def test_matching_never_blows_up(pattern):
+def test_matching_takes_no_exponential_time(pattern):
     language = parse_search(f"^(?:{pattern})$".replace("^(?:^", "^(?:").replace("$)$", ")$"))
-    found, calls = counted_calls(lambda: matches(language, "a" * 300 + "!"))
-    assert not found
-    assert calls < 100_000  # `re` would take for ever on most of these
+    matched, calls = counted_calls(lambda: matches(language, "a" * 300 + "!"))
+    assert not matched
+    assert calls < 100_000  # `re` would not finish on most of these
 
 
-def test_spelling_everything_is_small_and_shared():
+def test_spellings_of_any_text_are_small_and_shared():
     anything = regex.json_spellings(regex.ANYTHING)
     assert regex.json_spellings(regex.repeat(regex.chars(regex.ALL))) is anything
     assert len(regex.to_pattern(anything)) < 400
-    assert matches(anything, json.dumps("".join(ODD))[1:-1])
-    assert matches(anything, json.dumps("".join(ODD), ensure_ascii=False)[1:-1])
+    assert matches(anything, json.dumps("".join(TEXTS))[1:-1])
+    assert matches(anything, json.dumps("".join(TEXTS), ensure_ascii=False)[1:-1])

@@ -1,4 +1,4 @@
-"""Reading a row of output back."""
+"""Reading the result of a row from its output tokens."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_stopped_row_has_a_value_and_no_padding() -> None:
     assert result.token_ids == [A, B, STOP2]
 
 
-def test_row_cut_by_length_has_no_value() -> None:
+def test_row_that_reached_the_token_limit_has_no_value() -> None:
     result = read([A])
     assert (result.text, result.value, result.finish_reason, result.error) == ("a", None, "length", None)
 
 
 @pytest.mark.parametrize("token_ids", [[A, STOP], [A, A, STOP], [B], [0, A, B]])
-def test_row_that_left_its_language_is_a_dead_end(token_ids: list[int]) -> None:
+def test_row_that_violates_its_constraint_is_a_dead_end(token_ids: list[int]) -> None:
     result = read(token_ids)
     assert (result.value, result.finish_reason) == (None, "dead_end")
 
@@ -42,38 +42,38 @@ def test_prefix_is_part_of_the_text() -> None:
         read([STOP], prefix=b"ba")
 
 
-def test_stop_tokens_of_the_call_decide() -> None:
+def test_stop_tokens_of_the_call_replace_the_default() -> None:
     assert read([A, B, STOP, STOP2], stop_token_ids=[STOP]).token_ids == [A, B, STOP]
     assert read([A, B, STOP], stop_token_ids=[STOP2]).finish_reason == "dead_end"
 
 
-def test_free_row() -> None:
+def test_row_without_a_constraint() -> None:
     result = RowReader(VOCABULARY).read([B, B, STOP, 0])
     assert (result.text, result.value, result.finish_reason) == ("bb", "bb", "stop")
     assert RowReader(VOCABULARY).read([B, B]).finish_reason == "length"
 
 
-def test_value_that_cannot_be_read_is_an_error_in_the_result() -> None:
-    """A validator may be stricter than the language: the text stands, the value does not."""
+def test_value_that_cannot_be_parsed_is_an_error_in_the_result() -> None:
+    """A validator may be stricter than the grammar. Then the result has the text, but no value."""
     result = RowReader(VOCABULARY, constraint=JsonSchema({"type": "integer"}), compiled=COMPILED).read([A, B, STOP])
     assert (result.text, result.value, result.finish_reason) == ("ab", None, "stop")
     assert result.error is not None and "Expecting value" in result.error
 
 
-def test_row_cut_by_somebody_else_is_padded_not_dead() -> None:
-    """A stopping criterion ended this row in the middle while others of the batch went on."""
+def test_row_ended_by_a_stopping_criterion_is_not_a_dead_end() -> None:
+    """A stopping criterion ended this row in the middle, and it was padded while other rows continued."""
     assert read([A, 0, 0], pad_token_id=0).finish_reason == "length"
     assert read([A, 0, A], pad_token_id=0).finish_reason == "dead_end"
     assert read([A, 0, 0]).finish_reason == "dead_end"
 
 
-def test_row_with_no_way_on_is_dead_though_only_padding_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row in a dead end is ended with a stop token, which is often the padding too."""
+def test_row_without_an_allowed_token_is_a_dead_end_even_before_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row at a dead end gets a stop token, which is often also the padding token."""
     monkeypatch.setattr(SetEngine, "fill", lambda self, bitmask, row: bitmask[row].zero_())
     assert read([A, STOP, STOP], pad_token_id=STOP).finish_reason == "dead_end"
 
 
-def test_validator_that_raises_anything_does_not_take_the_other_rows_along() -> None:
+def test_exception_of_a_validator_becomes_an_error_in_the_result() -> None:
     class Picky(Choice):
         def parse(self, text: str) -> str:
             raise KeyError(text)

@@ -1,4 +1,4 @@
-"""What a reference names: `jsonschema` decides, by which values a schema that is nothing but the reference takes."""
+"""The targets of references. The oracle is `jsonschema`: which values a schema with only the reference accepts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHERS = {
     "urn:old": {"$schema": DRAFT7, "items": [{"type": "null"}], "additionalItems": False},
 }
 
-# Each schema with values; at least one of them valid and one not.
+# Each schema with values, of which at least one is valid and one is not.
 REFERENCES: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "a pointer": ({"$ref": "#/$defs/a", "$defs": {"a": {"type": "null"}}}, [None, 1]),
     "a pointer with escapes": (
@@ -174,13 +174,13 @@ def backend() -> LLGuidanceBackend:
     return LLGuidanceBackend(all_bytes())
 
 
-def takes(backend: LLGuidanceBackend, constraint: JsonSchema, value: Any) -> bool:
+def accepts(backend: LLGuidanceBackend, constraint: JsonSchema, value: Any) -> bool:
     matcher = backend.compile(constraint).matcher()
     return all(map(matcher.accept_token, json.dumps(value).encode())) and matcher.is_completed()
 
 
 @pytest.mark.parametrize("case", REFERENCES)
-def test_a_reference_means_what_jsonschema_takes_it_for(case: str, backend: LLGuidanceBackend) -> None:
+def test_references_resolve_as_in_jsonschema(case: str, backend: LLGuidanceBackend) -> None:
     schema, values = REFERENCES[case]
     documents = [
         (uri, Resource.from_contents(document, default_specification=DRAFT202012)) for uri, document in OTHERS.items()
@@ -188,10 +188,10 @@ def test_a_reference_means_what_jsonschema_takes_it_for(case: str, backend: LLGu
     cls = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     oracle = cls(schema, registry=Registry().with_resources(documents))
     verdicts = [oracle.is_valid(value) for value in values]
-    assert len(set(verdicts)) == 2, "one value of each kind at least"
+    assert len(set(verdicts)) == 2, "expected valid and invalid values"
     constraint = JsonSchema(schema, extra="allow", registry=OTHERS)
     assert tuple(backend.losses(constraint)) == ()
-    assert [takes(backend, constraint, value) for value in values] == verdicts
+    assert [accepts(backend, constraint, value) for value in values] == verdicts
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_reference_means_what_jsonschema_takes_it_for(case: str, backend: LLGu
         {"items": {"$ref": "inner#/none"}, "$defs": {"a": {"$id": "inner"}}},
     ],
 )
-def test_a_reference_to_nowhere_is_an_error(schema: dict[str, Any], backend: LLGuidanceBackend) -> None:
+def test_dangling_reference_is_an_error(schema: dict[str, Any], backend: LLGuidanceBackend) -> None:
     with pytest.raises(InvalidConstraint, match=r"refers to '[^']*' at .*, which (does not exist|is no schema)"):
         backend.compile(JsonSchema(schema, registry=OTHERS))
 
@@ -219,13 +219,13 @@ def test_a_reference_to_nowhere_is_an_error(schema: dict[str, Any], backend: LLG
         {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}},
     ],
 )
-def test_a_reference_that_only_leads_back_is_an_error(schema: dict[str, Any], backend: LLGuidanceBackend) -> None:
+def test_reference_only_to_itself_is_an_error(schema: dict[str, Any], backend: LLGuidanceBackend) -> None:
     with pytest.raises(InvalidConstraint, match="only refers back to itself"):
         backend.compile(JsonSchema(schema))
 
 
 @pytest.mark.parametrize("ref", ["https://example.com/other", "other", "urn:other#/$defs/a", "https://example.com/zi"])
-def test_a_document_that_nobody_gave_is_a_loss_and_never_fetched(ref: str, backend: LLGuidanceBackend) -> None:
+def test_unknown_document_is_a_loss_and_is_not_fetched(ref: str, backend: LLGuidanceBackend) -> None:
     (loss,) = backend.losses(JsonSchema({"items": {"$ref": ref}}, registry=OTHERS))
     assert (loss.pointer, loss.keyword) == ("/items", "$ref")
     assert "nothing is fetched" in loss.reason and ref.partition("#")[0] in loss.reason
@@ -262,7 +262,7 @@ RECURSIVE = {
         (RECURSIVE, ("/$defs/tree/items", "$recursiveRef")),
     ],
 )
-def test_what_depends_on_the_way_that_led_there_is_a_loss(
+def test_reference_that_depends_on_the_dynamic_scope_is_a_loss(
     schema: dict[str, Any], lost: tuple[str, str], backend: LLGuidanceBackend
 ) -> None:
     losses = backend.losses(JsonSchema(schema))
@@ -270,7 +270,7 @@ def test_what_depends_on_the_way_that_led_there_is_a_loss(
     assert "depending on what led there" in losses[0].reason
 
 
-def read(schema: Any, registry: Mapping[str, Any] | None = None) -> Documents:
+def read_documents(schema: Any, registry: Mapping[str, Any] | None = None) -> Documents:
     return Documents(JsonSchema(schema).schema_json, registry or {})
 
 
@@ -281,18 +281,22 @@ def child(documents: Documents, parent: Subschema, *steps: str) -> Subschema:
     return documents.child(parent, schema, *steps)
 
 
-def test_a_schema_is_made_once_however_it_is_reached() -> None:
-    documents = read({"items": {"$ref": "#"}, "$defs": {"a": {"$anchor": "b", "type": "null"}}})
+def test_all_references_to_a_subschema_give_the_same_object() -> None:
+    documents = read_documents({"items": {"$ref": "#"}, "$defs": {"a": {"$anchor": "b", "type": "null"}}})
     root = documents.root
     items = child(documents, root, "items")
     assert documents.target(items, "#") is root
     assert child(documents, root, "items") is items
-    ways = [documents.target(items, "#/$defs/a"), documents.target(items, "#b"), child(documents, root, "$defs", "a")]
-    assert ways[0] is ways[1] is ways[2]
+    subschemas = [
+        documents.target(items, "#/$defs/a"),
+        documents.target(items, "#b"),
+        child(documents, root, "$defs", "a"),
+    ]
+    assert subschemas[0] is subschemas[1] is subschemas[2]
 
 
-def test_places_have_pointers_bases_and_drafts() -> None:
-    documents = read(
+def test_subschemas_have_pointers_bases_and_drafts() -> None:
+    documents = read_documents(
         {
             "$id": "https://x.example/dir/root",
             "$defs": {"a/b": {"$id": "sub/", "$schema": DRAFT7, "items": {"$id": "leaf", "type": "null"}}},
@@ -306,31 +310,31 @@ def test_places_have_pointers_bases_and_drafts() -> None:
     assert documents.target(documents.root, "sub/leaf") is leaf
 
 
-def test_a_place_in_another_document_is_named_with_its_uri() -> None:
-    documents = read({"$ref": "https://example.com/zip"}, OTHERS)
-    there = documents.target(documents.root, "https://example.com/zip")
+def test_pointer_into_another_document_has_its_uri() -> None:
+    documents = read_documents({"$ref": "https://example.com/zip"}, OTHERS)
+    target = documents.target(documents.root, "https://example.com/zip")
     for ref in ("#/$defs/digit", "#digit", "https://example.com/zip#/$defs/digit"):
-        assert documents.target(there, ref).pointer == "https://example.com/zip#/$defs/digit"
+        assert documents.target(target, ref).pointer == "https://example.com/zip#/$defs/digit"
 
 
 @pytest.mark.parametrize(
     ("name", "dialect"),
     [(DRAFT4, 4), (DRAFT6, 6), (DRAFT7.rstrip("#"), 7), (DRAFT2019, 2019), ("https://example.com/unknown", 2020)],
 )
-def test_the_draft_is_the_one_that_is_named(name: str, dialect: int) -> None:
-    documents = read({"$schema": name})
+def test_schema_keyword_selects_the_draft(name: str, dialect: int) -> None:
+    documents = read_documents({"$schema": name})
     assert (documents.root.dialect, documents.names_dialect) == (dialect, True)
-    assert not read({}).names_dialect and read(True).root.dialect == 2020
+    assert not read_documents({}).names_dialect and read_documents(True).root.dialect == 2020
 
 
-def test_a_child_that_is_no_schema_is_an_error_with_its_pointer() -> None:
-    documents = read({"items": 3})
+def test_error_for_a_child_that_is_no_schema_has_its_pointer() -> None:
+    documents = read_documents({"items": 3})
     with pytest.raises(InvalidConstraint, match="at /items: expected a schema, got 3"):
         child(documents, documents.root, "items")
 
 
-def test_unknown_documents_are_told_from_missing_places() -> None:
-    documents = read({"$defs": {}})
+def test_unknown_document_and_missing_pointer_are_different_errors() -> None:
+    documents = read_documents({"$defs": {}})
     with pytest.raises(UnknownReference, match="nothing is fetched"):
         documents.target(documents.root, "https://example.com/zip")
     with pytest.raises(InvalidConstraint, match="does not exist"):

@@ -1,4 +1,4 @@
-"""Formats as patterns, judged by jsonschema's checkers, the JSON-Schema-Test-Suite, idna, ipaddress and node."""
+"""The patterns of formats, compared with jsonschema's checkers, JSON-Schema-Test-Suite, idna, ipaddress and node."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ CHECKERS = [
     )
 ]
 
-# Valid by the test suite and left out by us, by the suite's own descriptions. NARROWER says why.
-LEFT_OUT = {
+# Texts that the test suite calls valid and our patterns exclude, by the suite's descriptions. NARROWER gives the reasons.
+EXCLUDED = {
     "date-time": [
         "a valid date-time with a leap second, UTC",
         "a valid date-time with a leap second, with minus offset",
@@ -96,8 +96,8 @@ LEFT_OUT = {
         "a control escape \\cA is valid ECMA 262",
     ],
 }
-LEFT_OUT["idn-hostname"] = [
-    *LEFT_OUT["hostname"][1:],
+EXCLUDED["idn-hostname"] = [
+    *EXCLUDED["hostname"][1:],
     "valid Chinese Punycode",
     "ideographic full stop as label separator",
     "fullwidth full stop as label separator",
@@ -107,8 +107,8 @@ LEFT_OUT["idn-hostname"] = [
     "label too long if separator ignored (fullwidth full stop)",
     "label too long if separator ignored (halfwidth ideographic full stop)",
 ]
-# The rest of NARROWER, by example.
-ALSO_LEFT_OUT = {
+# Examples of the other exclusions in NARROWER.
+MORE_EXCLUDED = {
     "date": ["0000-02-28"],
     "date-time": ["0000-02-28T00:00:00Z"],
     "hostname": ["ab--c.example"],
@@ -136,7 +136,7 @@ ALSO_LEFT_OUT = {
     ],
 }
 
-# Where the pattern is too large to draw from.
+# Texts to mutate where the pattern is too large for Hypothesis to draw from.
 SEEDS = {
     "idn-hostname": ["ü.example", "é-b.1", "漢字.한국", "παράδειγμα.δοκιμή", "ab--c", "A-1.ü"],
     "idn-email": ["ü.x@example", "a@é-b.1", '"漢 \\""@漢字.한국', "δ@[127.0.0.1]", "ü@[IPv6:1::a]", "a.b.c@d.e-f.g"],
@@ -165,7 +165,7 @@ def suite() -> tuple[Example, ...]:
 
 
 def body(name: str) -> str:
-    """The pattern without its anchors: Python's ``$`` would let a last newline pass."""
+    """Return the pattern without its anchors, because Python's ``$`` also matches before a last newline."""
     pattern = FORMATS[name]["pattern"]
     assert pattern[0] == "^" and pattern[-1] == "$"
     return f"(?:{pattern[1:-1]})"
@@ -176,15 +176,15 @@ def matches(name: str, text: str) -> bool:
 
 
 def conforms(name: str, text: str) -> bool:
-    """What the checkers of all drafts that know the format say."""
+    """Whether the checkers of all drafts that know the format accept the text."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # `re` warns of patterns that will change their meaning
-        known = all(checker.conforms(text, name) for checker in CHECKERS if name in checker.checkers)
-    return known and (not name.endswith("email") or _is_mailbox(text))
+        accepted = all(checker.conforms(text, name) for checker in CHECKERS if name in checker.checkers)
+    return accepted and (not name.endswith("email") or _is_mailbox(text))
 
 
 def _is_mailbox(text: str) -> bool:
-    """The checkers look for an @ only. The standard library knows local parts (ASCII), idna and ipaddress domains."""
+    """Check more than the checkers, which only look for an @: the standard library reads local parts, idna domains."""
     local, _, domain = text.rpartition("@")
     try:
         Address(addr_spec=re.sub(r"[^\x00-\x7f]", "u", local) + "@a.b")
@@ -199,12 +199,12 @@ def _is_mailbox(text: str) -> bool:
     return True
 
 
-def words(alphabet: str, most: int) -> list[str]:
-    """All texts of so many letters and fewer."""
+def texts_up_to(alphabet: str, most: int) -> list[str]:
+    """All texts of at most ``most`` letters."""
     return ["".join(text) for size in range(most + 1) for text in itertools.product(alphabet, repeat=size)]
 
 
-def test_the_formats_are_those_that_the_drafts_check():
+def test_formats_are_those_of_jsonschemas_checkers():
     # A checker whose package is missing is not registered, and would accept everything.
     assert set(FORMATS) == {name for checker in CHECKERS for name in checker.checkers}
 
@@ -219,17 +219,17 @@ def test_valid_instances_of_the_suite_match_or_are_listed():
     refused = {(example.format, example.description) for example in suite() if example.valid} - {
         (example.format, example.description) for example in suite() if matches(example.format, example.text)
     }
-    assert refused == {(name, description) for name, texts in LEFT_OUT.items() for description in texts}
+    assert refused == {(name, description) for name, texts in EXCLUDED.items() for description in texts}
 
 
-def test_what_is_narrower_is_said():
-    for name, texts in ALSO_LEFT_OUT.items():
+def test_narrower_formats_are_documented():
+    for name, texts in MORE_EXCLUDED.items():
         assert not [text for text in texts if matches(name, text)], name
-    assert set(NARROWER) == set(LEFT_OUT) | set(ALSO_LEFT_OUT)
+    assert set(NARROWER) == set(EXCLUDED) | set(MORE_EXCLUDED)
     print(*(f"{name} leaves out {why}." for name, why in NARROWER.items()), sep="\n")
 
 
-# The parser that checks IRIs is slow, and so is drawing from large classes.
+# The parser of IRIs is slow, and so is drawing from large character classes.
 EXAMPLES = {"iri": 8, "iri-reference": 8}
 FEW = {"iri": 1, "iri-reference": 1, "uri-reference": 5, "uri-template": 1}
 
@@ -241,7 +241,7 @@ FEW = {"iri": 1, "iri-reference": 1, "uri-reference": 5, "uri-template": 1}
         *(pytest.param(name, EXAMPLES.get(name, 80), id=f"{name}, more", marks=pytest.mark.slow) for name in FEW),
     ],
 )
-def test_what_matches_conforms(name, examples):
+def test_drawn_texts_that_match_conform(name, examples):
     pattern = re.compile(body(name))
     alphabet = st.characters(exclude_categories=["Cs"]) | st.sampled_from(
         "ßÜя漢가\u0301א019aAzZ-+._~%:/?#[]@!$&'()*,;={}|^\\\" \n"
@@ -279,18 +279,18 @@ def test_what_matches_conforms(name, examples):
 )
 def test_all_short_texts_that_match_conform(name, alphabet, most):
     pattern = re.compile(body(name))
-    assert not [text for text in words(alphabet, most) if pattern.fullmatch(text) and not conforms(name, text)]
+    assert not [text for text in texts_up_to(alphabet, most) if pattern.fullmatch(text) and not conforms(name, text)]
 
 
 @pytest.mark.parametrize("name", ["uri", "uri-reference", "json-pointer"])
 def test_all_short_texts_that_conform_match(name):
     pattern = re.compile(body(name))
-    wrong = [text for text in words("a1:/?#[]@%.~", 4) if bool(pattern.fullmatch(text)) != conforms(name, text)]
+    wrong = [text for text in texts_up_to("a1:/?#[]@%.~", 4) if bool(pattern.fullmatch(text)) != conforms(name, text)]
     assert not wrong
 
 
 def test_iris_of_ascii_are_uris():
-    for text in [*words("a1:/?#[]@%.~", 4), *(example.text for example in suite() if example.text.isascii())]:
+    for text in [*texts_up_to("a1:/?#[]@%.~", 4), *(example.text for example in suite() if example.text.isascii())]:
         for name in ("", "-reference"):
             assert matches(f"iri{name}", text) == matches(f"uri{name}", text) or "::" in text, text
 
@@ -305,7 +305,7 @@ def test_leap_days_of_all_years():
         assert matches("date", text) == matches("date-time", f"{text}t23:59:59.5z") == exists, text
 
 
-def test_ipv6_is_what_ipaddress_reads():
+def test_ipv6_pattern_equals_ipaddress():
     def reads(text: str) -> bool:
         try:
             return not ipaddress.IPv6Address(text).scope_id
@@ -332,7 +332,7 @@ def test_letters_of_international_names_are_valid_in_any_order(step):
         idna.check_label(letter)  # raises: not valid by itself
         assert unicodedata.bidirectional(letter) in ("L", "EN"), letter
         assert not unicodedata.combining(letter) and unicodedata.is_normalized("NFC", letter), letter
-        assert f"{ord(letter):04X}" not in seconds, letter  # would combine with what stands before it
+        assert f"{ord(letter):04X}" not in seconds, letter  # would combine with the character before it
 
 
 @pytest.mark.parametrize(("characters", "most"), [(formats_hosts._EUROPEAN, 20), (formats_hosts._ANY_SCRIPT, 14)])
@@ -350,36 +350,36 @@ def test_international_labels_fit_four_to_a_name(characters, most):
 def node() -> str:
     path = shutil.which("node")
     if path is None:
-        pytest.skip("no node: ECMA-262 cannot be asked")
+        pytest.skip("needs node, which implements ECMA-262")
     return path
 
 
-def _ask(node: str, script: str, question: object) -> list[bool]:
-    script = f"const asked = JSON.parse(require('fs').readFileSync(0, 'utf8'));\n{script}"
+def _run_node(node: str, script: str, question: object) -> list[bool]:
+    script = f"const question = JSON.parse(require('fs').readFileSync(0, 'utf8'));\n{script}"
     done = subprocess.run([node, "-e", script], input=json.dumps(question), capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
-def test_ecma_262_reads_the_patterns_as_python_does(node):
+def test_ecma_262_and_python_agree_on_the_patterns(node):
     question = [[FORMATS[example.format]["pattern"], example.text] for example in suite()]
-    script = "console.log(JSON.stringify(asked.map(([pattern, text]) => new RegExp(pattern, 'u').test(text))))"
-    assert _ask(node, script, question) == [bool(re.fullmatch(body(name), text)) for name, text, *_ in suite()]
+    script = "console.log(JSON.stringify(question.map(([pattern, text]) => new RegExp(pattern, 'u').test(text))))"
+    assert _run_node(node, script, question) == [bool(re.fullmatch(body(name), text)) for name, text, *_ in suite()]
 
 
 def test_regexes_compile_as_ecma_262(node):
-    found = [text for text in words("a-[]^(?:){1,\\d|+&", 4) if matches("regex", text)]
+    texts = [text for text in texts_up_to("a-[]^(?:){1,\\d|+&", 4) if matches("regex", text)]
 
     @settings(max_examples=repeats(100, 300))
     @given(st.from_regex(body("regex"), fullmatch=True))
     def collect(text):
-        found.append(text)
+        texts.append(text)
 
     collect()
     script = """
     const compiles = (text, flags) => { try { new RegExp(text, flags); return true } catch { return false } };
-    console.log(JSON.stringify(asked.map(text => compiles(text, '') && compiles(text, 'u'))))"""
-    answers = _ask(node, script, found)
-    assert len(found) > 1000 and [text for text, good in zip(found, answers, strict=True) if not good] == []
+    console.log(JSON.stringify(question.map(text => compiles(text, '') && compiles(text, 'u'))))"""
+    answers = _run_node(node, script, texts)
+    assert len(texts) > 1000 and [text for text, good in zip(texts, answers, strict=True) if not good] == []
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -388,7 +388,7 @@ def test_llguidance_enforces_the_format(name):
     compiled = LLGuidanceBackend(toy.all_bytes()).compile(constraint)
     assert not compiled.losses
     texts = [example.text for example in suite() if example.format == name]
-    # Control characters it writes as \uXXXX only, which we do not let it.
-    for text in {*words('"\\a/~:é', 2), *(text for text in texts if not re.search(r"[\x00-\x1f\x7f]", text))}:
+    # llguidance writes control characters only as \uXXXX, which our grammar excludes.
+    for text in {*texts_up_to('"\\a/~:é', 2), *(text for text in texts if not re.search(r"[\x00-\x1f\x7f]", text))}:
         written = json.dumps(text, ensure_ascii=False).encode()
         assert (compiled.matcher().validate_tokens(list(written)) == len(written)) == matches(name, text), text

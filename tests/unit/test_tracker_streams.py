@@ -1,4 +1,4 @@
-"""Two prompts at a time: the tracker keeps the last two, and no more."""
+"""The tracker keeps the last two prompts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROMPTS = ([50, 51, 52], [60, 61], [70, 71, 72, 73])
 
 
 class Prompts:
-    """A tracker; ``taken`` says how many tokens of output the row of a call had taken."""
+    """A tracker. ``taken`` returns how many output tokens the row has taken after a call."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -38,23 +38,23 @@ def prompts() -> Prompts:
     return Prompts()
 
 
-def test_two_prompts_take_turns(prompts: Prompts) -> None:
+def test_two_prompts_can_alternate(prompts: Prompts) -> None:
     steps = [prompts.taken(0), prompts.taken(1), prompts.taken(0, A), prompts.taken(1, AB), prompts.taken(0, A, B)]
     assert steps == [0, 0, 1, 1, 2] and prompts.begun == 2
-    assert prompts.taken(1, AB, A) == 2, "also after the other has been used twice"
+    assert prompts.taken(1, AB, A) == 2, "also after the other prompt was used twice"
     assert prompts.taken(1, AB, A, B) == 3 and prompts.begun == 2
 
 
-def test_a_third_displaces_the_one_that_was_used_least_recently(prompts: Prompts) -> None:
+def test_third_prompt_evicts_the_least_recently_used(prompts: Prompts) -> None:
     prompts.taken(0)
     prompts.taken(1)
     prompts.taken(0, A)
     prompts.taken(2)
     assert prompts.taken(0, A, B) == 2 and prompts.begun == 3
-    assert prompts.taken(1, AB) == 0 and prompts.begun == 4, "forgotten: a new prompt"
+    assert prompts.taken(1, AB) == 0 and prompts.begun == 4, "it was evicted, so it is a new prompt"
 
 
-def test_what_may_come_next_is_asked_of_the_prompt_in_use(prompts: Prompts) -> None:
+def test_next_step_belongs_to_the_last_used_prompt(prompts: Prompts) -> None:
     tracker = prompts.tracker
     assert not tracker.expects(1, 1)
     assert tracker.next_step(np.array([[A]])) is None
