@@ -1,4 +1,4 @@
-"""The command line: what it prints, and how it says no."""
+"""The command line: its output, exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def run(*arguments: str) -> int:
 
 def test_demo_command_runs_and_guided_text_always_validates(capsys):
     assert run("demo", "--n", "9", "--seed", "3") == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     table = {
         match["name"]: (int(match["parses"]), int(match["validates"]), int(match["speed"]))
         for match in re.finditer(
             r"^(?P<name>\S.*?)\s+(?P<parses>\d+) %\s+(?P<validates>\d+) %\s+\d+ %\s+(?P<speed>\d+)$",
-            shown,
+            output,
             re.MULTILINE,
         )
     }
     assert list(table) == ["greedy, free", "greedy, guided", "temperature 2, free", "temperature 2, guided"]
     assert table["greedy, guided"][:2] == table["temperature 2, guided"][:2] == (100, 100)
-    assert table["temperature 2, free"][1] < 100  # hot enough to break what is free
+    assert table["temperature 2, free"][1] < 100  # hot enough to make unconstrained text invalid
     assert all(speed > 0 for _, _, speed in table.values())
-    assert "as a value" in shown
+    assert "as a value" in output
 
 
 def test_demo_judge():
@@ -65,7 +65,7 @@ def test_generate_with_a_schema(schema_file, capsys):
     assert output.err == ""
 
 
-def test_a_stream_prints_the_same_piece_by_piece(schema_file, capsys, monkeypatch):
+def test_stream_prints_the_same_text_in_pieces(schema_file, capsys, monkeypatch):
     arguments = ["generate", "--model", "demo", "--schema", schema_file, "--prompt", EXAMPLE.prompt]
     assert run(*arguments) == 0
     whole = capsys.readouterr().out
@@ -81,7 +81,7 @@ def test_a_stream_prints_the_same_piece_by_piece(schema_file, capsys, monkeypatc
     assert len(pieces) > 5 and pieces[0] != whole
 
 
-def test_generate_lays_out_json(schema_file, capsys):
+def test_generate_formats_json(schema_file, capsys):
     given = ("generate", "--model", "demo", "--schema", schema_file, "--prompt", EXAMPLE.prompt)
     for options, written in (
         (("--indent", "2"), {"indent": 2}),
@@ -89,12 +89,12 @@ def test_generate_lays_out_json(schema_file, capsys):
         (("--whitespace", "compact"), {}),
     ):
         assert run(*given, *options) == 0
-        # The demo model writes floats of many digits, of which a reader keeps fewer.
+        # The demo model writes floats with more digits than a double has.
         text = re.sub(r"-?[0-9]+\.[0-9]+", "0.5", capsys.readouterr().out.rstrip("\n"))
         assert text == json.dumps(json.loads(text), ensure_ascii=False, **written)
 
 
-def test_a_layout_is_for_json_alone(schema_file, capsys):
+def test_layout_options_need_a_schema(schema_file, capsys):
     given = ("generate", "--model", "demo", "--prompt", "x")
     assert run(*given, "--regex", "a", "--indent", "2") == 2
     assert "--schema" in capsys.readouterr().err
@@ -105,17 +105,17 @@ def test_a_layout_is_for_json_alone(schema_file, capsys):
 
 
 @pytest.mark.parametrize(("given", "expected"), [((), "canonical"), (("--spelling", "any"), "any")])
-def test_the_spelling_of_values(given, expected, schema_file, capsys, monkeypatch):
-    """Of ``generate``, of ``audit``, which lists what "canonical" leaves out, and of ``serve``."""
-    seen = []
+def test_spelling_option(given, expected, schema_file, capsys, monkeypatch):
+    """In ``generate``, in ``audit``, which lists what "canonical" excludes, and in ``serve``."""
+    constraints = []
 
     def generate(model, tokenizer, prompt, constraint, **arguments):
-        seen.append(constraint)
+        constraints.append(constraint)
         return [hg.GuidedResult("{}", {}, [], "stop")]
 
     monkeypatch.setattr("hf_guided.generation.api.generate", generate)
     assert run("generate", "--model", "demo", "--prompt", "x", "--schema", schema_file, *given) == 0
-    assert [(one.spelling, one.whitespace) for one in seen] == [(expected, "flexible")]
+    assert [(constraint.spelling, constraint.whitespace) for constraint in constraints] == [(expected, "flexible")]
     capsys.readouterr()
     assert run("audit", schema_file, *given) == 0
     assert f"spelling: {expected}" in capsys.readouterr().out
@@ -128,7 +128,7 @@ def test_the_spelling_of_values(given, expected, schema_file, capsys, monkeypatc
     assert options[0].spelling == (given[1] if given else None)
 
 
-def test_a_spelling_is_for_json_alone(capsys):
+def test_spelling_option_needs_a_schema(capsys):
     assert run("generate", "--model", "demo", "--prompt", "x", "--regex", "a", "--spelling", "any") == 2
     assert "--schema" in capsys.readouterr().err
 
@@ -174,7 +174,7 @@ def test_generate_from_a_saved_model(tmp_path, schema_file, capsys):
         (["--choice", "yes", "--choice", "no"], r"yes|no"),
     ],
 )
-def test_generate_other_kinds(arguments, expected, capsys):
+def test_generate_with_other_kinds_of_constraints(arguments, expected, capsys):
     assert run("generate", "--model", "demo", "--prompt", "How many? ", *arguments) == 0
     assert re.fullmatch(expected, capsys.readouterr().out.removesuffix("\n"))
 
@@ -186,7 +186,7 @@ def test_generate_with_a_grammar(tmp_path, capsys):
     assert re.fullmatch(r"[0-9]\+[0-9]\n", capsys.readouterr().out)
 
 
-def test_sampling_follows_the_seed(capsys):
+def test_seed_decides_the_sample(capsys):
     outputs = []
     for seed in ("1", "1", "2"):
         run(
@@ -196,16 +196,16 @@ def test_sampling_follows_the_seed(capsys):
     assert outputs[0] == outputs[1] != outputs[2]
 
 
-def test_an_answer_that_is_cut_is_an_exit_code(tmp_path, capsys):
+def test_exit_code_for_a_truncated_answer(tmp_path, capsys):
     file = tmp_path / "endless.gbnf"
-    file.write_text("root ::= more\nmore ::= [a-z] more")  # no text ends it
+    file.write_text("root ::= more\nmore ::= [a-z] more")  # this grammar has no finite text
     arguments = ["--grammar", str(file), "--prompt", EXAMPLE.prompt, "--max-new-tokens", "5"]
     with pytest.warns(UserWarning, match="found no way to the end"):
         assert run("generate", "--model", "demo", *arguments) == 1
     assert "cut after 5 tokens" in capsys.readouterr().err
 
 
-def test_too_few_tokens_for_any_answer(schema_file, capsys):
+def test_error_if_max_new_tokens_is_too_small_for_any_answer(schema_file, capsys):
     arguments = ["--schema", schema_file, "--prompt", EXAMPLE.prompt, "--max-new-tokens", "5"]
     assert run("generate", "--model", "demo", *arguments) == 2
     assert re.search(r"max_new_tokens=5 is too small: .* takes \d\d tokens", capsys.readouterr().err)
@@ -218,14 +218,14 @@ def test_audit_prints_a_row_per_keyword(schema_file, capsys):
     assert "lost" not in output
 
 
-def test_audit_for_a_tokenizer_with_gaps_between_its_ids(schema_file, tmp_path, capsys):
+def test_audit_with_gaps_in_the_token_ids(schema_file, tmp_path, capsys):
     tokenizer_zoo.gaps().save_pretrained(tmp_path)
     assert run("audit", schema_file, "--tokenizer", str(tmp_path)) == 0
     assert "enforced" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("backend", [[], ["--backend", "xgrammar"]])
-def test_audit_says_what_is_lost(tmp_path, capsys, backend):
+def test_audit_lists_losses(tmp_path, capsys, backend):
     file = tmp_path / "schema.json"
     file.write_text('{"type": "array", "items": {"type": "integer"}, "uniqueItems": true}')
     assert run("audit", str(file), *backend) == 1
@@ -266,7 +266,7 @@ def test_version(capsys):
         (["audit", "{schema}", "--tokenizer", "/no/such/tokenizer"], "does not exist"),
     ],
 )
-def test_mistakes_are_one_message(arguments, message, tmp_path, schema_file, capsys):
+def test_each_error_is_one_message(arguments, message, tmp_path, schema_file, capsys):
     names = {"folder": tmp_path, "schema": schema_file}
     for name, content in ("broken", b"{"), ("invalid", b'{"type": "objekt"}'), ("binary", b"\xff\xfe{}"):
         names[name] = tmp_path / f"{name}.json"
@@ -296,14 +296,14 @@ def test_usage_errors(arguments, capsys):
     assert "usage: hf-guided" in capsys.readouterr().err
 
 
-def test_doctor_says_what_is_here_and_why_the_kernels_are_not_faster(capsys):
+def test_doctor_lists_versions_and_reasons_for_missing_kernels(capsys):
     import torch
 
     assert run("doctor") == 0
-    told = {line[:20].rstrip(): line[20:] for line in capsys.readouterr().out.splitlines()}
-    assert told["hf-guided"] == __version__
-    assert told["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
+    report = {line[:20].rstrip(): line[20:] for line in capsys.readouterr().out.splitlines()}
+    assert report["hf-guided"] == __version__
+    assert report["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     if not torch.cuda.is_available():
-        assert told["kernels"] == "torch"
-        assert "HF_GUIDED_KERNEL_REPOSITORY" in told["not hub"]
-        assert "CUDA" in told["not nvrtc"] or "GPU" in told["not nvrtc"]
+        assert report["kernels"] == "torch"
+        assert "HF_GUIDED_KERNEL_REPOSITORY" in report["not hub"]
+        assert "CUDA" in report["not nvrtc"] or "GPU" in report["not nvrtc"]

@@ -1,4 +1,4 @@
-"""The demo model, its tokenizer and its texts."""
+"""The demo model, its tokenizer and its examples."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def draft():
     return demo.load_draft()
 
 
-def write(model, tokenizer, prompt: str) -> str:
+def generate_text(model, tokenizer, prompt: str) -> str:
     batch = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
     ids = model.generate(**batch, max_new_tokens=120)
     return tokenizer.decode(ids[0, batch["input_ids"].shape[1] :], skip_special_tokens=True)
@@ -77,13 +77,13 @@ def test_each_load_gives_a_new_model(model):
     assert again.lm_head.weight.data_ptr() != model.lm_head.weight.data_ptr()
 
 
-def test_tokenizer_has_apart_eos_bos_pad(tokenizer):
+def test_tokenizer_has_distinct_eos_bos_and_pad_tokens(tokenizer):
     assert tokenizer.is_fast
     assert len({tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id}) == 3
     assert set(tokenizer.all_special_ids) == {tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id}
 
 
-def test_tokenizer_gives_the_text_back(tokenizer):
+def test_tokenizer_round_trips_the_examples(tokenizer):
     for example in demo.examples(60, seed=3):
         for text in (example.prompt, example.answer):
             assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -92,7 +92,7 @@ def test_tokenizer_gives_the_text_back(tokenizer):
 @pytest.mark.parametrize(
     "text", ["", " ", "  two  spaces ", "Zoë 東京 🦊\u200d", "a\tb\r\nc", "x , y ' s n't .", "\x00\x7f"]
 )
-def test_tokenizer_gives_any_text_back(tokenizer, text):
+def test_tokenizer_round_trips_any_text(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
@@ -109,7 +109,7 @@ def test_each_digit_is_its_own_token(tokenizer):
     assert not [token for token in tokenizer.get_vocab() if len(token) > 1 and set(token) & set("0123456789")]
 
 
-def test_a_value_is_the_same_tokens_in_text_and_record(tokenizer):
+def test_value_has_the_same_tokens_in_prompt_and_answer(tokenizer):
     for example in demo.examples(30, seed=4):
         for value in example.record.values():
             if isinstance(value, str) and value in example.prompt:
@@ -119,14 +119,14 @@ def test_a_value_is_the_same_tokens_in_text_and_record(tokenizer):
                     assert any(whole[i : i + len(ids)] == ids for i in range(len(whole)))
 
 
-def test_prompt_and_record_meet_on_a_token_border(tokenizer):
+def test_prompt_and_answer_meet_at_a_token_boundary(tokenizer):
     for example in demo.examples(30, seed=5):
         together = tokenizer.encode(example.prompt + example.answer)
         assert together == tokenizer.encode(example.prompt) + tokenizer.encode(example.answer)
 
 
 @pytest.mark.parametrize("split", ["train", "held_out"])
-def test_examples_follow_from_seed_and_split(split):
+def test_seed_and_split_determine_the_examples(split):
     assert demo.examples(30, seed=6, split=split) == demo.examples(30, seed=6, split=split)
     assert demo.examples(30, seed=6, split=split)[:9] == demo.examples(9, seed=6, split=split)
     assert demo.examples(30, seed=6, split=split) != demo.examples(30, seed=7, split=split)
@@ -142,14 +142,14 @@ def test_records_satisfy_their_schemas(split):
         assert json.loads(example.answer) == example.record
 
 
-def test_the_format_checker_of_this_file_rejects_bad_dates():
+def test_format_checker_rejects_invalid_dates():
     validator = jsonschema.Draft202012Validator(SCHEMAS["invoice"], format_checker=FORMATS)
     record = {"number": "INV-0001", "seller": "A", "date": "2026-02-30", "total": 1, "currency": "EUR", "paid": True}
     assert not validator.is_valid(record)
     assert validator.is_valid({**record, "date": "2026-02-28"})
 
 
-def test_held_out_texts_and_names_are_not_in_training():
+def test_held_out_texts_and_names_are_not_in_the_training_split():
     def names_and_texts(split, n):
         found = list(islice(demo.iter_examples(0, split), n))
         names = {next(e.record[k] for k in ("seller", "guest", "name") if k in e.record) for e in found}
@@ -161,23 +161,23 @@ def test_held_out_texts_and_names_are_not_in_training():
     assert not texts & train_texts
 
 
-def test_examples_constant_holds_every_kind():
+def test_examples_constant_contains_every_kind():
     assert {e.kind for e in demo.EXAMPLES} == set(demo.KINDS) == set(demo.SCHEMAS)
 
 
-def test_prompts_leave_room_in_the_context(tokenizer):
+def test_examples_fit_into_half_the_context(tokenizer):
     for example in demo.examples(300, seed=9):
         assert len(tokenizer.encode(example.prompt + example.answer)) <= 256
 
 
-def test_free_model_mostly_writes_the_right_record(model, tokenizer):
+def test_unconstrained_model_mostly_writes_the_right_record(model, tokenizer):
     held_out = demo.examples(12, seed=10)
-    right = sum(write(model, tokenizer, e.prompt) == e.answer for e in held_out)
+    right = sum(generate_text(model, tokenizer, e.prompt) == e.answer for e in held_out)
     assert right >= 9
 
 
-def test_free_model_breaks_when_sampled_hot(model, tokenizer):
-    # Hardly a text is JSON at this temperature; at 2, which `hf-guided demo` shows, it is six in ten.
+def test_unconstrained_model_at_high_temperature_writes_invalid_json(model, tokenizer):
+    # At this temperature almost no text is JSON. At 2, which `hf-guided demo` uses, six in ten are.
     torch.manual_seed(0)
     prompts = [example.prompt for example in demo.EXAMPLES] * 2
     batch = tokenizer(prompts, padding=True, return_tensors="pt", return_token_type_ids=False)

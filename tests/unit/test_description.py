@@ -1,4 +1,4 @@
-"""``hg.describe``: what it says is what the constraint demands, in fewer tokens than a JSON Schema takes."""
+"""``hg.describe`` says everything that the constraint requires, in fewer tokens than its JSON Schema."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Tree(BaseModel):
     ],
     ids=str,
 )
-def test_the_text(constraint: Any, says: str | None) -> None:
+def test_describe_returns_the_expected_text(constraint: Any, says: str | None) -> None:
     if says is None:
         with pytest.raises(hg.InvalidConstraint, match="say what it is"):
             hg.describe(constraint)
@@ -112,14 +112,14 @@ def test_the_text(constraint: Any, says: str | None) -> None:
         assert hg.describe(constraint) == says
 
 
-def test_a_schema_is_checked_before_it_is_described() -> None:
+def test_invalid_schema_is_refused() -> None:
     with pytest.raises(hg.InvalidConstraint, match="not a valid JSON Schema"):
         hg.describe({"type": "object", "properties": {"a": {"type": "objekt"}}})
     with pytest.raises(hg.InvalidConstraint, match="does not exist"):
         hg.describe({"$ref": "#/$defs/no"})
 
 
-def test_definitions_are_written_where_they_are_used_once() -> None:
+def test_definition_used_once_is_inlined() -> None:
     shared = {"type": "object", "properties": {"x": {"type": "number", "minimum": 0, "maximum": 1000}}}
     once = {"$defs": {"P": shared}, "type": "array", "items": {"$ref": "#/$defs/P"}}
     assert hg.describe(once) == f"{HEAD}{{x?: number (0..1000)}}[]"
@@ -134,7 +134,7 @@ def test_definitions_are_written_where_they_are_used_once() -> None:
     assert hg.describe(short) == f"{HEAD}{{a?: string, b?: string}}"
 
 
-def test_a_chain_of_definitions_of_any_length_has_a_description() -> None:
+def test_long_chain_of_definitions_has_a_description() -> None:
     chain = {f"D{i}": {"type": "array", "items": {"$ref": f"#/$defs/D{i + 1}"}} for i in range(3000)}
     schema = {"$defs": {**chain, "D3000": {"const": "the end"}}, "$ref": "#/$defs/D0"}
     assert "the end" in hg.describe(schema)
@@ -159,34 +159,34 @@ def now() -> str:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_calls_are_shown_as_the_chat_template_of_a_family_writes_them(name: str) -> None:
+def test_calls_are_described_in_the_notation_of_the_family(name: str) -> None:
     family = FAMILIES[name]
-    said = hg.describe(hg.ToolCalls([weather, now], name))
-    assert "- weather: Tells the weather." in said and "- now: Tells the time." in said
-    assert 'city: string, // The city.\n unit?: "c" | "f" // The unit.' in said
-    # What the family's own template writes before a call's arguments, and after them.
+    text = hg.describe(hg.ToolCalls([weather, now], name))
+    assert "- weather: Tells the weather." in text and "- now: Tells the time." in text
+    assert 'city: string, // The city.\n unit?: "c" | "f" // The unit.' in text
+    # The text that the family's own template writes before and after the arguments of a call.
     number = r"\[text that matches /\[0-9\]\{1,3\}/\]"
     opens = re.compile(family.opens.replace("[0-9]+", number).replace(_NAME, "(?P<name>weather|now)"))
-    assert [found["name"] for found in opens.finditer(said)] == ["weather", "now"]
-    assert said.count(family.begin.strip()) >= 2 and said.count(family.closes.strip()) >= 2
+    assert [found["name"] for found in opens.finditer(text)] == ["weather", "now"]
+    assert text.count(family.begin.strip()) >= 2 and text.count(family.closes.strip()) >= 2
 
 
-def test_what_has_to_be_called() -> None:
-    def first(choice: Any, **more: Any) -> str:
+def test_first_sentence_follows_tool_choice() -> None:
+    def first_line(choice: Any, **more: Any) -> str:
         return hg.describe(hg.ToolCalls([weather, now], "qwen_3", choice, **more)).partition("\n")[0]
 
-    assert first("auto").startswith("You may call these tools,")
-    assert first("auto", parallel=False).startswith("You may call one of these tools,")
-    assert first("required").startswith("Call at least one tool,")
-    assert first("required", parallel=False).startswith("Call one tool,")
-    assert first("none") == "Answer without calling a tool."
+    assert first_line("auto").startswith("You may call these tools,")
+    assert first_line("auto", parallel=False).startswith("You may call one of these tools,")
+    assert first_line("required").startswith("Call at least one tool,")
+    assert first_line("required", parallel=False).startswith("Call one tool,")
+    assert first_line("none") == "Answer without calling a tool."
     named = hg.describe(hg.ToolCalls([weather, now], "qwen_3", "now"))
     assert named.startswith("Call the tool now,") and "weather" not in named
 
 
-def test_tools_without_a_format() -> None:
-    said = hg.describe(hg.ToolCalls([weather]))
-    assert said.startswith("You may call these tools:\n- weather: Tells the weather.\n  arguments: {\n city: string,")
+def test_tools_without_a_call_format() -> None:
+    text = hg.describe(hg.ToolCalls([weather]))
+    assert text.startswith("You may call these tools:\n- weather: Tells the weather.\n  arguments: {\n city: string,")
 
     class Tokenizer:
         def get_chat_template(self, tools: Any) -> str:
@@ -195,7 +195,7 @@ def test_tools_without_a_format() -> None:
     assert hg.describe(hg.ToolCalls([weather]), Tokenizer()) == hg.describe(hg.ToolCalls([weather], "qwen_3"))
 
 
-def test_a_structural_tag() -> None:
+def test_structural_tag() -> None:
     tag = {
         "type": "structural_tag",
         "format": {
@@ -212,13 +212,13 @@ def test_a_structural_tag() -> None:
             ],
         },
     }
-    said = hg.describe(hg.StructuralTag(tag))
-    assert said.partition("\n")[2] == "{A}[[text that matches /x+/] OR [text]]<b>[JSON: null]</b>"
+    text = hg.describe(hg.StructuralTag(tag))
+    assert text.partition("\n")[2] == "{A}[[text that matches /x+/] OR [text]]<b>[JSON: null]</b>"
     older = {"structures": [{"begin": "<a>", "schema": {"type": "integer"}, "end": "</a>"}], "triggers": ["<a>"]}
     assert "any number of these in it: <a>[JSON: integer]</a>" in hg.describe(hg.StructuralTag(older))
 
 
-# -- nothing is lost: what is written is read back, and judged by jsonschema ------------------------------------------
+# -- nothing is lost: the description is parsed into a schema again, and jsonschema compares the two ------------------
 
 
 def samples() -> list[dict[str, Any]]:
@@ -233,7 +233,7 @@ def _read_back(schema: Any) -> dict[str, Any]:
 
 
 def _facts(schema: Any, root: Any, seen: set[str]) -> Iterator[tuple[Any, ...]]:
-    """Keys with whether they are required, values and bounds, of all schemas that an answer may meet."""
+    """Yield the keys (with whether they are required), values and bounds of all schemas that apply to an answer."""
     if not isinstance(schema, dict):
         return
     ref = schema.get("$ref")
@@ -256,7 +256,7 @@ def _facts(schema: Any, root: Any, seen: set[str]) -> Iterator[tuple[Any, ...]]:
             yield bound, schema[bound]
     for keyword, value in schema.items():
         if keyword == "items" and "array" not in schema.get("type", "array"):
-            continue  # it says nothing there
+            continue  # the keyword has no effect there
         if keyword in ("properties", "patternProperties") and isinstance(value, dict):
             for inner in value.values():
                 yield from _facts(inner, root, seen)
@@ -265,38 +265,38 @@ def _facts(schema: Any, root: Any, seen: set[str]) -> Iterator[tuple[Any, ...]]:
                 yield from _facts(inner, root, seen)
 
 
-def _check(sample: dict[str, Any]) -> None:
+def _check_sample(sample: dict[str, Any]) -> None:
     schema = sample["schema"]
-    found = _read_back(schema)
-    kept = set(_facts(found, found, set())) | {
-        fact for name in found["$defs"].values() for fact in _facts(name, found, set())
+    parsed = _read_back(schema)
+    facts = set(_facts(parsed, parsed, set())) | {
+        fact for name in parsed["$defs"].values() for fact in _facts(name, parsed, set())
     }
-    assert set(_facts(schema, schema, set())) <= kept
+    assert set(_facts(schema, schema, set())) <= facts
     checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
-    opened = jsonschema.Draft202012Validator(found, format_checker=checker)
-    closed = jsonschema.Draft202012Validator(sketch_reader.closed(found), format_checker=checker)
+    opened = jsonschema.Draft202012Validator(parsed, format_checker=checker)
+    closed = jsonschema.Draft202012Validator(sketch_reader.closed(parsed), format_checker=checker)
     for test in sample["tests"]:
         judge = opened if test["valid"] else closed
         assert judge.is_valid(test["data"]) is test["valid"], test
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the data is not there; set HF_GUIDED_DATA")
-def test_a_type_says_what_its_schema_says() -> None:
+def test_some_descriptions_say_what_their_schemas_say() -> None:
     for sample in samples()[::14]:
-        _check(sample)
+        _check_sample(sample)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.exists(), reason="the data is not there; set HF_GUIDED_DATA")
-def test_every_type_says_what_its_schema_says() -> None:
+def test_all_descriptions_say_what_their_schemas_say() -> None:
     for sample in samples():
-        _check(sample)
+        _check_sample(sample)
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the data is not there; set HF_GUIDED_DATA")
-def test_it_takes_fewer_tokens_than_the_schema(tekken: PreTrainedTokenizerBase) -> None:
-    said = schemas = 0
+def test_description_takes_fewer_tokens_than_the_schema(tekken: PreTrainedTokenizerBase) -> None:
+    description_tokens = schema_tokens = 0
     for sample in samples()[::14]:
-        said += len(tekken.encode(hg.describe(hg.JsonSchema(sample["schema"]))))
-        schemas += len(tekken.encode(json.dumps(sample["schema"])))
-    assert said < 0.75 * schemas
+        description_tokens += len(tekken.encode(hg.describe(hg.JsonSchema(sample["schema"]))))
+        schema_tokens += len(tekken.encode(json.dumps(sample["schema"])))
+    assert description_tokens < 0.75 * schema_tokens

@@ -1,4 +1,4 @@
-"""Which kernels are found, why others are not, and what is kept of a compile."""
+"""Which kernels are loaded, the reasons why others are not, and the cache of compiled kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hf_guided.options import KernelOptions
 from tests.kernel_harness import HEADER
 
 
-def test_on_cpu_it_is_torch_and_the_reasons_are_told() -> None:
+def test_on_cpu_torch_is_used_and_reasons_are_given() -> None:
     found = kernel_loader.find(KernelOptions(), "cpu")
     assert isinstance(found.kernels, TorchKernels)
     assert set(found.why_not) == {"hub", "nvrtc"}
@@ -25,7 +25,7 @@ def test_on_cpu_it_is_torch_and_the_reasons_are_told() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is an NVIDIA GPU")
-def test_without_a_gpu_it_is_torch() -> None:
+def test_without_a_gpu_torch_is_used() -> None:
     found = kernel_loader.find(KernelOptions(hub_repository="somebody/guided-bitmask"))
     assert found.kernels.name == "torch"
     for reason in found.why_not.values():
@@ -34,12 +34,12 @@ def test_without_a_gpu_it_is_torch() -> None:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What torch says where there is one."""
+    """Make torch report a GPU."""
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
 
-def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+def remove_package(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     for name in list(sys.modules):
         if name.split(".")[0] == package:
             monkeypatch.delitem(sys.modules, name)
@@ -47,9 +47,9 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_where_only_torch_is_asked_for_nothing_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_only_option_searches_no_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_from_hub", "_from_nvrtc"):
-        monkeypatch.setattr(kernel_loader, name, lambda *given: pytest.fail("was looked for"))
+        monkeypatch.setattr(kernel_loader, name, lambda *given: pytest.fail("searched for other kernels"))
     monkeypatch.setenv("HF_GUIDED_TORCH_ONLY", "1")
     found = kernel_loader.find()
     assert isinstance(found.kernels, TorchKernels)
@@ -57,9 +57,9 @@ def test_where_only_torch_is_asked_for_nothing_is_looked_for(monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("gpu")
-def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "cuda")
-    without(monkeypatch, "kernels")
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_package(monkeypatch, "cuda")
+    remove_package(monkeypatch, "kernels")
     found = kernel_loader.find(KernelOptions(hub_repository="somebody/guided-bitmask"))
     assert found.kernels.name == "torch"
     assert "pip install kernels" in found.why_not["hub"]
@@ -67,7 +67,7 @@ def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("gpu")
-def test_the_majors_of_nvrtc_and_torch_have_to_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_major_versions_of_nvrtc_and_torch_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     nvrtc = ModuleType("cuda.bindings.nvrtc")
     nvrtc.nvrtcVersion = lambda: (0, 13, 5)  # type: ignore[attr-defined]
     bindings = ModuleType("cuda.bindings")
@@ -82,12 +82,12 @@ def test_the_majors_of_nvrtc_and_torch_have_to_agree(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("gpu")
-def test_the_hub_is_asked_only_for_the_repository_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def test_only_the_named_repository_is_loaded_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
     module = SimpleNamespace()
 
     def get_kernel(repository: str, version: int) -> SimpleNamespace:
-        asked.append((repository, version))
+        requests.append((repository, version))
         if repository == "broken/one":
             raise OSError("no build for this torch")
         return module
@@ -95,30 +95,30 @@ def test_the_hub_is_asked_only_for_the_repository_named(monkeypatch: pytest.Monk
     package = ModuleType("kernels")
     package.get_kernel = get_kernel  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "kernels", package)
-    without(monkeypatch, "cuda")
+    remove_package(monkeypatch, "cuda")
     assert kernel_loader.find(KernelOptions()).kernels.name == "torch"
-    assert not asked
+    assert not requests
     found = kernel_loader.find(KernelOptions(hub_repository="somebody/guided-bitmask"))
     assert (found.kernels.name, found.why_not) == ("hub", {})
-    assert asked == [("somebody/guided-bitmask", 1)]
+    assert requests == [("somebody/guided-bitmask", 1)]
     assert "OSError: no build" in kernel_loader.find(KernelOptions(hub_repository="broken/one")).why_not["hub"]
 
 
-def test_what_was_compiled_is_kept_by_all_it_depends_on(tmp_path: Path) -> None:
-    made = []
+def test_compiled_kernels_are_cached_by_their_key(tmp_path: Path) -> None:
+    compiled = []
 
-    def make(text: str) -> bytes:
-        return kept(tmp_path / "new" / "folder", ("13.0", text), lambda: made.append(text) or text.encode())
+    def get(text: str) -> bytes:
+        return kept(tmp_path / "new" / "folder", ("13.0", text), lambda: compiled.append(text) or text.encode())
 
-    assert [make("a"), make("b"), make("a")] == [b"a", b"b", b"a"]
-    assert made == ["a", "b"]
+    assert [get("a"), get("b"), get("a")] == [b"a", b"b", b"a"]
+    assert compiled == ["a", "b"]
     assert len(list((tmp_path / "new" / "folder").iterdir())) == 2
 
 
-def test_a_folder_that_cannot_be_written_to_is_no_error(tmp_path: Path) -> None:
-    taken = tmp_path / "file"
-    taken.write_text("not a folder")
-    for directory in (None, taken):
+def test_unwritable_cache_folder_is_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("not a folder")
+    for directory in (None, file):
         assert kept(directory, ("x",), lambda: b"made") == b"made"
 
 
@@ -126,12 +126,12 @@ def test_options_are_read_from_the_environment() -> None:
     home = {"XDG_CACHE_HOME": "/caches"}
     assert KernelOptions.from_env(home) == KernelOptions(None, Path("/caches/hf_guided/kernels"))
     assert KernelOptions.from_env({**home, "HF_GUIDED_KERNEL_CACHE": "none"}).cache_directory is None
-    asked = {"HF_GUIDED_KERNEL_CACHE": "/here", "HF_GUIDED_KERNEL_REPOSITORY": "a/b"}
-    assert KernelOptions.from_env(asked) == KernelOptions("a/b", Path("/here"))
+    environment = {"HF_GUIDED_KERNEL_CACHE": "/here", "HF_GUIDED_KERNEL_REPOSITORY": "a/b"}
+    assert KernelOptions.from_env(environment) == KernelOptions("a/b", Path("/here"))
     assert KernelOptions.from_env({**home, "HF_GUIDED_TORCH_ONLY": "1"}).torch_only
     with pytest.raises(ValueError, match="HF_GUIDED_TORCH_ONLY='yes'"):
         KernelOptions.from_env({**home, "HF_GUIDED_TORCH_ONLY": "yes"})
 
 
-def test_the_source_is_found() -> None:
+def test_device_source_is_found() -> None:
     assert device_source() == HEADER.read_text()

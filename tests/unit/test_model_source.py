@@ -1,4 +1,4 @@
-"""Where command lines take a model from: folders, the Hub's local cache, the Hub; and how it is loaded."""
+"""Loading the model of a command line: from a folder, the Hub's local cache or the Hub; dtype, device, quantization."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def generate(*arguments: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "owner/name", "owner/a.b_c-d", "v1.0/x", "_x/y_", "a" * 96])
-def test_ids_of_the_hub(name: str) -> None:
+def test_valid_ids_of_the_hub(name: str) -> None:
     huggingface_hub.utils.validate_repo_id(name)
     assert is_on_hub(name)
 
@@ -51,14 +51,14 @@ def test_ids_of_the_hub(name: str) -> None:
     "name",
     ["", "/a/b", "./a", "../a", "a/b/c", "~/a", "a--b", "a..b", "a.git", "-a", "a.", "a b", "é", "a\\b", "a" * 97],
 )
-def test_what_is_no_id_of_the_hub(name: str) -> None:
+def test_invalid_ids_of_the_hub(name: str) -> None:
     with pytest.raises(huggingface_hub.utils.HFValidationError):
         huggingface_hub.utils.validate_repo_id(name)
     with pytest.raises(UsageError, match="does not exist"):
         is_on_hub(name)
 
 
-def test_a_cached_model_works_offline(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cached_model_works_offline(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill_cache(cache)
     assert generate("--model", "demo") == 0
     expected = capsys.readouterr().out
@@ -87,7 +87,7 @@ def save_schema(folder: Path) -> Path:
         ["--model", "demo", "--tokenizer", "owner/not-there"],
     ],
 )
-def test_a_model_that_is_not_cached_is_named_with_the_offline_switch(
+def test_offline_error_names_the_missing_model(
     arguments: list[str], cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill_cache(cache)
@@ -98,7 +98,7 @@ def test_a_model_that_is_not_cached_is_named_with_the_offline_switch(
     assert "Traceback" not in message
 
 
-def test_an_incomplete_cache_says_so(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_incomplete_cache_is_reported(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     snapshot = fill_cache(cache)
     (snapshot / "model.safetensors").unlink()
     assert generate("--model", NAME) == 2
@@ -119,14 +119,14 @@ def test_an_incomplete_cache_says_so(cache: Path, capsys: pytest.CaptureFixture[
         (["--model", "{code}"], "--trust-remote-code"),
     ],
 )
-def test_mistakes(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = {"folder": str(save_demo(tmp_path / "saved")), "code": str(save_with_code(tmp_path / "code"))}
     assert generate(*(argument.format(**folders) for argument in arguments)) == 2
     assert message in capsys.readouterr().err
 
 
 def save_with_code(folder: Path) -> Path:
-    """The demo model as a model of its own kind, whose code lies beside the weights."""
+    """Save the demo model as a custom architecture, with its code in the same folder."""
     save_demo(folder)
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": "own_kind", "architectures": ["OwnModel"]}
@@ -140,12 +140,12 @@ def save_with_code(folder: Path) -> Path:
     return folder
 
 
-def test_code_beside_the_weights_runs_when_it_is_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trust_remote_code_runs_the_code_of_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_with_code(tmp_path / "code")
     assert generate("--model", str(folder), "--trust-remote-code", "--dtype", "float32") == 0
-    own = capsys.readouterr().out
+    custom_output = capsys.readouterr().out
     assert generate("--model", "demo") == 0
-    assert capsys.readouterr().out == own
+    assert capsys.readouterr().out == custom_output
 
 
 def test_dtype_and_device_reach_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,10 +161,10 @@ def test_dtype_and_device_reach_the_model(tmp_path: Path, monkeypatch: pytest.Mo
         assert (model.dtype, model.training, len(tokenizer)) == (dtype, False, 2048)
     assert model.device.type == ("cuda" if torch.cuda.is_available() else source.placement())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert source.placement() == "auto", "transformers spreads it over the GPUs"
+    assert source.placement() == "auto", "transformers distributes the model over the GPUs"
 
 
-def test_a_quantization_without_its_package_names_it(
+def test_error_for_a_quantization_names_its_missing_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("hf_guided.checkpoints.quantization.find_spec", lambda name: None)
@@ -174,20 +174,20 @@ def test_a_quantization_without_its_package_names_it(
         assert name in message and f"pip install {method.package}" in message
 
 
-def test_a_quantization_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What transformers is given; whether its packages quantize well is theirs."""
-    seen = {}
+def test_quantization_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks the arguments passed to transformers, not the quantization itself."""
+    received = {}
 
     def from_pretrained(path: str, **kwargs: object) -> None:
-        seen.update(kwargs)
-        raise OSError("seen enough")
+        received.update(kwargs)
+        raise OSError("stop here")
 
     monkeypatch.setattr("hf_guided.checkpoints.quantization.find_spec", lambda name: object())
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", from_pretrained)
-    with pytest.raises(UsageError, match="seen enough"):
+    with pytest.raises(UsageError, match="stop here"):
         ModelSource("demo", quantization="quanto-int4", device="cpu").load()
-    assert isinstance(seen["quantization_config"], QuantoConfig)
-    assert seen["quantization_config"].weights == "int4" and seen["device_map"] == "cpu"
+    assert isinstance(received["quantization_config"], QuantoConfig)
+    assert received["quantization_config"].weights == "int4" and received["device_map"] == "cpu"
     four, eight = quantization_config("bitsandbytes-4bit"), quantization_config("bitsandbytes-8bit")
     assert (four.load_in_4bit, four.load_in_8bit) == (True, False) and eight.load_in_8bit
     manager = GuidedModelManager.__new__(GuidedModelManager)
@@ -195,21 +195,21 @@ def test_a_quantization_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> No
     assert manager.get_quantization_config().weights == "int8"
 
 
-def test_the_server_loads_from_the_cache(cache: Path) -> None:
+def test_server_loads_from_the_cache(cache: Path) -> None:
     fill_cache(cache, "v1")
     manager = GuidedModelManager(ModelSource(NAME, revision="v1", device="cpu"), continuous_batching=False)
     model, tokenizer = manager.load_model_and_processor(manager.process_model_name(NAME))
     assert len(tokenizer) == 2048 and model.config.vocab_size == 2048
-    assert [found["id"] for found in manager.get_gen_models()] == [NAME]
+    assert [entry["id"] for entry in manager.get_gen_models()] == [NAME]
 
 
-def test_a_stopped_batch_goes_on_with_its_commit(cache: Path, tmp_path: Path) -> None:
-    """The branch has moved since, and the new commit is not even there."""
+def test_resumed_batch_uses_its_original_commit(cache: Path, tmp_path: Path) -> None:
+    """The branch has moved to a commit that is not in the cache."""
     snapshot = fill_cache(cache)
     (tmp_path / "rows.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     given = ["--input", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "out.jsonl"), "--regex", "[a-z]{3}"]
     given += ["--model", NAME, "--device", "cpu", "--batch-size", "1"]
-    assert batch([*given, "--backend", "none"]) == 2, "the job has begun"
+    assert batch([*given, "--backend", "none"]) == 2, "this starts the job"
     parts = tmp_path / "out.jsonl.parts"
     (parts / "000000-0000.jsonl").write_text('[0, true, {"row": 0, "text": "abc"}]\n')
     (cache / f"models--{NAME.replace('/', '--')}" / "refs" / "main").write_text("0" * 40)
@@ -221,7 +221,7 @@ def test_a_stopped_batch_goes_on_with_its_commit(cache: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_model_is_downloaded_once(tmp_path: Path) -> None:
+def test_model_is_downloaded_once(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
     environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     command = [sys.executable, "-m", "hf_guided", "generate", "--prompt", PROMPT, "--regex", "[a-z]{4,9}", "--model"]
@@ -233,16 +233,20 @@ def test_a_model_is_downloaded_once(tmp_path: Path) -> None:
         first = run(NAME, HF_ENDPOINT=url)
         assert first.returncode == 0, first.stderr
         assert re.fullmatch("[a-z]{4,9}\n", first.stdout)
-        assert [one for one in requests if "GET" in one and one.endswith("model.safetensors")]
+        assert [request for request in requests if "GET" in request and request.endswith("model.safetensors")]
         requests.clear()
         again = run(NAME, HF_ENDPOINT=url)
         assert again.stdout == first.stdout
-        assert not [one for one in requests if "/resolve/" in one and "GET" in one], requests
+        assert not [request for request in requests if "/resolve/" in request and "GET" in request], requests
         missing = run("owner/not-there", HF_ENDPOINT=url)
         assert missing.returncode == 2 and "'owner/not-there'" in missing.stderr and "hf auth login" in missing.stderr
-    gone = run(NAME, HF_ENDPOINT=url)
-    assert gone.stdout == first.stdout, gone.stderr
-    assert "from the local cache" in gone.stderr
+    without_server = run(NAME, HF_ENDPOINT=url)
+    assert without_server.stdout == first.stdout, without_server.stderr
+    assert "from the local cache" in without_server.stderr
     shutil.rmtree(tmp_path / "home")
-    lost = run(NAME, HF_ENDPOINT=url)
-    assert lost.returncode == 2 and "cannot be reached" in lost.stderr and "HF_HUB_OFFLINE" in lost.stderr
+    without_cache = run(NAME, HF_ENDPOINT=url)
+    assert (
+        without_cache.returncode == 2
+        and "cannot be reached" in without_cache.stderr
+        and "HF_HUB_OFFLINE" in without_cache.stderr
+    )

@@ -1,4 +1,4 @@
-"""outlines-core as a backend: the whole language and nothing else, whatever the order of the alternatives."""
+"""outlines-core as a backend accepts exactly the texts of a pattern, for any order of its alternatives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.property.test_regex import TEXTS, plain_patterns
 
 LETTERS = "abcd"
 STRINGS = ["".join(letters) for length in range(5) for letters in product(LETTERS, repeat=length)]
-# In the order of their alternatives, all of them end before they should, for a search that stops at the first match.
+# A search that stops at the first matching alternative would end all of these too early.
 PATTERNS = [
     *("a|ab", "ab|a", "(ab)*", "a(bc)?", "(a|ab)(c|bcd)", "a??b?", "a*?b*?", "(a|b|ab)*c", "", "a{2}|a{4}", "(?:|a)b?"),
     *("[a-c]{1,3}d", "(a|b)*a(a|b){2}", "[^a]*", ".?.?", "(abcd|ab|c)+", "a(b|bc|bcd)?"),
@@ -32,36 +32,36 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_masks_and_ends_by_brute_force(pattern: str) -> None:
-    """After every text of up to four letters: a token is allowed if ``regex`` says that a match may still come."""
+def test_masks_and_completion_equal_brute_force(pattern: str) -> None:
+    """After every text of up to four letters, a token is allowed if ``regex`` finds a partial match."""
     vocabulary = toy.letters(LETTERS)
     start = OutlinesBackend(vocabulary).compile(Regex(pattern)).matcher()
     oracle = partial.compile(pattern)
     token_of = {data: token_id for token_id, data in enumerate(vocabulary.token_bytes) if data is not None}
     for string in STRINGS:
         matcher = start.fork()
-        alive = bool(oracle.fullmatch(string, partial=True))
-        assert all([matcher.accept_token(token_of[letter.encode()]) for letter in string]) == alive
-        if alive:
+        viable = bool(oracle.fullmatch(string, partial=True))
+        assert all([matcher.accept_token(token_of[letter.encode()]) for letter in string]) == viable
+        if viable:
             assert matcher.is_completed() == bool(re.fullmatch(pattern, string)), string
-            assert matcher.jump_forward_bytes().decode() == forced(pattern, string), string
+            assert matcher.jump_forward_bytes().decode() == forced_text(pattern, string), string
             expected = {i for data, i in token_of.items() if oracle.fullmatch(string + data.decode(), partial=True)}
             assert set(draw.allowed(matcher)) == expected | ({1} if matcher.is_completed() else set()), string
 
 
-def forced(pattern: str, text: str) -> str:
-    """What every continuation of a text begins with, as far as ``regex`` can tell."""
-    found = ""
-    while not re.fullmatch(pattern, text + found):
-        ways = [letter for letter in LETTERS if partial.fullmatch(pattern, text + found + letter, partial=True)]
-        if len(ways) != 1:
+def forced_text(pattern: str, text: str) -> str:
+    """Return the common beginning of all continuations of a text, by partial matches of ``regex``."""
+    forced = ""
+    while not re.fullmatch(pattern, text + forced):
+        letters = [letter for letter in LETTERS if partial.fullmatch(pattern, text + forced + letter, partial=True)]
+        if len(letters) != 1:
             break
-        found += ways[0]
-    return found
+        forced += letters[0]
+    return forced
 
 
-def test_outlines_core_by_itself_would_lose_these() -> None:
-    """Why there are marks around the pattern; the day this fails they may go."""
+def test_outlines_core_alone_misses_these_texts() -> None:
+    """This is why we add marks around the pattern. If this test fails, the marks are no longer needed."""
     by_letters = outlines_core.Vocabulary(4, {b"a": [0], b"b": [1], b"c": [2]})
     for pattern, inside in {"a|ab": "ab", "(ab)*": "abab", "a(bc)?": "abc"}.items():
         index = outlines_core.Index(pattern, by_letters)
@@ -73,7 +73,7 @@ def test_outlines_core_by_itself_would_lose_these() -> None:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(plain_patterns)
-def test_the_strings_are_those_of_re(pattern: str) -> None:
+def test_accepted_texts_equal_re(pattern: str) -> None:
     engine, compiled = OutlinesBackend(draw.single_bytes()), re.compile(pattern)
     assume(not engine.losses(Regex(pattern)))
     start = engine.compile(Regex(pattern)).matcher()
@@ -85,34 +85,34 @@ def test_the_strings_are_those_of_re(pattern: str) -> None:
 
 @settings(max_examples=40)
 @given(plain_patterns)
-def test_an_alphabet_has_every_character_of_every_string(pattern: str) -> None:
+def test_alphabet_has_every_character_of_every_match(pattern: str) -> None:
     used, compiled = alphabet(parse_fullmatch(pattern)), re.compile(pattern)
     assert all(set(text) <= set(used & CharSet.of(text)) for text in TEXTS if compiled.fullmatch(text))
 
 
-def test_an_alphabet_has_no_other_characters() -> None:
+def test_alphabet_has_no_other_characters() -> None:
     assert alphabet(parse_fullmatch("(?:a[b-d])*|é{2,3}(?!xy)x?y?")) == CharSet.of("abcdéxy")
     assert alphabet(parse_fullmatch("")) == CharSet()
     assert alphabet(complement(parse_fullmatch("a"))) == ALL
 
 
-def test_choices() -> None:
+def test_choice_accepts_exactly_its_options() -> None:
     options = ["a", "ab", "abcd", "da", "", "dd", "cc"]
     start = OutlinesBackend(toy.letters(LETTERS)).compile(Choice(options)).matcher()
-    found, todo = set(), [(b"", start)]
-    while todo:
-        text, matcher = todo.pop()
+    texts, stack = set(), [(b"", start)]
+    while stack:
+        text, matcher = stack.pop()
         if matcher.is_completed():
-            found.add(text.decode())
+            texts.add(text.decode())
         for token_id in draw.allowed(matcher):
             if token_id != 1:
-                ahead = matcher.fork()
-                assert ahead.accept_token(token_id)
-                todo.append((text + (start.compiled.vocabulary.token_bytes[token_id] or b""), ahead))
-    assert found == set(options)
+                fork = matcher.fork()
+                assert fork.accept_token(token_id)
+                stack.append((text + (start.compiled.vocabulary.token_bytes[token_id] or b""), fork))
+    assert texts == set(options)
 
 
-def test_tokens_of_the_same_bytes_are_all_allowed_and_others_never() -> None:
+def test_all_tokens_with_the_same_bytes_are_allowed() -> None:
     tokens = (b"a", b"a", None, b"ab", b"b", None, b"a", b"\x00", b"a\x00")
     vocabulary = Vocabulary(tokens, (5,), 70, draw.single_bytes().tokenizer)
     matcher = OutlinesBackend(vocabulary).compile(Regex("ab|ac")).matcher()
@@ -121,10 +121,10 @@ def test_tokens_of_the_same_bytes_are_all_allowed_and_others_never() -> None:
     assert draw.allowed(matcher) == [4]
 
 
-def test_characters_that_are_marks_elsewhere_may_be_in_a_text() -> None:
-    every = [chr(code) for code in range(128)]
+def test_characters_used_as_marks_may_be_in_a_text() -> None:
+    characters = [chr(code) for code in range(128)]
     matcher = OutlinesBackend(draw.single_bytes()).compile(Regex(r"[^\x05]*")).matcher()
-    assert all(matcher.accept_token(ord(one)) == (one != "\x05") for one in every)
+    assert all(matcher.accept_token(ord(character)) == (character != "\x05") for character in characters)
     assert draw.allowed(matcher) == sorted({*range(256), 256} - {5, *range(0x80, 0xC2), *range(0xF5, 0x100)})
 
 
@@ -141,7 +141,7 @@ def test_characters_that_are_marks_elsewhere_may_be_in_a_text() -> None:
     ],
     ids=str,
 )
-def test_what_it_refuses(constraint: Constraint, keyword: str, reason: str) -> None:
+def test_unsupported_constraint_is_a_loss(constraint: Constraint, keyword: str, reason: str) -> None:
     engine = OutlinesBackend(draw.tiny())
     (loss,) = engine.losses(constraint)
     assert (loss.pointer, loss.keyword) == ("", keyword)
@@ -150,7 +150,7 @@ def test_what_it_refuses(constraint: Constraint, keyword: str, reason: str) -> N
         engine.compile(constraint)
 
 
-def test_what_is_malformed_is_not_called_unsupported() -> None:
+def test_malformed_schema_is_invalid_not_unsupported() -> None:
     engine = OutlinesBackend(draw.tiny())
     assert engine.losses(JsonSchema({"type": "strin"})) == ()
     with pytest.raises(InvalidConstraint, match="/type"):
@@ -176,27 +176,29 @@ def test_hostile_patterns_end_within_their_limits(pattern: str, limits: WorkerLi
     assert all(map(matcher.accept_token, draw.tiny().encode_bytes(b"ab")))
 
 
-def test_a_pattern_that_outlines_core_gives_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What it gives up on for its size ends at our limits first; nothing but bad syntax is small enough.
+def test_error_of_outlines_core_is_a_compile_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Patterns that are too large for outlines-core reach our limits first. Only invalid syntax is small enough.
     monkeypatch.setattr(outlines, "to_pattern", lambda node: "(?<")
     with pytest.raises(CompileLimitExceeded, match="outlines-core gave up: .*; make the constraint smaller"):
         OutlinesBackend(draw.tiny()).compile(Regex("a"))
 
 
 @pytest.mark.parametrize("pattern", [r"[a-z]{1,40}", r".{0,9}", "", "(a|b)*a(a|b){5}"])
-def test_memory_is_told_as_it_is(pattern: str) -> None:
+def test_reported_memory_is_close_to_the_real_memory(pattern: str) -> None:
     tokens = {token_id: data for token_id, data in enumerate(draw.tiny().token_bytes) if data is not None}
     letters = bytes(byte for byte in range(256) if byte != 10)
     built = build_index(pattern, 10, tokens, letters, 1024)
     moves = built.index.get_transitions()
     entries = sum(map(len, moves.values()))
-    # A hash table holds a token and a state in four bytes each; it is at least 7/16 full, or has four places.
+    # A hash table stores a token and a state in four bytes each. It is at least 7/16 full, or has four slots.
     assert 8 * entries <= built.nbytes <= 9 * (16 / 7 * entries + 8 * len(moves)) + 200 * len(moves)
-    assert built.states in (len(moves) - 1, len(moves) - 2), "all but what is before the first mark and after the last"
+    assert built.states in (len(moves) - 1, len(moves) - 2), (
+        "all states but those before the first mark and after the last"
+    )
     assert OutlinesBackend(draw.tiny()).compile(Regex(pattern or "a?")).nbytes > built.nbytes / 2
 
 
-def test_control_tokens_cannot_be_typed(tekken) -> None:
+def test_control_tokens_are_not_allowed_as_text(tekken) -> None:
     vocabulary = Vocabulary.from_tokenizer(tekken)
     matcher = OutlinesBackend(vocabulary).compile(Regex('"[^"\n]*"')).matcher()
     assert matcher.accept_token(vocabulary.encode_bytes(b'"')[0])
@@ -206,13 +208,13 @@ def test_control_tokens_cannot_be_typed(tekken) -> None:
     assert all(b"\n" not in (vocabulary.token_bytes[token_id] or b"\n") for token_id in tokens)
 
 
-def test_masks_that_are_forgotten_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicted_masks_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlines, "MASK_BYTES", 1)
     matcher = OutlinesBackend(draw.tiny()).compile(Regex("[ab]{1,30}c")).matcher()
-    kept = []
+    masks = []
     for _ in range(20):
-        kept.append(draw.allowed(matcher))
+        masks.append(draw.allowed(matcher))
         assert matcher.accept_token(draw.tiny().encode_bytes(b"a")[0])
-    for mask in reversed(kept):
+    for mask in reversed(masks):
         matcher.rollback(1)
         assert draw.allowed(matcher) == mask

@@ -44,7 +44,7 @@ CHECKERS = [
     )
 ]
 
-# Texts that the test suite calls valid and our patterns exclude, by the suite's descriptions. NARROWER gives the reasons.
+# Texts that the test suite calls valid and our patterns exclude, by the suite's descriptions. NARROWER says why.
 EXCLUDED = {
     "date-time": [
         "a valid date-time with a leap second, UTC",

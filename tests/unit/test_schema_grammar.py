@@ -1,4 +1,4 @@
-"""All positions of a schema at once: what has no value is an error at the root, and left out everywhere else."""
+"""The grammar of a schema: an unsatisfiable subschema is an error at the root, and is removed everywhere else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.property.strategies import allowed
 from tests.toy import all_bytes
 
 
-def read(schema: Any, *, closed: bool = False) -> dict[Any, Any]:
+def read_contents(schema: Any, *, closed: bool = False) -> dict[Any, Any]:
     n = Normalizer(Documents(JsonSchema(schema).schema_json, {}))
     return contents(n, closed=closed, spelling="canonical")
 
@@ -59,13 +59,31 @@ NOTHING: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", NOTHING)
-def test_a_schema_without_any_value_is_an_error(case: str) -> None:
+def test_unsatisfiable_schema_is_an_error(case: str) -> None:
     schema = NOTHING[case]
     validator = jsonschema.Draft202012Validator(schema)
-    some = [None, True, 0, 1, 3, 3.5, "", "a", "abc", [], [1], [None], [1, 2, 1], {}, {"a": 1}, {"a": []}, {"abc": 1}]
-    assert not any(map(validator.is_valid, some)), "the case itself is wrong"
+    samples = [
+        None,
+        True,
+        0,
+        1,
+        3,
+        3.5,
+        "",
+        "a",
+        "abc",
+        [],
+        [1],
+        [None],
+        [1, 2, 1],
+        {},
+        {"a": 1},
+        {"a": []},
+        {"abc": 1},
+    ]
+    assert not any(map(validator.is_valid, samples)), "the test case is wrong: a value is valid"
     with pytest.raises(InvalidConstraint, match="no value satisfies"):
-        read(schema)
+        read_contents(schema)
 
 
 @pytest.mark.parametrize(
@@ -85,9 +103,9 @@ def test_a_schema_without_any_value_is_an_error(case: str) -> None:
         },
     ],
 )
-def test_a_recursion_that_never_ends_is_an_error(schema: dict[str, Any]) -> None:
+def test_infinite_recursion_is_an_error(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidConstraint, match="no value satisfies"):
-        read(schema)
+        read_contents(schema)
 
 
 @pytest.mark.parametrize(
@@ -101,19 +119,19 @@ def test_a_recursion_that_never_ends_is_an_error(schema: dict[str, Any]) -> None
         ({"type": "object", "additionalProperties": {"$ref": "#"}}, {"a": {}}),
     ],
 )
-def test_a_recursion_with_a_way_out_has_values(schema: dict[str, Any], smallest: Any) -> None:
+def test_recursion_with_an_end_has_values(schema: dict[str, Any], smallest: Any) -> None:
     valid = smallest is not None and jsonschema.Draft202012Validator(schema).is_valid(smallest)
     if smallest is None:
         with pytest.raises(InvalidConstraint, match="no value satisfies"):
-            read(schema)
+            read_contents(schema)
         return
     assert valid
-    assert read(schema)
+    assert read_contents(schema)
     matcher = LLGuidanceBackend(all_bytes()).compile(JsonSchema(schema, extra="allow")).matcher()
     assert all(map(matcher.accept_token, json.dumps(smallest).encode())) and matcher.is_completed()
 
 
-# Schemas with something in them that no value can have, and values that only the rest decides.
+# Schemas with an unsatisfiable part, and values whose validity the other parts decide.
 DEAD_BRANCHES: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "an optional member": (
         {"properties": {"a": {"enum": []}, "b": {"type": "null"}}, "type": "object"},
@@ -148,27 +166,29 @@ DEAD_BRANCHES: dict[str, tuple[dict[str, Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("case", DEAD_BRANCHES)
-def test_dead_branches_vanish(case: str) -> None:
+def test_dead_branches_are_removed(case: str) -> None:
     schema, values = DEAD_BRANCHES[case]
-    found = read(schema)
-    for content in found.values():
+    contents_by_position = read_contents(schema)
+    for content in contents_by_position.values():
         for track in (*content.arrays, *content.objects):
             for edges in track.edges:
                 for edge in edges:
                     assert edge.entries
-                    assert all(not entry.value or entry.value in found for entry in edge.entries), "leads nowhere"
+                    assert all(not entry.value or entry.value in contents_by_position for entry in edge.entries), (
+                        "an entry leads to a removed position"
+                    )
     verdicts = [jsonschema.Draft202012Validator(schema).is_valid(value) for value in values]
-    assert len(set(verdicts)) == 2, "one value of each kind at least"
+    assert len(set(verdicts)) == 2, "expected valid and invalid values"
     compiled = LLGuidanceBackend(all_bytes()).compile(JsonSchema(schema, extra="allow"))
     for value, valid in zip(values, verdicts, strict=True):
         matcher = compiled.matcher()
-        taken = all(map(matcher.accept_token, json.dumps(value).encode())) and matcher.is_completed()
-        assert taken == valid, value
+        accepted = all(map(matcher.accept_token, json.dumps(value).encode())) and matcher.is_completed()
+        assert accepted == valid, value
 
 
 @pytest.mark.parametrize("case", DEAD_BRANCHES)
-def test_no_walk_leads_into_a_dead_branch(case: str) -> None:
-    """What a mask allows can go on or may end; a text that ends is valid."""
+def test_random_walks_never_enter_a_dead_branch(case: str) -> None:
+    """After every allowed token, the text can continue or end. Every finished text is valid."""
     schema = DEAD_BRANCHES[case][0]
     compiled = LLGuidanceBackend(all_bytes()).compile(JsonSchema(schema, extra="allow", whitespace="compact"))
     rng, texts = random.Random(5), set()
@@ -177,7 +197,7 @@ def test_no_walk_leads_into_a_dead_branch(case: str) -> None:
         while len(text) < 40 and not matcher.is_terminated():
             tokens = allowed(matcher)
             assert tokens, f"nothing follows {text!r}"
-            # Rarely what is no ASCII, or white space: a walk should get somewhere.
+            # Prefer structural characters, so that a walk reaches the end.
             plain = [token_id for token_id in tokens if token_id >= 256 or chr(token_id) in '{}[],:"nul12a']
             token_id = rng.choice(plain or tokens)
             assert matcher.accept_token(token_id)
@@ -189,25 +209,25 @@ def test_no_walk_leads_into_a_dead_branch(case: str) -> None:
         assert jsonschema.Draft202012Validator(schema).is_valid(json.loads(text)), text
 
 
-def test_the_root_is_the_first_and_any_value_needs_no_place() -> None:
-    assert read(True) == read({}) == {}
-    found = read({"items": {"type": "null"}, "type": "array"})
+def test_root_is_the_first_position_and_any_value_needs_none() -> None:
+    assert read_contents(True) == read_contents({}) == {}
+    found = read_contents({"items": {"type": "null"}, "type": "array"})
     assert len(found) == 2
     first = next(iter(found.values()))
     assert len(first.arrays) == 1 and not first.scalars and not first.objects
 
 
-def test_places_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_positions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar, "MAX_POSITIONS", 5)
     small, large = ({"type": "array", "prefixItems": [{"const": i} for i in range(count)]} for count in (4, 5))
-    assert len(read(small)) <= 5
+    assert len(read_contents(small)) <= 5
     with pytest.raises(CompileLimitExceeded, match="more than 5 positions"):
-        read(large)
+        read_contents(large)
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_closed_objects_have_declared_members_alone(closed: bool) -> None:
-    found = read({"type": "object", "properties": {"a": {"type": "null"}}}, closed=closed)
+def test_closed_objects_have_only_declared_members(closed: bool) -> None:
+    found = read_contents({"type": "object", "properties": {"a": {"type": "null"}}}, closed=closed)
     (track,) = next(iter(found.values())).objects
     names = [entry.name for edges in track.edges for edge in edges for entry in edge.entries]
     assert ("a" in names) and (len(names) == 1) == closed

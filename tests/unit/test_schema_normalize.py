@@ -1,4 +1,4 @@
-"""What a schema comes down to: cases that random ones seldom meet, or that once went wrong."""
+"""Normalizing schemas: cases that random schemas rarely contain, and former defects."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ DRAFT_2019 = "https://json-schema.org/draft/2019-09/schema"
 
 
 def accepts(schema: dict[str, Any], text: str) -> bool:
-    """Whether the grammar of a schema of which nothing is lost has this text."""
+    """Whether the grammar of a schema accepts the text. The schema must have no losses."""
     matcher = BACKEND.compile(JsonSchema(schema, extra="allow")).matcher()
     return all(map(matcher.accept_token, text.encode())) and matcher.is_completed()
 
 
 def losses(schema: dict[str, Any]) -> list[Loss]:
-    """What is not enforced."""
+    """The keywords that are not enforced."""
     return list(BACKEND.losses(JsonSchema(schema, extra="allow")))
 
 
-def agrees(schema: dict[str, Any], *texts: str) -> bool:
-    """Whether `jsonschema` and the grammar think alike of all these, and not the same of each."""
+def agrees_with_jsonschema(schema: dict[str, Any], *texts: str) -> bool:
+    """Whether the grammar and `jsonschema` agree on all texts. Some of the texts have to be valid, and some not."""
     cls = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     valid = cls(schema, format_checker=cls.FORMAT_CHECKER)
     expected = [valid.is_valid(json.loads(text)) for text in texts]
@@ -55,7 +55,7 @@ def agrees(schema: dict[str, Any], *texts: str) -> bool:
         {"type": "object", "required": ["a"], "unevaluatedProperties": False},
     ],
 )
-def test_no_value(schema: dict[str, Any]) -> None:
+def test_unsatisfiable_schema_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidConstraint, match="no value satisfies"):
         BACKEND.compile(JsonSchema(schema, extra="allow"))
 
@@ -71,8 +71,8 @@ def test_no_value(schema: dict[str, Any]) -> None:
         ({"properties": {"a": {}}, "propertyNames": {"const": "a"}}, '{"a": 1'),
     ],
 )
-def test_nothing_is_begun_that_cannot_end(schema: dict[str, Any], begun: str) -> None:
-    """Objects without a value are not begun, and no comma stands where no member can follow."""
+def test_parts_that_cannot_be_completed_are_not_started(schema: dict[str, Any], begun: str) -> None:
+    """An object without a valid value is not opened, and no comma is allowed where no member can follow."""
     matcher = BACKEND.compile(JsonSchema(schema, extra="allow")).matcher()
     assert all(map(matcher.accept_token, begun.encode()))
     bitmask = allocate_bitmask(1, 257)
@@ -82,25 +82,27 @@ def test_nothing_is_begun_that_cannot_end(schema: dict[str, Any], begun: str) ->
     assert not allowed & set(b"," if begun.endswith("1") else b'"' if begun else b"{")
 
 
-def test_many_patterns_of_names() -> None:
-    """Only the sets of patterns count that a name can match; here eleven of 1,024."""
+def test_many_pattern_properties() -> None:
+    """Only sets of patterns that some name matches are compiled, here eleven of 1,024."""
     kinds = ["string", "integer", "null", "boolean", "array"]
     patterns = {f"^{letter}": {"type": kinds[i % 5]} for i, letter in enumerate("abcdefghij")}
     schema = {"patternProperties": patterns, "additionalProperties": {"type": "object"}}
     for i, letter in enumerate("abcdefghij"):
         good, bad = (['""', "1", "null", "true", "[]"][(i + shift) % 5] for shift in (0, 1))
-        assert agrees(schema, f'{{"{letter}x": {good}}}', f'{{"{letter}x": {bad}}}', '{"z": {}}', '{"z": 1}')
+        assert agrees_with_jsonschema(
+            schema, f'{{"{letter}x": {good}}}', f'{{"{letter}x": {bad}}}', '{"z": {}}', '{"z": 1}'
+        )
 
 
-def test_a_vocabulary_that_is_left_out() -> None:
+def test_metaschema_without_a_vocabulary_is_a_loss() -> None:
     vocab = "https://json-schema.org/draft/2020-12/vocab/"
     uri = "https://example.com/metaschema"
     schema = {"$schema": uri, "type": "string"}
 
     def lost(*vocabularies: str) -> list[tuple[str, str]]:
-        metaschema = {"$id": uri, "$vocabulary": {vocab + one: True for one in vocabularies}}
-        found = BACKEND.losses(JsonSchema(schema, registry={uri: metaschema}))
-        return [(loss.pointer, loss.keyword) for loss in found]
+        metaschema = {"$id": uri, "$vocabulary": {vocab + name: True for name in vocabularies}}
+        losses = BACKEND.losses(JsonSchema(schema, registry={uri: metaschema}))
+        return [(loss.pointer, loss.keyword) for loss in losses]
 
     assert lost("core", "applicator") == [("", "$schema")]
     assert lost("core", "validation") == [("", "$schema")]
@@ -117,12 +119,12 @@ def test_a_vocabulary_that_is_left_out() -> None:
         {"not": {"not": {"contains": {"type": "string"}}}, "unevaluatedItems": False},
     ],
 )
-def test_what_contains_finds_has_been_looked_at(schema: dict[str, Any]) -> None:
+def test_items_matched_by_contains_are_evaluated(schema: dict[str, Any]) -> None:
     texts = ["[]", '["a"]', '["a", "b"]', "[1]", '[1, "a"]', '["a", 1]', "[null]", '["a", null]', '[1, "a", "b"]', "1"]
-    assert agrees(schema, *texts)
+    assert agrees_with_jsonschema(schema, *texts)
 
 
-def test_contains_in_2019_is_not_promised() -> None:
+def test_contains_with_unevaluated_items_of_2019_is_a_loss() -> None:
     schema = {"$schema": DRAFT_2019, "contains": {"type": "string"}, "unevaluatedItems": False}
     assert [loss.keyword for loss in BACKEND.losses(JsonSchema(schema))] == ["unevaluatedItems"]
 
@@ -134,9 +136,9 @@ def test_contains_in_2019_is_not_promised() -> None:
         {"anyOf": [{"enum": ["1", True]}, {"type": "boolean"}, {"enum": [1, 2]}]},
     ],
 )
-def test_items_listed_twice_are_still_different(items: dict[str, Any]) -> None:
+def test_unique_items_with_overlapping_enums(items: dict[str, Any]) -> None:
     schema = {"type": "array", "items": items, "uniqueItems": True}
-    assert agrees(schema, "[2, 2]", "[1, 2]", "[1, true]", '["1", 1]', "[true, true]", "[false, 2]")
+    assert agrees_with_jsonschema(schema, "[2, 2]", "[1, 2]", "[1, true]", '["1", 1]', "[true, true]", "[false, 2]")
 
 
 @pytest.mark.parametrize(
@@ -147,16 +149,16 @@ def test_items_listed_twice_are_still_different(items: dict[str, Any]) -> None:
         {"enum": [{"a": 1}, {"a": 1, "b": 2}], "properties": {"a": {}}, "unevaluatedProperties": False},
     ],
 )
-def test_listed_values_have_not_been_looked_at(schema: dict[str, Any]) -> None:
-    assert agrees(schema, '{"a": 1}', '{"a": 1, "b": 2}', "[1]", "[]", "{}", "2")
+def test_enum_values_are_not_evaluated(schema: dict[str, Any]) -> None:
+    assert agrees_with_jsonschema(schema, '{"a": 1}', '{"a": 1, "b": 2}', "[1]", "[]", "{}", "2")
 
 
 @pytest.mark.parametrize(
     "bound", [{"minProperties": 1}, {"maxProperties": 1}, {"maxProperties": 2}, {"minProperties": 2}]
 )
-def test_a_member_that_has_to_be_there_counts(bound: dict[str, int]) -> None:
+def test_required_unknown_member_counts_for_the_bounds(bound: dict[str, int]) -> None:
     known = {"a": {}, "b": {}}
     schema = {"properties": known, "not": {"properties": known, "additionalProperties": False}, **bound}
     texts = ["{}", '{"a": 1}', '{"x": 1}', '{"a": 1, "x": 1}', '{"x": 1, "y": 1}', '{"a": 1, "b": 1, "x": 1}', "1"]
     assert [loss.keyword for loss in losses(schema)] == ["minProperties"] * (bound == {"minProperties": 2})
-    assert losses(schema) or agrees(schema, *texts)
+    assert losses(schema) or agrees_with_jsonschema(schema, *texts)

@@ -1,4 +1,4 @@
-"""Closing objects, spelling out formats, and finding schemas in schemas."""
+"""Closing objects, replacing formats by patterns, and finding the subschemas of a schema."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CLOSED = {"properties": {"a": {}}, "additionalProperties": False}
     ],
 )
 def test_objects_are_closed_where_that_is_safe(schema, closed):
-    copied = json.loads(json.dumps(schema))  # no two places share an object, as in a schema that was read
+    copied = json.loads(json.dumps(schema))  # no two positions share an object, as in a parsed schema
     close_objects(copied)
     assert copied == closed
 
@@ -59,7 +59,7 @@ def test_extra_allow_leaves_objects_open():
     assert prepare(JsonSchema(OBJECT))[0] == CLOSED
 
 
-def test_formats_are_spelled_out_in_schema_positions_only():
+def test_formats_become_patterns_only_in_schema_positions():
     schema = {
         "properties": {"format": {"type": "string", "format": "date", "maxLength": 10}},
         "enum": [{"format": "date"}],
@@ -73,7 +73,7 @@ def test_formats_are_spelled_out_in_schema_positions_only():
     assert schema["not"] == {"format": "my-own"}
 
 
-def test_dates_are_the_days_there_are():
+def test_date_pattern_matches_exactly_the_existing_days():
     pattern = re.compile(FORMATS["date"]["pattern"])
     for year in [*range(1, 30), 1600, 1700, 1900, 1996, 2000, 2021, 2024, 2100, 2400, 9999]:
         for month in range(14):
@@ -98,13 +98,13 @@ def test_dates_are_the_days_there_are():
         ("hostname", "a a-b.c0.example", "-a a- a..b a.b. _a"),
     ],
 )
-def test_the_other_formats(name, good, bad):
+def test_patterns_of_other_formats(name, good, bad):
     pattern = re.compile(FORMATS[name]["pattern"])
     assert all(pattern.search(text) for text in good.split())
     assert not any(pattern.search(text) for text in bad.split())
 
 
-def test_a_reference_to_nowhere_is_refused():
+def test_dangling_reference_is_refused():
     with pytest.raises(InvalidConstraint, match="'#/\\$defs/x' at /items, which does not exist"):
         prepare(JsonSchema({"items": {"$ref": "#/$defs/x"}}))
 
@@ -112,12 +112,12 @@ def test_a_reference_to_nowhere_is_refused():
 @pytest.mark.parametrize(
     "schema", [{"$ref": "#"}, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}]
 )
-def test_a_reference_that_only_leads_back_is_refused(schema):
+def test_reference_only_to_itself_is_refused(schema):
     with pytest.raises(InvalidConstraint, match="which refers back to itself"):
         prepare(JsonSchema(schema))
 
 
-def test_the_walk_finds_schemas_and_nothing_else():
+def test_iter_subschemas_yields_exactly_the_subschemas():
     schema = {
         "properties": {"a/b": {"const": {"type": "x"}}, "properties": True},
         "items": [{}, {"enum": [{}]}],
@@ -135,7 +135,7 @@ def test_the_walk_finds_schemas_and_nothing_else():
     ]
 
 
-def test_what_a_reference_names_is_a_schema_wherever_it_stands():
+def test_target_of_a_reference_is_a_subschema_at_any_position():
     node = {"properties": {"next": {"$ref": "#/components/a~1b"}, "day": {"type": "string", "format": "date"}}}
     schema = {"$ref": "#/components/c", "components": {"a/b": node, "c": {"$ref": "#/components/a~1b"}, "unused": {}}}
     assert [(subschema.pointer, subschema.keyword) for subschema in iter_subschemas(schema)] == [
@@ -152,12 +152,12 @@ def test_what_a_reference_names_is_a_schema_wherever_it_stands():
     assert "/components/a~1b/properties/day/format" in {row.pointer for row in rows}
 
 
-def test_parts_of_objects_stay_open_behind_references_too():
+def test_members_of_all_of_stay_open_behind_references():
     schema = {"$ref": "#/components/a", "components": {"a": {"allOf": [OBJECT, {"properties": {"b": {}}}]}}}
     assert prepare(JsonSchema(schema))[0] == schema
 
 
-def test_orders_to_engines_are_taken_out_and_counts_are_integers():
+def test_engine_options_are_removed_and_counts_become_integers():
     schema = {"x-guidance": {"lenient": True}, "properties": {"x-guidance": {"minLength": 2.0, "x-guidance": {}}}}
     prepared = prepare(JsonSchema(schema, extra="allow"))[0]
     assert prepared == {"properties": {"x-guidance": {"minLength": 2}}}

@@ -1,4 +1,4 @@
-"""The bytes of every token against what the tokenizers' own libraries say, and every refusal."""
+"""The bytes of every token, compared with the tokenizers' own libraries, and the tokenizers that are refused."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def is_utf8(data: bytes) -> bool:
     return True
 
 
-# --- against the libraries ---
+# --- compared with the libraries ---
 
 
-def test_tekken_bytes_are_those_of_its_file():
+def test_tekken_bytes_equal_its_file():
     vocabulary = Vocabulary.from_tokenizer(vocabularies.tekken())
     with open(vocabularies.mistral_common_file("tekken_240911.json"), encoding="utf-8") as file:
         ranks = json.load(file)["vocab"][: 131072 - 1000]
@@ -53,7 +53,7 @@ def test_tekken_bytes_are_those_of_its_file():
 
 
 @pytest.mark.parametrize("loader", SLOW_SENTENCEPIECE)
-def test_sentencepiece_bytes_are_what_it_decodes(loader):
+def test_sentencepiece_bytes_equal_its_decoding(loader):
     vocabulary = Vocabulary.from_tokenizer(loader())
     model = vocabularies.slow_sentencepiece_32k().sp_model
     anchor = model.piece_to_id("x")  # decoding drops a space at the start of a text
@@ -62,7 +62,7 @@ def test_sentencepiece_bytes_are_what_it_decodes(loader):
         decoded = model.decode([anchor, token_id])
         if data is None:
             hidden += 1
-            assert decoded in ("x", "x \u2047 ")  # control tokens give nothing, the unknown token a mark
+            assert decoded in ("x", "x \u2047 ")  # control tokens decode to nothing, the unknown token to a mark
         elif is_utf8(data):
             text += 1
             assert decoded == "x" + data.decode()
@@ -72,7 +72,7 @@ def test_sentencepiece_bytes_are_what_it_decodes(loader):
 
 
 @pytest.mark.parametrize("loader", FAST)
-def test_fast_bytes_are_what_the_tokenizers_library_decodes(loader):
+def test_fast_bytes_equal_the_decoding_of_the_tokenizers_library(loader):
     tokenizer = loader()
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
     anchor = tokenizer.convert_tokens_to_ids("x")  # decoding drops a space at the start of a text
@@ -91,17 +91,20 @@ def test_fast_bytes_are_what_the_tokenizers_library_decodes(loader):
 
 @pytest.mark.slow
 def test_tekken_and_its_fast_conversion_agree():
-    one, two = Vocabulary.from_tokenizer(vocabularies.tekken()), Vocabulary.from_tokenizer(vocabularies.fast_tekken())
-    assert one.token_bytes == two.token_bytes
-    assert one.fingerprint == two.fingerprint
+    original, converted = (
+        Vocabulary.from_tokenizer(vocabularies.tekken()),
+        Vocabulary.from_tokenizer(vocabularies.fast_tekken()),
+    )
+    assert original.token_bytes == converted.token_bytes
+    assert original.fingerprint == converted.fingerprint
 
 
 def test_fast_slow_and_mistral_common_agree_on_one_file():
-    one, two, three = (
+    mistral_common, slow, fast = (
         Vocabulary.from_tokenizer(loader()) for loader in (*SLOW_SENTENCEPIECE, vocabularies.fast_sentencepiece_32k)
     )
-    assert one.token_bytes == two.token_bytes == three.token_bytes
-    assert one.fingerprint == two.fingerprint == three.fingerprint
+    assert mistral_common.token_bytes == slow.token_bytes == fast.token_bytes
+    assert mistral_common.fingerprint == slow.fingerprint == fast.fingerprint
 
 
 def test_byt5_bytes():
@@ -134,12 +137,12 @@ def test_added_tokens_are_literal_text_unless_special():
     assert vocabulary.encode_bytes(b"a<tool>")[-1] == tool
 
 
-def test_added_tokens_that_do_not_come_back_are_never_text():
+def test_added_tokens_that_do_not_round_trip_are_never_text():
     tokenizer = copy.deepcopy(vocabularies.tiny_byte_level())
     tokenizer.add_tokens([AddedToken(text, special=False) for text in ("é", "Ġx", "｜é", "  ")])
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
     ids = tokenizer.convert_tokens_to_ids(["é", "Ġx", "｜é", "  "])
-    # What makes them so: the library encodes the first two as they stand, and decodes them to something else.
+    # The library encodes the first two unchanged, but decodes them to other text.
     assert [tokenizer.decode(tokenizer.encode(text)) for text in ("é", "Ġx", "｜é", "  ")] == [
         "\ufffd",
         " x",
@@ -149,7 +152,7 @@ def test_added_tokens_that_do_not_come_back_are_never_text():
     assert [vocabulary.token_bytes[token_id] for token_id in ids] == [None, None, "｜é".encode(), b"  "]
 
 
-def test_normalized_added_tokens_are_what_they_decode_to():
+def test_normalized_added_tokens_equal_their_decoding():
     tokenizer = copy.deepcopy(vocabularies.tiny_byte_level())
     tokenizer.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     tokenizer.add_tokens([AddedToken("TOOL", normalized=True), AddedToken("LOUD", normalized=False)])
@@ -162,12 +165,12 @@ def test_normalized_added_tokens_are_what_they_decode_to():
     assert (vocabulary.token_bytes[tool], vocabulary.token_bytes[loud]) == (b"tool", b"LOUD")
 
 
-def test_normalized_added_tokens_with_the_space_of_the_normalizer():
+def test_normalized_added_tokens_include_the_space_of_the_normalizer():
     vocabulary = Vocabulary.from_tokenizer(tokenizer_zoo.with_added(tokenizer_zoo.llama2_normalizer)())
     assert b" a b" in vocabulary.token_bytes and b"a b" not in vocabulary.token_bytes
 
 
-def test_tokens_that_a_model_has_twice():
+def test_duplicate_tokens_of_a_model():
     backend = Tokenizer(models.Unigram([("<unk>", 0.0), ("</s>", 0.0), ("a", -1.0), ("a", -2.0)], 0, False))
     backend.decoder = decoders.Fuse()
     vocabulary = Vocabulary.from_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>"))
@@ -182,7 +185,7 @@ def test_added_tokens_of_slow_tokenizers():
     assert [vocabulary.token_bytes[token_id] for token_id in ids] == [b"\xc3", b"\xa9", b"<tool>", None]
 
 
-def test_byte_tokens_that_the_decoder_does_not_know_are_never_text():
+def test_byte_tokens_unknown_to_the_decoder_are_never_text():
     backend = Tokenizer(models.Unigram([("<unk>", 0.0), ("</s>", 0.0), ("<0x0A>", -1.0), ("▁a", -2.0)], 0, False))
     backend.decoder = decoders.Metaspace()
     vocabulary = Vocabulary.from_tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>"))
@@ -206,7 +209,7 @@ def test_unused_pieces_are_never_text(tmp_path):
 # --- sizes and stop tokens ---
 
 
-def test_padding_is_no_text_and_ids_outside_are_refused():
+def test_padding_is_not_text_and_ids_out_of_range_are_refused():
     vocabulary = Vocabulary.from_tokenizer(vocabularies.byt5(), padded_size=400)
     assert vocabulary.padded_size == 400 and len(vocabulary.token_bytes) == 384
     text = unpack(torch.tensor(vocabulary.text_words)[None], 400)[0]
@@ -233,12 +236,14 @@ def test_logits_narrower_than_the_vocabulary():
         VocabularySizeError, match=r"ByT5Tokenizer has 384 tokens.*258 columns.*1 text tokens.*resize_token_embeddings"
     ):
         Vocabulary.from_tokenizer(vocabularies.byt5(), padded_size=258)
-    cut = Vocabulary.from_tokenizer(vocabularies.byt5(), padded_size=259)  # without its sentinels, which are special
+    cut = Vocabulary.from_tokenizer(
+        vocabularies.byt5(), padded_size=259
+    )  # without the sentinels, which are special tokens
     assert cut.token_bytes == Vocabulary.from_tokenizer(vocabularies.byt5()).token_bytes[:259]
     assert not cut.is_text(300) and cut.token_text(300) == "<token 300>"
 
 
-def test_stop_tokens_are_no_text():
+def test_stop_tokens_are_not_text():
     newline = 3 + ord("\n")
     vocabulary = Vocabulary.from_tokenizer(vocabularies.byt5(), padded_size=400, stop_token_ids=[390, newline, 1])
     assert vocabulary.stop_token_ids == (1, newline, 390)
@@ -248,7 +253,7 @@ def test_stop_tokens_are_no_text():
         vocabulary.encode_bytes(b"a\nb")
 
 
-def test_no_stop_token_or_one_outside():
+def test_missing_stop_token_and_stop_token_out_of_range():
     tokenizer = copy.deepcopy(vocabularies.tiny_byte_level())
     tokenizer.eos_token = None
     with pytest.raises(StopTokenError, match="no EOS token.*eos_token"):
@@ -259,17 +264,18 @@ def test_no_stop_token_or_one_outside():
             Vocabulary.from_tokenizer(vocabularies.tiny_byte_level(), stop_token_ids=[outside])
 
 
-def test_fingerprint_tells_vocabularies_apart():
-    def of(**options):
+def test_different_vocabularies_have_different_fingerprints():
+    def fingerprint(**options):
         return Vocabulary.from_tokenizer(vocabularies.byt5(), **options).fingerprint
 
-    assert of() == of(padded_size=384)
-    assert len({of(), of(padded_size=385), of(stop_token_ids=[2]), of(stop_token_ids=[7])}) == 4
+    assert fingerprint() == fingerprint(padded_size=384)
+    variants = ({}, {"padded_size": 385}, {"stop_token_ids": [2]}, {"stop_token_ids": [7]})
+    assert len({fingerprint(**options) for options in variants}) == 4
     split = [Vocabulary(tokens, (2,), 3, vocabularies.byt5()) for tokens in ((b"ab", b"c", None), (b"a", b"bc", None))]
     assert split[0].fingerprint != split[1].fingerprint
 
 
-# --- writing and showing ---
+# --- encoding and printing ---
 
 
 def test_unwritable_characters_are_named():
@@ -280,14 +286,14 @@ def test_unwritable_characters_are_named():
         vocabulary.encode_bytes(b"a\xff")
 
 
-def test_writing_takes_the_longest_token_that_leaves_a_writable_rest():
+def test_encoding_takes_the_longest_token_whose_rest_can_be_written():
     vocabulary = Vocabulary((b"a", b"ab", b"abc", b"cd", None), (4,), 5, vocabularies.byt5())
     assert vocabulary.encode_bytes(b"abca") == [2, 0]
     assert vocabulary.encode_bytes(b"abcd") == [1, 3]  # "abc" would leave "d"
     assert vocabulary.encode_bytes(b"") == []
 
 
-def test_writing_prefers_pieces_to_byte_tokens(sentencepiece):
+def test_encoding_prefers_pieces_to_byte_tokens(sentencepiece):
     vocabulary = Vocabulary.from_tokenizer(sentencepiece)
     model = vocabularies.slow_sentencepiece_32k().sp_model
     assert not any(model.is_byte(token_id) for token_id in vocabulary.encode_bytes(b'{"a": 1}'))
@@ -302,7 +308,7 @@ def test_token_text(tekken):
     assert [vocabulary.token_text(token_id) for token_id in (131100, -1)] == ["<token 131100>", "<token -1>"]
 
 
-# --- refused ---
+# --- tokenizers that are refused ---
 
 
 def word_piece():
@@ -359,13 +365,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_refused(message):
+def test_unsupported_tokenizer_is_refused(message):
     with pytest.raises(UnsupportedTokenizer, match=message) as refusal:
         Vocabulary.from_tokenizer(REFUSED[message]())
     if "expected" not in message:
         assert "supported are byte-level BPE" in str(refusal.value)
 
 
-def test_gpt2_class():
+def test_gpt2_tokenizer_class():
     tokenizer = GPT2TokenizerFast(vocab={"a": 0, "Ġa": 1, "<|endoftext|>": 2}, merges=[])
     assert Vocabulary.from_tokenizer(tokenizer).token_bytes == (b"a", b" a", None)
