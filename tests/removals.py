@@ -995,14 +995,14 @@ REMOVALS = [
         "generation/unknown_arguments.py",
         "    if not unknown:\n        return\n",
         "    return\n",
-        f"{UNKNOWN}::test_an_unknown_argument_is_refused_before_anything_is_compiled[bach_size-3-batch_size]",
+        f"{UNKNOWN}::test_unknown_argument_is_refused_before_anything_runs[bach_size-3-batch_size]",
     ),
     Removal(
         "partial models: hooks of the model do not see half a value",
         "generation/partial_models.py",
         "__base__=(_NoHooks, model)",
         "__base__=model",
-        f"{PARTIAL_MODELS}::test_what_is_set_is_what_it_will_be[1]",
+        f"{PARTIAL_MODELS}::test_set_fields_have_their_final_values[1]",
     ),
     Removal(
         "results as HTML: what a model writes stays text",

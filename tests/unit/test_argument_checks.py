@@ -1,4 +1,4 @@
-"""Values that no call can use are refused with what was expected, before anything runs."""
+"""Invalid values of arguments are refused before anything runs, with a message that says what was expected."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Person(pydantic.BaseModel):
 
 
 @pytest.fixture(scope="module")
-def pair() -> Any:
+def model_and_tokenizer() -> Any:
     return demo.load()
 
 
 @pytest.fixture(autouse=True)
-def no_forward_pass(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair[0], "forward", lambda *_, **__: pytest.fail("the model ran"))
+def no_forward_pass(model_and_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_and_tokenizer[0], "forward", lambda *_, **__: pytest.fail("the model ran"))
 
 
 WRONG = [
@@ -89,24 +89,26 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), WRONG)
-def test_a_wrong_value_is_refused_before_a_forward_pass(pair: Any, name: str, value: Any, expected: str) -> None:
+def test_invalid_value_is_refused_before_a_forward_pass(
+    model_and_tokenizer: Any, name: str, value: Any, expected: str
+) -> None:
     with pytest.raises(hg.InvalidArgument, match=re.escape(expected)) as caught:
-        hg.generate(*pair, "Hi", Person, **{name: value})
+        hg.generate(*model_and_tokenizer, "Hi", Person, **{name: value})
     assert caught.value.name == name and str(caught.value).startswith(f"{name}: expected")
     assert isinstance(caught.value, (ValueError, TypeError)) and "got " in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, 2, "hot"])
-def test_sampling_takes_a_float_above_zero(pair: Any, value: Any) -> None:
+def test_sampling_needs_a_temperature_above_zero(model_and_tokenizer: Any, value: Any) -> None:
     with pytest.raises(hg.InvalidArgument, match=r"temperature: expected .*; for greedy decoding leave"):
-        hg.generate(*pair, "Hi", ["yes"], do_sample=True, temperature=value)
+        hg.generate(*model_and_tokenizer, "Hi", ["yes"], do_sample=True, temperature=value)
     config = GenerationConfig(do_sample=True)
     config.temperature = value
     with pytest.raises(hg.InvalidArgument, match="temperature: expected"):
-        hg.generate(*pair, "Hi", ["yes"], generation_config=config)
+        hg.generate(*model_and_tokenizer, "Hi", ["yes"], generation_config=config)
 
 
-def test_every_rule_is_about_an_argument_and_takes_what_transformers_takes() -> None:
+def test_rules_name_real_arguments_and_accept_valid_values() -> None:
     assert {*SETTINGS, *SAMPLING} <= set(GenerateArguments.__annotations__)
     assert set(CALL) <= {*GenerateArguments.__annotations__, "stream"}
     check_settings({}.get)
@@ -129,19 +131,19 @@ def test_every_rule_is_about_an_argument_and_takes_what_transformers_takes() -> 
     check_settings({"num_beams": 3, "num_return_sequences": 3, "temperature": 0.0}.get)
 
 
-def test_the_other_calls_refuse_too(pair: Any) -> None:
+def test_other_calls_refuse_invalid_values(model_and_tokenizer: Any) -> None:
     from transformers import pipeline
 
     hg.register()
-    guide = hg.Guide(pair[1], pair[0])
-    guided = pipeline("guided-generation", model=pair[0], tokenizer=pair[1])
+    guide = hg.Guide(model_and_tokenizer[1], model_and_tokenizer[0])
+    guided = pipeline("guided-generation", model=model_and_tokenizer[0], tokenizer=model_and_tokenizer[1])
     cases: list[tuple[Any, str]] = [
         (lambda: guided("Hi", response_format=["yes"], num_beams=0), "num_beams"),
         (lambda: guided("Hi", response_format=["yes"], temperature=-1.0), "temperature"),
         (lambda: guided(CHAT, response_format=["yes"], documents={"text": "x"}), "documents"),
-        (lambda: hg.score(*pair, "Hi", ["yes"], batch_size=None), "batch_size"),
-        (lambda: hg.score(*pair, "Hi", ["yes"], max_prefixes="x"), "max_prefixes"),
-        (lambda: hg.score(*pair, "Hi", ["yes"], guide=5), "guide"),
+        (lambda: hg.score(*model_and_tokenizer, "Hi", ["yes"], batch_size=None), "batch_size"),
+        (lambda: hg.score(*model_and_tokenizer, "Hi", ["yes"], max_prefixes="x"), "max_prefixes"),
+        (lambda: hg.score(*model_and_tokenizer, "Hi", ["yes"], guide=5), "guide"),
         (lambda: guide.decoder(["yes"], streamer=5), "streamer"),
         (lambda: guide.decoder(["yes"], stop_strings=[1, 2]), "stop_strings"),
         (lambda: guide.decoder(["yes"], stop_strings=5), "stop_strings"),
@@ -158,37 +160,41 @@ def test_the_other_calls_refuse_too(pair: Any) -> None:
         guide.logits_processor(["yes"], prefix=5)
 
 
-def test_retries_end_when_nothing_is_left_to_retry(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_stop_after_success(model_and_tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from hf_guided.generation import run as batches
 
-    looked = []
-    monkeypatch.setattr(pair[0], "forward", type(pair[0]).forward.__get__(pair[0]))
+    checked = []
+    monkeypatch.setattr(
+        model_and_tokenizer[0], "forward", type(model_and_tokenizer[0]).forward.__get__(model_and_tokenizer[0])
+    )
     refused = batches._was_refused
-    monkeypatch.setattr(batches, "_was_refused", lambda result: looked.append(result) or refused(result))
-    [result] = hg.generate(*pair, "Hi", ["yes"], retries=1000)
-    assert result.value == "yes" and len(looked) == 1
+    monkeypatch.setattr(batches, "_was_refused", lambda result: checked.append(result) or refused(result))
+    [result] = hg.generate(*model_and_tokenizer, "Hi", ["yes"], retries=1000)
+    assert result.value == "yes" and len(checked) == 1
 
 
 @pytest.mark.parametrize(
-    "constraint", [Person, {"type": "object"}, re.compile("a"), hg.Regex("a"), list[int]], ids=lambda one: str(one)[:20]
+    "constraint",
+    [Person, {"type": "object"}, re.compile("a"), hg.Regex("a"), list[int]],
+    ids=lambda constraint: str(constraint)[:20],
 )
 @pytest.mark.parametrize("prompt", ["a prompt", ["a", "b"], CHAT, [CHAT]], ids=["text", "texts", "chat", "chats"])
-def test_prompts_and_constraint_in_each_other_s_position(pair: Any, constraint: Any, prompt: Any) -> None:
+def test_swapped_prompts_and_constraint_are_refused(model_and_tokenizer: Any, constraint: Any, prompt: Any) -> None:
     with pytest.raises(hg.InvalidArgument, match="prompts before the constraint.*swap the two"):
-        hg.generate(*pair, constraint, prompt)
+        hg.generate(*model_and_tokenizer, constraint, prompt)
     with pytest.raises(hg.InvalidArgument, match="swap the two"):
-        hg.Model(*pair)(constraint, prompt)
+        hg.Model(*model_and_tokenizer)(constraint, prompt)
 
 
-def test_a_prompt_in_the_position_of_the_constraint(pair: Any) -> None:
+def test_prompt_in_the_position_of_the_constraint_is_refused(model_and_tokenizer: Any) -> None:
     with pytest.raises(hg.InvalidArgument, match="a chat is a prompt"):
-        hg.generate(*pair, "x", CHAT)
+        hg.generate(*model_and_tokenizer, "x", CHAT)
     with pytest.raises(hg.InvalidConstraint, match="a prompt comes before the constraint"):
-        hg.generate(*pair, ["yes", "no"], "a prompt")
+        hg.generate(*model_and_tokenizer, ["yes", "no"], "a prompt")
 
 
-def test_max_length_says_how_it_becomes_max_new_tokens(pair: Any) -> None:
-    model, tokenizer = pair
+def test_error_for_max_length_suggests_max_new_tokens(model_and_tokenizer: Any) -> None:
+    model, tokenizer = model_and_tokenizer
     prompts = ["Hello there, my friend", "Hi"]
     lengths = [len(tokenizer(prompt)["input_ids"]) for prompt in prompts]
     for longest in (1, max(lengths)):
@@ -204,28 +210,28 @@ def test_max_length_says_how_it_becomes_max_new_tokens(pair: Any) -> None:
         hg.generate(model, tokenizer, prompts, Person, max_length=max(lengths) + 1)
 
 
-def test_what_is_no_tokenizer_is_named(pair: Any) -> None:
-    for call, given in product((hg.generate, hg.score), (None, object(), 5, pair[1].backend_tokenizer)):
+def test_error_for_an_invalid_tokenizer_names_its_type(model_and_tokenizer: Any) -> None:
+    for call, given in product((hg.generate, hg.score), (None, object(), 5, model_and_tokenizer[1].backend_tokenizer)):
         with pytest.raises(hg.TokenizerError, match=f"got {type(given).__name__}; load it: AutoTokenizer"):
-            call(pair[0], given, "Hi", ["yes"])
+            call(model_and_tokenizer[0], given, "Hi", ["yes"])
 
 
-def test_what_cannot_generate_is_named(pair: Any) -> None:
-    for given in (pair[0].config, pair[0].model):
+def test_error_for_an_invalid_model_names_its_type(model_and_tokenizer: Any) -> None:
+    for given in (model_and_tokenizer[0].config, model_and_tokenizer[0].model):
         with pytest.raises(hg.UnsupportedModel, match=f"got {type(given).__name__}; load it with a class"):
-            hg.generate(given, pair[1], "Hi", ["yes"])
+            hg.generate(given, model_and_tokenizer[1], "Hi", ["yes"])
 
 
-def test_a_tokenizer_without_a_template_says_what_to_set(pair: Any) -> None:
+def test_error_for_a_missing_chat_template_says_what_to_set(model_and_tokenizer: Any) -> None:
     from transformers import pipeline
 
     hg.register()
-    tokenizer = copy.deepcopy(pair[1])
+    tokenizer = copy.deepcopy(model_and_tokenizer[1])
     tokenizer.chat_template = None
-    guided = pipeline("guided-generation", model=pair[0], tokenizer=tokenizer)
+    guided = pipeline("guided-generation", model=model_and_tokenizer[0], tokenizer=tokenizer)
     for call in (
-        lambda: hg.generate(pair[0], tokenizer, CHAT, ["yes"]),
-        lambda: hg.score(pair[0], tokenizer, CHAT, ["yes"]),
+        lambda: hg.generate(model_and_tokenizer[0], tokenizer, CHAT, ["yes"]),
+        lambda: hg.score(model_and_tokenizer[0], tokenizer, CHAT, ["yes"]),
         lambda: guided(CHAT, response_format=["yes"]),
     ):
         with pytest.raises(hg.PromptError, match=r"has no chat template.*set tokenizer.chat_template.*plain text"):

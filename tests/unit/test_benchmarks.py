@@ -1,4 +1,4 @@
-"""The parts of the benchmarks that decide what a table says."""
+"""The parts of the benchmarks that decide the contents of their tables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TestVerdicts:
             ([Run([], "ValueError"), Run(["empty text"])], "crashes: ValueError (1 of 2 runs)"),
         ],
     )
-    def test_of_a_cell(self, runs: list[Run], verdict: str) -> None:
+    def test_verdict_of_a_cell(self, runs: list[Run], verdict: str) -> None:
         assert judge(runs)[0] == verdict
 
     @pytest.mark.parametrize(
@@ -68,19 +68,19 @@ class TestVerdicts:
             (VALID.replace("true", '"true"'), "violates the schema"),
         ],
     )
-    def test_of_json(self, text: str, what: str) -> None:
+    def test_problems_of_json_texts(self, text: str, what: str) -> None:
         assert problem(JSON, text) == what
 
     @pytest.mark.parametrize(("text", "what"), [("abc-12", ""), ("abc-12 ", "text does not match"), ("", "empty text")])
-    def test_of_a_regex(self, text: str, what: str) -> None:
+    def test_problems_of_regex_texts(self, text: str, what: str) -> None:
         assert problem(REGEX, text) == what
 
-    def test_a_text_ends_at_its_stop_token(self) -> None:
+    def test_text_ends_at_its_stop_token(self) -> None:
         assert finished_text([7, 8, EOS, 9], str) == "[7, 8]"
         assert finished_text([7, 8], str) is None
         assert finished_text("without ids", str) == "without ids"
 
-    def test_the_table_has_a_line_per_mode_and_a_column_per_library(self) -> None:
+    def test_table_has_a_line_per_mode_and_a_column_per_library(self) -> None:
         cells = [
             Cell(mode, library, f"{mode} by {library}", "", 1, 1, 1, 0.1)
             for mode in ("greedy", "sampling")
@@ -90,7 +90,7 @@ class TestVerdicts:
         assert len(lines) == 4
         assert lines[2] == "| greedy | greedy by outlines | greedy by hf-guided |"
 
-    def test_the_modes_of_the_table_are_all_there(self) -> None:
+    def test_all_modes_of_the_table_exist(self) -> None:
         assert {
             "greedy",
             "beam search",
@@ -101,17 +101,17 @@ class TestVerdicts:
 
 
 class TestReplay:
-    def test_ended_rows_are_padded_and_not_live(self) -> None:
+    def test_finished_rows_are_padded_and_not_live(self) -> None:
         replay = make_replay([1], [[5, 6], [7]], stop=2)
         assert [step.tolist() for step in replay.steps] == [[[1], [1]], [[1, 5], [1, 7]], [[1, 5, 6], [1, 7, 2]]]
         assert replay.live == [[0, 1], [0, 1], [0]]
         assert replay.new_ids == [[], [5, 7], [6, 2]]
 
-    def test_mixed_documents_take_their_fields_from_the_given_ones(self) -> None:
+    def test_mixed_documents_take_their_fields_from_the_given_documents(self) -> None:
         given = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
         mixed = mixed_documents(given, 9)
         assert mixed[:2] == given and len(mixed) == 9
-        assert all(one["a"] in (1, 3) and one["b"] in (2, 4) for one in mixed)
+        assert all(document["a"] in (1, 3) and document["b"] in (2, 4) for document in mixed)
         assert mixed_documents(given, 1) == given[:1]
 
     def test_every_call_is_timed(self) -> None:
@@ -120,7 +120,7 @@ class TestReplay:
         times = time_replay(lambda ids, scores: seen.append((ids.tolist(), scores)), replay, [torch.zeros(1, 8)])
         assert [ids for ids, _ in seen] == [[[1]], [[1, 5]], [[1, 5, 6]]]
         assert len(times) == 3 and all(wall > 0 for wall, _ in times)
-        assert len({id(scores) for _, scores in seen}) == 3  # each call gets a copy of its own
+        assert len({id(scores) for _, scores in seen}) == 3  # each call gets its own copy
 
 
 class TestChecks:
@@ -146,7 +146,7 @@ class TestChecks:
         with pytest.raises(AssertionError):
             check_equal(self.allowing(1, 2), self.allowing(*ours), self.replay, torch.ones(1, 4), self.text)
 
-    def test_a_refused_document_fails_by_name(self) -> None:
+    def test_error_for_a_refused_document_names_the_side(self) -> None:
         check_accepts("a side", self.allowing(2), self.replay, torch.ones(1, 4))
         with pytest.raises(AssertionError, match="a side refuses token 2 at step 0 of row 0"):
             check_accepts("a side", self.allowing(1), self.replay, torch.ones(1, 4))
@@ -162,7 +162,7 @@ class TestChecks:
         assert (ours["outside_engine"], engine["outside_engine"]) == ("0.800", "")
 
 
-def test_a_csv_row_says_where_it_comes_from(tmp_path) -> None:
+def test_csv_row_has_date_hardware_and_versions(tmp_path) -> None:
     write_csv(tmp_path / "new" / "rows.csv", [{"side": "a"}, {"side": "b"}])
     with (tmp_path / "new" / "rows.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -170,12 +170,12 @@ def test_a_csv_row_says_where_it_comes_from(tmp_path) -> None:
     assert all(rows[0][column] for column in ("date", "hardware", "torch", "transformers"))
 
 
-def test_a_cell_cannot_break_the_table() -> None:
+def test_table_cells_are_escaped() -> None:
     assert markdown_table(["a"], [["x|y"]]).splitlines()[2] == "| x\\|y |"
 
 
 class TestBudgets:
-    def test_shares_are_of_all_outputs(self) -> None:
+    def test_shares_count_all_outputs(self) -> None:
         cells = [
             BudgetCell("ours", "regex", "hot", 1.0, 9, outputs=8, complete=6, valid=4),
             BudgetCell("ours", "regex", "hot", 2.0, 18, outputs=0, complete=0, valid=0, error="ValueError"),
@@ -185,14 +185,14 @@ class TestBudgets:
     @pytest.mark.parametrize(
         ("words", "least"), [(["abcd", "abc", "dcba"], 3), (["abcdabcd", "abcdabc"], 5), (["a"], 2)]
     )
-    def test_the_least_number_of_tokens_is_found_by_walking(self, words: list[str], least: int) -> None:
+    def test_shortest_is_the_least_number_of_tokens(self, words: list[str], least: int) -> None:
         """The vocabulary has letters and pairs of them."""
         walk = TokenWalk(dawg_dfa((word.encode() for word in words), WorkMeter()), token_trie(toy.letters()))
         assert shortest(walk) == least
 
 
 class TestForcedShare:
-    """In ``{"on":true}`` all is forced but the first letter of the value: ``{"on":`` and ``rue}`` are."""
+    """In ``{"on":true}`` everything but the first letter of the value is forced: ``{"on":`` and ``rue}``."""
 
     schema = JsonSchema(
         {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]}, whitespace="compact"
@@ -206,7 +206,7 @@ class TestForcedShare:
             ([b'{"on": true}'], (1, 2)),
         ],
     )
-    def test_a_token_counts_if_all_of_its_bytes_are_forced(self, tokens: list[bytes], share: tuple[int, int]) -> None:
+    def test_token_counts_as_forced_if_all_its_bytes_are(self, tokens: list[bytes], share: tuple[int, int]) -> None:
         assert ForcedBytes(self.schema).share(tokens) == share
 
     @pytest.mark.parametrize("text", [b'{"on": 1}', b'{"on": true'])
@@ -218,7 +218,7 @@ class TestForcedShare:
 class TestDecode:
     task = Task("", {"type": "object", "required": ["a"]}, {"a": 1})
 
-    def test_bounds(self) -> None:
+    def test_bounds_of_row_forwards_per_token(self) -> None:
         assert bound("compact", PLAIN, 0.5) is None
         assert bound("compact", JUMPS, 0.5) == pytest.approx(0.55)
         assert bound("compact", BOTH, 0.5) == pytest.approx(0.44)
@@ -226,7 +226,7 @@ class TestDecode:
         assert bound("flexible", BOTH, 0.5) == 0.7
 
     @pytest.mark.parametrize(("measured", "shown"), [("0.550", "0.550"), ("0.551", "0.550 (missed)")])
-    def test_a_missed_bound_shows(self, measured: str, shown: str) -> None:
+    def test_table_marks_a_missed_bound(self, measured: str, shown: str) -> None:
         row = {
             "model": "m",
             "batch": 1,
@@ -258,7 +258,7 @@ class TestDecode:
         assert (is_valid(self.task, text), is_right(self.task, text)) == (valid, right)
         assert not is_valid(self.task, None)
 
-    def test_ratios_are_of_medians_to_free(self) -> None:
+    def test_ratios_compare_medians_with_free_generation(self) -> None:
         answers = [(self.task, b'{"a": 1}'), (self.task, None)]
         taken = {
             "ours": Taken([300.0, 90.0, 200.0], [400.0, 500.0, 10.0], [], answers),
@@ -269,10 +269,10 @@ class TestDecode:
         assert (ours["answers"], ours["valid"], ours["right"]) == (2, 1, 1)
         assert ours["forward_ms"] == ""
 
-    def test_times_are_a_forward_pass_s(self) -> None:
-        one = SessionStats(forwards=2, row_forwards=3, tokens=4, forward_ns=6_000_000, fill_ns=1_000_000)
-        other = SessionStats(forwards=2, row_forwards=3, tokens=8, forward_ns=2_000_000, fill_ns=1_000_000)
-        assert per_step([one, other]) == {
+    def test_times_are_per_forward_pass(self) -> None:
+        first = SessionStats(forwards=2, row_forwards=3, tokens=4, forward_ns=6_000_000, fill_ns=1_000_000)
+        second = SessionStats(forwards=2, row_forwards=3, tokens=8, forward_ns=2_000_000, fill_ns=1_000_000)
+        assert per_step([first, second]) == {
             "forward_ms": "2.0000",
             "fill_ms": "0.5000",
             "apply_ms": "",

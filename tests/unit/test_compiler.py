@@ -1,4 +1,4 @@
-"""The compiler with a backend that counts, waits on events, and fails on demand. No test sleeps."""
+"""The compiler, with a backend that counts, waits for events, and fails on demand. No test sleeps."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests import toy
 
 BYTES = toy.all_bytes()
 LOSS = Loss("/uniqueItems", "uniqueItems", "not known")
-PATIENCE = 120.0  # seconds until a test that hangs fails instead
+TIMEOUT_S = 120.0  # seconds until a test that hangs fails instead
 
 
 class Fake:
-    """Counts compiles, and does what ``then`` says in each."""
+    """Counts its compiles, and calls ``then`` in each."""
 
     canonical_spelling = True
 
@@ -58,44 +58,44 @@ class Fake:
 
 
 class Gate:
-    """Holds compiles until it is opened, and tells when one has come."""
+    """Blocks compiles until it is opened, and signals when a compile has reached it."""
 
     def __init__(self) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
 
     def __call__(self, constraint: Constraint) -> None:
         self.reached.set()
-        assert self.open.wait(PATIENCE)
+        assert self.open.wait(TIMEOUT_S)
 
 
-def failing(error: Callable[[], Exception]) -> Callable[[Constraint], None]:
+def raises(error: Callable[[], Exception]) -> Callable[[Constraint], None]:
     def then(constraint: Constraint) -> None:
         raise error()
 
     return then
 
 
-def make(*backends: Fake, **options: Any) -> Compiler:
+def new_compiler(*backends: Fake, **options: Any) -> Compiler:
     return Compiler(
         BYTES,
-        CompilerOptions(**{"workers": 2, "timeout_s": PATIENCE, **options}),
-        {one.name: one for one in backends},
+        CompilerOptions(**{"workers": 2, "timeout_s": TIMEOUT_S, **options}),
+        {backend.name: backend for backend in backends},
     )
 
 
 def test_fifty_threads_compile_one_schema_once() -> None:
     gate = Gate()
     fake = Fake(then=gate)
-    compiler = make(fake, workers=4)
+    compiler = new_compiler(fake, workers=4)
     start = threading.Barrier(50)
     futures: list[Future[CompiledConstraint]] = []
 
-    def ask(number: int) -> None:
-        start.wait(PATIENCE)
-        # Each says it in words of its own; it is the same language.
+    def submit(number: int) -> None:
+        start.wait(TIMEOUT_S)
+        # The descriptions differ, but the schemas accept the same texts.
         futures.append(compiler.submit(JsonSchema({"type": "object", "description": str(number)})))
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(50)]
+    threads = [threading.Thread(target=submit, args=(number,)) for number in range(50)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -113,22 +113,22 @@ def test_fifty_threads_compile_one_schema_once() -> None:
     assert compiler.stats().hits == 1
 
 
-def test_different_constraints_compile_side_by_side() -> None:
+def test_different_constraints_compile_in_parallel() -> None:
     meeting = threading.Barrier(2)
-    compiler = make(Fake(then=lambda constraint: void(meeting.wait(PATIENCE))))
+    compiler = new_compiler(Fake(then=lambda constraint: discard(meeting.wait(TIMEOUT_S))))
     futures = [compiler.submit(Choice([text])) for text in "ab"]
     assert [future.result().constraint for future in futures] == [Choice(["a"]), Choice(["b"])]
 
 
-def void(value: object) -> None:
-    """Drops what a lambda would return."""
+def discard(value: object) -> None:
+    """Discard the value that a lambda would return."""
 
 
-def test_submit_returns_while_the_compile_is_under_way() -> None:
+def test_submit_returns_before_the_compile_has_finished() -> None:
     gate = Gate()
-    compiler = make(Fake(then=gate))
+    compiler = new_compiler(Fake(then=gate))
     future = compiler.submit(Choice(["a"]))
-    assert gate.reached.wait(PATIENCE)
+    assert gate.reached.wait(TIMEOUT_S)
     assert not future.done()
     with pytest.raises(FutureTimeoutError):
         future.result(timeout=0)
@@ -136,12 +136,12 @@ def test_submit_returns_while_the_compile_is_under_way() -> None:
     assert future.result().backend == "llguidance"
 
 
-def test_a_cancelled_caller_takes_nothing_from_the_others() -> None:
+def test_cancelling_one_caller_does_not_affect_others() -> None:
     gate = Gate()
     fake = Fake(then=gate)
-    compiler = make(fake)
+    compiler = new_compiler(fake)
     first, second = compiler.submit(Choice(["a"])), compiler.submit(Choice(["a"]))
-    assert gate.reached.wait(PATIENCE)
+    assert gate.reached.wait(TIMEOUT_S)
     assert first.cancel()
     gate.open.set()
     assert second.result().backend == "llguidance"
@@ -151,16 +151,16 @@ def test_a_cancelled_caller_takes_nothing_from_the_others() -> None:
     assert len(fake.compiled) == 1
 
 
-def test_what_everybody_cancelled_is_not_compiled() -> None:
+def test_constraint_that_all_callers_cancelled_is_not_compiled() -> None:
     gate = Gate()
     fake = Fake(then=gate)
-    compiler = make(fake, workers=1)
+    compiler = new_compiler(fake, workers=1)
     busy = compiler.submit(Choice(["a"]))
-    assert gate.reached.wait(PATIENCE)
+    assert gate.reached.wait(TIMEOUT_S)
     assert compiler.submit(Choice(["b"])).cancel()
     last = compiler.submit(Choice(["c"]))
     gate.open.set()
-    wait([busy, last], PATIENCE)
+    wait([busy, last], TIMEOUT_S)
     assert fake.compiled == [Choice(["a"]), Choice(["c"])]
     assert compiler.compile(Choice(["b"])).constraint == Choice(["b"])
     assert compiler.stats().misses == 3
@@ -174,24 +174,24 @@ def test_what_everybody_cancelled_is_not_compiled() -> None:
         CompileLimitExceeded("too large"),
     ],
 )
-def test_failures_are_replayed(error: Exception) -> None:
-    fake = Fake(then=failing(lambda: error))
-    compiler = make(fake)
-    seen = []
+def test_failures_are_cached(error: Exception) -> None:
+    fake = Fake(then=raises(lambda: error))
+    compiler = new_compiler(fake)
+    raised = []
     for _ in range(3):
         with pytest.raises(type(error)) as caught:
             compiler.compile(Choice(["a"]), "llguidance")
-        seen.append(caught.value)
+        raised.append(caught.value)
     assert len(fake.compiled) == 1
-    assert len({str(one) for one in seen}) == 1
-    assert len(set(map(id, seen))) == 3  # a shared one would gather the tracebacks of all callers
-    assert [getattr(one, "losses", None) for one in seen] == [getattr(error, "losses", None)] * 3
+    assert len({str(caught_error) for caught_error in raised}) == 1
+    assert len(set(map(id, raised))) == 3  # a shared error would collect the tracebacks of all callers
+    assert [getattr(caught_error, "losses", None) for caught_error in raised] == [getattr(error, "losses", None)] * 3
     stats = compiler.stats()
     assert (stats.failures, stats.replays, stats.misses) == (1, 2, 1)
 
 
 @pytest.mark.parametrize("error", [BackendUnavailable("not installed"), MemoryError(), KeyError("our bug")])
-def test_what_may_go_well_next_time_is_tried_again(error: Exception) -> None:
+def test_temporary_failures_are_not_cached(error: Exception) -> None:
     errors = [error]
 
     def once(constraint: Constraint) -> None:
@@ -199,33 +199,33 @@ def test_what_may_go_well_next_time_is_tried_again(error: Exception) -> None:
             raise errors.pop()
 
     fake = Fake(then=once)
-    compiler = make(fake)
+    compiler = new_compiler(fake)
     with pytest.raises(type(error)):
         compiler.compile(Choice(["a"]))
     assert compiler.compile(Choice(["a"])).backend == "llguidance"
     assert len(fake.compiled) == 2
 
 
-def test_memory_of_failures_is_bounded() -> None:
-    fake = Fake(then=failing(lambda: InvalidConstraint("bad")))
-    compiler = make(fake, max_failures=2)
+def test_number_of_cached_failures_is_bounded() -> None:
+    fake = Fake(then=raises(lambda: InvalidConstraint("bad")))
+    compiler = new_compiler(fake, max_failures=2)
     for text in ("a", "b", "c", "c", "b", "a"):
         with pytest.raises(InvalidConstraint):
             compiler.compile(Choice([text]))
     assert [constraint.parse(text) for constraint, text in zip(fake.compiled, "abca", strict=True)] == list("abca")
 
 
-def test_a_schema_that_breaks_its_metaschema_is_told_by_the_audit_before_any_backend() -> None:
-    """Compiling does not look: validating against a metaschema takes longer than all the rest."""
+def test_audit_validates_the_schema_before_any_backend_compiles() -> None:
+    """compile() skips this check, because validating against a metaschema takes longer than compiling."""
     fake = Fake()
     with pytest.raises(InvalidConstraint, match="/type"):
-        make(fake).audit(JsonSchema({"type": "strin"}))
+        new_compiler(fake).audit(JsonSchema({"type": "strin"}))
     assert fake.compiled == []
 
 
-def test_the_cache_is_bounded_in_bytes() -> None:
+def test_cache_is_bounded_in_bytes() -> None:
     fake = Fake()
-    compiler = make(fake, cache_bytes=250)
+    compiler = new_compiler(fake, cache_bytes=250)
     for text in ("a", "b", "a", "c", "a", "b"):
         compiler.compile(Choice([text]))
     stats = compiler.stats()
@@ -234,9 +234,9 @@ def test_the_cache_is_bounded_in_bytes() -> None:
     assert isinstance(stats, CompilerStats)
 
 
-def test_auto_goes_on_to_xgrammar_when_llguidance_refuses_only_while_compiling() -> None:
-    first = Fake("llguidance", failing(lambda: UnsupportedConstraint("cannot", [LOSS])))
-    compiler = make(first, Fake("xgrammar"))
+def test_auto_falls_back_to_xgrammar_if_llguidance_fails_to_compile() -> None:
+    first = Fake("llguidance", raises(lambda: UnsupportedConstraint("cannot", [LOSS])))
+    compiler = new_compiler(first, Fake("xgrammar"))
     assert compiler.compile(Choice(["a"])).backend == "xgrammar"
     report = compiler.audit(Choice(["a"]))
     assert (report.ok, report.backend) == (True, "xgrammar")
@@ -246,9 +246,9 @@ def test_auto_goes_on_to_xgrammar_when_llguidance_refuses_only_while_compiling()
         compiler.compile(Choice(["a"]), "llguidance")
 
 
-def test_a_limit_is_told_as_a_limit_when_nobody_else_can() -> None:
-    compiler = make(
-        Fake("llguidance", failing(lambda: CompileLimitExceeded("too large"))), Fake("xgrammar", lost=[LOSS])
+def test_compile_limit_is_reported_if_no_other_backend_can() -> None:
+    compiler = new_compiler(
+        Fake("llguidance", raises(lambda: CompileLimitExceeded("too large"))), Fake("xgrammar", lost=[LOSS])
     )
     with pytest.raises(CompileLimitExceeded, match="too large"):
         compiler.compile(JsonSchema({}))
@@ -256,8 +256,8 @@ def test_a_limit_is_told_as_a_limit_when_nobody_else_can() -> None:
     assert (report.ok, report.backend) == (False, None)
 
 
-def test_auto_goes_on_when_the_automaton_grows_too_large() -> None:
-    """Asked for its losses the automaton builds nothing, so there is nothing that could be too large."""
+def test_auto_falls_back_if_the_automaton_grows_too_large() -> None:
+    """losses() builds no automaton, so only compile() reports that it is too large."""
     schema = JsonSchema({"type": "string", "maxLength": 100})
     small = AutomatonBackend(BYTES, CompileLimits(max_states=50))
     assert not small.losses(schema)
@@ -270,7 +270,7 @@ def test_auto_goes_on_when_the_automaton_grows_too_large() -> None:
     assert not report.ok
 
 
-def test_a_bound_on_depth_goes_to_the_automaton() -> None:
+def test_max_depth_selects_the_automaton() -> None:
     lost = Loss("", "max_depth", "not bounded")
     others = {name: Fake(name, lost=[lost]) for name in ("llguidance", "xgrammar")}
     tree = {"type": "array", "items": {"$ref": "#"}}
@@ -278,12 +278,12 @@ def test_a_bound_on_depth_goes_to_the_automaton() -> None:
     assert compiler.compile(JsonSchema(tree, max_depth=3)).backend == "automaton"
     with pytest.raises(CompileLimitExceeded, match=r"grew past \d+ states"):
         compiler.compile(JsonSchema({}, max_depth=40))
-    assert not any(one.compiled for one in others.values())
+    assert not any(backend.compiled for backend in others.values())
 
 
-def test_losses_are_errors_or_warnings_as_asked() -> None:
+def test_on_unsupported_makes_losses_errors_or_warnings() -> None:
     fakes = Fake("llguidance", lost=[LOSS, LOSS]), Fake("xgrammar", lost=[LOSS])
-    compiler = make(*fakes)
+    compiler = new_compiler(*fakes)
     with pytest.raises(UnsupportedConstraint, match="uniqueItems"):
         compiler.compile(JsonSchema({}))
     assert compiler.audit(JsonSchema({})).lost[0].pointer == "/uniqueItems"
@@ -295,10 +295,10 @@ def test_losses_are_errors_or_warnings_as_asked() -> None:
     assert not compiler.audit(warn).ok
 
 
-def test_misspelt_keywords_are_warned_of() -> None:
+def test_misspelled_keywords_give_a_warning() -> None:
     schema = {"type": "object", "proprties": {}, "properties": {"proprties": {"maxLenght": 3, "x-order": 1}}}
     with pytest.warns(UserWarning) as caught:
-        make(Fake("llguidance")).compile(JsonSchema(schema))
+        new_compiler(Fake("llguidance")).compile(JsonSchema(schema))
     message = str(caught[0].message)
     assert "/proprties: 'proprties' is no keyword of JSON Schema; did you mean 'properties'?" in message
     assert (
@@ -308,33 +308,33 @@ def test_misspelt_keywords_are_warned_of() -> None:
     assert len(message.splitlines()) == 3
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "requred": ["a"]}}}
     with pytest.warns(UserWarning, match="did you mean 'required'"):
-        make(Fake("llguidance")).compile(ToolCalls([tool], "qwen_3"))
+        new_compiler(Fake("llguidance")).compile(ToolCalls([tool], "qwen_3"))
     with pytest.warns(UserWarning, match="did you mean"):
-        details = {row.pointer: row.detail for row in make(Fake("llguidance")).audit(JsonSchema(schema)).rows}
+        details = {row.pointer: row.detail for row in new_compiler(Fake("llguidance")).audit(JsonSchema(schema)).rows}
     assert details["/proprties"].endswith("did you mean 'properties'?")
 
 
 @pytest.mark.parametrize(
     "keyword", ["example", "nullable", "discriminator", "xml", "x-required", "_required", "name", "order", "ui"]
 )
-def test_other_vocabularies_are_no_mistakes(keyword: str) -> None:
-    make(Fake("llguidance")).compile(JsonSchema({keyword: "a"}))  # a warning would be an error here
+def test_keywords_of_other_vocabularies_give_no_warning(keyword: str) -> None:
+    new_compiler(Fake("llguidance")).compile(JsonSchema({keyword: "a"}))  # a warning would be an error here
 
 
-def test_warnings_are_remembered_for_the_last_constraints_alone() -> None:
-    compiler = make(Fake("llguidance", lost=[LOSS, LOSS]), Fake("xgrammar", lost=[LOSS]), max_failures=2)
-    some = [JsonSchema({"maxItems": most}, on_unsupported="warn") for most in range(3)]
-    for one in some:
+def test_warnings_are_remembered_only_for_the_last_constraints() -> None:
+    compiler = new_compiler(Fake("llguidance", lost=[LOSS, LOSS]), Fake("xgrammar", lost=[LOSS]), max_failures=2)
+    constraints = [JsonSchema({"maxItems": most}, on_unsupported="warn") for most in range(3)]
+    for constraint in constraints:
         with pytest.warns(UserWarning, match="xgrammar does not enforce"):
-            compiler.compile(one)
+            compiler.compile(constraint)
     assert len(compiler._warned) == 2
-    for one in some[1:]:
-        compiler.compile(one)  # a second warning would be an error here
+    for constraint in constraints[1:]:
+        compiler.compile(constraint)  # a second warning would be an error here
 
 
-def test_tool_calls_reach_the_backend_as_a_structural_tag() -> None:
+def test_backend_compiles_tool_calls_as_a_structural_tag() -> None:
     fake = Fake("llguidance")
-    compiler = make(fake)
+    compiler = new_compiler(fake)
     calls = ToolCalls([{"type": "function", "function": {"name": "f"}}], "qwen_3")
     compiler.compile(calls)
     assert fake.compiled == [calls.structural_tag()]
@@ -343,57 +343,57 @@ def test_tool_calls_reach_the_backend_as_a_structural_tag() -> None:
         compiler.compile(ToolCalls(calls.tools, format="nope"))
 
 
-def test_waiting_has_an_end() -> None:
+def test_result_raises_after_the_timeout() -> None:
     gate = Gate()
-    compiler = make(Fake(then=gate), timeout_s=0.01)
+    compiler = new_compiler(Fake(then=gate), timeout_s=0.01)
     future = compiler.submit(Choice(["a"]))
     with pytest.raises(CompileLimitExceeded, match="timeout_s"):
         future.result()
     gate.open.set()
-    assert future.result(timeout=PATIENCE).backend == "llguidance"
+    assert future.result(timeout=TIMEOUT_S).backend == "llguidance"
 
 
-def test_close_waits_for_what_compiles_and_ends_the_threads() -> None:
+def test_close_waits_for_running_compiles_and_ends_the_threads() -> None:
     gate = Gate()
-    compiler = make(Fake(then=gate))
+    compiler = new_compiler(Fake(then=gate))
     before = set(threading.enumerate())
     future = compiler.submit(JsonSchema({}))
-    assert gate.reached.wait(PATIENCE)
-    begun = set(threading.enumerate()) - before
-    assert begun and not compiler.close(0)
+    assert gate.reached.wait(TIMEOUT_S)
+    started = set(threading.enumerate()) - before
+    assert started and not compiler.close(0)
     gate.open.set()
-    for thread in begun:
-        thread.join(PATIENCE)
-    assert future.done() and not any(thread.is_alive() for thread in begun)
-    # More work starts a thread anew.
+    for thread in started:
+        thread.join(TIMEOUT_S)
+    assert future.done() and not any(thread.is_alive() for thread in started)
+    # More work starts a new thread.
     assert compiler.compile(JsonSchema({"type": "integer"})) is not None
-    assert compiler.close(PATIENCE)
+    assert compiler.close(TIMEOUT_S)
     assert set(threading.enumerate()) <= before
 
 
-def test_threads_start_late_and_end_with_their_compiler() -> None:
+def test_threads_start_on_demand_and_end_with_the_compiler() -> None:
     before = set(threading.enumerate())
-    compiler = make(Fake(), workers=2)
+    compiler = new_compiler(Fake(), workers=2)
     assert set(threading.enumerate()) == before
     for text in "abc":
         compiler.compile(Choice([text]))
     started = set(threading.enumerate()) - before
     assert 1 <= len(started) <= 2
-    gone = weakref.ref(compiler)
+    compiler_ref = weakref.ref(compiler)
     del compiler
     for thread in started:
-        # The worker lets go of its last job a moment after the caller has its result.
+        # The worker drops its last job shortly after the caller has the result.
         gc.collect()
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT_S)
         assert not thread.is_alive()
-    assert gone() is None
+    assert compiler_ref() is None
 
 
-def test_a_compiler_dropped_at_work_still_answers() -> None:
+def test_pending_compiles_finish_after_the_compiler_is_deleted() -> None:
     gate = Gate()
-    compiler = make(Fake(then=gate), workers=1)
+    compiler = new_compiler(Fake(then=gate), workers=1)
     futures = [compiler.submit(Choice([text])) for text in "ab"]
-    assert gate.reached.wait(PATIENCE)
+    assert gate.reached.wait(TIMEOUT_S)
     del compiler
     gc.collect()
     gate.open.set()
@@ -402,17 +402,17 @@ def test_a_compiler_dropped_at_work_still_answers() -> None:
 
 SCRIPT = """
 import os, sys, threading
-from tests.unit.test_compiler import Fake, Gate, make
+from tests.unit.test_compiler import Fake, Gate, new_compiler
 from hf_guided.constraints import Choice
 gate = Gate()
 fake = Fake(then=gate)
-compiler = make(fake, workers=1)
+compiler = new_compiler(fake, workers=1)
 future = compiler.submit(Choice(["a"]))
 assert gate.reached.wait(600)
 """
 
 
-def run(script: str) -> subprocess.CompletedProcess[str]:
+def run_script(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", SCRIPT + textwrap.dedent(script)],
         capture_output=True,
@@ -422,16 +422,16 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_interpreter_ends_while_a_compile_hangs() -> None:
-    done = run(
+def test_interpreter_exits_while_a_compile_hangs() -> None:
+    done = run_script(
         "gate.open.wait = lambda timeout: threading.Event().wait()\ncompiler.submit(Choice(['b']))\nprint('end')"
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-def test_a_forked_child_compiles_on_its_own() -> None:
-    done = run(
+def test_forked_child_compiles_independently() -> None:
+    done = run_script(
         """
         import warnings
         warnings.simplefilter("ignore")  # newer Pythons warn of any fork with threads

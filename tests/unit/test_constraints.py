@@ -1,4 +1,4 @@
-"""The values: what they take, what they refuse, what they hold, what they give back."""
+"""The constraint classes: arguments, errors, keys, parsing, and the conversion of plain forms by coerce()."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
         (Extended, '{"q": 1, "w": [{"q": 2}]}', {"q": 1, "w": [{"q": 2}]}),
         (list[Extended], '[{"q": 1}]', [{"q": 1}]),
         (Extended | None, "null", None),
-        (Optional[Base], '{"q": 3}', {"q": 3}),  # noqa: UP045 - typing's own union is a form of its own
+        (Optional[Base], '{"q": 3}', {"q": 3}),  # noqa: UP045 - typing's own union is a separate form
         (Colour, '"red"', Colour.RED),
         (list[int], "[1, 2]", [1, 2]),
         (Literal["a", 1], '"a"', "a"),
@@ -78,7 +78,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
         (int, "5", 5),
     ],
 )
-def test_types_become_schemas_and_parse_back(python_type: Any, text: str, value: Any) -> None:
+def test_python_types_become_schemas_and_parse_texts(python_type: Any, text: str, value: Any) -> None:
     constraint = JsonSchema(python_type)
     constraint.check()
     assert constraint.parse(text) == value
@@ -88,14 +88,14 @@ def test_types_become_schemas_and_parse_back(python_type: Any, text: str, value:
     assert coerce(python_type) == constraint
 
 
-def test_typed_dict_keeps_which_keys_are_required() -> None:
+def test_typed_dict_keeps_its_required_keys() -> None:
     schema = JsonSchema(Extended).schema
     assert isinstance(schema, dict)
     assert schema["required"] == ["q"]
     assert list(schema["properties"]) == ["q", "z", "w"]
 
 
-def test_a_text_that_is_not_of_the_type_raises_what_pydantic_raises() -> None:
+def test_parsing_an_invalid_text_raises_pydantics_error() -> None:
     with pytest.raises(pydantic.ValidationError):
         JsonSchema(Person).parse('{"name": "Ada"}')
     with pytest.raises(json.JSONDecodeError):
@@ -139,12 +139,12 @@ def test_mutation_after_construction_changes_nothing() -> None:
         (range, "Pydantic"),
     ],
 )
-def test_what_is_no_schema_is_refused(schema: Any, says: str) -> None:
+def test_invalid_schema_arguments_are_refused(schema: Any, says: str) -> None:
     with pytest.raises(InvalidConstraint, match=re.escape(says)):
         JsonSchema(schema)
 
 
-def test_a_schema_that_holds_itself_is_refused() -> None:
+def test_cyclic_schema_object_is_refused() -> None:
     schema: dict[str, Any] = {}
     schema["not"] = schema
     with pytest.raises(InvalidConstraint, match="refers to itself"):
@@ -163,13 +163,13 @@ def test_a_schema_that_holds_itself_is_refused() -> None:
         {"registry": {"http://x": 5}},
     ],
 )
-def test_unknown_options_are_refused_by_name(options: dict[str, Any]) -> None:
+def test_error_for_an_invalid_option_names_it(options: dict[str, Any]) -> None:
     (name,) = options
     with pytest.raises(InvalidConstraint, match=rf"{name}.*expected"):
         JsonSchema({}, **options)
 
 
-def test_check_names_the_place() -> None:
+def test_error_of_check_has_a_pointer() -> None:
     JsonSchema({"properties": {"a": {"type": "string"}}}).check()
     with pytest.raises(InvalidConstraint, match="/properties/a~1b/type"):
         JsonSchema({"properties": {"a/b": {"type": "strin"}}}).check()
@@ -177,7 +177,7 @@ def test_check_names_the_place() -> None:
         JsonSchema({"required": "a"}).check()
 
 
-def test_check_follows_the_schema_s_own_draft() -> None:
+def test_check_uses_the_draft_that_the_schema_names() -> None:
     tuple_items = {"items": [{"type": "integer"}]}
     JsonSchema({"$schema": "http://json-schema.org/draft-07/schema#", **tuple_items}).check()
     with pytest.raises(InvalidConstraint, match="/items"):
@@ -187,13 +187,13 @@ def test_check_follows_the_schema_s_own_draft() -> None:
 
 
 @pytest.mark.parametrize("older", [{"items": [{"type": "integer"}]}, {"minimum": 3, "exclusiveMinimum": True}])
-def test_a_schema_that_does_not_name_its_draft_may_be_an_older_one(older: dict[str, Any]) -> None:
+def test_schema_without_a_draft_may_use_older_syntax(older: dict[str, Any]) -> None:
     JsonSchema(older).check()
-    with pytest.raises(InvalidConstraint, match="not a valid JSON Schema"):  # a mistake in any draft
+    with pytest.raises(InvalidConstraint, match="not a valid JSON Schema"):  # invalid in every draft
         JsonSchema({**older, "type": "strin"}).check()
 
 
-def test_deep_schemas_work_or_are_refused_but_never_overflow() -> None:
+def test_deep_schemas_never_overflow_the_stack() -> None:
     schema: dict[str, Any] = {"type": "integer"}
     for _ in range(200):
         schema = {"not": schema}
@@ -212,7 +212,7 @@ def test_deep_schemas_work_or_are_refused_but_never_overflow() -> None:
 # --- keys
 
 
-def test_keys_see_what_changes_the_language() -> None:
+def test_constraints_with_different_texts_have_different_keys() -> None:
     different = [
         JsonSchema({"const": 1}),
         JsonSchema({"const": 1.0}),
@@ -254,9 +254,9 @@ def test_keys_see_what_changes_the_language() -> None:
     assert len(set(different)) == len(different)
 
 
-def test_keys_do_not_see_what_changes_nothing() -> None:
+def test_annotations_do_not_change_the_key() -> None:
     plain = JsonSchema({"type": "object", "properties": {"a": {"type": "integer"}}, "$defs": {"p": {}, "q": {}}})
-    told = JsonSchema(
+    annotated = JsonSchema(
         {
             "$defs": {"q": {"title": "Q"}, "p": {"$comment": "P"}},
             "description": "an object",
@@ -265,12 +265,12 @@ def test_keys_do_not_see_what_changes_nothing() -> None:
             "type": "object",
         }
     )
-    assert plain.key == told.key
-    assert plain != told
+    assert plain.key == annotated.key
+    assert plain != annotated
 
 
 @pytest.mark.parametrize("ref", ["#/examples/0", "#/%65xamples/0"])
-def test_an_annotation_that_a_reference_points_at_counts(ref: str) -> None:
+def test_annotation_that_is_a_reference_target_changes_the_key(ref: str) -> None:
     keys = {JsonSchema({"$ref": ref, "examples": [{"type": kind}]}).key for kind in ("string", "integer")}
     assert len(keys) == 2
 
@@ -288,7 +288,7 @@ def test_an_annotation_that_a_reference_points_at_counts(ref: str) -> None:
         ToolCalls([TOOL]),
     ],
 )
-def test_values_survive_pickle_and_deepcopy(constraint: Any) -> None:
+def test_constraints_survive_pickle_and_deepcopy(constraint: Any) -> None:
     constraint.key  # noqa: B018 - the cached key must not get in the way
     for twin in (pickle.loads(pickle.dumps(constraint)), copy.deepcopy(constraint)):
         assert twin == constraint
@@ -332,7 +332,7 @@ def test_bad_regexes_are_refused(pattern: Any, says: str) -> None:
 # --- Choice, Grammar, StructuralTag
 
 
-def test_choice_keeps_the_order_and_drops_repeats() -> None:
+def test_choice_keeps_the_order_and_drops_duplicates() -> None:
     assert Choice(["b", "a", "b"]).options == ("b", "a")
     assert Choice(Colour).options == Choice(Literal["red", "blue"]).options == ("red", "blue")
     assert Choice(["", "a"]).parse("") == ""
@@ -369,7 +369,7 @@ def test_bad_grammars_are_refused(text: Any, syntax: Any) -> None:
         Grammar(text, syntax)
 
 
-def test_structural_tags_take_every_form_xgrammar_has() -> None:
+def test_structural_tags_take_every_form_of_xgrammar() -> None:
     tag = {"type": "structural_tag", "format": {"type": "const_string", "value": "a"}}
     model = xgrammar.StructuralTag.model_validate(tag)
     assert StructuralTag(tag) == StructuralTag(json.dumps(tag))
@@ -385,18 +385,18 @@ def test_structural_tags_take_every_form_xgrammar_has() -> None:
 
 
 @pytest.mark.parametrize("choice", ["auto", "required", "none", "get_weather"])
-def test_tool_calls_lower_to_what_xgrammar_reads(choice: str) -> None:
+def test_tool_calls_become_a_structural_tag_that_xgrammar_reads(choice: str) -> None:
     tag = ToolCalls([get_weather], "qwen_3", choice).structural_tag()
     xgrammar.Grammar.from_structural_tag(tag.tag)
     assert ("get_weather" in tag.tag_json) == (choice != "none")
 
 
-def test_tool_calls_enforce_the_schema_of_a_tool_that_is_not_strict() -> None:
+def test_tool_calls_enforce_the_schema_of_non_strict_tools() -> None:
     function = {"name": "f", "strict": False, "parameters": {"type": "object", "properties": {"a": {"const": "xyz"}}}}
     assert "xyz" in ToolCalls([{"type": "function", "function": function}], "qwen_3").structural_tag().tag_json
 
 
-def test_tool_calls_name_the_tool_that_is_wrong() -> None:
+def test_error_of_tool_calls_names_the_invalid_tool() -> None:
     named = {"type": "function", "function": {"name": "f"}}
     assert ToolCalls([TOOL], choice=named) == ToolCalls([TOOL], choice="f")
     for tools, choice, says in [
@@ -423,7 +423,7 @@ def test_tool_calls_name_the_tool_that_is_wrong() -> None:
 # --- coerce
 
 
-def test_coerce_tells_a_schema_from_a_response_format() -> None:
+def test_coerce_distinguishes_schemas_and_response_formats() -> None:
     assert coerce({"type": "object"}) == JsonSchema({"type": "object"})
     assert coerce('{"type": "object"}') == JsonSchema({"type": "object"})
     assert coerce({"type": ["object", "null"]}) == JsonSchema({"type": ["object", "null"]})
@@ -435,7 +435,7 @@ def test_coerce_tells_a_schema_from_a_response_format() -> None:
     assert coerce(None) is None
 
 
-def test_coerce_takes_the_keyword_forms() -> None:
+def test_coerce_takes_keyword_forms() -> None:
     assert coerce({"json": Person}) == JsonSchema(Person)
     assert coerce({"json": "{}", "regex": None, "disable_fallback": False}) == JsonSchema({})
     assert coerce({"regex": "a"}) == coerce(re.compile("a")) == Regex("a")
@@ -466,7 +466,7 @@ def test_coerce_takes_the_keyword_forms() -> None:
         (Person(name="a", age=1), "pass the class"),
     ],
 )
-def test_coerce_refuses_with_a_next_step(value: Any, says: str) -> None:
+def test_error_of_coerce_gives_a_next_step(value: Any, says: str) -> None:
     with pytest.raises(InvalidConstraint, match=says):
         coerce(value)
 
@@ -486,12 +486,12 @@ def test_coerce_batch() -> None:
 
 
 @pytest.mark.parametrize(("schema", "text"), [({"type": "integer"}, "19.0"), ({"multipleOf": 0.01}, "19.99")])
-def test_validation_takes_numbers_as_what_they_are(schema: dict[str, Any], text: str) -> None:
-    """A whole number may have a point, and a fraction is the one that is written."""
+def test_validation_reads_numbers_exactly(schema: dict[str, Any], text: str) -> None:
+    """19.0 is an integer, and 19.99 is a decimal, not its binary approximation."""
     assert JsonSchema(schema, on_unsupported="validate").parse(text) == float(text)
 
 
-def test_an_indent_for_any_object_names_the_schema_that_takes_it() -> None:
+def test_error_for_an_indented_json_object_names_the_alternative() -> None:
     with pytest.raises(InvalidConstraint, match=r"indent=2, max_depth=\.\.\."):
         laid_out(JsonObject(), None, 2)
     assert laid_out(JsonSchema({"type": "object"}, max_depth=2), None, 2) == JsonSchema(

@@ -1,4 +1,4 @@
-"""The benchmarks of device work, on a CPU: they check what they time, and judge what they measured."""
+"""The benchmarks of device work, run on a CPU: their correctness checks, rows, bounds and verdicts."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ TINY = replace(QUICK, vocabularies=(700,), batches=(3,), rotated=1 << 14)
 
 
 class TestTiming:
-    def test_every_replay_runs_all_calls_behind_a_reset(self) -> None:
+    def test_every_replay_resets_and_runs_all_calls(self) -> None:
         ran: list[str] = []
         calls = [lambda: ran.append("a"), lambda: ran.append("b")]
-        found = time_calls(calls, CPU, replays=4, reset=lambda: ran.append("reset"))
-        assert len(found) == 4 and all(one > 0 for one in found)
+        times = time_calls(calls, CPU, replays=4, reset=lambda: ran.append("reset"))
+        assert len(times) == 4 and all(seconds > 0 for seconds in times)
         assert "".join(ran) == "resetab" * (len(ran) // 3) and len(ran) // 3 > 4
 
     @pytest.mark.parametrize(("nbytes", "rotated", "count"), [(10, 100, 10), (11, 100, 10), (200, 100, 1), (0, 9, 9)])
-    def test_buffers_are_enough(self, nbytes: int, rotated: int, count: int) -> None:
+    def test_number_of_buffers_covers_the_rotated_bytes(self, nbytes: int, rotated: int, count: int) -> None:
         assert buffers_needed(nbytes, rotated) == count
 
     def test_columns_are_quantiles(self) -> None:
@@ -56,18 +56,18 @@ class TestTiming:
 class TestApply:
     @pytest.mark.parametrize("itemsize", [2, 4])
     @pytest.mark.parametrize("width", [1, 16, 33, 100])
-    def test_sectors_are_those_of_32_bytes(self, itemsize: int, width: int) -> None:
+    def test_touched_sectors_have_32_bytes(self, itemsize: int, width: int) -> None:
         forbidden = torch.rand(3, width, generator=torch.Generator().manual_seed(width)) < 0.05
-        places = torch.nonzero(forbidden.flatten()).flatten().tolist()
-        assert touched_sectors(forbidden, itemsize) == len({place * itemsize // 32 for place in places})
+        positions = torch.nonzero(forbidden.flatten()).flatten().tolist()
+        assert touched_sectors(forbidden, itemsize) == len({position * itemsize // 32 for position in positions})
 
-    def test_a_row_for_each_side_and_share(self) -> None:
+    def test_apply_has_a_row_for_each_side_and_share(self) -> None:
         rows = list(apply_rows(TINY, all_sides(CPU, ["xgrammar CPU"]), torch.bfloat16, CPU))
         assert [row["side"] for row in rows] == [OURS, BOUND, MASKED_FILL, "xgrammar CPU"] * 3
         assert all(float(row["p50_us"]) > 0 and not row["problem"] for row in rows)
         assert all(row["buffers"] * 3 * 700 * 2 >= TINY.rotated for row in rows)
 
-    def test_a_peer_that_fails_is_named_and_ours_may_not(self) -> None:
+    def test_failing_peer_is_named_and_our_failure_raises(self) -> None:
         def missing(device: torch.device) -> Any:
             raise ImportError("no such package")
 
@@ -86,13 +86,13 @@ class TestApply:
         with pytest.raises(AssertionError, match="masks otherwise"):
             list(apply_rows(TINY, {OURS: wrong}, torch.float32, CPU))
 
-    def test_the_share_of_allowed_tokens(self) -> None:
+    def test_random_buffer_has_the_given_share_of_allowed_tokens(self) -> None:
         buffer = Buffer.random(4, 5_000, 0.25, torch.float16, CPU, 1)
         assert (buffer.masked() > -torch.inf).float().mean().item() == pytest.approx(0.25, abs=0.02)
 
 
-class DeafKernels(TorchKernels):
-    """Leaves the rows where they are."""
+class StationaryKernels(TorchKernels):
+    """Wrong kernels that do not advance the rows."""
 
     def step_(self, lane: Any, logits: Tensor, alive: Tensor | None = None) -> None:
         step_(replace(lane, length=torch.zeros_like(lane.length)), logits, alive)
@@ -105,7 +105,7 @@ def constrained() -> Constrained:
 
 @pytest.fixture(scope="module", params=["torch", "kernel"])
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
-    """Either implementation."""
+    """Both implementations in turn."""
     if request.param == "torch":
         yield TorchKernels()
     else:
@@ -115,7 +115,7 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
 
 class TestStep:
     @pytest.mark.parametrize("tokens", [300, 1_501])
-    def test_a_resized_vocabulary(self, tokens: int) -> None:
+    def test_resized_vocabulary_keeps_the_first_tokens(self, tokens: int) -> None:
         whole = Vocabulary.from_tokenizer(vocabularies.demo())
         found = resized(whole, tokens)
         same = min(tokens, len(whole.token_bytes))
@@ -124,7 +124,7 @@ class TestStep:
         assert all(found.token_bytes[same:])
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_masks_are_made_when_cold_and_found_when_hot(
+    def test_cold_steps_compute_masks_and_hot_steps_reuse_them(
         self, constrained: Constrained, kernels: Kernels, kind: str
     ) -> None:
         steps = Steps.of(constrained, kernels, kind, 5, dtype=torch.float32, rotated=1, least=3)
@@ -139,17 +139,17 @@ class TestStep:
                 assert lane.known.tolist() == [1] * 5
                 assert made == (0 if kind == HOT else steps.distinct)
 
-    def test_a_wrong_step_is_not_timed(self, constrained: Constrained) -> None:
+    def test_check_detects_a_wrong_step(self, constrained: Constrained) -> None:
         steps = Steps.of(constrained, TorchKernels(), COLD, 2, dtype=torch.float32, rotated=1, least=1)
-        # The first row for which a move makes a difference: a letter inside of a string may leave the mask as it was.
+        # The check reports the first row whose mask changes with the move. A letter inside a string may not change it.
         language, allowed = constrained.language, constrained.allowed
         wrong = [
             not torch.equal(allowed(state), allowed(language.after(state, token))) for state, token in steps.moves[0]
         ]
         with pytest.raises(AssertionError, match=f"row {wrong.index(True)} in state"):
-            steps.check(constrained, DeafKernels())
+            steps.check(constrained, StationaryKernels())
 
-    def test_a_row_for_each_kind(self) -> None:
+    def test_step_has_a_row_for_each_kind(self) -> None:
         rows = list(step_rows(TINY, TorchKernels(), torch.bfloat16, CPU))
         assert [(row["side"], row["distinct"]) for row in rows] == [(HOT, 3), (COLD, 3), (SHARED, 1)]
         assert all(float(row["p50_us"]) > 0 for row in rows)
@@ -161,13 +161,13 @@ class TestTargets:
         common = {"what": what, "vocab": 131_072, "batch": batch, "allowed": 0.5 if what == "apply" else ""}
         return {**common, "side": side, "p50_us": str(p50), "distinct": "", **more}
 
-    def shown(self, rows: list[dict[str, Any]]) -> list[str]:
+    def verdicts(self, rows: list[dict[str, Any]]) -> list[str]:
         return [str(target).rpartition(": ")[2] for target in targets(rows)]
 
-    def test_nothing_measured(self) -> None:
-        assert set(self.shown([])) == {"not measured"}
+    def test_targets_without_rows_are_not_measured(self) -> None:
+        assert set(self.verdicts([])) == {"not measured"}
 
-    def test_met_and_missed(self) -> None:
+    def test_targets_are_met_or_missed(self) -> None:
         rows = [
             *(self.row("apply", side, p50) for side, p50 in ((OURS, 4.3), (BOUND, 2.0), ("peer", 8.6), ("slow", 90))),
             *(self.row("apply", side, p50, 64) for side, p50 in ((OURS, 10.0), (BOUND, 9.0), ("peer", 5.0))),
@@ -178,7 +178,7 @@ class TestTargets:
             self.row("step", COLD, 222.0, 64, distinct=64),
             self.row("step", SHARED, 73.0, 64, distinct=1),
         ]
-        assert self.shown(rows) == [
+        assert self.verdicts(rows) == [
             "met (1.000)",
             "MISSED (2.000)",
             "met (1.000)",
@@ -189,12 +189,12 @@ class TestTargets:
         ]
 
 
-def test_the_whole_script_of_apply(
+def test_script_of_bench_apply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "rows.csv"
-    asked = ["--device", "cpu", "--quick", "--peers", "xgrammar CPU", "--vocab", "700", "--batch", "2"]
-    monkeypatch.setattr(sys, "argv", ["bench_apply", *asked, "--csv", str(path)])
+    arguments = ["--device", "cpu", "--quick", "--peers", "xgrammar CPU", "--vocab", "700", "--batch", "2"]
+    monkeypatch.setattr(sys, "argv", ["bench_apply", *arguments, "--csv", str(path)])
     bench_apply.main()
     with path.open() as file:
         rows = list(csv.DictReader(file))
@@ -212,20 +212,20 @@ def tiny_model() -> tuple[LlamaForCausalLM, PreTrainedTokenizerBase]:
 
 class TestPairs:
     @pytest.mark.parametrize("count", range(1, 14))
-    def test_the_bound_is_above_the_median_seldom_enough(self, count: int) -> None:
-        """All ways in which the values may lie about the median, each as likely as any other."""
+    def test_lower_bound_exceeds_the_median_rarely(self, count: int) -> None:
+        """Over all combinations of values above and below the median, which are equally likely."""
         wrong = 0
         for signs in product((-1.0, 1.0), repeat=count):
-            found = lower_bound(signs)
-            assert (found is None) == (count < 5)  # five on one side happen once in 32
-            wrong += found == 1.0
+            bound = lower_bound(signs)
+            assert (bound is None) == (count < 5)  # five values on one side have a probability of 1/32
+            wrong += bound == 1.0
         assert wrong / 2**count <= 0.05
-        if count >= 5:  # and the value behind it would be so too often
+        if count >= 5:  # the next larger value would exceed it too often
             rank = int(lower_bound([float(i) for i in range(count)]) or 0) + 1
             above = sum(sorted(signs)[rank] == 1.0 for signs in product((-1.0, 1.0), repeat=count))
             assert above / 2**count > 0.05
 
-    def test_rows_and_verdicts(self) -> None:
+    def test_result_rows_and_verdicts(self) -> None:
         taken = [{GUIDED: 2.0, GENERATE: 2.0 + 0.1 * i, LOOP: 1.9} for i in range(-1, 9)]
         rows = bench_device.result_rows(taken, 8, 64, form="eager")
         by_side = {row["side"]: row for row in rows}
@@ -237,17 +237,17 @@ class TestPairs:
         assert "MISSED" in bench_device.table(rows, judged=True)
         assert "MISSED" not in bench_device.table(rows, judged=False)
 
-    def test_too_few_pairs_meet_no_bound(self) -> None:
+    def test_too_few_pairs_miss_the_bound(self) -> None:
         rows = bench_device.result_rows([{GUIDED: 1.0, GENERATE: 2.0, LOOP: 2.0}] * 4, 1, 64, form="eager")
         assert [bench_device.verdict(row) for row in rows] == ["MISSED", "MISSED", ""]
         compiled = [{**row, "form": "compiled"} for row in rows]
         assert [bench_device.verdict(row) for row in compiled] == ["met", "met", ""]
 
-    def test_the_whole_script(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_script_of_bench_device(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "rows.csv"
-        asked = ["--device", "cpu", "--pairs", "1", "--tokens", "9", "--batch", "2"]
-        monkeypatch.setattr(bench_device, "random_model", lambda shape, **given: tiny_model())  # soon ready
-        monkeypatch.setattr(sys, "argv", ["bench_device", *asked, "--csv", str(path)])
+        arguments = ["--device", "cpu", "--pairs", "1", "--tokens", "9", "--batch", "2"]
+        monkeypatch.setattr(bench_device, "random_model", lambda shape, **given: tiny_model())  # loads fast
+        monkeypatch.setattr(sys, "argv", ["bench_device", *arguments, "--csv", str(path)])
         bench_device.main()
         with path.open() as file:
             rows = list(csv.DictReader(file))
@@ -259,8 +259,8 @@ class TestPairs:
         assert all(float(row["tokens_per_s"]) > 0 for row in rows)
 
 
-class TestTheKernelsOwnBenchmark:
-    def test_workloads_are_all_shapes_and_check_themselves(self, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestBenchmarkOfTheKernelPackage:
+    def test_workloads_cover_all_shapes_and_verify_their_results(self, monkeypatch: pytest.MonkeyPatch) -> None:
         package = ModuleType("kernels.benchmark")
         package.Benchmark = type("Benchmark", (), {})  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "kernels", ModuleType("kernels"))
@@ -271,11 +271,11 @@ class TestTheKernelsOwnBenchmark:
         assert len(names) == 4 * 4 * 3
         assert all(hasattr(kind, f"{what}_{name}") for name in names for what in ("setup", "verify"))
         for name, share in module["ALLOWED"].items():
-            one = kind()
-            one.device = "cpu"
-            one.kernel = SimpleNamespace(apply_bitmask_=apply_slots_)
-            getattr(one, f"setup_1_by_32000_{name}")()
-            expected = getattr(one, f"verify_1_by_32000_{name}")()
-            getattr(one, f"benchmark_1_by_32000_{name}")()
-            assert torch.equal(one.out, expected)
+            benchmark = kind()
+            benchmark.device = "cpu"
+            benchmark.kernel = SimpleNamespace(apply_bitmask_=apply_slots_)
+            getattr(benchmark, f"setup_1_by_32000_{name}")()
+            expected = getattr(benchmark, f"verify_1_by_32000_{name}")()
+            getattr(benchmark, f"benchmark_1_by_32000_{name}")()
+            assert torch.equal(benchmark.out, expected)
             assert (expected > -torch.inf).float().mean().item() == pytest.approx(share, abs=0.02)

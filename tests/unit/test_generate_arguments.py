@@ -1,4 +1,4 @@
-"""The keyword arguments that type checkers read are those that there are; others are refused at once."""
+"""The typed keyword arguments equal the real ones, and unknown arguments are refused before anything runs."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from hf_guided.generation.unknown_arguments import check_arguments
 from tests import vocabularies
 from tests.integration import models
 
-# Kept by a GenerationConfig beside its settings: where it comes from, and what generate() warns of.
+# Attributes of a GenerationConfig that are no settings.
 NO_SETTINGS = {"transformers_version", "continuous_batching_config"}
 
 
-def keywords(function: Any) -> set[str]:
+def keyword_only_names(function: Any) -> set[str]:
     parameters = inspect.signature(function).parameters.values()
-    return {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
+    return {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
 
 
-def test_generation_settings_are_those_of_transformers() -> None:
+def test_generation_settings_equal_those_of_transformers() -> None:
     settings = {name for name in vars(GenerationConfig()) if not name.startswith("_")} - NO_SETTINGS
     assert set(GenerationConfigArguments.__annotations__) == settings
 
 
-def test_generates_own_parameters_are_all_there() -> None:
+def test_parameters_of_transformers_generate_are_all_declared() -> None:
     parameters = set(inspect.signature(GenerationMixin.generate).parameters) - {"self", "inputs", "kwargs"}
     assert parameters <= set(ModelArguments.__annotations__)
 
 
-def test_our_arguments_are_those_of_generate() -> None:
+def test_declared_arguments_equal_those_of_generate() -> None:
     ours = set(GenerateArguments.__annotations__) - set(ModelArguments.__annotations__)
-    assert ours == keywords(hg.generate) - {"stream"}
+    assert ours == keyword_only_names(hg.generate) - {"stream"}
 
 
 @pytest.fixture(scope="module")
-def pair() -> tuple[Any, Any]:
+def model_and_tokenizer() -> tuple[Any, Any]:
     return demo.load()
 
 
@@ -64,12 +64,12 @@ MISSPELLED = [
 
 
 @pytest.mark.parametrize(("name", "value", "meant"), MISSPELLED)
-def test_an_unknown_argument_is_refused_before_anything_is_compiled(
-    pair: tuple[Any, Any], name: str, value: Any, meant: str | None, monkeypatch: pytest.MonkeyPatch
+def test_unknown_argument_is_refused_before_anything_runs(
+    model_and_tokenizer: tuple[Any, Any], name: str, value: Any, meant: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, tokenizer = pair
+    model, tokenizer = model_and_tokenizer
     guide = hg.Guide(tokenizer, model)
-    monkeypatch.setattr(guide, "compile", lambda *_, **__: pytest.fail("something was compiled"))
+    monkeypatch.setattr(guide, "compile", lambda *_, **__: pytest.fail("a constraint was compiled"))
     monkeypatch.setattr(model, "forward", lambda *_, **__: pytest.fail("the model ran"))
     for arguments in ({}, {"stream": True}, {"continuous_batching": True}):
         with pytest.raises(hg.UnknownArgument, match=f"unknown argument {name}: ") as raised:
@@ -80,61 +80,63 @@ def test_an_unknown_argument_is_refused_before_anything_is_compiled(
 
 
 @pytest.mark.parametrize("name", ["inputs", "input_ids", "attention_mask"])
-def test_the_input_comes_from_the_prompts(pair: tuple[Any, Any], name: str) -> None:
+def test_model_inputs_made_from_prompts_are_refused(model_and_tokenizer: tuple[Any, Any], name: str) -> None:
     with pytest.raises(hg.UnknownArgument, match="made from prompts"):
-        hg.generate(*pair, "x", ["yes"], **{name: torch.ones(1, 1, dtype=torch.long)})
+        hg.generate(*model_and_tokenizer, "x", ["yes"], **{name: torch.ones(1, 1, dtype=torch.long)})
 
 
-def check(model: Any, **arguments: Any) -> None:
+def check_model_arguments(model: Any, **arguments: Any) -> None:
     check_arguments(model, arguments, ["batch_size"], GENERATE)
 
 
-def test_inputs_of_the_model_pass() -> None:
+def test_inputs_of_the_model_are_accepted() -> None:
     tokenizer = vocabularies.tiny_byte_level()
     llama, t5, (llava, _) = models.llama(tokenizer, layers=1), models.t5(tokenizer), models.llava(tokenizer)
-    check(llama, position_ids=1, past_key_values=1, use_cache=True, logits_to_keep=1, assistant_tokenizer=1)
-    check(llava, pixel_values=1, vision_feature_layer=-1)
-    check(t5, decoder_input_ids=1, decoder_attention_mask=1, encoder_outputs=1, decoder_inputs_embeds=1)
+    check_model_arguments(
+        llama, position_ids=1, past_key_values=1, use_cache=True, logits_to_keep=1, assistant_tokenizer=1
+    )
+    check_model_arguments(llava, pixel_values=1, vision_feature_layer=-1)
+    check_model_arguments(t5, decoder_input_ids=1, decoder_attention_mask=1, encoder_outputs=1, decoder_inputs_embeds=1)
     with pytest.raises(hg.UnknownArgument, match=r"input of LlamaForCausalLM; leave it out"):
-        check(llama, pixel_values=1)
+        check_model_arguments(llama, pixel_values=1)
     with pytest.raises(hg.UnknownArgument, match="did you mean pixel_values"):
-        check(llava, pixel_value=1)
+        check_model_arguments(llava, pixel_value=1)
     with pytest.raises(hg.UnknownArgument, match="did you mean decoder_input_ids"):
-        check(t5, decoder_inputs_id=1)
-    check(llama, pixel_values=None)  # as generate() has it
+        check_model_arguments(t5, decoder_inputs_id=1)
+    check_model_arguments(llama, pixel_values=None)  # generate() also ignores None
 
 
-def test_a_models_own_parameter_is_no_misspelling(pair: tuple[Any, Any]) -> None:
-    """It is near ``batch_size``, and the model takes it."""
-    model, tokenizer = pair
-    seen = []
+def test_parameter_of_a_custom_model_is_accepted(model_and_tokenizer: tuple[Any, Any]) -> None:
+    """Even if its name is similar to ``batch_size``."""
+    model, tokenizer = model_and_tokenizer
+    received = []
 
-    class Own(type(model)):  # type: ignore[misc]
+    class Custom(type(model)):  # type: ignore[misc]
         def forward(self, *args: Any, bach_size: int = 0, **kwargs: Any) -> Any:
-            seen.append(bach_size)
+            received.append(bach_size)
             return super().forward(*args, **kwargs)
 
-    own = Own(model.config)
-    own.load_state_dict(model.state_dict())
-    own.generation_config = model.generation_config
-    [result] = hg.generate(own, tokenizer, "x", ["yes", "no"], bach_size=7, max_new_tokens=8)
-    assert result.value in ("yes", "no") and set(seen) == {7}
+    custom = Custom(model.config)
+    custom.load_state_dict(model.state_dict())
+    custom.generation_config = model.generation_config
+    [result] = hg.generate(custom, tokenizer, "x", ["yes", "no"], bach_size=7, max_new_tokens=8)
+    assert result.value in ("yes", "no") and set(received) == {7}
 
 
-def test_what_custom_generate_declares_passes(pair: tuple[Any, Any]) -> None:
-    def own(model: Any, input_ids: Any, *, steps: int = 1, **kwargs: Any) -> Any:
+def test_parameters_of_custom_generate_are_accepted(model_and_tokenizer: tuple[Any, Any]) -> None:
+    def custom_generate(model: Any, input_ids: Any, *, steps: int = 1, **kwargs: Any) -> Any:
         return input_ids
 
-    check(pair[0], custom_generate=own, steps=3)
+    check_model_arguments(model_and_tokenizer[0], custom_generate=custom_generate, steps=3)
     with pytest.raises(hg.UnknownArgument):
-        check(pair[0], custom_generate=None, steps=3)
+        check_model_arguments(model_and_tokenizer[0], custom_generate=None, steps=3)
 
 
-def test_wrapped_models_take_what_the_model_inside_takes(pair: tuple[Any, Any]) -> None:
-    model = pair[0]
+def test_wrapped_models_accept_the_inputs_of_the_inner_model(model_and_tokenizer: tuple[Any, Any]) -> None:
+    model = model_and_tokenizer[0]
 
     class Wrapper:
-        """As PEFT's: everything is handed on."""
+        """Like the wrappers of PEFT, it passes all arguments to the inner model."""
 
         config, generation_config = model.config, model.generation_config
 
@@ -144,23 +146,25 @@ def test_wrapped_models_take_what_the_model_inside_takes(pair: tuple[Any, Any]) 
         def generate(self, **kwargs: Any) -> Any:
             return model.generate(**kwargs)
 
-    check(Wrapper(), position_ids=1, adapter_names=["a"])
+    check_model_arguments(Wrapper(), position_ids=1, adapter_names=["a"])
     compiled = torch.compile(model, backend="eager")
-    check(compiled, position_ids=1)
+    check_model_arguments(compiled, position_ids=1)
     for wrapper in (Wrapper(), compiled):
         with pytest.raises(hg.UnknownArgument, match="did you mean batch_size"):
-            check(wrapper, bach_size=3)
+            check_model_arguments(wrapper, bach_size=3)
 
 
-def test_settings_of_a_configs_own_pass(pair: tuple[Any, Any]) -> None:
-    check(pair[0], generation_config=GenerationConfig(frobnication=1), frobnication=2)
+def test_custom_settings_of_a_generation_config_are_accepted(model_and_tokenizer: tuple[Any, Any]) -> None:
+    check_model_arguments(model_and_tokenizer[0], generation_config=GenerationConfig(frobnication=1), frobnication=2)
 
 
-def test_the_pipeline_refuses_too(pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipeline_refuses_unknown_arguments(
+    model_and_tokenizer: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from transformers import pipeline
 
     hg.register()
-    model, tokenizer = pair
+    model, tokenizer = model_and_tokenizer
     guided = pipeline("guided-generation", model=model, tokenizer=tokenizer)
     monkeypatch.setattr(hg.Guide, "compile", lambda *_, **__: pytest.fail("something was compiled"))
     for name, meant in (("bach_size", "batch_size"), ("retun_full_text", "return_full_text"), ("backed", "backend")):
@@ -172,14 +176,16 @@ def test_the_pipeline_refuses_too(pair: tuple[Any, Any], monkeypatch: pytest.Mon
         guided("x", response_format=["yes"], nonsense=3)
 
 
-def test_the_pipeline_takes_what_its_parent_takes(pair: tuple[Any, Any]) -> None:
+def test_pipeline_accepts_the_arguments_of_its_parent(model_and_tokenizer: tuple[Any, Any]) -> None:
     from transformers import pipeline
 
     class Answer(pydantic.BaseModel):
         yes: bool
 
     hg.register()
-    guided = pipeline("guided-generation", model=pair[0], tokenizer=pair[1], batch_size=2, num_workers=0)
+    guided = pipeline(
+        "guided-generation", model=model_and_tokenizer[0], tokenizer=model_and_tokenizer[1], batch_size=2, num_workers=0
+    )
     arguments: dict[str, Any] = {
         "add_special_tokens": False,
         "batch_size": 2,
@@ -197,7 +203,7 @@ def test_the_pipeline_takes_what_its_parent_takes(pair: tuple[Any, Any]) -> None
     assert all(isinstance(record["value"], Answer) for [record] in records)
 
 
-# The name, and what the advice has to say for hg.generate.
+# The name of an argument of another API, the advice that hg.generate gives, and the suggested argument.
 ELSEWHERE = [
     ("enable_thinking", 'chat_template_kwargs={"enable_thinking": ...}', "chat_template_kwargs"),
     ("enable_thinkin", 'chat_template_kwargs={"enable_thinking": ...}', "chat_template_kwargs"),
@@ -222,44 +228,48 @@ ELSEWHERE = [
 ]
 
 
-def faces(pair: tuple[Any, Any]) -> dict[str, Any]:
-    """Every public call that takes the arguments of ``hg.generate``."""
+def public_calls(model_and_tokenizer: tuple[Any, Any]) -> dict[str, Any]:
+    """All public calls that take the arguments of ``hg.generate``."""
 
     async def awaited(**arguments: Any) -> Any:
-        return await hg.agenerate(*pair, "x", ["yes"], **arguments)
+        return await hg.agenerate(*model_and_tokenizer, "x", ["yes"], **arguments)
 
     return {
-        "generate": lambda **arguments: hg.generate(*pair, "x", ["yes"], **arguments),
-        "stream": lambda **arguments: hg.generate(*pair, "x", ["yes"], stream=True, **arguments),
+        "generate": lambda **arguments: hg.generate(*model_and_tokenizer, "x", ["yes"], **arguments),
+        "stream": lambda **arguments: hg.generate(*model_and_tokenizer, "x", ["yes"], stream=True, **arguments),
         "agenerate": lambda **arguments: asyncio.run(awaited(**arguments)),
-        "Model": lambda **arguments: hg.Model(*pair)("x", ["yes"], **arguments),
+        "Model": lambda **arguments: hg.Model(*model_and_tokenizer)("x", ["yes"], **arguments),
     }
 
 
 @pytest.mark.parametrize(("name", "text", "suggestion"), ELSEWHERE)
-def test_an_argument_of_another_call_is_answered_with_its_position(
-    pair: tuple[Any, Any], name: str, text: str, suggestion: str | None, monkeypatch: pytest.MonkeyPatch
+def test_error_for_an_argument_of_another_api_gives_advice(
+    model_and_tokenizer: tuple[Any, Any], name: str, text: str, suggestion: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pair[0], "forward", lambda *_, **__: pytest.fail("the model ran"))
-    for call in faces(pair).values():
+    monkeypatch.setattr(model_and_tokenizer[0], "forward", lambda *_, **__: pytest.fail("the model ran"))
+    for call in public_calls(model_and_tokenizer).values():
         with pytest.raises(hg.UnknownArgument, match=f"unknown argument {name}: ") as raised:
             call(**{name: 3})
         assert text in str(raised.value) and "leave it out" not in str(raised.value)
         assert raised.value.suggestion == suggestion
 
 
-def test_the_advice_names_the_arguments_of_each_call(pair: tuple[Any, Any]) -> None:
+def test_advice_names_the_arguments_of_each_call(model_and_tokenizer: tuple[Any, Any]) -> None:
     from transformers import pipeline
 
     hg.register()
-    guide = hg.Guide(pair[1], pair[0])
-    guided = pipeline("guided-generation", model=pair[0], tokenizer=pair[1])
+    guide = hg.Guide(model_and_tokenizer[1], model_and_tokenizer[0])
+    guided = pipeline("guided-generation", model=model_and_tokenizer[0], tokenizer=model_and_tokenizer[1])
     cases: list[tuple[Any, str, str]] = [
         (lambda **k: guided("x", response_format=["yes"], **k), "enable_thinking", "chat_template_kwargs={"),
         (lambda **k: guided("x", response_format=["yes"], **k), "schema", "the constraint is response_format"),
         (lambda **k: guided("x", response_format=["yes"], **k), "indent", "as response_format"),
-        (lambda **k: hg.score(*pair, "x", ["yes"], **k), "response_format", "choices, the fourth argument"),
-        (lambda **k: hg.score(*pair, "x", ["yes"], **k), "batchsize", "did you mean batch_size?"),
+        (
+            lambda **k: hg.score(*model_and_tokenizer, "x", ["yes"], **k),
+            "response_format",
+            "choices, the fourth argument",
+        ),
+        (lambda **k: hg.score(*model_and_tokenizer, "x", ["yes"], **k), "batchsize", "did you mean batch_size?"),
         (lambda **k: guide.decoder(["yes"], **k), "documents", "apply_chat_template(chat, documents=...)"),
         (lambda **k: guide.decoder(["yes"], **k), "enable_thinking", "apply_chat_template(chat, enable_thinking=...)"),
         (lambda **k: guide.decoder(["yes"], **k), "indent", "hg.JsonSchema(schema, indent=...)"),
@@ -275,7 +285,7 @@ def test_the_advice_names_the_arguments_of_each_call(pair: tuple[Any, Any]) -> N
 
 
 def test_every_suggestion_is_an_argument_of_the_call() -> None:
-    """Advice that names an argument which the call does not take would lead in a circle."""
+    """Advice must not name an argument that the call refuses."""
     parameters = {
         GENERATE: {*GenerateArguments.__annotations__, *inspect.signature(hg.generate).parameters},
         SCORE: set(inspect.signature(hg.score).parameters),
@@ -284,5 +294,5 @@ def test_every_suggestion_is_an_argument_of_the_call() -> None:
     }
     for call, known in parameters.items():
         for name in (*RULES, *RENAMED):
-            if name not in known and (found := advice(name, call, known)) and found.suggestion:
-                assert found.suggestion in known, (call.name, name, found)
+            if name not in known and (suggested := advice(name, call, known)) and suggested.suggestion:
+                assert suggested.suggestion in known, (call.name, name, suggested)

@@ -1,4 +1,4 @@
-"""Answers that are being written, as Pydantic models: every field that is set is what the finished instance has."""
+"""Partial answers as Pydantic models: every field that is set equals the field of the finished instance."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Address(BaseModel):
 
     @pydantic.model_validator(mode="after")
     def whole(self) -> Address:
-        assert self.city and self.since, "it must see the whole"
+        assert self.city and self.since, "validators need the complete value"
         return self
 
 
 class Person(BaseModel):
-    """Everything that half a value could break."""
+    """A model with everything that an incomplete value could break."""
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, frozen=True)
 
@@ -61,11 +61,11 @@ class Person(BaseModel):
 
     @pydantic.model_validator(mode="after")
     def whole(self) -> Person:
-        assert self.full_name.istitle() and self.address.city, "it must see the whole"
+        assert self.full_name.istitle() and self.address.city, "validators need the complete value"
         return self
 
     def model_post_init(self, context: Any) -> None:
-        assert self.full_name.upper(), "it must see the whole"
+        assert self.full_name.upper(), "validators need the complete value"
 
     @property
     def shouted(self) -> str:
@@ -79,17 +79,17 @@ TEXT = (
 )
 
 
-def values(python_type: Any, text: str, step: int = 1) -> Iterator[tuple[str, Any, list[str]]]:
-    """(text so far, value, closed by then) after every piece."""
-    reading = _values_of(coerce(python_type))
+def partial_values(python_type: Any, text: str, step: int = 1) -> Iterator[tuple[str, Any, list[str]]]:
+    """Yield (text so far, value, pointers of the parts closed so far) after every piece of text."""
+    parser = _values_of(coerce(python_type))
     closed: list[str] = []
     for end in range(step, len(text) + step, step):
-        closed += reading.feed(text[end - step : end], text[:end])
-        yield text[:end], reading.snapshot()(), list(closed)
+        closed += parser.feed(text[end - step : end], text[:end])
+        yield text[:end], parser.snapshot()(), list(closed)
 
 
-def agrees(part: Any, whole: Any) -> bool:
-    """Whether a value is one that is on its way to another."""
+def is_part_of(part: Any, whole: Any) -> bool:
+    """Whether a partial value agrees with the whole value."""
     if isinstance(whole, BaseModel):
         if not isinstance(part, type(whole)):
             return False
@@ -97,61 +97,65 @@ def agrees(part: Any, whole: Any) -> bool:
             return part == whole
         unset = set(type(whole).model_fields) - part.model_fields_set
         return all(getattr(part, name) is None for name in unset) and all(
-            agrees(getattr(part, name), getattr(whole, name)) for name in part.model_fields_set
+            is_part_of(getattr(part, name), getattr(whole, name)) for name in part.model_fields_set
         )
     if isinstance(whole, list):
-        return len(part) <= len(whole) and all(map(agrees, part, whole)) and part[:-1] == whole[: max(0, len(part) - 1)]
+        return (
+            len(part) <= len(whole)
+            and all(map(is_part_of, part, whole))
+            and part[:-1] == whole[: max(0, len(part) - 1)]
+        )
     if isinstance(whole, dict):
-        return all(key in whole and agrees(part[key], whole[key]) for key in part)
+        return all(key in whole and is_part_of(part[key], whole[key]) for key in part)
     return bool(part == whole) and type(part) is type(whole)
 
 
 @pytest.mark.parametrize("step", [1, 3, 17])
-def test_what_is_set_is_what_it_will_be(step: int) -> None:
-    # The model's own field validator comes with the whole; this text is what it would make.
+def test_set_fields_have_their_final_values(step: int) -> None:
+    # The model's own field validator runs on the whole value only. It does not change this text.
     whole = Person.model_validate_json(TEXT)
     before: set[str] = set()
-    for _, value, closed in values(Person, TEXT, step):
-        assert isinstance(value, Person) and agrees(value, whole)
+    for _, value, closed in partial_values(Person, TEXT, step):
+        assert isinstance(value, Person) and is_part_of(value, whole)
         assert value.model_fields_set >= before
         before = set(value.model_fields_set)
-        written = {pointer.split("/")[1] for pointer in closed if pointer}
-        assert {name.replace("fullName", "full_name") for name in written} <= before
+        closed_fields = {pointer.split("/")[1] for pointer in closed if pointer}
+        assert {name.replace("fullName", "full_name") for name in closed_fields} <= before
     assert type(value) is Person and value == whole
 
 
-def test_fields_come_one_by_one() -> None:
-    at = {text: value for text, value, _ in values(Person, TEXT)}
+def test_fields_are_set_one_by_one() -> None:
+    value_after_text = {text: value for text, value, _ in partial_values(Person, TEXT)}
 
-    def behind(mark: str) -> Any:
-        return at[TEXT[: TEXT.index(mark) + len(mark)]]
+    def after(mark: str) -> Any:
+        return value_after_text[TEXT[: TEXT.index(mark) + len(mark)]]
 
-    assert behind('"fullName": "A').model_fields_set == set() and behind('"fullName": "A').full_name is None
-    ada = behind('"Ada"')
+    assert after('"fullName": "A').model_fields_set == set() and after('"fullName": "A').full_name is None
+    ada = after('"Ada"')
     assert (ada.full_name, ada.age, ada.address, ada._seen, ada.shouted) == ("Ada", None, None, 7, "ADA")
-    assert behind("36").age is None and behind("36,").age == 36, "another digit could follow"
-    assert "nickname" not in behind("36,").model_fields_set and "nickname" in behind("null").model_fields_set
-    opened = behind('"address": {')
+    assert after("36").age is None and after("36,").age == 36, "a number is complete when the next character arrives"
+    assert "nickname" not in after("36,").model_fields_set and "nickname" in after("null").model_fields_set
+    opened = after('"address": {')
     assert isinstance(opened.address, Address) and opened.address.city is None
-    city = behind('"Ghent"')
+    city = after('"Ghent"')
     assert city.address.city == "Ghent" and city.address.since is None and type(city.address) is not Address
-    full = behind(PLACE)
+    full = after(PLACE)
     assert type(full.address) is Address and full.address.since == datetime.date(2020, 2, 29)
-    assert behind('"former": [').former == []
-    second = behind(f'"former": [{PLACE}, {{"city": "Ghent"')
-    assert [type(one) is Address for one in second.former] == [True, False] and second.former[1].city == "Ghent"
-    assert behind('"1999": {').by_year["1999"].city is None
-    assert behind('"blue"').color is Color.BLUE
-    assert behind("12.5}").price == decimal.Decimal("12.5")
+    assert after('"former": [').former == []
+    second = after(f'"former": [{PLACE}, {{"city": "Ghent"')
+    assert [type(address) is Address for address in second.former] == [True, False] and second.former[1].city == "Ghent"
+    assert after('"1999": {').by_year["1999"].city is None
+    assert after('"blue"').color is Color.BLUE
+    assert after("12.5}").price == decimal.Decimal("12.5")
     assert ada.model_dump(by_alias=True) == {"fullName": "Ada"} | dict.fromkeys(
         ["age", "nickname", "address", "former", "by_year", "color", "price"]
     )
 
 
-def test_values_are_shared_with_nobody() -> None:
-    one, other = (list(values(dict[str, Person], f'{{"a": {TEXT}'))[-1][1] for _ in range(2))
-    one["a"].former.clear()
-    assert len(other["a"].former) == 2
+def test_snapshots_share_no_objects() -> None:
+    first, second = (list(partial_values(dict[str, Person], f'{{"a": {TEXT}'))[-1][1] for _ in range(2))
+    first["a"].former.clear()
+    assert len(second["a"].former) == 2
 
 
 class Cat(BaseModel):
@@ -210,37 +214,37 @@ CASES: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("python_type", "value"), CASES, ids=[str(case[0])[:40] for case in CASES])
-def test_types_with_models_in_them(python_type: Any, value: Any) -> None:
+def test_types_that_contain_models(python_type: Any, value: Any) -> None:
     text = json.dumps(value)
     adapter = python_type if isinstance(python_type, pydantic.TypeAdapter) else pydantic.TypeAdapter(python_type)
     whole = adapter.validate_json(text)
-    found = [part for _, part, _ in values(python_type, text)]
-    assert found[-1] == whole and type(found[-1]) is type(whole)
+    parts = [part for _, part, _ in partial_values(python_type, text)]
+    assert parts[-1] == whole and type(parts[-1]) is type(whole)
     models = 0
-    for part in found:
+    for part in parts:
         if isinstance(part, BaseModel) and not isinstance(part, pydantic.RootModel):
             models += 1
             for name in part.model_fields_set:
                 now, then = getattr(part, name), getattr(whole, name)
-                # A dict while it is open which member of a union it is; a list where a tuple comes.
-                assert now == then or isinstance(now, (dict, list)) or agrees(now, then)
+                # A dict while the member of a union is not decided; a list where the whole has a tuple.
+                assert now == then or isinstance(now, (dict, list)) or is_part_of(now, then)
     assert models or isinstance(whole, (list, dict, pydantic.RootModel))
 
 
-def test_an_open_member_of_a_union_is_a_dict_until_it_is_clear_which() -> None:
+def test_undecided_member_of_a_union_is_a_dict() -> None:
     text = '{"first": {"kind": "dog", "tricks": ["sit"]}, "second": null}'
-    at = {text: value for text, value, _ in values(Pair, text)}
-    assert at['{"first": {'].first == {}
-    assert isinstance(at['{"first": {"kind": "dog"'].first, Dog)
-    assert at['{"first": {"kind": "dog", "tricks": ["sit"'].first.tricks == ["sit"]
+    value_after_text = {text: value for text, value, _ in partial_values(Pair, text)}
+    assert value_after_text['{"first": {'].first == {}
+    assert isinstance(value_after_text['{"first": {"kind": "dog"'].first, Dog)
+    assert value_after_text['{"first": {"kind": "dog", "tricks": ["sit"'].first.tricks == ["sit"]
 
 
-def test_a_model_is_there_before_it_begins() -> None:
+def test_model_exists_before_the_first_token() -> None:
     value = _values_of(coerce(Person)).snapshot()()
     assert isinstance(value, Person) and value.model_fields_set == set()
 
 
-def test_a_validator_that_refuses_leaves_what_was_written() -> None:
+def test_model_keeps_its_fields_if_a_validator_refuses() -> None:
     class Never(BaseModel):
         name: str
         inner: Address
@@ -251,22 +255,22 @@ def test_a_validator_that_refuses_leaves_what_was_written() -> None:
             raise KeyError("any exception at all")
 
     text = f'{{"name": "x", "inner": {PLACE}}}'
-    reading = _values_of(coerce(Never))
-    reading.feed(text, text)
-    reading.end(GuidedResult(text, None, [], "stop", error="refused"))
-    value = reading.snapshot()()
+    parser = _values_of(coerce(Never))
+    parser.feed(text, text)
+    parser.end(GuidedResult(text, None, [], "stop", error="refused"))
+    value = parser.snapshot()()
     assert isinstance(value, Never) and value.name == "x" and type(value.inner) is Address
 
 
-def test_at_the_end_it_is_the_results_value() -> None:
-    reading = _values_of(coerce(Person))
+def test_final_snapshot_is_the_value_of_the_result() -> None:
+    parser = _values_of(coerce(Person))
     whole = Person.model_validate_json(TEXT)
-    reading.feed(TEXT, TEXT)
-    reading.end(GuidedResult(TEXT, whole, [], "stop"))
-    assert reading.snapshot()() is whole
+    parser.feed(TEXT, TEXT)
+    parser.end(GuidedResult(TEXT, whole, [], "stop"))
+    assert parser.snapshot()() is whole
 
 
-def test_a_class_that_may_not_be_derived_from() -> None:
+def test_class_that_forbids_subclasses() -> None:
     class Last(BaseModel):
         name: str
         age: int
@@ -275,7 +279,7 @@ def test_a_class_that_may_not_be_derived_from() -> None:
         def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
             raise TypeError("no subclasses")
 
-    parts = [value for _, value, _ in values(Last, '{"name": "x", "age": 3}')]
+    parts = [value for _, value, _ in partial_values(Last, '{"name": "x", "age": 3}')]
     assert isinstance(parts[12], BaseModel) and parts[13].name == "x" and parts[13].age is None
     assert parts[-1] == Last(name="x", age=3)
 
@@ -303,19 +307,19 @@ WHOLE: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("python_type", "text"), WHOLE, ids=[str(case[0]) for case in WHOLE])
-def test_other_types_are_json_data_and_at_the_end_the_results_value(python_type: Any, text: str) -> None:
+def test_types_without_models_are_json_data_until_the_result(python_type: Any, text: str) -> None:
     row = PartialRow(0, RowReader(VOCABULARY, constraint=coerce(python_type)))
-    shown = [partial for byte in text.encode() if (partial := row.add_tokens([byte])) is not None]
+    partials = [partial for byte in text.encode() if (partial := row.add_tokens([byte])) is not None]
     last = row.add_tokens([VOCABULARY.stop_token_ids[0]])
-    for partial in shown:
-        assert partial.value is None or agrees(partial.value, json.loads(text))
-    assert shown[-1].value is not None or text[0] not in "[{"
+    for partial in partials:
+        assert partial.value is None or is_part_of(partial.value, json.loads(text))
+    assert partials[-1].value is not None or text[0] not in "[{"
     expected = pydantic.TypeAdapter(python_type).validate_json(text)
     assert last is not None and last.result is not None
     assert last.value == last.result.value == expected and type(last.value) is type(expected)
 
 
-def test_a_text_that_its_type_refuses_stays_json_data() -> None:
+def test_text_that_its_type_refuses_stays_json_data() -> None:
     text = '{"x": 1, "since": "2020-02-30"}'
     row = PartialRow(0, RowReader(VOCABULARY, constraint=coerce(Point)))
     last = row.end([*text.encode(), VOCABULARY.stop_token_ids[0]])
@@ -324,14 +328,14 @@ def test_a_text_that_its_type_refuses_stays_json_data() -> None:
 
 
 @pytest.mark.parametrize("python_type", [int, list[int], dict[str, Any], Literal["a"], Color, datetime.date, Any])
-def test_other_types_have_no_partial_models(python_type: Any) -> None:
+def test_types_without_models_have_no_partial_model(python_type: Any) -> None:
     assert model_in(python_type) is None
     assert (
         type(_values_of(coerce(python_type) if python_type is not Any else coerce({"type": "object"}))) is _JsonValues
     )
 
 
-def test_types_with_models_are_found() -> None:
+def test_models_are_found_inside_types() -> None:
     for python_type in (Person, list[Person], Person | None, dict[str, Person], Annotated[Person, 1], Home, Page[int]):
         assert model_in(python_type) is not None
         assert type(_values_of(coerce(python_type))) is _ModelValues

@@ -1,3 +1,5 @@
+"""The choice of a backend for a constraint, the errors if there is none, and the audit of the choice."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -21,15 +23,15 @@ NO_AUTOMATON = (A, B, Loss("", "json_schema", "the schema refers to itself"))
 
 
 class Fake:
-    """A backend that loses what it is told to lose."""
+    """A backend that reports the given losses."""
 
     canonical_spelling = True
 
     def __init__(self, name: str, *losses: Loss) -> None:
-        self.name, self.lost, self.asked = name, losses, 0
+        self.name, self.lost, self.num_queries = name, losses, 0
 
     def losses(self, constraint: Constraint) -> Sequence[Loss]:
-        self.asked += 1
+        self.num_queries += 1
         return self.lost
 
     def compile(self, constraint: Constraint) -> CompiledConstraint:
@@ -37,7 +39,7 @@ class Fake:
 
 
 class Missing(dict[str, Any]):
-    """Backends none of which is installed, but those given."""
+    """Backends of which only the given ones are installed."""
 
     def __missing__(self, name: str) -> Any:
         raise BackendUnavailable(f"{name} is not installed")
@@ -53,15 +55,15 @@ def backends(
     return {name: Fake(name, *losses) for name, losses in lost.items()}
 
 
-def test_auto_takes_llguidance_and_asks_nobody_else() -> None:
+def test_auto_takes_llguidance_without_querying_others() -> None:
     known = backends()
     chosen = choose_backend(JsonSchema({}), "auto", known)
     assert (chosen.backend, chosen.considered, chosen.losses) == ("llguidance", (("llguidance", ()),), ())
     assert chosen.reason == "enforces all of it"
-    assert known["xgrammar"].asked == 0
+    assert known["xgrammar"].num_queries == 0
 
 
-def test_auto_takes_xgrammar_for_what_llguidance_loses() -> None:
+def test_auto_takes_xgrammar_for_losses_of_llguidance() -> None:
     chosen = choose_backend(JsonSchema({}), "auto", backends(llguidance=[A]))
     assert chosen.backend == "xgrammar"
     assert chosen.considered == (("llguidance", (A,)), ("automaton", NO_AUTOMATON), ("xgrammar", ()))
@@ -73,11 +75,11 @@ def test_auto_takes_xgrammar_for_what_llguidance_loses() -> None:
 def test_auto_takes_the_automaton_before_xgrammar() -> None:
     known = {**backends(llguidance=[A]), "automaton": Fake("automaton")}
     assert choose_backend(JsonSchema({}), "auto", known).backend == "automaton"
-    assert known["xgrammar"].asked == 0
+    assert known["xgrammar"].num_queries == 0
 
 
 @pytest.mark.parametrize("constraint", [JsonSchema({}), JsonObject()])
-def test_auto_takes_only_what_holds_the_spelling_and_a_name_takes_the_engine(constraint: Constraint) -> None:
+def test_auto_requires_the_spelling_and_an_explicit_backend_does_not(constraint: Constraint) -> None:
     known = backends(llguidance=[A])
     known["xgrammar"].canonical_spelling = False
     with pytest.raises(
@@ -95,7 +97,7 @@ def test_auto_takes_only_what_holds_the_spelling_and_a_name_takes_the_engine(con
     )
 
 
-def test_with_any_spelling_every_engine_will_do() -> None:
+def test_any_spelling_permits_every_backend() -> None:
     known = backends(llguidance=[A])
     known["xgrammar"].canonical_spelling = False
     chosen = choose_backend(JsonSchema({}, spelling="any"), "auto", known)
@@ -103,18 +105,18 @@ def test_with_any_spelling_every_engine_will_do() -> None:
     assert choose_backend(Choice(["a"]), "auto", known).spelling is None
 
 
-def test_auto_takes_the_automaton_for_what_both_lose() -> None:
+def test_auto_takes_the_automaton_for_losses_of_both() -> None:
     chosen = choose_backend(Regex("a"), "auto", backends(llguidance=[A], xgrammar=[A, B], automaton=()))
     assert chosen.backend == "automaton"
     assert [name for name, _ in chosen.considered] == ["llguidance", "xgrammar", "automaton"]
     assert chosen.reason.startswith("enforces all of it; llguidance would not enforce /properties/a (uniqueItems)")
 
 
-def test_tags_go_to_llguidance() -> None:
+def test_structural_tags_go_to_llguidance() -> None:
     assert choose_backend(StructuralTag({"format": {}}), "auto", backends()).backend == "llguidance"
 
 
-def test_a_backend_asked_for_by_name() -> None:
+def test_explicit_backend() -> None:
     assert choose_backend(JsonSchema({}), "other", backends()).backend == "other"
     assert "by name" in choose_backend(JsonSchema({}), "other", backends()).reason
     with pytest.raises(
@@ -124,7 +126,7 @@ def test_a_backend_asked_for_by_name() -> None:
     assert caught.value.pointers == ("/properties/a",)
 
 
-def test_when_all_lose_something_the_closest_tells_what() -> None:
+def test_error_lists_the_losses_of_the_closest_backend() -> None:
     with pytest.raises(UnsupportedConstraint) as caught:
         choose_backend(JsonSchema({}), "auto", backends(llguidance=[A, B], xgrammar=[A]))
     assert caught.value.losses == (A,)
@@ -138,7 +140,7 @@ def test_when_all_lose_something_the_closest_tells_what() -> None:
     assert "on_unsupported" not in str(caught.value)  # a Choice has no such option
 
 
-def test_the_message_names_five_keywords_and_counts_the_others() -> None:
+def test_error_names_five_keywords_and_counts_the_others() -> None:
     losses = tuple(Loss(f"/properties/{name}", "contains", "not known") for name in "abcdefg")
     with pytest.raises(UnsupportedConstraint, match="7 keywords would not be enforced") as caught:
         choose_backend(JsonSchema({}), "other", backends(other=losses))
@@ -149,7 +151,7 @@ def test_the_message_names_five_keywords_and_counts_the_others() -> None:
 
 
 @pytest.mark.parametrize("mode", ["warn", "validate"])
-def test_the_message_does_not_advise_what_is_set_already(mode: Any) -> None:
+def test_error_does_not_advise_an_option_that_is_already_set(mode: Any) -> None:
     known = backends(llguidance=[A], automaton=[A], xgrammar=[A])
     refused = {name: (A,) for name in known}
     with pytest.raises(UnsupportedConstraint) as caught:
@@ -158,7 +160,7 @@ def test_the_message_does_not_advise_what_is_set_already(mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["warn", "validate"])
-def test_when_losses_are_allowed_the_one_that_loses_least_is_taken(mode: Any) -> None:
+def test_with_allowed_losses_the_backend_with_fewest_is_taken(mode: Any) -> None:
     constraint = JsonSchema({}, on_unsupported=mode)
     chosen = choose_backend(constraint, "auto", backends(llguidance=[A, B], xgrammar=[B]))
     assert (chosen.backend, chosen.losses) == ("xgrammar", (B,))
@@ -166,7 +168,7 @@ def test_when_losses_are_allowed_the_one_that_loses_least_is_taken(mode: Any) ->
     assert choose_backend(constraint, "auto", backends(llguidance=[A])).backend == "xgrammar"
 
 
-def test_what_refused_when_compiling_is_not_chosen_again() -> None:
+def test_backend_that_failed_to_compile_is_not_chosen_again() -> None:
     refused = {"llguidance": (A,)}
     chosen = choose_backend(JsonSchema({}), "auto", backends(), refused)
     assert (chosen.backend, chosen.considered[0]) == ("xgrammar", ("llguidance", (A,)))
@@ -176,7 +178,7 @@ def test_what_refused_when_compiling_is_not_chosen_again() -> None:
         )
 
 
-def test_what_is_not_installed_is_passed_over_or_named() -> None:
+def test_missing_backend_is_skipped_or_named() -> None:
     chosen = choose_backend(JsonSchema({}), "auto", Missing(xgrammar=Fake("xgrammar")))
     assert chosen.backend == "xgrammar"
     assert "llguidance is not installed" in chosen.reason
@@ -194,7 +196,7 @@ SCHEMA = {
 
 
 @pytest.mark.parametrize("pointer", ["/properties/a~1b", "/properties/a~1b/uniqueItems"])
-def test_an_audit_has_a_row_for_every_keyword(pointer: str) -> None:
+def test_audit_has_a_row_for_every_keyword(pointer: str) -> None:
     report = audit(JsonSchema(SCHEMA), "xgrammar", "why", [Loss(pointer, "uniqueItems", "not known")])
     assert [(row.pointer, row.outcome) for row in report.rows] == [
         ("/title", "annotation"),
@@ -213,7 +215,7 @@ def test_an_audit_has_a_row_for_every_keyword(pointer: str) -> None:
     assert audit(JsonSchema(SCHEMA), "xgrammar", "why", []).ok
 
 
-def test_an_audit_shows_losses_that_have_no_keyword_and_kinds_that_are_no_schema() -> None:
+def test_audit_shows_losses_without_a_keyword_and_other_kinds() -> None:
     report = audit(JsonSchema({"type": "array"}), "x", "why", [Loss("", "whole thing", "too large")])
     assert report.lost[0].detail == "too large"
     assert audit(Choice(["a"]), "x", "why", []).rows[0][1:] == ("choice", "enforced", "by x")
@@ -232,14 +234,14 @@ ONLY_THE_AUTOMATON: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("schema", "written"), ONLY_THE_AUTOMATON)
-def test_what_the_automaton_alone_enforces_is_served(schema: dict[str, Any], written: str) -> None:
+def test_constraint_only_for_the_automaton_goes_to_the_automaton(schema: dict[str, Any], written: str) -> None:
     compiled = Compiler(all_bytes()).compile(JsonSchema(schema))
     assert compiled.backend == "automaton"
     for tenths in range(-110, 110):
         number = Decimal(tenths) / 10
         matcher = compiled.matcher()
-        takes = all(map(matcher.accept_token, written.format(number).encode())) and matcher.is_completed()
-        assert takes == (number % Decimal("3.5") == 0), number
+        accepted = all(map(matcher.accept_token, written.format(number).encode())) and matcher.is_completed()
+        assert accepted == (number % Decimal("3.5") == 0), number
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_what_the_automaton_alone_enforces_is_served(schema: dict[str, Any], wri
     ],
     ids=str,
 )
-def test_what_is_refused_is_lost_by_every_engine_there_is(constraint: Constraint) -> None:
+def test_refused_constraint_is_a_loss_of_every_backend(constraint: Constraint) -> None:
     with pytest.raises(UnsupportedConstraint, match="no backend enforces all of this"):
         Compiler(all_bytes()).compile(constraint)
     for name in registry.available():

@@ -1,4 +1,4 @@
-"""The parts of the schema benchmarks that decide what a table says."""
+"""The parts of the schema benchmarks that decide the numbers in their tables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TestDeclaredOrder:
             (True, "ba", "ba"),
         ],
     )
-    def test_of_an_object(self, schema: Any, given: str, order: str) -> None:
+    def test_order_of_an_object(self, schema: Any, given: str, order: str) -> None:
         ordered = DeclaredOrder(schema)({name: 1 for name in given})
         assert "".join(ordered) == order
 
@@ -57,14 +57,14 @@ class TestDeclaredOrder:
             {"anyOf": [{"properties": {"x": OBJECT}}]},
         ],
     )
-    def test_inside_a_property(self, holder: Any) -> None:
+    def test_order_inside_a_property(self, holder: Any) -> None:
         assert list(DeclaredOrder(holder)({"x": {"a": 1, "b": 2}})["x"]) == ["b", "a"]
 
     @pytest.mark.parametrize(
         "holder",
         [{"items": OBJECT}, {"prefixItems": [True, OBJECT]}, {"items": [True, OBJECT]}, {"contains": OBJECT}],
     )
-    def test_inside_an_array(self, holder: Any) -> None:
+    def test_order_inside_an_array(self, holder: Any) -> None:
         assert list(DeclaredOrder(holder)([0, {"a": 1, "b": 2}])[1]) == ["b", "a"]
 
     def test_follows_references_to_other_documents_and_back(self) -> None:
@@ -73,20 +73,20 @@ class TestDeclaredOrder:
         ordered = order({"next": {"next": {"v": 1}, "v": 2}, "v": 3})
         assert json.dumps(ordered) == '{"v": 3, "next": {"v": 2, "next": {"v": 1}}}'
 
-    def test_a_schema_that_names_itself_ends(self) -> None:
+    def test_recursive_reference_terminates(self) -> None:
         assert DeclaredOrder({"$ref": "#"})({"a": 1}) == {"a": 1}
 
-    def test_patterns_that_python_cannot_read_match_nothing(self) -> None:
+    def test_patterns_unsupported_by_python_match_nothing(self) -> None:
         schema = {"patternProperties": {r"^\p{L}+$": OBJECT}, "anyOf": [{"pattern": r"\p{L}"}]}
         assert list(DeclaredOrder(schema)({"x": {"a": 1, "b": 2}})["x"]) == ["a", "b"]
 
 
 class TestTexts:
-    def test_an_order_that_is_the_declared_one_is_one_text(self) -> None:
+    def test_instance_in_declared_order_gives_one_text(self) -> None:
         (text,) = texts_of(OBJECT, [{"data": {"b": 1, "a": 2}, "valid": True}])
         assert (text.as_written, text.in_order) == (True, True)
 
-    def test_another_order_is_a_second_text(self) -> None:
+    def test_instance_in_another_order_gives_two_texts(self) -> None:
         written, ordered = texts_of(OBJECT, [{"data": {"a": "é", "b": 2}, "valid": False}])
         assert (written.text, written.as_written, written.in_order) == ('{"a": "é", "b": 2}', True, False)
         assert (ordered.text, ordered.as_written, ordered.in_order) == ('{"b": 2, "a": "é"}', False, True)
@@ -112,11 +112,13 @@ class TestVerdicts:
             ((True, True, True, False), False, False),
         ],
     )
-    def test_passing(self, accepted: tuple[bool, ...], as_written: bool, in_order: bool) -> None:
+    def test_passing_needs_all_verdicts_right(
+        self, accepted: tuple[bool, ...], as_written: bool, in_order: bool
+    ) -> None:
         judged = self.judged(*accepted)
         assert (judged.passing(in_order=False), judged.passing(in_order=True)) == (as_written, in_order)
 
-    def test_a_row_counts_schemas_and_compares_what_both_compiled(self) -> None:
+    def test_summary_counts_schemas_and_compares_those_both_compiled(self) -> None:
         refused = Judged(self.sample, Verdict("refused", [("/a", "not", "no")]))
         late = Judged(self.sample, Verdict("timeout"))
         ours = [self.judged(False, True, False, False, ready=4.0), self.judged(True, True, True, True, ready=8.0)]
@@ -141,7 +143,7 @@ class TestVerdicts:
         assert {name: row[name] for name in expected} == expected
         assert "0 of 4 (0.0%)" in bench_schemas.table([row])
 
-    def test_a_failure_says_what_and_where(self) -> None:
+    def test_failures_have_kind_pointer_and_keyword(self) -> None:
         refused = Judged(self.sample, Verdict("refused", [("/a", "not", "no")]))
         rows = failures([refused, self.judged(False, True, False, True), self.judged(True, True, False, False)])
         assert [(row["what"], row["pointer"], row["keyword"]) for row in rows] == [
@@ -167,10 +169,10 @@ class TestSuite:
             (Verdict("timeout"), ["timeout"]),
         ],
     )
-    def test_mistakes(self, verdict: Verdict, whats: list[str]) -> None:
-        assert [one.what for one in mistakes(self.group, verdict)] == whats
+    def test_wrong_verdicts_are_mistakes(self, verdict: Verdict, whats: list[str]) -> None:
+        assert [mistake.what for mistake in mistakes(self.group, verdict)] == whats
 
-    def test_to_say_that_nothing_fits_is_right_where_nothing_does(self) -> None:
+    def test_unsatisfiable_verdict_is_right_for_unsatisfiable_schemas(self) -> None:
         verdict = Verdict("unsatisfiable", [("", "", "nothing fits")])
         assert mistakes(self.never, verdict) == []
         row = suite_summary("x", [(self.never, verdict), (self.group, Verdict("refused")), (self.group, verdict)])
@@ -179,7 +181,7 @@ class TestSuite:
 
 
 @pytest.mark.parametrize("name", SCHEMA_LIBRARIES)
-def test_every_library_walks_a_text(name: str) -> None:
+def test_every_library_judges_texts(name: str) -> None:
     vocabulary, tokenize = tokenizing("bytes")
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     verdict = judge(SCHEMA_LIBRARIES[name](vocabulary), Job(schema, ['{"a": 1}', '{"a": "é"}', '{"a": 1']), tokenize)
@@ -197,7 +199,7 @@ def test_every_library_walks_a_text(name: str) -> None:
         ("xgrammar", {"type": "string", "pattern": "("}, False),
     ],
 )
-def test_a_refusal_is_no_crash(name: str, schema: Any, unsatisfiable: bool) -> None:
+def test_refusal_is_distinguished_from_a_crash(name: str, schema: Any, unsatisfiable: bool) -> None:
     library = SCHEMA_LIBRARIES[name](tokenizing("bytes")[0])
     with pytest.raises(Refused) as refused:
         library.compile(schema)
@@ -209,7 +211,7 @@ class TestWorker:
     short = Job({"type": "string"}, ['"x"', "1"])
 
     @pytest.mark.slow
-    def test_what_takes_too_long_costs_only_itself(self) -> None:
+    def test_timeout_affects_only_its_own_job(self) -> None:
         worker = Worker("llguidance", "bytes", limit_s=0.4)
         try:
             assert worker(self.short).accepted == [True, False]
@@ -219,20 +221,20 @@ class TestWorker:
             worker.stop()
 
     @pytest.mark.slow
-    def test_what_holds_too_much_memory_is_stopped(self) -> None:
+    def test_job_over_the_memory_limit_is_stopped(self) -> None:
         worker = Worker("llguidance", "bytes", limit_bytes=2**20)
         try:
             assert worker(self.long).outcome == "memory"
         finally:
             worker.stop()
 
-    def test_memory_of_a_process(self) -> None:
+    def test_resident_memory_of_a_process(self) -> None:
         assert resident_bytes(os.getpid()) > 2**20
         assert resident_bytes(2**30) == 0
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_documents_show_what_was_measured(name: str) -> None:
+def test_documents_contain_the_measured_tables(name: str) -> None:
     results, write = TABLES[name]
     begin, end = f"<!-- {name}: the table of `python -m benchmarks.{name}` -->", f"<!-- {name}: end -->"
     block = f"{begin}\n\n{write(rows_of(results))}\n\n{end}"

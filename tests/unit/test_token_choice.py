@@ -1,4 +1,4 @@
-"""What the device lane's choice of tokens gives to its sampler, and takes from torch's generator."""
+"""The token choice of the device lane: the inputs of its sampler, and its use of torch's generator."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LOGITS = torch.randn(ROWS, VOCABULARY.padded_size, generator=torch.Generator().m
 IDS = torch.zeros(ROWS, 1, dtype=torch.int64)
 
 
-class Recorded(TorchKernels):
-    """Keeps what it samples from."""
+class RecordingKernels(TorchKernels):
+    """Records the arguments of ``masked_sample``."""
 
     def masked_sample(  # type: ignore[override]
         self,
@@ -39,15 +39,17 @@ class Recorded(TorchKernels):
         return masked_sample(logits, masks, row_slots, temperature, seed, position)
 
 
-def choose(processors: list[Any], *, do_sample: bool = True, seeds: list[int] | None = None) -> tuple[Tensor, Recorded]:
-    """The tokens of free rows, and what they were sampled from."""
-    kernels = Recorded()
+def choose(
+    processors: list[Any], *, do_sample: bool = True, seeds: list[int] | None = None
+) -> tuple[Tensor, RecordingKernels]:
+    """The tokens of unconstrained rows, and the kernels that recorded the inputs."""
+    kernels = RecordingKernels()
     lane = Lane.allocate(VocabularyTables.of(VOCABULARY), [], ROWS, 4)
     choice = DeviceChoice(lane, kernels, Scoring(processors), do_sample=do_sample, seeds=seeds)
     return choice(IDS, LOGITS.clone()), kernels
 
 
-def test_greedy_takes_nothing_from_the_generator() -> None:
+def test_greedy_does_not_use_the_generator() -> None:
     before = torch.get_rng_state()
     tokens, kernels = choose([], do_sample=False)
     assert torch.equal(torch.get_rng_state(), before)
@@ -55,15 +57,15 @@ def test_greedy_takes_nothing_from_the_generator() -> None:
 
 
 def test_seeds_come_from_the_generator_or_the_caller() -> None:
-    drawn = []
+    seeds_of_calls = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
         kernels = choose([])[1]
         assert kernels.seed is not None
-        drawn.append(kernels.seed.tolist())
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert len(set(drawn[0])) == ROWS
-    assert min(drawn[0]) < -(2**62) and max(drawn[0]) >= 2**62, "of all 64 bits"
+        seeds_of_calls.append(kernels.seed.tolist())
+    assert seeds_of_calls[0] == seeds_of_calls[1] != seeds_of_calls[2]
+    assert len(set(seeds_of_calls[0])) == ROWS
+    assert min(seeds_of_calls[0]) < -(2**62) and max(seeds_of_calls[0]) >= 2**62, "the seeds do not use all 64 bits"
     given = list(range(ROWS))
     state = torch.get_rng_state()
     kernels = choose([], seeds=given)[1]
@@ -80,13 +82,13 @@ def test_seeds_come_from_the_generator_or_the_caller() -> None:
         [generation.TopKLogitsWarper(80)],
         [generation.TemperatureLogitsWarper(2.0), generation.TopPLogitsWarper(0.7)],
         [generation.MinPLogitsWarper(0.3)],
-        [generation.TypicalLogitsWarper(0.6)],  # no filter of ours: it warps itself
-        [generation.TopPLogitsWarper(0.7), generation.TopKLogitsWarper(20)],  # another order than ours
+        [generation.TypicalLogitsWarper(0.6)],  # not one of our filters, so transformers' warper runs
+        [generation.TopPLogitsWarper(0.7), generation.TopKLogitsWarper(20)],  # not our order
         [generation.TemperatureLogitsWarper(0.5), generation.TopKLogitsWarper(9, min_tokens_to_keep=2)],
     ],
     ids=lambda warpers: "+".join(type(one).__name__.removesuffix("LogitsWarper") for one in warpers) or "none",
 )
-def test_what_is_sampled_from_is_what_the_warpers_give(warpers: list[Any]) -> None:
+def test_sampled_distribution_equals_that_of_the_warpers(warpers: list[Any]) -> None:
     kernels = choose(warpers)[1]
     expected = generation.LogitsProcessorList(warpers)(IDS, LOGITS.clone())
     given = kernels.logits / kernels.temperature[:, None]
@@ -94,7 +96,7 @@ def test_what_is_sampled_from_is_what_the_warpers_give(warpers: list[Any]) -> No
     torch.testing.assert_close(given.softmax(1), expected.softmax(1))
 
 
-def test_processors_before_the_masks_come_first() -> None:
+def test_processors_run_before_the_masks() -> None:
     processors = [generation.SuppressTokensLogitsProcessor([5], device="cpu"), generation.TopKLogitsWarper(1)]
     logits = LOGITS.clone()
     logits[:, 5] = -torch.inf
