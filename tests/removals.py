@@ -160,7 +160,7 @@ REMOVALS = [
         "session/tracker.py",
         "self.rows[parent].fork() if parent in taken else self.rows[parent]",
         "self.rows[parent]",
-        f"{TRACKER}::test_permuted_and_doubled_beams",
+        f"{TRACKER}::test_permuted_and_duplicated_beams",
     ),
     Removal(
         "beams: only among rows of the same constraint",
@@ -181,7 +181,7 @@ REMOVALS = [
         "session/row.py",
         "        if not self.is_open:\n            self.tail",
         "        if self.tail:\n            self.tail",
-        "tests/unit/test_row.py::test_open_stopped_and_back",
+        "tests/unit/test_row.py::test_rewind_reopens_a_stopped_row",
     ),
     Removal(
         "assisted: rejected drafts are taken back",
@@ -490,7 +490,7 @@ REMOVALS = [
         "session/pinned_buffers.py",
         "            transfer.synchronize()\n",
         "",
-        "tests/unit/test_pinned_buffers.py::test_no_slot_is_written_before_its_copy_is_done",
+        "tests/unit/test_pinned_buffers.py::test_buffer_is_not_overwritten_before_its_copy_is_done",
     ),
     Removal(
         "overlap: free rows cost no copy",
@@ -1009,7 +1009,7 @@ REMOVALS = [
         "session/result_html.py",
         "html.escape(visible)",
         "visible",
-        f"{RESULT_HTML}::test_what_a_model_writes_stays_text",
+        f"{RESULT_HTML}::test_hostile_text_is_shown_as_text",
     ),
     Removal(
         "streaming: garbage may be collected on the worker",

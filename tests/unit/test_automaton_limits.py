@@ -1,4 +1,4 @@
-"""Hostile constraints end after a counted amount of work: with an automaton, or an error that says which limit."""
+"""Hostile constraints end after a bounded amount of work, with an automaton or with an error that names the limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.calls import counted_calls
 from tests.toy import all_bytes
 
 LIMIT = "grew past|steps of work"
-AMPLE = CompileLimits(max_work=20_000_000)  # for what is taken by languages that look hostile, but are not
+AMPLE = CompileLimits(max_work=20_000_000)  # for languages that look hostile, but are not
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ AMPLE = CompileLimits(max_work=20_000_000)  # for what is taken by languages tha
         "a{50000}",
     ],
 )
-def test_a_hostile_pattern_ends_at_a_limit(pattern):
+def test_hostile_pattern_reaches_a_limit(pattern):
     node, meter = parse_fullmatch(pattern), WorkMeter()
     with pytest.raises(CompileLimitExceeded, match=LIMIT):
         regex_dfa(node, meter)
     assert meter.work <= 1.1 * meter.limits.max_work
 
 
-# What can be split into repetitions in many ways, and how many states its smallest automaton has. Sets of every count
-# that is possible would be tens of thousands, in some cases millions.
+# Patterns whose texts can be split into repetitions in many ways, with the number of states of the smallest automaton.
+# Tracking the set of all possible counts would need tens of thousands of states, in some cases millions.
 AMBIGUOUS = {
     "(?:alphabet|[a-z ]{1,9}[.]){3,60}": 1219,
     "(?:alphabet|[a-z ]{1,9}[.]){30,60}": 5387,
@@ -71,14 +71,14 @@ AMBIGUOUS = {
 
 
 @pytest.mark.parametrize("pattern", AMBIGUOUS)
-def test_counts_that_cannot_matter_are_not_told_apart(pattern):
+def test_ambiguous_repetition_has_the_smallest_automaton(pattern):
     meter = WorkMeter()
     assert regex_dfa(parse_fullmatch(pattern), meter).states == AMBIGUOUS[pattern]
     assert meter.work < meter.limits.max_work / 3
 
 
-def test_the_same_work_is_counted_whatever_was_compiled_before(monkeypatch):
-    """A limit that old pieces put off would serve a constraint today and refuse it tomorrow."""
+def test_counted_work_does_not_depend_on_earlier_compiles(monkeypatch):
+    """If cached pieces saved counted work, a constraint could compile today and reach a limit tomorrow."""
     patterns = ["([a-z]{1,5}|[0-9a-f]{2,7}){2,9}", "(([a-z]{1,5}|[0-9a-f]{2,7}){2,9}-){9}", "(a?b?){1,90}"]
 
     def works(order: list[str]) -> dict[str, int]:
@@ -90,30 +90,30 @@ def test_the_same_work_is_counted_whatever_was_compiled_before(monkeypatch):
             found[pattern] = meter.work
         return found
 
-    assert works(patterns) == works(patterns[::-1]) == {one: works([one])[one] for one in patterns}
+    assert works(patterns) == works(patterns[::-1]) == {pattern: works([pattern])[pattern] for pattern in patterns}
 
 
 @pytest.mark.parametrize(
     "pattern", ["(?:alphabet|[a-z ]{1,9}[.]){20,30}", "(a|b)*a(a|b){9}", r"(\w{1,5},){1,9}", "a{9999}"]
 )
-def test_no_work_is_left_uncounted(pattern):
-    """Python calls something for most of what it does: there are not many calls for one step of work."""
+def test_all_work_is_counted(pattern):
+    """Most operations of Python are calls, so the number of calls per counted step is small."""
     node, meter = parse_fullmatch(pattern), WorkMeter()
     _, calls = counted_calls(lambda: regex_dfa(node, meter))
     assert calls < 10 * meter.work
 
 
-def test_the_work_does_not_depend_on_the_machine(monkeypatch):
-    """A machine a hundred times slower counts the same; only where seconds caught a compile would it matter."""
+def test_counted_work_does_not_depend_on_the_machine(monkeypatch):
+    """A machine that is a hundred times slower counts the same work."""
     node = parse_fullmatch("(?:alphabet|[a-z ]{1,9}[.]){3,60}")
     fast, slow, now = WorkMeter(), WorkMeter(), itertools.count(step=0.5)
     regex_dfa(node, fast)
-    monkeypatch.setattr(time, "thread_time", lambda: next(now))  # half a second for every hundredth
+    monkeypatch.setattr(time, "thread_time", lambda: next(now))  # each reading of the clock is half a second later
     regex_dfa(node, slow)
     assert fast.work == slow.work
 
 
-def test_seconds_are_a_safety_net():
+def test_time_limit():
     with pytest.raises(CompileLimitExceeded, match="was not ready in 0 s of its thread's time"):
         regex_dfa(parse_fullmatch("[a-z]{1,1000}x?"), WorkMeter(CompileLimits(seconds=0)))
 
@@ -126,8 +126,8 @@ def test_seconds_are_a_safety_net():
         (r"(\w+\s?)+", ["a", "a b", "ab c d "], ["", " a", "a  b", "a-b"]),
     ],
 )
-def test_what_only_looks_hostile_is_taken(pattern, inside, outside):
-    """Python's own engine would try for ever, so the texts are sorted by hand."""
+def test_patterns_that_only_look_hostile_compile(pattern, inside, outside):
+    """Python's own engine would not finish, so the expected results are given by hand."""
     dfa = regex_dfa(parse_fullmatch(pattern), WorkMeter(AMPLE))
     assert all(dfa.accepts(text.encode()) for text in inside)
     assert not any(dfa.accepts(text.encode()) for text in outside)
@@ -162,19 +162,19 @@ SCHEMAS: dict[str, Any] = {
 }
 
 
-# Patterns end at their limits in the test above too.
+# The test of patterns above also reaches these limits.
 LONG = ("a pattern that must remember", "a long string of words")
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case in LONG)) for case in SCHEMAS])
-def test_a_hostile_schema_ends_at_a_limit(case):
+def test_hostile_schema_reaches_a_limit(case):
     backend, constraint = AutomatonBackend(all_bytes()), JsonSchema(SCHEMAS[case])
-    assert not backend.losses(constraint), "what is too large is no loss"
+    assert not backend.losses(constraint), "a schema that is too large has no losses"
     with pytest.raises(CompileLimitExceeded, match=LIMIT):
         backend.compile(constraint)
 
 
-def test_schemas_that_only_look_hostile_are_taken():
+def test_schemas_that_only_look_hostile_compile():
     backend = AutomatonBackend(all_bytes(), AMPLE)
     words = [f"{'x' * 30}{i * 7919}" for i in range(50_000)]
     matcher = backend.compile(JsonSchema({"enum": [*words, *range(0, 5000, 3)]})).matcher()
@@ -200,7 +200,7 @@ def test_memory_is_bounded_by_the_states_not_by_the_work():
         tracemalloc.stop()
 
 
-def test_word_lists_end_at_a_limit():
+def test_word_lists_reach_a_limit():
     shared = [f"{'x' * 100}{i:05d}{'y' * (i % 20)}".encode() for i in range(50_000)]
     assert dawg_dfa(shared, WorkMeter(AMPLE)).language_size() == 50_000
     with pytest.raises(CompileLimitExceeded, match="grew past"):
@@ -208,8 +208,8 @@ def test_word_lists_end_at_a_limit():
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.1, 0.3, 0.6, 0.95])
-def test_the_limit_is_kept_at_every_stage(share):
-    """Wherever the compile is when the work is used up, it stops soon."""
+def test_work_limit_holds_at_every_stage(share):
+    """At any stage, a compile stops soon after its work is used up."""
     node = parse_fullmatch(r"(?=\w{1,15})(.*[aeiou]){1,6}")
     whole = WorkMeter()
     regex_dfa(node, whole)
@@ -220,7 +220,7 @@ def test_the_limit_is_kept_at_every_stage(share):
     assert meter.work <= most + whole.work / 5
 
 
-def test_limits_on_states_are_told():
+def test_state_limit():
     with pytest.raises(CompileLimitExceeded, match="grew past 100 states; bound its repetitions"):
         regex_dfa(parse_fullmatch("(a|b)*a(a|b){7}"), WorkMeter(CompileLimits(max_states=100)))
     with pytest.raises(CompileLimitExceeded, match="grew past 400 states"):
@@ -242,15 +242,15 @@ def test_counted_repetition_is_linear(pattern, states):
 
 
 def test_optional_parts_share_their_tails():
-    """Fifteen nested optional objects: as a plain regex 2.5 MB, as an automaton a chain."""
+    """Fifteen nested optional objects, which take 2.5 MB as a plain regex, and a chain as an automaton."""
     pattern = ""
     for name in "abcdefghijklmno":
         pattern = rf'\{{("{name}": [0-9]{{1,3}}(, )?)?({pattern})?\}}'
     assert regex_dfa(parse_fullmatch(pattern), WorkMeter()).states < 500
 
 
-def test_pieces_of_an_automaton_are_put_together():
-    """What other code does with the builder: bytes, ways without a byte, languages, word lists and automata."""
+def test_builder_combines_parts_of_an_automaton():
+    """All methods of the builder: byte edges, epsilon edges, regular expressions, word lists and automata."""
     meter = WorkMeter()
     builder = NfaBuilder(meter)
     start = builder.state()
@@ -272,7 +272,7 @@ def test_pieces_of_an_automaton_are_put_together():
     assert bytes(dfa.forced[[dfa.start]].astype("u1")) == b"["
 
 
-def test_a_language_without_strings():
+def test_empty_language():
     dfa = regex_dfa(parse_fullmatch("(?!a)a"), WorkMeter())
     assert (dfa.states, dfa.start, dfa.language_size(), dfa.accepts(b"")) == (1, 0, 0, False)
     everything = byte_dfa.complement(dfa, WorkMeter())

@@ -1,4 +1,4 @@
-"""Random walks through masks to the end, judged by json and jsonschema, re, or membership."""
+"""Random walks through the masks to the end, checked with json and jsonschema, re, or membership."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ CASES: dict[str, Constraint] = {
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("case", CASES)
-def test_finished_walks_are_in_the_language(name: str, case: str):
+def test_finished_walks_satisfy_the_constraint(name: str, case: str):
     constraint = CASES[case]
     engine = backend(name, tiny())
     losses = engine.losses(constraint)
     if losses:
         pytest.skip(f"a loss, and reported: {losses[0]}")
     walks = repeats(8, 60)
-    texts = finished(engine.compile(constraint), tiny(), walks)
-    assert len(texts) >= walks // 3, "too few walks came to an end"
+    texts = finished_texts(engine.compile(constraint), tiny(), walks)
+    assert len(texts) >= walks // 3, "too few walks reached the end"
     for text in texts:
-        judge(constraint, text)
+        check_text(constraint, text)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_finished_walks_are_in_the_language(name: str, case: str):
         ["flexible", "compact"], SCHEMA_BACKENDS, only_slow=lambda cell: cell == ("flexible", "lm_format_enforcer")
     ),
 )
-def test_the_record(name: str, whitespace: str):
+def test_walks_of_the_record_schema_validate(name: str, whitespace: str):
     if not RECORD.exists():
         pytest.skip(f"{RECORD} is missing; set HF_GUIDED_DATA")
     schema = json.loads(RECORD.read_text())["schema"]
@@ -102,7 +102,7 @@ def test_the_record(name: str, whitespace: str):
             del relaxed["properties"][loss.pointer.split("/")[2]][loss.keyword]
     compiled = backend(name, tiny()).compile(JsonSchema(schema, whitespace=whitespace, on_unsupported="warn"))
     walks = repeats(3, 12)
-    texts = finished(compiled, tiny(), walks, steps=1500)
+    texts = finished_texts(compiled, tiny(), walks, steps=1500)
     assert len(texts) >= walks // 2
     for text in texts:
         jsonschema.validate(json.loads(text), relaxed, format_checker=FORMATS)
@@ -110,7 +110,7 @@ def test_the_record(name: str, whitespace: str):
 
 @pytest.mark.parametrize("dumps", [{}, {"indent": 2}, {"indent": 4}, {"indent": "\t"}, {"separators": (",", ":")}])
 @pytest.mark.parametrize("name", SCHEMA_BACKENDS)
-def test_flexible_whitespace_takes_what_people_write(name: str, dumps: dict):
+def test_flexible_whitespace_accepts_common_layouts(name: str, dumps: dict):
     if name == "lm_format_enforcer" and dumps.get("indent") in (4, "\t"):
         pytest.skip("it takes twelve in a row at most, and no tabs")
     value = {"born": "2024-02-29", "home": {"street": "x y", "zip": "01234"}, "pets": [], "phone": None}
@@ -127,11 +127,11 @@ def test_whitespace_is_bounded(name: str):
     assert matcher.accept_token(tiny().encode_bytes(b"[")[0])
     spaces = [token_id for token_id, data in enumerate(tiny().token_bytes) if data and not data.strip(b" \t\r\n")]
     for _ in range(100):
-        fitting = [token_id for token_id in spaces if matcher.accept_token(token_id)]
-        if not fitting:
+        accepted = [token_id for token_id in spaces if matcher.accept_token(token_id)]
+        if not accepted:
             break
     else:
-        pytest.fail("white space for ever")
+        pytest.fail("the whitespace is unbounded")
 
 
 @pytest.mark.parametrize("name", ["llguidance", "xgrammar"])
@@ -149,11 +149,11 @@ def large() -> Vocabulary:
     return Vocabulary.from_tokenizer(vocabularies.tekken())
 
 
-# Tekken's trie takes each engine a second and fifty megabytes.
+# The trie of Tekken takes a second and fifty megabytes in each engine.
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "llguidance")) for name in SCHEMA_BACKENDS]
 )
-def test_control_tokens_cannot_be_typed_inside_strings(name: str, large: Vocabulary):
+def test_control_tokens_are_not_allowed_inside_strings(name: str, large: Vocabulary):
     vocabulary = large
     matcher = registry.create(name, vocabulary).compile(JsonSchema({"type": "string"})).matcher()
     quote = vocabulary.encode_bytes(b'"')[0]
@@ -167,7 +167,7 @@ def test_control_tokens_cannot_be_typed_inside_strings(name: str, large: Vocabul
 
 
 @pytest.mark.parametrize("name", SCHEMA_BACKENDS)
-def test_nor_can_those_of_a_small_vocabulary(name: str):
+def test_control_tokens_of_a_small_vocabulary_are_not_allowed_inside_strings(name: str):
     vocabulary = tiny()
     special = vocabularies.tiny_byte_level().convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])
     matcher = backend(name, vocabulary).compile(JsonSchema({"type": "string"})).matcher()
@@ -181,7 +181,7 @@ def test_nor_can_those_of_a_small_vocabulary(name: str):
     assert set(vocabulary.stop_token_ids) <= set(allowed(matcher))
 
 
-def finished(compiled, vocabulary: Vocabulary, walks: int, steps: int = 300) -> list[str]:
+def finished_texts(compiled, vocabulary: Vocabulary, walks: int, steps: int = 300) -> list[str]:
     rng = random.Random(7)
     texts = []
     for _ in range(walks):
@@ -192,7 +192,7 @@ def finished(compiled, vocabulary: Vocabulary, walks: int, steps: int = 300) -> 
     return texts
 
 
-def judge(constraint: Constraint, text: str) -> None:
+def check_text(constraint: Constraint, text: str) -> None:
     if isinstance(constraint, Regex):
         assert re.fullmatch(constraint.pattern, text), text
     elif isinstance(constraint, Choice):

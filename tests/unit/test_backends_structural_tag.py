@@ -1,4 +1,4 @@
-"""A keyword inside a structural tag is no more dropped in silence than one in a schema of its own."""
+"""Schemas inside structural tags: no keyword is dropped silently, and both engines accept the same texts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_lost_keyword_is_refused_with_its_pointer(compiler: Compiler, constraint
     ("value", "allowed"), [('"ab"', True), ('"b"', False), ('"a"', True), ("1", False), ('"a\nb"', False)]
 )
 def test_schema_of_an_argument_is_enforced(compiler: Compiler, value: str, allowed: bool) -> None:
-    """As a pattern on its own: on the decoded string, whole, and with no control character let through."""
+    """The pattern applies to the whole decoded string, and control characters are refused."""
     matcher = compiler.compile(tool_calls({"type": "string", "pattern": "^a.?$"})).matcher()
     text = f'<tool_call>\n{{"name": "f", "arguments": {{"a": {value}}}}}\n</tool_call>'.encode()
     assert (matcher.validate_tokens(list(text)) == len(text)) is allowed
@@ -57,7 +57,7 @@ def test_schema_of_an_argument_is_enforced(compiler: Compiler, value: str, allow
 @pytest.mark.parametrize(
     ("value", "allowed"), [('"5"', True), ('"5x"', True), ('"5xx"', False), ('"2024-02-29"', False)]
 )
-def test_alternatives_that_begin_alike_are_told_apart(compiler: Compiler, value: str, allowed: bool) -> None:
+def test_alternatives_with_a_common_beginning_are_distinguished(compiler: Compiler, value: str, allowed: bool) -> None:
     other = {"type": "string", "format": "date"}
     argument = {"anyOf": [{"type": "array", "items": other}, {"type": "string", "pattern": "^(?:[0-5]|[0-5]x?)$"}]}
     matcher = compiler.compile(tool_calls(argument)).matcher()
@@ -70,11 +70,11 @@ def test_alternatives_that_begin_alike_are_told_apart(compiler: Compiler, value:
     [
         ("xgrammar", {}, TOOL_WHITESPACE, TOOL_WHITESPACE),
         ("xgrammar", {"max_whitespace_cnt": 3}, 3, 3),
-        ("llguidance", {}, 1, 1 + 8),  # the line end, and eight columns for the one level
+        ("llguidance", {}, 1, 1 + 8),  # the newline, and eight columns for the one level
         ("llguidance", {"max_whitespace_cnt": 3}, 0, 0),  # as json.dumps writes it
     ],
 )
-def test_white_space_in_a_tag_is_bounded(
+def test_whitespace_in_a_tag_is_bounded(
     compiler: Compiler, backend: str, asked: dict[str, int], spaces: int, behind_line_end: int
 ) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"]}
@@ -131,20 +131,20 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("name", TAGS)
-def test_two_engines_take_the_same_texts(compiler: Compiler, name: str) -> None:
+def test_two_engines_accept_the_same_texts(compiler: Compiler, name: str) -> None:
     tag = hg.StructuralTag({"type": "structural_tag", "format": TAGS[name]})
     verdicts = []
     for backend in ("xgrammar", "llguidance"):
         matcher = compiler.compile(tag, backend).matcher()
-        stops = {text: [*text.encode(), 256] for text in TEXTS}
+        token_ids_of = {text: [*text.encode(), 256] for text in TEXTS}
         verdicts.append(
-            {text for text, token_ids in stops.items() if matcher.validate_tokens(token_ids) == len(token_ids)}
+            {text for text, token_ids in token_ids_of.items() if matcher.validate_tokens(token_ids) == len(token_ids)}
         )
     assert verdicts[0] == verdicts[1]
     assert 0 < len(verdicts[0]) < len(TEXTS)
 
 
-def test_text_of_which_nothing_tells_the_end_is_left_to_xgrammar(compiler: Compiler) -> None:
+def test_free_text_without_an_end_marker_goes_to_xgrammar(compiler: Compiler) -> None:
     content = [{"type": "any_text"}, {"type": "json_schema", "json_schema": {"const": [1]}}]
     tag = hg.StructuralTag({"type": "structural_tag", "format": {"type": "sequence", "elements": content}})
     compiled = compiler.compile(tag)
@@ -152,7 +152,7 @@ def test_text_of_which_nothing_tells_the_end_is_left_to_xgrammar(compiler: Compi
     assert compiled.matcher().validate_tokens([*b"hello[1]", 256]) == 9
 
 
-def test_arguments_as_elements_are_not_left_to_a_converter_that_drops_keywords(compiler: Compiler) -> None:
+def test_arguments_as_elements_go_to_llguidance(compiler: Compiler) -> None:
     calls = tool_calls({"type": "string", "pattern": "^a+$"})
     tag = hg.ToolCalls(calls.tools, "glm_4_7", "required").structural_tag()
     assert not compiler.audit(tag, "xgrammar").ok

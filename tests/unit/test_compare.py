@@ -1,4 +1,4 @@
-"""What compare.py makes of figures: rows, a table, and a column for a library that is not there."""
+"""compare.py: the rows and the table of its figures, and the column of a library that is not installed."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class TestTable:
         rows = compare.result_rows(FIGURES, VERSIONS)
         compare.write_csv(path, rows)
         again = compare.result_rows([Figure(STEP, "outlines", 0.3), Figure(STEP, "hf-guided", 0.1)], VERSIONS)
-        found = compare.with_others(again, path, VERSIONS)
-        assert [row["shown"] for row in found] == ["22 of 22", "13 of 22", NOT_INSTALLED, "0.1", "0.3", NOT_INSTALLED]
-        assert table(found).splitlines()[:3] == table(rows).splitlines()[:3]
+        merged = compare.with_others(again, path, VERSIONS)
+        assert [row["shown"] for row in merged] == ["22 of 22", "13 of 22", NOT_INSTALLED, "0.1", "0.3", NOT_INSTALLED]
+        assert table(merged).splitlines()[:3] == table(rows).splitlines()[:3]
         newer = {**VERSIONS, "outlines": "1.4"}
         assert "13 of 22" not in table(compare.with_others(compare.result_rows([], newer), path, newer))
 
-    def test_says_why_there_is_no_figure_and_which_are_equally_good(self) -> None:
+    def test_shows_the_reason_for_a_missing_figure_and_marks_equal_bests(self) -> None:
         figures = [
             Figure(MODES, "hf-guided", 3, 3),
             Figure(MODES, "outlines", 3, 3),
@@ -65,18 +65,18 @@ class TestTable:
         line = table(compare.result_rows(figures, versions)).splitlines()[-1]
         assert line.endswith("| **3 of 3** | **3 of 3** | raises ValueError |")
 
-    def test_the_best_is_told_by_ratios_because_each_library_has_schemas_of_its_own(self) -> None:
+    def test_best_is_decided_by_ratios(self) -> None:
         figures = [Figure(READY, "hf-guided", 9.0, ratio=1.0), Figure(READY, "outlines", 2.0, ratio=15.0)]
         line = table(compare.result_rows(figures, {"hf-guided": "0.1.0", "outlines": "1.3.3"})).splitlines()[-1]
         assert line.endswith("| **9 (1x)** | 2 (15x) |")
 
-    def test_of_libraries_that_are_all_missing_stands_for_every_measure(self) -> None:
+    def test_missing_library_has_an_entry_for_every_measure(self) -> None:
         assert [figure.measure for figure in missing("guidance")] == list(MEASURES)
         assert {figure.shown for figure in missing("guidance")} == {NOT_INSTALLED}
 
 
 @pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.name)
-def test_every_measure_names_its_unit_and_is_told_from_the_others(measure: compare_table.Measure) -> None:
+def test_every_measure_has_a_unit_and_a_unique_name(measure: compare_table.Measure) -> None:
     assert measure.unit.strip() and measure.name.strip()
     assert [other.name for other in MEASURES].count(measure.name) == 1
 
@@ -85,11 +85,11 @@ def test_every_measure_names_its_unit_and_is_told_from_the_others(measure: compa
     ("value", "ratio", "shown"),
     [(0.10861, 1.0, "0.109 (1x)"), (1234.4, 57.2, "1234 (57x)"), (0.5, None, "0.5"), (12.0, 0.254, "12 (0.25x)")],
 )
-def test_a_figure_shows_three_digits_and_its_ratio(value: float, ratio: float | None, shown: str) -> None:
+def test_figure_shows_three_digits_and_its_ratio(value: float, ratio: float | None, shown: str) -> None:
     assert Figure(READY, "outlines", value, ratio=ratio).shown == shown
 
 
-def test_schemas_are_counted_and_the_ratio_is_over_those_that_both_compiled() -> None:
+def test_schema_figures_count_schemas_and_compare_those_both_compiled() -> None:
     sample = Sample("a", {}, (Text("1", True, True, True), Text("2", False, True, True)))
 
     def judged(ready_ms: float, *accepted: bool) -> Judged:
@@ -104,12 +104,12 @@ def test_schemas_are_counted_and_the_ratio_is_over_those_that_both_compiled() ->
     assert (figures[READY].value, figures[READY].ratio) == (6.0, 4.0)
 
 
-def test_a_step_is_the_median_and_its_ratio_to_ours() -> None:
+def test_step_figure_is_a_median_and_its_ratio_to_ours() -> None:
     taken = {"hf-guided": [(2_000_000, 1_000_000)] * 3, "outlines": [(1_000_000, 1_000_000)] * 2 + [(9_000_000, 1)]}
     figure = compare.step_figure(STEP, "outlines", taken, {})
     assert (figure.value, figure.ratio) == (1.0, 0.5)
-    told = compare.step_figure(STEP, "guidance", taken, {"guidance": "not supported"})
-    assert told.value is None and told.shown == "not supported"
+    unsupported = compare.step_figure(STEP, "guidance", taken, {"guidance": "not supported"})
+    assert unsupported.value is None and unsupported.shown == "not supported"
 
 
 class TestAnotherPython:
@@ -119,8 +119,8 @@ class TestAnotherPython:
         assert not runs_here("lm-format-enforcer")
         assert python_for("outlines") == sys.executable
 
-    def test_tells_the_version_of_what_it_has(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        python = tmp_path / "python"  # the same one by another path
+    def test_reports_installed_versions(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        python = tmp_path / "python"  # the same interpreter by another path
         python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         python.chmod(0o755)
         for package in ("torch", "no-such-package"):
@@ -134,7 +134,7 @@ class TestAnotherPython:
 
 
 class TestGuidance:
-    """What can be told without the library; with it, compare.py runs."""
+    """The checks that do not need the library itself."""
 
     library = object.__new__(Guidance)
 
@@ -143,14 +143,14 @@ class TestGuidance:
         with pytest.raises(NotSupported, match="one prompt"):
             self.library.prepare(asked)
 
-    def test_has_nothing_for_generate(self) -> None:
+    def test_does_not_support_generate(self) -> None:
         with pytest.raises(NotSupported, match="loop of its own"):
             self.library.constrain(Constraint("regex", "a"))
 
     @pytest.mark.parametrize(
         ("rows", "settings", "reason"), [(2, {}, "one prompt"), (1, {"num_beams": 2}, "no num_beams")]
     )
-    def test_says_what_its_loop_lacks(self, rows: int, settings: dict[str, int], reason: str) -> None:
+    def test_refuses_settings_that_its_loop_lacks(self, rows: int, settings: dict[str, int], reason: str) -> None:
         shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
         model = LlamaForCausalLM(LlamaConfig(vocab_size=4, **shape))
         inputs = {"input_ids": torch.zeros(rows, 1, dtype=torch.long)}
@@ -158,7 +158,7 @@ class TestGuidance:
             self.library.generate(model, inputs, {"constraint": Constraint("regex", "a")}, **settings)
 
 
-def test_every_library_has_a_column_and_ours_is_the_first() -> None:
+def test_every_library_has_a_column_and_ours_is_first() -> None:
     assert compare.COLUMNS[0] == "hf-guided" and set(compare.COLUMNS) == set(LIBRARIES)
 
 

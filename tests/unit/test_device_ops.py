@@ -1,4 +1,4 @@
-"""The kernels as torch operators: registered for the CPU here, where the harness runs what would be launched."""
+"""The kernels as torch operators. Here they are registered for the CPU, and the harness runs the launches."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NAMESPACE = "hf_guided_on_cpu"
 
 @pytest.fixture(scope="module")
 def kernels(harness: Harness) -> Iterator[HarnessKernels]:
-    with HarnessKernels.registered(harness, NAMESPACE) as found:
-        yield found
+    with HarnessKernels.registered(harness, NAMESPACE) as registered:
+        yield registered
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_step_agrees_with_the_host_lane(kernels: HarnessKernels, seed: int) -> None:
+def test_step_agrees_with_the_host_lane(kernels: HarnessKernels, seed: int) -> None:
     random = Random(seed)
     batch = lanes.random_batch(random)
     if batch is not None:
@@ -35,17 +35,17 @@ def test_the_step_agrees_with_the_host_lane(kernels: HarnessKernels, seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_pools_are_filled_as_by_the_reference(kernels: HarnessKernels, seed: int) -> None:
+def test_fill_pool_agrees_with_the_reference(kernels: HarnessKernels, seed: int) -> None:
     random = Random(seed)
     vocabulary = lanes.random_vocabulary(random, 100)
-    found = [lanes.random_language(random, vocabulary, 7) for _ in range(2)]
-    languages = [one for one in found if one is not None]
+    drawn = [lanes.random_language(random, vocabulary, 7) for _ in range(2)]
+    languages = [language for language in drawn if language is not None]
     pool_bytes = random.choice((0, 160, 9999))
-    ours, theirs = (lanes.Batch.of(vocabulary, languages, 2, 4, pool_bytes=pool_bytes).lane for _ in range(2))
+    ours, reference = (lanes.Batch.of(vocabulary, languages, 2, 4, pool_bytes=pool_bytes).lane for _ in range(2))
     kernels.fill_pool_(ours)
-    fill_pool_(theirs)
-    assert torch.equal(ours.claims, theirs.claims)
-    assert torch.equal(ours.masks, theirs.masks)
+    fill_pool_(reference)
+    assert torch.equal(ours.claims, reference.claims)
+    assert torch.equal(ours.masks, reference.masks)
 
 
 def arguments(rows: int = 3, vocab: int = 70) -> dict[str, Tensor]:
@@ -66,7 +66,7 @@ def test_samples_agree_with_the_reference(kernels: HarnessKernels) -> None:
 
 
 @pytest.mark.usefixtures("kernels")
-def test_torch_finds_the_operators_in_order() -> None:
+def test_operators_pass_opcheck() -> None:
     given, ops = arguments(), getattr(torch.ops, NAMESPACE)
     checks = ("test_schema", "test_faketensor")
     alive = torch.zeros(3, dtype=torch.int32)
@@ -88,16 +88,14 @@ def test_torch_finds_the_operators_in_order() -> None:
         (torch.zeros(2, 40), allocate_bitmask(2, 40), torch.zeros(2, dtype=torch.int64), "row_slots.*int64"),
     ],
 )
-def test_tensors_that_do_not_fit_are_refused(
-    logits: Tensor, bitmask: Tensor, row_slots: Tensor | None, told: str
-) -> None:
+def test_invalid_tensors_are_refused(logits: Tensor, bitmask: Tensor, row_slots: Tensor | None, told: str) -> None:
     with pytest.raises(BitmaskShapeError, match=told):
         apply_launch(logits, bitmask, row_slots)
 
 
-def test_nothing_is_launched_for_no_rows(kernels: HarnessKernels) -> None:
+def test_no_rows_need_no_launch(kernels: HarnessKernels) -> None:
     empty = torch.zeros(0, 40)
     kernels.apply_slots_(empty, allocate_bitmask(0, 40))
     nothing = torch.zeros(0, dtype=torch.int64)
-    found = kernels.masked_sample(empty, allocate_bitmask(0, 40), None, torch.zeros(0), nothing, nothing.int())
-    assert found.shape == (0,)
+    tokens = kernels.masked_sample(empty, allocate_bitmask(0, 40), None, torch.zeros(0), nothing, nothing.int())
+    assert tokens.shape == (0,)

@@ -23,7 +23,7 @@ from tests.kernel_harness import HEADER, Harness, build
 
 Sample = Callable[..., Tensor]
 
-# The authors' own, of Random123's kat_vectors: counter, key, result.
+# Known answers of the authors, from Random123's kat_vectors: counter, key, result.
 KNOWN = [
     ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
     ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
@@ -46,25 +46,25 @@ def as_words(values: list[int]) -> Tensor:
 
 @pytest.fixture(params=["torch", "kernel"])
 def sample(request: pytest.FixtureRequest) -> Sample:
-    """Either implementation."""
+    """Both implementations in turn."""
     return masked_sample if request.param == "torch" else request.getfixturevalue("harness").masked_sample
 
 
 @pytest.mark.parametrize(("counter", "key", "expected"), KNOWN)
 def test_philox_gives_the_known_answers(harness: Harness, counter: str, key: str, expected: str) -> None:
     parts = [torch.tensor([word]) for word in numbers(counter) + numbers(key)]
-    found = philox(tuple(parts[:4]), tuple(parts[4:]))  # type: ignore[arg-type]
-    assert [int(word) for word in found] == numbers(expected)
+    words = philox(tuple(parts[:4]), tuple(parts[4:]))  # type: ignore[arg-type]
+    assert [int(word) for word in words] == numbers(expected)
     out = torch.zeros(4, dtype=torch.int32)
     harness.run(Launch("philox", (1, 1), (as_words(numbers(counter) + numbers(key)), out)))
     assert unsigned(out) == numbers(expected)
 
 
-def test_exponentials_are_right_to_their_last_bits_and_never_0_or_infinite(harness: Harness) -> None:
+def test_exponentials_are_accurate_positive_and_finite(harness: Harness) -> None:
     random = Random(0)
     pairs = [(high, low) for high in EDGES for low in EDGES]
     pairs += [(random.getrandbits(random.randint(1, 32)), random.getrandbits(32)) for _ in range(2000)]
-    # -log(1 - u) without a subtraction that loses bits: what is near 1 is made of its own distance from 1.
+    # -log(1 - u) without a subtraction that loses bits: near 1, it uses the distance of u from 1.
     exact = []
     for high, low in pairs:
         bits = (high << 32 | low) * 2 + 1  # of 2^65
@@ -74,27 +74,27 @@ def test_exponentials_are_right_to_their_last_bits_and_never_0_or_infinite(harne
     in_kernel = torch.zeros(len(pairs))
     words = as_words([word for pair in pairs for word in pair])
     harness.run(Launch("exponential", (len(pairs), 1), (words, in_kernel)))
-    for found in (in_torch, in_kernel.numpy()):
-        assert (found > 0).all()
-        assert np.isfinite(found).all()
-        # Above, where the token loses anyway, the bits below 2^-32 are left out: 22.87 stands for all that is greater.
+    for values in (in_torch, in_kernel.numpy()):
+        assert (values > 0).all()
+        assert np.isfinite(values).all()
+        # Above 22.87 all values are 22.87, because bits below 2^-32 are ignored; such a token is not drawn anyway.
         checked = np.array([high < 2**32 - 2**12 for high, _ in pairs])
-        np.testing.assert_allclose(found[checked], expected[checked], rtol=1e-6)
-        assert (found[~checked] > 13).all()
+        np.testing.assert_allclose(values[checked], expected[checked], rtol=1e-6)
+        assert (values[~checked] > 13).all()
 
 
-def test_half_precision_is_read_exactly(harness: Harness) -> None:
-    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
-    found = torch.zeros(2**16)
-    harness.run(Launch("value_of_f16", (2**16, 1), (every, found)))
-    expected = every.view(torch.float16).float()
-    assert torch.equal(found.isnan(), expected.isnan())
-    kept = ~expected.isnan()
-    assert lanes.same_bits(found[kept], expected[kept])
+def test_half_precision_is_converted_exactly(harness: Harness) -> None:
+    all_bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    values = torch.zeros(2**16)
+    harness.run(Launch("value_of_f16", (2**16, 1), (all_bits, values)))
+    expected = all_bits.view(torch.float16).float()
+    assert torch.equal(values.isnan(), expected.isnan())
+    is_number = ~expected.isnan()
+    assert lanes.same_bits(values[is_number], expected[is_number])
 
 
 @pytest.mark.parametrize("dtype", lanes.DTYPES)
-def test_greedy_takes_the_lowest_of_the_greatest(sample: Sample, dtype: torch.dtype) -> None:
+def test_greedy_takes_the_lowest_id_of_the_greatest_logits(sample: Sample, dtype: torch.dtype) -> None:
     for seed in range(20):
         check_greedy(sample, dtype, seed)
 
@@ -103,17 +103,17 @@ def check_greedy(sample: Sample, dtype: torch.dtype, seed: int) -> None:
     random, generator = Random(seed), torch.Generator().manual_seed(seed)
     rows, width = random.randint(1, 6), random.choice((1, 33, 300, 1500))
     logits = lanes.random_logits(random, rows, width, dtype)
-    logits.copy_((logits * 2).round())  # many ties, 0 and -0 among them
-    may = torch.rand(rows, width, generator=generator) < random.choice((0.0, 0.02, 0.5, 1.0))
+    logits.copy_((logits * 2).round())  # many equal values, including 0 and -0
+    permitted = torch.rand(rows, width, generator=generator) < random.choice((0.0, 0.02, 0.5, 1.0))
     slots = torch.randint(FORBID_ALL, rows, (rows,), generator=generator, dtype=torch.int32)
     zeros = torch.zeros(rows)
-    found = sample(logits, pack(may), slots, zeros, zeros.long(), zeros.int())
+    tokens = sample(logits, pack(permitted), slots, zeros, zeros.long(), zeros.int())
     expected = []
-    for line, slot in zip(logits.double().tolist(), slots.tolist(), strict=True):
-        allowed = [slot == LEAVE_ALONE or (slot >= 0 and bool(may[slot, i])) for i in range(width)]
-        alive = [i for i in range(width) if allowed[i] and line[i] > -np.inf]
-        expected.append(max(alive, key=lambda i: (line[i], -i), default=-1))
-    assert found.tolist() == expected
+    for row_logits, slot in zip(logits.double().tolist(), slots.tolist(), strict=True):
+        allowed = [slot == LEAVE_ALONE or (slot >= 0 and bool(permitted[slot, i])) for i in range(width)]
+        candidates = [i for i in range(width) if allowed[i] and row_logits[i] > -np.inf]
+        expected.append(max(candidates, key=lambda i: (row_logits[i], -i), default=-1))
+    assert tokens.tolist() == expected
 
 
 def exact_scores(logits: Tensor, temperature: Tensor, seed: Tensor, position: Tensor) -> np.ndarray:
@@ -130,33 +130,37 @@ def exact_scores(logits: Tensor, temperature: Tensor, seed: Tensor, position: Te
 
 @pytest.mark.parametrize("dtype", lanes.DTYPES)
 @pytest.mark.parametrize("width", [5, 1003, 32_003, 131_072])
-def test_the_token_drawn_has_the_greatest_score(sample: Sample, dtype: torch.dtype, width: int) -> None:
+def test_drawn_token_has_the_greatest_score(sample: Sample, dtype: torch.dtype, width: int) -> None:
     generator = torch.Generator().manual_seed(width)
     rows = 4
     logits = (torch.randn(rows, width, generator=generator) * 3).to(dtype)
-    may = torch.rand(rows, width, generator=generator) < 0.7
-    may[:, 0] = True
+    permitted = torch.rand(rows, width, generator=generator) < 0.7
+    permitted[:, 0] = True
     temperature = torch.tensor([0.3, 1.0, 1.7, 8.0])
     seed = torch.tensor([0, -1, 1 << 40, 12345])
     position = torch.tensor([0, 7, 4095, 131_071], dtype=torch.int32)
-    found = sample(logits, pack(may), None, temperature, seed, position)
-    scores = np.where(may.numpy(), exact_scores(logits, temperature, seed, position), -np.inf)
-    assert (scores.max(1) - scores[np.arange(rows), found.numpy()] < 1e-4).all()
+    tokens = sample(logits, pack(permitted), None, temperature, seed, position)
+    scores = np.where(permitted.numpy(), exact_scores(logits, temperature, seed, position), -np.inf)
+    assert (scores.max(1) - scores[np.arange(rows), tokens.numpy()] < 1e-4).all()
 
 
-def test_a_row_draws_the_same_in_any_batch(sample: Sample) -> None:
+def test_draw_of_a_row_does_not_depend_on_the_batch(sample: Sample) -> None:
     logits = torch.randn(5, 400, generator=torch.Generator().manual_seed(1))
     masks = pack(torch.rand(5, 400, generator=torch.Generator().manual_seed(2)) < 0.5)
     temperature, seed = torch.full((5,), 1.5), torch.arange(5) * 77
     position = torch.arange(5, dtype=torch.int32)
-    together = sample(logits, masks, None, temperature, seed, position).tolist()
+    batched = sample(logits, masks, None, temperature, seed, position).tolist()
     for row in range(5):
-        one = slice(row, row + 1)
-        alone = sample(logits[one], masks[one], None, temperature[one], seed[one], position[one])
-        assert alone.tolist() == [together[row]]
+        row_slice = slice(row, row + 1)
+        alone = sample(
+            logits[row_slice], masks[row_slice], None, temperature[row_slice], seed[row_slice], position[row_slice]
+        )
+        assert alone.tolist() == [batched[row]]
     backwards = torch.arange(4, -1, -1)
-    turned = sample(logits[backwards], masks[backwards], None, *(x[backwards] for x in (temperature, seed, position)))
-    assert turned.tolist() == together[::-1]
+    reversed_batch = sample(
+        logits[backwards], masks[backwards], None, *(x[backwards] for x in (temperature, seed, position))
+    )
+    assert reversed_batch.tolist() == batched[::-1]
 
 
 LOGITS = torch.tensor([0.5, 2.0, -1.0, 1.0, 0.0, -torch.inf, 1.5, 3.0])
@@ -164,7 +168,7 @@ MAY = torch.tensor([True, True, True, True, False, True, True, False])
 TEMPERATURE = 0.7
 
 
-def drawn(sample: Sample, draws: int) -> float:
+def p_value_of_draws(sample: Sample, draws: int) -> float:
     """The p-value of many draws of one row against softmax in float64."""
     rows = 2_000
     seen: Counter[tuple[int, ...]] = Counter()
@@ -172,18 +176,18 @@ def drawn(sample: Sample, draws: int) -> float:
     slots = torch.zeros(rows, dtype=torch.int32)
     for seed in range(draws // rows):
         position = torch.arange(rows, dtype=torch.int32)
-        found = sample(logits, masks, slots, torch.full((rows,), TEMPERATURE), torch.full((rows,), seed), position)
-        seen.update((token,) for token in found.tolist())
+        tokens = sample(logits, masks, slots, torch.full((rows,), TEMPERATURE), torch.full((rows,), seed), position)
+        seen.update((token,) for token in tokens.tolist())
     weights = torch.where(MAY, LOGITS.double() / TEMPERATURE, -torch.inf).softmax(0).tolist()
     return p_value(seen, {(token,): share for token, share in enumerate(weights)})
 
 
 @pytest.mark.parametrize("draws", [40_000, pytest.param(200_000, marks=pytest.mark.slow)])
-def test_samples_are_of_the_softmax(sample: Sample, draws: int) -> None:
-    assert drawn(sample, draws) > NEVER_BY_CHANCE
+def test_samples_follow_the_softmax(sample: Sample, draws: int) -> None:
+    assert p_value_of_draws(sample, draws) > NEVER_BY_CHANCE
 
 
-# A flip of u on both sides would be the same distribution: what has to be seen is one that is flipped on one side.
+# Flipping u everywhere would give the same distribution. The test has to detect a flip of only small values.
 MUTANTS = {
     "uniform flipped where it is small": (
         "if (high < 0x80000000u) return -GB_LOG1P(-((float)high",
@@ -197,14 +201,14 @@ MUTANTS = {
 }
 
 
-# A check of the tests themselves, with a compiler for each.
+# These check the tests themselves. Each mutant is compiled separately.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
-def test_mutants_are_caught(name: str, tmp_path: Path) -> None:
+def test_mutants_of_the_kernel_are_detected(name: str, tmp_path: Path) -> None:
     source, (text, other) = HEADER.read_text(), MUTANTS[name]
     assert text in source
     mutant = Harness(build(tmp_path, source.replace(text, other)))
     try:
-        assert drawn(mutant.masked_sample, 20_000) < NEVER_BY_CHANCE
+        assert p_value_of_draws(mutant.masked_sample, 20_000) < NEVER_BY_CHANCE
     finally:
         mutant.close()

@@ -1,4 +1,4 @@
-"""What a trace's page is made of: visible text, the automaton as a graph, and where that is drawn."""
+"""The parts of a trace page: visible text, the automaton as a graph, and the layout of the graph."""
 
 from __future__ import annotations
 
@@ -53,52 +53,52 @@ def dfa(pattern: str) -> ByteDfa:
         (b"</script>", "</script>"),
     ],
 )
-def test_every_character_can_be_seen(data: bytes, text: str) -> None:
+def test_every_character_is_visible(data: bytes, text: str) -> None:
     assert shown(data) == text
 
 
 @given(st.binary(max_size=12))
-def test_any_bytes_are_shown(data: bytes) -> None:
+def test_any_bytes_become_visible_text(data: bytes) -> None:
     text = shown(data)
-    assert all(unicodedata.category(one) not in ("Cc", "Cf", "Cs", "Zl", "Zp") for one in text)
+    assert all(unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in text)
     assert bool(text) == bool(data)
-    text.encode()  # no half of a character is left
+    text.encode()  # no surrogates are left
 
 
 # -- the graph -----------------------------------------------------------------------------------------------------
 
 
 def steps_of(full: str) -> list[str]:
-    """A label as pieces of a regular expression, one for each character it reads."""
+    """Return a label as parts of a regular expression, one for each character that it reads."""
     text = full.replace("␣", " ")
-    return [text] if text.startswith("[") and len(text) > 1 else [re.escape(one) for one in text]
+    return [text] if text.startswith("[") and len(text) > 1 else [re.escape(character) for character in text]
 
 
-def takes(graph: Graph, text: str) -> bool:
-    """Whether the graph takes a text, going by nothing but its labels."""
-    now = {(0, -1, 0)}  # at a node, or so many pieces along an edge
+def graph_accepts(graph: Graph, text: str) -> bool:
+    """Whether the graph accepts a text, judged only by its labels."""
+    positions = {(0, -1, 0)}  # (node, -1, 0), or (node, edge, parts of the edge that were read)
     for character in text:
         reached = set()
-        for node, edge, done in now:
-            ways = [n for n, one in enumerate(graph.edges) if one.source == node] if edge < 0 else [edge]
-            for n in ways:
+        for node, edge, done in positions:
+            edges = [n for n, candidate in enumerate(graph.edges) if candidate.source == node] if edge < 0 else [edge]
+            for n in edges:
                 steps = steps_of(graph.edges[n].full)
-                at = done if edge >= 0 else 0
-                if re.fullmatch(steps[at], character):
-                    end = at + 1 == len(steps)
-                    reached.add((graph.edges[n].target, -1, 0) if end else (node, n, at + 1))
-        now = reached
-    return any(edge < 0 and node in graph.accepting for node, edge, _ in now)
+                start = done if edge >= 0 else 0
+                if re.fullmatch(steps[start], character):
+                    end = start + 1 == len(steps)
+                    reached.add((graph.edges[n].target, -1, 0) if end else (node, n, start + 1))
+        positions = reached
+    return any(edge < 0 and node in graph.accepting for node, edge, _ in positions)
 
 
 @pytest.mark.parametrize("pattern", [one for one in REGEXES if "{\\" not in one])
-def test_labels_say_what_the_pattern_says(pattern: str) -> None:
+def test_labels_of_the_graph_accept_the_pattern(pattern: str) -> None:
     graph = graph_of(dfa(pattern))
     letters = sorted(set("abcdez09- xX") | set(re.sub(r"[^a-z]", "", pattern))) + ["ö", "é", "😀"]
-    texts = ["".join(one) for length in range(4) for one in itertools.product(letters[:: 1 + length], repeat=length)]
+    texts = ["".join(word) for length in range(4) for word in itertools.product(letters[:: 1 + length], repeat=length)]
     texts += ["red", "green", "north", "southern", "western abc", "2024-01", "2024-01-31", "abcefz", "abcdabz", "x"]
     for text in texts:
-        assert takes(graph, text) == (re.fullmatch(pattern, text) is not None), text
+        assert graph_accepts(graph, text) == (re.fullmatch(pattern, text) is not None), text
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_labels_are_short(pattern: str, labels: list[str]) -> None:
     assert [edge.label for edge in graph_of(dfa(pattern)).edges] == labels
 
 
-def test_one_text_is_one_edge() -> None:
+def test_fixed_text_is_one_edge() -> None:
     graph = graph_of(dfa("only this text, nothing else at all"), [b"only", None, b" this text, ", b"x"])
     assert graph.nodes == 2 and graph.accepting == (1,)
     assert graph.edges[0].full.replace("␣", " ") == "only this text, nothing else at all"
@@ -125,13 +125,13 @@ def test_one_text_is_one_edge() -> None:
     assert graph.positions[:4] == (Position(0), Position(edge=0), Position(edge=0), Position(edge=0))
 
 
-def test_the_position_inside_of_a_character_is_where_it_began() -> None:
+def test_position_inside_a_character_is_that_of_its_start() -> None:
     graph = graph_of(dfa("[äöü]x"), ["ä".encode()[:1], "ä".encode()[1:], b"x"])
     assert graph.positions[:2] == (Position(0), Position(0))
     assert graph.positions[2] != Position(0) and graph.positions[3].node in graph.accepting
 
 
-def test_what_the_prompt_held_is_gone_through_first() -> None:
+def test_prefix_in_the_prompt_is_followed_first() -> None:
     assert graph_of(dfa("[ab]c"), [b"c"], b"a").positions == graph_of(dfa("[ab]c"), [b"a", b"c"]).positions[1:]
 
 
@@ -147,19 +147,19 @@ def test_large_automata_are_not_drawn() -> None:
 
 
 @pytest.mark.parametrize("pattern", REGEXES)
-def test_nothing_lies_on_anything(pattern: str) -> None:
+def test_nodes_and_labels_do_not_overlap(pattern: str) -> None:
     graph = graph_of(dfa(pattern))
     placed = layout(graph)
-    assert placed == layout(graph_of(dfa(pattern)))  # the same for the same
+    assert placed == layout(graph_of(dfa(pattern)))  # the layout is deterministic
     boxes = [(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in placed.nodes]
     for edge, (x, y) in zip(graph.edges, placed.labels, strict=True):
         wide = 7.2 * len(edge.label) + 4
         boxes.append((x - wide / 2, y - 9, x + wide / 2, y + 9))
     for left, top, right, bottom in boxes:
         assert 0 <= left and 0 <= top and right <= placed.width and bottom <= placed.height
-    for one, other in itertools.combinations(boxes, 2):
-        apart = one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
-        assert apart, (one, other)
+    for first, second in itertools.combinations(boxes, 2):
+        apart = first[2] <= second[0] or second[2] <= first[0] or first[3] <= second[1] or second[3] <= first[1]
+        assert apart, (first, second)
     for edge, points in zip(graph.edges, placed.edges, strict=True):
         assert points[0] == placed.nodes[edge.source]
         assert edge.source == edge.target or points[-1] == placed.nodes[edge.target]

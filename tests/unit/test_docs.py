@@ -34,7 +34,7 @@ def pages(conf: ModuleType) -> set[str]:
 
 
 def entries(page: str, known: set[str]) -> list[str]:
-    """The pages that a page's tables of contents name."""
+    """The pages that the tables of contents of a page name."""
     file = DOCS / f"{page}.md"
     named = []
     for tree in TOCTREE.finditer(file.read_text(encoding="utf-8")) if file.exists() else ():
@@ -48,19 +48,19 @@ def entries(page: str, known: set[str]) -> list[str]:
     return named
 
 
-def test_the_readme_is_short():
+def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
 
 
 def test_every_page_is_reachable_from_the_index(conf):
     known = pages(conf)
     assert {"index", "rules", "measured", "api", "changelog", "notebooks/01_quickstart", "guides/types"} <= known
-    reached, todo = set(), ["index"]
-    while todo:
-        page = todo.pop()
+    reached, stack = set(), ["index"]
+    while stack:
+        page = stack.pop()
         if page not in reached:
             reached.add(page)
-            todo += entries(page, known)
+            stack += entries(page, known)
     assert reached == known
 
 
@@ -69,17 +69,17 @@ def test_no_page_is_listed_twice(conf):
     assert sorted(listed) == sorted(set(listed))
 
 
-def test_the_reference_has_every_public_name_once():
+def test_api_reference_has_every_public_name_once():
     directives = re.findall(r"^\.\. auto\w+:: hf_guided\.(\w+)(\(.*)?$", (DOCS / "api.md").read_text(), re.MULTILINE)
     assert sorted(name for name, _ in directives) == hf_guided.__all__
     for name, signature in directives:
         if signature:  # written by hand, because the overloads would fill a page
             written = re.findall(r"\w+", signature.partition(", *,")[0])
-            taken = inspect.signature(getattr(hf_guided, name)).parameters.values()
-            assert written == [argument.name for argument in taken if argument.kind is argument.POSITIONAL_OR_KEYWORD]
+            parameters = inspect.signature(getattr(hf_guided, name)).parameters.values()
+            assert written == [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
 
 
-def test_the_reference_names_members_that_exist():
+def test_members_in_the_api_reference_exist():
     text = (DOCS / "api.md").read_text()
     named = re.findall(
         r"^\.\. auto\w+:: hf_guided\.([\w.]+).*\n(?:   :special.*\n)?   :members: (.+)$", text, re.MULTILINE
@@ -109,9 +109,9 @@ def test_the_reference_names_members_that_exist():
         ("index.md", "](mailto:a@b.example)", "](mailto:a@b.example)"),
     ],
 )
-def test_links_lead_somewhere_from_the_site(conf, page, link, expected):
+def test_site_links_point_to_pages_or_the_repository(conf, page, link, expected):
     assert conf.site_links(page, f"[text{link}") == f"[text{expected.replace('REPOSITORY', conf.REPOSITORY)}"
 
 
-def test_the_site_and_the_package_name_the_same_repository(conf):
+def test_site_and_package_name_the_same_repository(conf):
     assert f'Source = "{conf.REPOSITORY}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The parts of bench_engines.py that decide what its table says."""
+"""The parts of bench_engines.py that decide the numbers in its table."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ CASES = [
         ({"properties": {"x": {}}}, {"x": {"c": 1}}, False),
     ],
 )
-def test_keys_that_nothing_declares(schema: Any, instance: Any, undeclared: bool) -> None:
+def test_undeclared_keys_are_found(schema: Any, instance: Any, undeclared: bool) -> None:
     assert DeclaredOrder(schema).has_undeclared(instance) == undeclared
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_every_engine_judges_small_languages_rightly(name: str) -> None:
+def test_every_engine_judges_small_languages_correctly(name: str) -> None:
     engine = ENGINES[name](all_bytes())
     for case in CASES:
         verdict = judge(engine, case, lambda text: list(text.encode()))
@@ -64,18 +64,18 @@ def test_every_engine_judges_small_languages_rightly(name: str) -> None:
         assert list(map(len, verdict.masks)) == tokens
         assert len(verdict.accept_us) == sum(tokens)
         assert verdict.ready_ms > verdict.compile_ms > 0
-        assert all(one > 0 for times in verdict.cold_us for one in times)
+        assert all(microseconds > 0 for times in verdict.cold_us for microseconds in times)
     assert judge(engine, EngineCase("g", "broken", "regex", "(", [], []), list).outcome == "refused"
 
 
-def test_masks_that_have_to_be_made_are_told_apart() -> None:
+def test_computed_masks_are_timed_separately() -> None:
     verdict = judge(ENGINES["automaton"](all_bytes()), CASES[0], lambda text: list(text.encode()))
     assert 0 < len(verdict.made_us) < len(verdict.accept_us)
     assert verdict.nbytes > 0
 
 
 @pytest.mark.slow
-def test_a_constraint_that_takes_too_long_costs_only_itself() -> None:
+def test_timeout_affects_only_its_own_constraint() -> None:
     worker = Worker("outlines-core")
     try:
         slow = EngineCase("g", "slow", "regex", r"(\w{1,400}x){400}", [], [])
@@ -86,11 +86,11 @@ def test_a_constraint_that_takes_too_long_costs_only_itself() -> None:
 
 
 def judged(name: str, cold: list[list[float]], accepted: list[bool], **known: Any) -> Judged:
-    verdict = Verdict("compiled", accepted=accepted, cold_us=cold, masks=[[1] * len(one) for one in cold], **known)
+    verdict = Verdict("compiled", accepted=accepted, cold_us=cold, masks=[[1] * len(times) for times in cold], **known)
     return Judged(EngineCase("sample, compact", name, "regex", "", ["a"] * len(cold)), verdict)
 
 
-def test_ratios_are_over_what_both_accepted() -> None:
+def test_ratios_cover_texts_that_both_accepted() -> None:
     ours = [judged("one", [[2.0, 2.0], [50.0]], [True, True]), judged("two", [[2.0]], [True])]
     theirs = [judged("one", [[1.0, 1.0], [900.0]], [True, False])]
     assert ratios(ours, theirs) == [2.0, 2.0, 2.0]
@@ -99,7 +99,7 @@ def test_ratios_are_over_what_both_accepted() -> None:
     assert different_masks(ours, theirs) == 1
 
 
-def test_what_is_wrong_is_counted_and_named() -> None:
+def test_failures_are_counted_and_named() -> None:
     known = {"others_accepted": [], "made_us": [5_000.0], "ready_ms": 60.0}
     group = {
         "automaton": [judged("one", [[3.0]], [False], **known)],
@@ -111,21 +111,21 @@ def test_what_is_wrong_is_counted_and_named() -> None:
     assert failures(group["automaton"], "automaton") == ["sample, compact, one: automaton: refuses 'a'"]
     assert failures(group["xgrammar"], "xgrammar") == ["g, pattern: xgrammar: timeout: too long"]
     assert "| 1 of 2 |" in table(rows)
-    missed = {one.what: one for one in targets(rows) if not one.value <= one.most}
+    missed = {target.what: target for target in targets(rows) if not target.value <= target.most}
     assert "sample, compact: ready p90, ms" in missed
     assert "sample, compact: valid refused" in missed
     assert str(Target("x", 2, 1)) == "- NOT met: x: 2, at most 1 wanted"
 
 
-def test_the_documents_are_what_they_should_be() -> None:
-    """By the patterns and the lists themselves."""
-    for one in engine_constraints.regexes():
-        assert all(re.fullmatch(one.what, text) for text in one.documents)
-        assert not any(re.fullmatch(one.what, text) for text in one.others)
-    for one in engine_constraints.choices():
-        assert len(set(one.what)) == len(one.what)
-        assert set(one.documents) <= set(one.what)
-        assert not set(one.others) & set(one.what)
+def test_documents_of_the_cases_are_valid_and_others_are_not() -> None:
+    """Checked with `re` and the lists of options."""
+    for case in engine_constraints.regexes():
+        assert all(re.fullmatch(case.what, text) for text in case.documents)
+        assert not any(re.fullmatch(case.what, text) for text in case.others)
+    for case in engine_constraints.choices():
+        assert len(set(case.what)) == len(case.what)
+        assert set(case.documents) <= set(case.what)
+        assert not set(case.others) & set(case.what)
     bounded = engine_constraints.bounded_string()
     assert max(len(json.loads(text)) for text in bounded.documents) == bounded.what["maxLength"]
     assert all(len(json.loads(text)) > bounded.what["maxLength"] for text in bounded.others)

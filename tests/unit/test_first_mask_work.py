@@ -1,4 +1,4 @@
-"""What a request with a token budget waits for before its first token, counted in steps of work, not in seconds."""
+"""The work before the first token of a request with a token budget, counted in steps, not in seconds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BACKENDS = {name: registry.create(name, VOCABULARY) for name in ("automaton", "l
 
 
 class Work:
-    """All meters that were made, and the steps of searches for a way to the end."""
+    """Records all work meters, and the steps of all completion searches."""
 
     def __init__(self) -> None:
         self.meters: list[WorkMeter] = []
@@ -37,41 +37,41 @@ class Work:
 
     @property
     def steps(self) -> int:
-        """Of all compiles; a part's are among those of the compile it is part of."""
+        """The steps of all compiles. The steps of a part are included in those of the whole."""
         return sum(meter.work for meter in self.meters if not meter.is_part)
 
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
-    """With nothing left from other compiles."""
-    found, begin, find = Work(), WorkMeter.__init__, CompletionSearch.find
+    """Record the work from here on, with an empty cache of compiled pieces."""
+    recorded, init_meter, find = Work(), WorkMeter.__init__, CompletionSearch.find
 
-    def begun(meter: WorkMeter, limits: CompileLimits | None = None) -> None:
-        begin(meter, limits)
-        found.meters.append(meter)
+    def recording_init(meter: WorkMeter, limits: CompileLimits | None = None) -> None:
+        init_meter(meter, limits)
+        recorded.meters.append(meter)
 
-    def searched(search: CompletionSearch, engine, steps):
-        found.searches.append(steps)
+    def recording_find(search: CompletionSearch, engine, steps):
+        recorded.searches.append(steps)
         return find(search, engine, steps)
 
-    monkeypatch.setattr(WorkMeter, "__init__", begun)
-    monkeypatch.setattr(CompletionSearch, "find", searched)
+    monkeypatch.setattr(WorkMeter, "__init__", recording_init)
+    monkeypatch.setattr(CompletionSearch, "find", recording_find)
     monkeypatch.setattr(nfa, "_kept", PieceCache())
-    yield found
+    yield recorded
 
 
 @pytest.mark.parametrize("name", [*SCHEMAS, *LARGE])
-def test_the_first_mask_takes_little_work(name: str, work: Work) -> None:
+def test_first_mask_takes_little_work(name: str, work: Work) -> None:
     most = 1_000_000 if name in SCHEMAS else 1_500_000
     compiled = Compiler(VOCABULARY, backends=BACKENDS).compile(JsonSchema({**SCHEMAS, **LARGE}[name]), budget=True)
     assert compiled.keeps_budget
     assert compiled.matcher().min_tokens_to_finish() is not None
     assert 0 < work.steps < most
-    assert not work.searches, "the way out is counted, not searched"
+    assert not work.searches, "the number of tokens to the end is computed, not searched"
 
 
 @pytest.mark.parametrize("name", ["HttpUrl", "str of at most 5000", "three URLs"])
-def test_what_is_too_large_is_seen_before_it_is_built(name: str, work: Work) -> None:
+def test_too_large_automaton_is_detected_before_it_is_built(name: str, work: Work) -> None:
     schema = JsonSchema({**SCHEMAS, **LARGE}[name])
     backend = AutomatonBackend(VOCABULARY)
     with pytest.raises(CompileLimitExceeded, match="the automaton grew past 50000 states"):
@@ -81,12 +81,12 @@ def test_what_is_too_large_is_seen_before_it_is_built(name: str, work: Work) -> 
         backend.compile(schema)
     assert quick < work.steps / 2
     if name == "HttpUrl":
-        assert quick < 0.02 * work.steps, "neither the pattern nor the lengths were built"
+        assert quick < 0.02 * work.steps, "parts of the automaton were built"
 
 
 @pytest.mark.parametrize("on_unsupported", ["error", "warn", "validate"])
-def test_what_no_other_engine_enforces_is_built_whatever_it_takes(monkeypatch, on_unsupported: Any) -> None:
-    """Nothing is refused or lost because the automaton was first tried in a hurry."""
+def test_constraint_only_for_the_automaton_ignores_the_quick_limits(monkeypatch, on_unsupported: Any) -> None:
+    """The first, quick attempt with the automaton causes no error and no loss."""
     monkeypatch.setattr(automaton, "QUICK", CompileLimits(max_states=100, expect=True))
     native = AutomatonBackend(VOCABULARY)
     number = {"type": "number", "multipleOf": 3.5}
@@ -110,7 +110,7 @@ def test_what_no_other_engine_enforces_is_built_whatever_it_takes(monkeypatch, o
         ("(?=[a-z]{1,50}$).{1,100}", 151, 100, 51),
     ],
 )
-def test_what_is_expected_of_a_pattern(pattern: str, size: int, expected: int, most: float) -> None:
+def test_estimates_of_a_pattern(pattern: str, size: int, expected: int, most: float) -> None:
     node = parse_fullmatch(pattern)
     assert (characters(node), expected_states(node)) == (size, expected)
     assert (math.inf if longest(node) is None else longest(node)) == most
@@ -119,13 +119,13 @@ def test_what_is_expected_of_a_pattern(pattern: str, size: int, expected: int, m
 @pytest.mark.parametrize(
     "pattern", ["[a-z]{1,300}", "(?:[a-z]{2,5}-){1,40}[a-z]", "(?=[ab]*c?$).{0,80}", "(ab|cd){3,90}"]
 )
-def test_what_is_expected_is_near_what_comes(pattern: str) -> None:
+def test_estimated_states_are_close_to_the_real_number(pattern: str) -> None:
     node = parse_fullmatch(pattern)
     states = regex_dfa(node, WorkMeter()).states
     assert states / 4 <= expected_states(node) <= 4 * states
 
 
-def test_expectations_are_for_quick_compiles_alone() -> None:
+def test_estimates_stop_quick_compiles_early() -> None:
     node = parse_fullmatch("((a|b)?c?){30000}|(a{300}){200}")
     assert expected_states(node) > QUICK.max_states
     with pytest.raises(CompileLimitExceeded, match="grew past 50000 states"):

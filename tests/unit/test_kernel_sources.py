@@ -1,4 +1,4 @@
-"""The kernel project: its layout, and that its sources compile without a GPU, with whatever compilers are there.
+"""The kernel project: its layout, and compiling its sources without a GPU, with the compilers that are installed.
 
 NVRTC comes with the extra ``cuda`` and the NVIDIA wheels that it names; nvcc with a CUDA toolkit.
 """
@@ -45,12 +45,12 @@ def test_layout_of_kernel_builder() -> None:
     assert (PROJECT / "torch-ext" / general["name"].replace("-", "_") / "__init__.py").exists()
     assert (PROJECT / "flake.nix").exists()
     assert (PROJECT / "CARD.md").exists()
-    listed = [*description["torch"]["src"], *(one for part in description["kernel"].values() for one in part["src"])]
-    there = [path for path in PROJECT.rglob("*") if path.suffix in (".cu", ".cuh", ".cpp", ".h")]
-    assert sorted(listed) == sorted(str(path.relative_to(PROJECT)) for path in there)
+    listed = [*description["torch"]["src"], *(file for part in description["kernel"].values() for file in part["src"])]
+    present = [path for path in PROJECT.rglob("*") if path.suffix in (".cu", ".cuh", ".cpp", ".h")]
+    assert sorted(listed) == sorted(str(path.relative_to(PROJECT)) for path in present)
 
 
-def test_the_device_source_includes_nothing() -> None:
+def test_device_source_has_no_includes() -> None:
     source = HEADER.read_text()
     assert "#include" not in source
     assert set(re.findall(r"^GB_KERNEL (\w+)\(", source, re.MULTILINE)) == {"gb_advance", "gb_build", "gb_pick"}
@@ -61,7 +61,9 @@ def entry_points(ptx: str) -> set[str]:
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_nvrtc_compiles_the_device_source_once(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvrtc_compiles_the_device_source_once_per_architecture(
+    arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     try:
         nvrtc_version()
     except NotHere as reason:
@@ -69,7 +71,7 @@ def test_nvrtc_compiles_the_device_source_once(arch: str, tmp_path: Path, monkey
     code = compiled(arch, tmp_path)
     assert code.startswith(b"\x7fELF")
     assert {name.decode() for name in re.findall(rb"\0\.text\.(\w+)\0", code)} == KERNELS
-    monkeypatch.setattr("cuda.core.Program", None)  # what is kept needs no compiler
+    monkeypatch.setattr("cuda.core.Program", None)  # the cached binary needs no compiler
     assert compiled(arch, tmp_path) == code
 
 
@@ -85,19 +87,19 @@ def test_nvcc_compiles_the_device_source(arch: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_nvcc
-def test_nvcc_compiles_the_torch_side(tmp_path: Path) -> None:
+def test_nvcc_compiles_the_torch_extension(tmp_path: Path) -> None:
     source = PROJECT / "guided_bitmask_cuda" / "guided_bitmask.cu"
     includes = [f"-I{TORCH}", f"-I{TORCH / 'torch' / 'csrc' / 'api' / 'include'}"]
-    # A torch without CUDA has its headers but for the one that its build would write.
+    # A torch without CUDA has all headers except the one that its build generates.
     macros = ["-DC10_USING_CUSTOM_GENERATED_MACROS", "-DCUDA_KERNEL"]
     command = [str(NVCC), "-std=c++20", "-arch=sm_90", *macros, *includes, "-c", str(source), "-o", str(tmp_path / "o")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert str(PROJECT) not in done.stderr  # no warning about a line of ours
+    assert str(PROJECT) not in done.stderr  # no warning about our own lines
 
 
 @pytest.mark.slow
-def test_the_binding_compiles(tmp_path: Path) -> None:
+def test_binding_compiles(tmp_path: Path) -> None:
     compiler = shutil.which("g++")
     assert compiler
     # kernel-builder writes this file.
@@ -111,7 +113,7 @@ def test_the_binding_compiles(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_binding_declares_what_is_written() -> None:
+def test_binding_declares_the_written_arguments() -> None:
     text = BINDING.read_text().replace('"\n      "', "")
     for schema in re.findall(r'ops\.def\(\s*"([^"]+)"', text):
         parsed = torch._C.parse_schema(schema)
@@ -148,11 +150,11 @@ import guided_bitmask
 ours = register("ours", "CPU", print, lambda device: 1)
 names = "apply_bitmask_", "automaton_step_", "build_masks_", "masked_sample_"
 for name in names:
-    there, here = (
+    packaged, registered = (
         str(getattr(getattr(torch.ops, space), name).default._schema).partition("::")[2]
         for space in ("guided_bitmask_here", "ours")
     )
-    assert there == here, (there, here)
+    assert packaged == registered, (packaged, registered)
     assert callable(getattr(guided_bitmask, name))
 with torch._subclasses.FakeTensorMode():
     guided_bitmask.apply_bitmask_(torch.empty(2, 40), torch.empty(2, 2, dtype=torch.int32))
@@ -161,7 +163,7 @@ with torch._subclasses.FakeTensorMode():
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("ninja") is None, reason="needs ninja, which torch builds extensions with")
-def test_the_package_has_the_operators_that_are_registered_at_run_time(tmp_path: Path) -> None:
+def test_package_has_the_same_operators_as_run_time_registration(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OPERATORS, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What masks offer a row that has ended, and how messages list tokens."""
+"""The masks of ended rows, of positions after drafts and of dead ends, and the token lists in messages."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ def row_after(*tokens: int) -> Row:
 def allowed(rows: list[Row], stops: tuple[int, ...] = (FIRST_STOP, SECOND_STOP)) -> list[list[int]]:
     """The tokens that each row's mask allows."""
     masks = MaskFiller(VOCABULARY, stops).fill(rows, [None] * len(rows))
-    return [torch.nonzero(line).flatten().tolist() for line in unpack(masks.bitmask, VOCABULARY.padded_size)]
+    return [torch.nonzero(mask).flatten().tolist() for mask in unpack(masks.bitmask, VOCABULARY.padded_size)]
 
 
 @pytest.mark.parametrize(
     ("tokens", "expected"),
     [
-        ((A,), [FIRST_STOP, SECOND_STOP]),  # open: its grammar has nothing but the end
+        ((A,), [FIRST_STOP, SECOND_STOP]),  # open: its grammar allows only the end
         ((A, FIRST_STOP), [FIRST_STOP, SECOND_STOP]),
         ((A, FIRST_STOP, 0), [FIRST_STOP, SECOND_STOP]),
-        ((A, SECOND_STOP, SECOND_STOP), [FIRST_STOP]),  # generate() knows it by another token
+        ((A, SECOND_STOP, SECOND_STOP), [FIRST_STOP]),  # generate() does not know this stop token
         ((A, SECOND_STOP, FIRST_STOP), [SECOND_STOP]),
         ((A, A), [FIRST_STOP, SECOND_STOP]),  # closed
         ((A, A, FIRST_STOP, SECOND_STOP), [FIRST_STOP, SECOND_STOP]),  # closed: it never stopped
     ],
 )
 @pytest.mark.parametrize("neighbours", [0, 1])
-def test_a_row_that_has_ended_is_offered_the_stops_it_has_not_taken(
+def test_mask_of_an_ended_row_allows_the_stop_tokens_not_yet_taken(
     tokens: tuple[int, ...], expected: list[int], neighbours: int
 ) -> None:
     rows = [row_after(*tokens), *(row_after() for _ in range(neighbours))]
     assert allowed(rows) == [expected, *([[A]] * neighbours)]
 
 
-def test_a_lone_row_that_no_stop_ends_is_an_error() -> None:
-    """In a batch it may be padding, which looks the same."""
+def test_single_row_that_continues_after_its_stop_token_is_an_error() -> None:
+    """In a batch it is no error, because the tokens may be padding."""
     once = row_after(A, FIRST_STOP, FIRST_STOP)
     twice = row_after(A, FIRST_STOP, FIRST_STOP, FIRST_STOP)
     assert allowed([once], (FIRST_STOP,)) == [[FIRST_STOP]]
@@ -62,7 +62,7 @@ def test_a_lone_row_that_no_stop_ends_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 15])
-def test_a_message_counts_the_tokens_that_it_does_not_name(count: int) -> None:
+def test_message_names_eight_tokens_and_counts_the_others(count: int) -> None:
     mask = torch.arange(VOCABULARY.padded_size)[None] < count
     listed = MaskFiller(VOCABULARY, [FIRST_STOP]).token_names(pack(mask))
     named, _, more = listed.partition(" and ")
@@ -71,8 +71,8 @@ def test_a_message_counts_the_tokens_that_it_does_not_name(count: int) -> None:
     assert more == (f"{count - 8} more" if count > 8 else "")
 
 
-def test_nothing_left_names_the_row_of_a_position() -> None:
-    """A position is no row: the first row has two."""
+def test_error_for_an_empty_intersection_names_the_row() -> None:
+    """Not the position: the first row has two positions."""
     filler = MaskFiller(VOCABULARY, [FIRST_STOP])
     masks = filler.fill([row_after(), row_after()], [None, None], [[[A]], []])
     assert masks.rows == (0, 0, 1)
@@ -85,8 +85,8 @@ def test_nothing_left_names_the_row_of_a_position() -> None:
 
 
 @pytest.mark.parametrize("left", [None, 2, 3, 4, 5, 6, 7])
-def test_a_position_after_drafts_has_the_mask_of_the_row_that_has_taken_them(left: int | None) -> None:
-    """Also within a budget, of which the drafts have used a part."""
+def test_mask_after_drafts_equals_that_of_a_row_that_took_them(left: int | None) -> None:
+    """Also with a token budget, of which the drafts use a part."""
     compiled = AutomatonBackend(VOCABULARY).compile(hg.Choice(["abc", "abca", "abcabcabc", "b"]))
     a, b, c = 3, 4, 5
     segments = [[[a], [b, c], [a]], [], [[b]]]
@@ -107,8 +107,8 @@ def test_a_position_after_drafts_has_the_mask_of_the_row_that_has_taken_them(lef
     assert [row.mark().taken for row in rows] == [0, 0, 0]
 
 
-def test_a_row_that_has_ended_may_stop_though_a_processor_forbids_its_stops() -> None:
-    """generate() still needs a distribution for it: a softmax over only -inf would fail the whole batch."""
+def test_ended_row_may_stop_even_if_a_processor_forbids_its_stop_tokens() -> None:
+    """generate() still needs a distribution for this row. A softmax over only -inf would fail for the whole batch."""
     filler = MaskFiller(VOCABULARY, [FIRST_STOP, SECOND_STOP])
     masks = filler.fill([row_after(), row_after(A, FIRST_STOP), row_after(A, A)], [None] * 3)
     assert masks.ended == {1, 2}
@@ -120,16 +120,16 @@ def test_a_row_that_has_ended_may_stop_though_a_processor_forbids_its_stops() ->
 
 
 class LimitedEngine(SetEngine):
-    """Reaches its limit at its first mask."""
+    """Raises a limit error at its first mask."""
 
     def fill(self, bitmask: torch.Tensor, row: int) -> None:
         raise CompileLimitExceeded("too many states")
 
 
-def test_a_dead_end_says_why() -> None:
-    """Once for each reason: the engine's limit, or a text that this vocabulary cannot continue."""
-    unwritable, limited = compiled_set(VOCABULARY, "z"), compiled_set(VOCABULARY, "a", engine=LimitedEngine)
-    rows = [Row(unwritable.matcher()), row_after(), Row(limited.matcher())]
+def test_warning_about_a_dead_end_gives_the_reason() -> None:
+    """There are two reasons: a limit of the engine, or a text that this vocabulary cannot continue."""
+    unwritable, over_limit = compiled_set(VOCABULARY, "z"), compiled_set(VOCABULARY, "a", engine=LimitedEngine)
+    rows = [Row(unwritable.matcher()), row_after(), Row(over_limit.matcher())]
     masks = MaskFiller(VOCABULARY, [FIRST_STOP]).fill(rows, [None] * 3)
     assert masks.ended == {0, 2}
     assert [(message[:6], cause) for message, cause in masks.warnings] == [

@@ -1,4 +1,4 @@
-"""The probability of an option is that of all token sequences that write it; decided by trying every one of them."""
+"""The probability of an option is the sum over all token sequences that write it. The oracle enumerates them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VOCABULARY = toy.letters(stop=2, padded_size=40)
 
 
 def model(seed: int) -> Callable[[Sequence[int]], Tensor]:
-    """Logits that depend on every token before them, and on nothing else."""
+    """Return a function whose logits depend on all tokens before them, and only on these."""
 
     def logits(token_ids: Sequence[int]) -> Tensor:
         number = hash((seed, *token_ids)) % 2**31
@@ -38,10 +38,12 @@ def model(seed: int) -> Callable[[Sequence[int]], Tensor]:
     return logits
 
 
-def enumerated(options: Sequence[str], logits: Callable[[Sequence[int]], Tensor], most: int) -> dict[str, float]:
-    """Every token sequence that writes an option and stops, with its probability under brute-force masks."""
+def enumerate_probabilities(
+    options: Sequence[str], logits: Callable[[Sequence[int]], Tensor], most: int
+) -> dict[str, float]:
+    """Sum the probabilities of all token sequences that write an option and stop, under brute-force masks."""
     texts = {i: data.decode() for i, data in enumerate(VOCABULARY.token_bytes) if data is not None}
-    found = dict.fromkeys(options, 0.0)
+    probabilities = dict.fromkeys(options, 0.0)
 
     def follow(token_ids: list[int], text: str, mass: float) -> None:
         allowed = {i: text + piece for i, piece in texts.items() if any(o.startswith(text + piece) for o in options)}
@@ -49,16 +51,16 @@ def enumerated(options: Sequence[str], logits: Callable[[Sequence[int]], Tensor]
         scores = logits(token_ids).double()
         total = scores[[*allowed, *stops]].logsumexp(0)
         for stop in stops:
-            found[text] += mass * math.exp(scores[stop] - total)
+            probabilities[text] += mass * math.exp(scores[stop] - total)
         for token_id, longer in allowed.items():
             assert len(token_ids) < most
             follow([*token_ids, token_id], longer, mass * math.exp(scores[token_id] - total))
 
     follow([], "", 1.0)
-    return found
+    return probabilities
 
 
-def search(options: Sequence[str], max_prefixes: int, vocabulary: Vocabulary = VOCABULARY) -> OptionSearch:
+def new_search(options: Sequence[str], max_prefixes: int, vocabulary: Vocabulary = VOCABULARY) -> OptionSearch:
     compiled = toy.compiled_set(vocabulary, *options)
     stops = vocabulary.stop_token_ids
     forced = ForcedText(vocabulary, Continuation(vocabulary), stops, retokenize=False, may_stop=True)
@@ -74,48 +76,48 @@ def search(options: Sequence[str], max_prefixes: int, vocabulary: Vocabulary = V
     )
 
 
-def run(found: OptionSearch, logits: Callable[[Sequence[int]], Tensor]) -> None:
-    while (node := found.next_node()) is not None:
-        assert found.expand(node, logits(node.token_ids))
+def run_search(search: OptionSearch, logits: Callable[[Sequence[int]], Tensor]) -> None:
+    while (node := search.next_node()) is not None:
+        assert search.expand(node, logits(node.token_ids))
 
 
 @pytest.mark.parametrize(("options", "seed"), list(itertools.product(OPTIONS, range(3))))
-def test_all_paths_are_counted(options: list[str], seed: int) -> None:
-    found = search(options, max_prefixes=1000)
-    run(found, model(seed))
-    expected = list(enumerated(options, model(seed), most=8).values())
-    low, middle, high = found.bounds()
+def test_finished_search_equals_the_enumeration(options: list[str], seed: int) -> None:
+    search = new_search(options, max_prefixes=1000)
+    run_search(search, model(seed))
+    expected = list(enumerate_probabilities(options, model(seed), most=8).values())
+    low, middle, high = search.bounds()
     assert low == middle == high == pytest.approx(expected, abs=1e-12)
-    assert found.unresolved == 0.0 and math.fsum(low) == pytest.approx(1.0)
+    assert search.unresolved == 0.0 and math.fsum(low) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("options", "seed"), list(itertools.product(OPTIONS[1:], range(3))))
-def test_a_search_that_is_cut_short_knows_how_little_it_knows(options: list[str], seed: int) -> None:
-    expected = list(enumerated(options, model(seed), most=8).values())
+def test_bounds_of_an_unfinished_search_contain_the_probability(options: list[str], seed: int) -> None:
+    expected = list(enumerate_probabilities(options, model(seed), most=8).values())
     widths = []
     for max_prefixes in itertools.count(1):
-        found = search(options, max_prefixes)
-        run(found, model(seed))
-        low, middle, high = found.bounds()
+        search = new_search(options, max_prefixes)
+        run_search(search, model(seed))
+        low, middle, high = search.bounds()
         for bounds in zip(low, expected, high, strict=True):
             assert bounds[0] - 1e-12 <= bounds[1] <= bounds[2] + 1e-12
         assert all(a <= b <= c for a, b, c in zip(low, middle, high, strict=True))
         assert math.fsum(middle) == pytest.approx(1.0)
-        assert math.fsum(low) + found.unresolved == pytest.approx(1.0)
-        widths.append(found.unresolved)
-        if not found.unresolved:
+        assert math.fsum(low) + search.unresolved == pytest.approx(1.0)
+        widths.append(search.unresolved)
+        if not search.unresolved:
             break
-        assert found.num_prefixes == max_prefixes
+        assert search.num_prefixes == max_prefixes
     assert all(later <= earlier + 1e-12 for earlier, later in itertools.pairwise(widths)) and len(widths) > 1
 
 
 def test_one_option_needs_no_model() -> None:
-    found = search(["abcd"], max_prefixes=10)
-    assert found.next_node() is None and found.bounds() == ([1.0], [1.0], [1.0])
+    search = new_search(["abcd"], max_prefixes=10)
+    assert search.next_node() is None and search.bounds() == ([1.0], [1.0], [1.0])
 
 
-def test_logits_that_are_no_numbers_are_not_shared_out() -> None:
-    found = search(["a", "b"], max_prefixes=10)
-    node = found.next_node()
+def test_nan_logits_are_refused() -> None:
+    search = new_search(["a", "b"], max_prefixes=10)
+    node = search.next_node()
     assert node is not None
-    assert not found.expand(node, torch.full((VOCABULARY.padded_size,), math.nan))
+    assert not search.expand(node, torch.full((VOCABULARY.padded_size,), math.nan))

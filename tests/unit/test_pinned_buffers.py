@@ -1,4 +1,4 @@
-"""Law 8: a slot whose copy is still in flight is not written, however late the copy is."""
+"""Law 8: a buffer is not overwritten while its copy to the device is in flight, even if the copy is late."""
 
 from __future__ import annotations
 
@@ -25,92 +25,97 @@ VOCABULARY = letters("abc", stop=1)
 WORDS = ["abc", "cab", "bb"]
 
 
-def test_no_slot_is_written_before_its_copy_is_done() -> None:
+def test_buffer_is_not_overwritten_before_its_copy_is_done() -> None:
     transfers = LateTransfers()
-    slots = PinnedBuffers(64, transfers)
+    buffers = PinnedBuffers(64, transfers)
     sent = []
     for step in range(9):
-        bitmask, first = slots.take(3)
+        bitmask, first = buffers.take(3)
         bitmask[first : first + 3] = step
-        sent.append(slots.send([0, 1, 2], transfers))
-        assert not transfers.to_device_started[-1].done, "sending waits for nothing"
-        assert [one.done for one in transfers.to_device_started[:-2]] == [True] * max(0, step - 1)
+        sent.append(buffers.send([0, 1, 2], transfers))
+        assert not transfers.to_device_started[-1].done, "send() must not wait"
+        assert [earlier.done for earlier in transfers.to_device_started[:-2]] == [True] * max(0, step - 1)
     for step, transfer in enumerate(sent):
         transfer.synchronize()
         assert torch.equal(transfer.tensor, torch.full((3, 2), step, dtype=torch.int32))
 
 
-def test_two_steps_in_turn_and_no_more_memory() -> None:
-    slots = PinnedBuffers(64)
-    places = []
+def test_two_buffers_alternate_without_more_memory() -> None:
+    buffers = PinnedBuffers(64)
+    addresses = []
     for _ in range(4):
-        bitmask, first = slots.take(2)
-        places.append((bitmask.data_ptr(), first))
-    assert places[:2] == places[2:] and len(set(places)) == 2
+        bitmask, first = buffers.take(2)
+        addresses.append((bitmask.data_ptr(), first))
+    assert addresses[:2] == addresses[2:] and len(set(addresses)) == 2
 
 
 @given(steps=st.lists(st.tuples(st.integers(1, 6), st.data()), min_size=1, max_size=6))
-def test_only_the_lines_asked_for_are_copied(steps: list[tuple[int, st.DataObject]]) -> None:
-    """Slots that grow, and lines with gaps between them."""
+def test_only_the_governed_rows_are_copied(steps: list[tuple[int, st.DataObject]]) -> None:
+    """With buffers that grow, and gaps between the rows."""
     transfers = LateTransfers()
-    slots = PinnedBuffers(32, transfers)
+    buffers = PinnedBuffers(32, transfers)
     expected = []
-    for step, (lines, data) in enumerate(steps):
-        governed = sorted(data.draw(st.sets(st.integers(0, lines - 1), min_size=1)))
-        bitmask, first = slots.take(lines)
-        for line in range(lines):
-            bitmask[first + line] = 100 * step + line
-        slots.send(governed, transfers)
-        expected.append([100 * step + line for line in governed])
+    for step, (num_rows, data) in enumerate(steps):
+        governed = sorted(data.draw(st.sets(st.integers(0, num_rows - 1), min_size=1)))
+        bitmask, first = buffers.take(num_rows)
+        for row in range(num_rows):
+            bitmask[first + row] = 100 * step + row
+        buffers.send(governed, transfers)
+        expected.append([100 * step + row for row in governed])
     for transfer, numbers in zip(transfers.to_device_started, expected, strict=True):
         transfer.synchronize()
         assert transfer.tensor.flatten().tolist() == numbers
 
 
 def allowed(text: str) -> set[int]:
-    """The oracle: tokens that go on towards one of the words, the stop token behind one."""
-    going = {
+    """The oracle: tokens that continue towards one of the words, and the stop token after a complete word."""
+    continuing = {
         i
         for i, data in enumerate(VOCABULARY.token_bytes)
         if data and any(w.startswith(text + data.decode()) for w in WORDS)
     }
-    return going | ({1} if text in WORDS else set())
+    return continuing | ({1} if text in WORDS else set())
 
 
-def language() -> CompiledConstraint:
+def compiled_words() -> CompiledConstraint:
     return compiled_set(VOCABULARY, *WORDS)
 
 
-def test_masks_of_many_steps_arrive_whole() -> None:
-    """Rows with a free one between them; the copies are looked at when all is done."""
+def test_masks_of_many_steps_arrive_complete() -> None:
+    """With an unconstrained row between the others. The copies are read after the last step."""
     transfers = LateTransfers()
     filler = MaskFiller(VOCABULARY, (1,), transfers)
     texts = ["abc", "cab", "bb"]
-    rows = [Row(language().matcher()), Row(None), Row(language().matcher()), Row(language().matcher())]
+    rows = [
+        Row(compiled_words().matcher()),
+        Row(None),
+        Row(compiled_words().matcher()),
+        Row(compiled_words().matcher()),
+    ]
     written = ["", "", ""]
-    seen = []
+    steps = []
     for step in range(3):
         filled = filler.fill(rows, [None] * 4)
-        seen.append((filled.transfer, filled.governed, list(written)))
+        steps.append((filled.transfer, filled.governed, list(written)))
         for i, (row, text) in enumerate(zip((rows[0], rows[2], rows[3]), texts, strict=True)):
             if step < len(text):
                 assert row.advance(VOCABULARY.token_bytes.index(text[step].encode()))
                 written[i] += text[step]
-    for sent, governed, texts_so_far in seen:
+    for sent, governed, texts_so_far in steps:
         assert governed == (0, 2, 3) and sent is not None
         sent.synchronize()
         bits = unpack(sent.tensor, VOCABULARY.padded_size)
-        assert [set(line.nonzero().flatten().tolist()) for line in bits] == [allowed(text) for text in texts_so_far]
+        assert [set(mask.nonzero().flatten().tolist()) for mask in bits] == [allowed(text) for text in texts_so_far]
 
 
-def test_free_rows_alone_are_not_copied() -> None:
+def test_masks_of_only_unconstrained_rows_are_not_copied() -> None:
     transfers = LateTransfers()
     filled = MaskFiller(VOCABULARY, (1,), transfers).fill([Row(None), Row(None)], [None, None])
     assert filled.transfer is None and transfers.to_device_started == []
 
 
-def test_the_time_for_copies_is_counted_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that goes on only where a copy is begun or waited for."""
+def test_time_for_copies_is_counted_separately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of this test advances only when a copy starts or is waited for."""
     now = 0
 
     class Slow(LateTransfers):
@@ -125,20 +130,20 @@ def test_the_time_for_copies_is_counted_by_itself(monkeypatch: pytest.MonkeyPatc
         nonlocal now
         now += 100
 
-    session = session_of(VOCABULARY, [language()])
+    session = session_of(VOCABULARY, [compiled_words()])
     monkeypatch.setattr(session, "_filler", MaskFiller(VOCABULARY, (1,), Slow()))
     for module in (masks, sessions):
         monkeypatch.setattr(module.time, "perf_counter_ns", lambda: now)
     rows = session.begin(1)
     for _ in range(3):
         session.fill_ahead(rows, [None]).result()
-    assert session.stats.copy_ns == 3 * 7 + 100  # the third is written where the first was
+    assert session.stats.copy_ns == 3 * 7 + 100  # the third step reuses the buffer of the first
     assert session.stats.fill_ns == 0
 
 
 @pytest.mark.parametrize("governed", [[0, 1, 2, 3], [1, 3], [2]])
-def test_the_way_of_the_gpu_gives_what_the_cpu_gives(governed: list[int]) -> None:
-    """All lines at once, or some picked out and put back; on the CPU, where this can be run."""
+def test_device_path_gives_the_same_scores_as_the_cpu_path(governed: list[int]) -> None:
+    """With all rows at once and with selected rows. The device path also runs on the CPU."""
     from hf_guided.session.apply import _apply_on_device
 
     torch.manual_seed(0)
@@ -146,5 +151,5 @@ def test_the_way_of_the_gpu_gives_what_the_cpu_gives(governed: list[int]) -> Non
     scores[3] = float("-inf")
     bitmask = torch.randint(-(2**31), 2**31, (4, 4), dtype=torch.int64).to(torch.int32)
     expected = apply_bitmask(scores, bitmask, governed)
-    found = _apply_on_device(scores, bitmask[governed], governed)
-    assert torch.equal(found[0], expected[0]) and found[1] == expected[1]
+    actual = _apply_on_device(scores, bitmask[governed], governed)
+    assert torch.equal(actual[0], expected[0]) and actual[1] == expected[1]

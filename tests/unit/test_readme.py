@@ -1,6 +1,6 @@
-"""The examples of the README and of the guides run, page by page and in order, and print what is shown.
+"""The examples of the README and of the guides run in the order of the page, and print the output that it shows.
 
-`python -m tests.unit.test_readme [page ...]` writes what they print now into the pages.
+`python -m tests.unit.test_readme [page ...]` writes the current output into the pages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BLOCK = re.compile(
 
 
 PAGES = ["README.md", *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs" / "guides").glob("*.md"))]
-COPIES = {"changelog.md"}  # what the documentation site copies into its folder
+COPIES = {"changelog.md"}  # copied by the documentation site into its folder
 DOCUMENTS = [
     *PAGES,
     "CONTRIBUTING.md",
@@ -51,7 +51,7 @@ SLOW_PAGES = [f"docs/guides/{name}.md" for name in ("batch", "continuous_batchin
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in SLOW_PAGES)) for page in PAGES]
 )
-def test_every_runnable_block_prints_what_is_shown(page):
+def test_every_runnable_block_prints_the_shown_output(page):
     names: dict[str, object] = {"__name__": "example"}
     blocks = list(BLOCK.finditer((ROOT / page).read_text(encoding="utf-8")))
     assert blocks
@@ -65,13 +65,14 @@ def test_every_python_block_is_runnable(page):
     assert text.count("```python\n") == text.count("<!-- runnable -->") == len(BLOCK.findall(text))
 
 
-def test_the_guide_of_scores_has_every_argument():
+def test_guide_on_scoring_has_every_argument():
     text = (ROOT / "docs" / "guides" / "scoring.md").read_text(encoding="utf-8")
-    names = [name for name, one in inspect.signature(hg.score).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    parameters = inspect.signature(hg.score).parameters
+    names = [name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
     assert "max_prefixes" in names and not [name for name in names if f"`{name}`" not in text.partition("## What")[0]]
 
 
-def test_the_shown_commands_exist():
+def test_make_targets_in_the_readme_exist():
     text, makefile = README.read_text(encoding="utf-8"), (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"^make (\w+)", text, re.MULTILINE)
     assert targets[:2] == ["demo", "test"]
@@ -79,7 +80,7 @@ def test_the_shown_commands_exist():
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_what_documents_point_to_exists(document):
+def test_files_named_in_documents_exist(document):
     text = (ROOT / document).read_text(encoding="utf-8")
     here = (ROOT / document).parent
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]

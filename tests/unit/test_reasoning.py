@@ -1,4 +1,4 @@
-"""Markers in several vocabularies: split in every way, glued to answers, special tokens, what a prompt holds."""
+"""Markers of reasoning in several vocabularies: every tokenization, markers as special tokens, markers in prompts."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def byte_level() -> Vocabulary:
 
 @cache
 def sentencepiece() -> Vocabulary:
-    """32,768 tokens, those of single bytes twice."""
+    """32,768 tokens, with each single byte twice."""
     return Vocabulary.from_tokenizer(fast_sentencepiece_32k())
 
 
 @cache
 def tiny() -> Vocabulary:
-    """Every piece of one of the texts, so that there is every way of splitting it; and what else options need."""
+    """Every substring of one of the texts, for every tokenization of it, and the letters that the options need."""
     return pieces(TEXTS[0].decode(), "(yes)")
 
 
@@ -55,58 +55,58 @@ def matcher_of(vocabulary_of: Callable[[], Vocabulary], backend: type) -> Matche
     return gate_constraint(backend(vocabulary).compile(Choice(OPTIONS)), gate, Opening.START).matcher()
 
 
-def ways(ids: dict[bytes, list[int]], data: bytes) -> Iterator[list[bytes]]:
-    """All tokens that join to these bytes, in every way."""
+def tokenizations(ids: dict[bytes, list[int]], data: bytes) -> Iterator[list[bytes]]:
+    """Yield every sequence of tokens that joins to these bytes."""
     if not data:
         yield []
     for end in range(1, len(data) + 1):
         if data[:end] in ids:
-            yield from ([data[:end], *rest] for rest in ways(ids, data[end:]))
+            yield from ([data[:end], *rest] for rest in tokenizations(ids, data[end:]))
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda one: one.name)
 @VOCABULARIES
-def test_the_marker_is_found_however_it_is_split(vocabulary_of, backend):
+def test_marker_is_found_in_every_tokenization(vocabulary_of, backend):
     vocabulary, rng = vocabulary_of(), random.Random(0)
     ids: dict[bytes, list[int]] = {}
     for token_id, data in enumerate(vocabulary.token_bytes):
         if data is not None:
             ids.setdefault(data, []).append(token_id)
-    number = glued = 0
+    num_texts = num_merged = 0
     for text in TEXTS[:1] if vocabulary_of is tiny else TEXTS:
         begin = text.index(b"</think>") + len(b"</think>")
-        for way in ways(ids, text):
-            matcher, place = matcher_of(vocabulary_of, backend).fork(), 0
-            tokens = [rng.choice(ids[piece]) for piece in way]
+        for token_texts in tokenizations(ids, text):
+            matcher, position = matcher_of(vocabulary_of, backend).fork(), 0
+            tokens = [rng.choice(ids[piece]) for piece in token_texts]
             assert matcher.validate_tokens([*tokens, vocabulary.stop_token_ids[0]]) == len(tokens) + 1
-            for piece, token_id in zip(way, tokens, strict=True):
+            for piece, token_id in zip(token_texts, tokens, strict=True):
                 assert not matcher.is_completed()
-                assert matcher.accept_token(token_id), (way, piece)
-                glued += place < begin < place + len(piece)
-                place += len(piece)
+                assert matcher.accept_token(token_id), (token_texts, piece)
+                num_merged += position < begin < position + len(piece)
+                position += len(piece)
             assert matcher.is_completed()
-            number += 1
-    assert glued > 0 and (number == 2 ** (len(TEXTS[0]) - 1) if vocabulary_of is tiny else number > 100)
+            num_texts += 1
+    assert num_merged > 0 and (num_texts == 2 ** (len(TEXTS[0]) - 1) if vocabulary_of is tiny else num_texts > 100)
 
 
 @VOCABULARIES
-def test_masks_around_the_marker_by_brute_force(vocabulary_of):
+def test_masks_around_the_marker_equal_brute_force(vocabulary_of):
     vocabulary = vocabulary_of()
     matcher, so_far = matcher_of(vocabulary_of, AutomatonBackend).fork(), b""
     bitmask = allocate_bitmask(1, vocabulary.padded_size)
-    options = [one.encode() for one in OPTIONS]
+    options = [option.encode() for option in OPTIONS]
     for byte in b"</th</think>(y":
         matcher.fill_next_token_bitmask(bitmask)
-        found = set(unpack(bitmask, vocabulary.padded_size)[0].nonzero().flatten().tolist())
+        allowed = set(unpack(bitmask, vocabulary.padded_size)[0].nonzero().flatten().tolist())
         for token_id, data in enumerate(vocabulary.token_bytes):
             _, marker, answer = (so_far + data).partition(b"</think>") if data else (b"", b"", b"")
-            fits = data is not None and (not marker or any(one.startswith(answer) for one in options))
-            assert (token_id in found) == fits, (so_far, data)
+            fits = data is not None and (not marker or any(option.startswith(answer) for option in options))
+            assert (token_id in allowed) == fits, (so_far, data)
         assert matcher.accept_token(vocabulary.encode_bytes(bytes([byte]))[0])
         so_far += bytes([byte])
 
 
-def test_the_end_marker_is_forced_as_the_tokenizer_writes_it():
+def test_forced_end_marker_has_the_tokens_of_the_tokenizer():
     for tokenizer in (fast_sentencepiece_32k(), tiny_byte_level()):
         gate = ReasoningGate(Vocabulary.from_tokenizer(tokenizer), Reasoning())
         in_a_text = tokenizer("so\n</think>", add_special_tokens=False)["input_ids"]
@@ -121,7 +121,7 @@ def test_the_end_marker_is_forced_as_the_tokenizer_writes_it():
 
 
 def with_special_markers() -> PreTrainedTokenizerBase:
-    """A tokenizer of its own, since added tokens stay: two markers that are special tokens, as some models have."""
+    """A copy of a tokenizer, with both markers as special tokens, as in some models."""
     from copy import deepcopy
 
     tokenizer = deepcopy(tiny_byte_level())
@@ -146,7 +146,7 @@ def test_markers_that_are_special_tokens():
         allowed = set(unpack(bitmask, vocabulary.padded_size)[0].nonzero().flatten().tolist())
         assert allowed == {i for i in range(len(tokenizer)) if vocabulary.is_text(i)} | {end}
         assert matcher.validate_tokens([*a * 3, end, *yes]) == 4 + len(yes)
-        assert matcher.validate_tokens([*a * 4]) == 3  # used up
+        assert matcher.validate_tokens([*a * 4]) == 3  # the budget of the reasoning is used up
         assert all(map(matcher.accept_token, [*a * 3, end]))
         matcher.fill_next_token_bitmask(bitmask)
         allowed = set(unpack(bitmask, vocabulary.padded_size)[0].nonzero().flatten().tolist())
@@ -168,16 +168,16 @@ def test_markers_that_are_special_tokens():
         ("", Opening.NOTHING),
     ],
 )
-def test_what_a_prompt_holds(prompt, opening):
+def test_markers_in_a_prompt_are_found(prompt, opening):
     tokenizer = tiny_byte_level()
     gate = ReasoningGate(Vocabulary.from_tokenizer(tokenizer), Reasoning())
     assert gate.opening(tokenizer(prompt)["input_ids"]) is opening
-    anyway = ReasoningGate(gate.vocabulary, Reasoning(start=""))
+    always = ReasoningGate(gate.vocabulary, Reasoning(start=""))
     expected = Opening.ALL if opening is Opening.ALL else Opening.START
-    assert anyway.opening(tokenizer(prompt)["input_ids"]) is expected
+    assert always.opening(tokenizer(prompt)["input_ids"]) is expected
 
 
-def test_bad_markers():
+def test_invalid_markers_are_refused():
     for bad in ({"end": ""}, {"start": None}, {"end": 7}, {"max_tokens": -1}, {"max_tokens": True}, {"end": "\ud800"}):
         with pytest.raises(InvalidConstraint, match="reasoning: "):
             Reasoning(**bad)

@@ -1,3 +1,5 @@
+"""The constraints of HTTP requests: every kind of response_format, tools, and the errors for malformed ones."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -35,7 +37,7 @@ FLAT_TOOL = {"type": "function", "name": "f", "parameters": SCHEMA}
         ({"type": "structural_tag", "format": {}}, StructuralTag({"type": "structural_tag", "format": {}})),
     ],
 )
-def test_response_formats(response_format: dict[str, Any], constraint: Any) -> None:
+def test_response_format_becomes_a_constraint(response_format: dict[str, Any], constraint: Any) -> None:
     assert from_response_format(response_format) == constraint
     assert from_request({"model": "m", "response_format": response_format}) == constraint
     assert from_request({"text": {"format": response_format}}) == constraint
@@ -74,24 +76,24 @@ def test_response_formats(response_format: dict[str, Any], constraint: Any) -> N
         ({"type": "json", "schema": {}, "name": "x"}, r"response_format: .*got 'name'"),
     ],
 )
-def test_errors_name_the_path(response_format: Any, says: str) -> None:
+def test_error_names_the_path(response_format: Any, says: str) -> None:
     with pytest.raises(InvalidConstraint, match=says):
         from_response_format(response_format)
 
 
-def test_keys_that_are_null_say_nothing() -> None:
+def test_null_keys_are_ignored() -> None:
     assert from_response_format({"type": "json_object", "schema": None, "json_schema": None}) == JsonObject()
 
 
-def test_tools_of_both_apis_are_the_same_tools() -> None:
+def test_tools_of_both_apis_are_equal() -> None:
     assert from_request({"tools": [TOOL]}) == from_request({"tools": [FLAT_TOOL]}) == ToolCalls([TOOL])
     for choice in ({"type": "function", "function": {"name": "f"}}, {"type": "function", "name": "f"}):
         assert from_request({"tools": [TOOL], "tool_choice": choice}) == ToolCalls([TOOL], choice="f")
-    one = from_request({"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}, "llama")
-    assert one == ToolCalls([TOOL], "llama", "required", parallel=False)
+    calls = from_request({"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}, "llama")
+    assert calls == ToolCalls([TOOL], "llama", "required", parallel=False)
 
 
-def test_a_request_asks_for_one_kind() -> None:
+def test_request_with_two_constraints_is_refused() -> None:
     both = {"tools": [TOOL], "response_format": {"type": "json_object"}}
     with pytest.raises(InvalidConstraint, match="response_format and tools"):
         from_request(both)

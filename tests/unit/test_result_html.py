@@ -1,4 +1,4 @@
-"""A result in a notebook: everything is there, as text, whatever the model wrote."""
+"""The HTML of a result in a notebook shows all parts of it, and shows any text of the model only as text."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ HOSTILE = [
 ]
 
 
-class Reading(HTMLParser):
-    """Every tag is one of ours and closed, and what is left is text."""
+class CheckedPage(HTMLParser):
+    """Parses a page. Checks that it has only our tags, that all are closed, and that everything else is text."""
 
     def __init__(self, page: str):
         super().__init__()
@@ -66,15 +66,15 @@ class Reading(HTMLParser):
     handle_decl = unknown_decl = handle_pi = handle_comment
 
     @property
-    def shown(self) -> str:
+    def visible_text(self) -> str:
         return "".join(self.text)
 
 
-def shown(text: str, value: Any = None, reason: FinishReason = "stop", **fields: Any) -> str:
+def render(text: str, value: Any = None, reason: FinishReason = "stop", **fields: Any) -> str:
     page = GuidedResult(text, value, [1, 2, 3], reason, **fields)._repr_html_()
     page.encode()  # a notebook is UTF-8
     assert 'class="tex2jax_ignore mathjax_ignore"' in page
-    return Reading(page).shown
+    return CheckedPage(page).visible_text
 
 
 class Address(pydantic.BaseModel):
@@ -98,26 +98,26 @@ class Pair(NamedTuple):
     right: str
 
 
-def test_what_stands_in_it() -> None:
+def test_page_shows_text_value_and_statistics() -> None:
     person = Person(name="Ada", homes=[Address(city="Ghent", since=datetime.date(2020, 2, 29))])
     text = person.model_dump_json()
-    seen = shown(text, person, stats=SessionStats(forwards=1234), thinking="hmm <b>")
+    output = render(text, person, stats=SessionStats(forwards=1234), thinking="hmm <b>")
     for part in (text, "name", "Ada", "homes", "city", "Ghent", "datetime.date(2020, 2, 29)", "hmm <b>"):
-        assert part in seen
-    assert "finish reason" in seen and "stop (the answer is finished)" in seen
-    assert "tokens3" in seen and "forward passes1,234 (of the whole batch)" in seen and "error" not in seen
+        assert part in output
+    assert "finish reason" in output and "stop (the answer is finished)" in output
+    assert "tokens3" in output and "forward passes1,234 (of the whole batch)" in output and "error" not in output
 
 
-def test_how_it_ended() -> None:
-    assert "cut by a limit" in shown('{"a', None, "length") and "value" not in shown('{"a', None, "length")
-    dead = shown("x", None, "dead_end", error="<the engine> gave up")
+def test_page_shows_the_finish_reason() -> None:
+    assert "cut by a limit" in render('{"a', None, "length") and "value" not in render('{"a', None, "length")
+    dead = render("x", None, "dead_end", error="<the engine> gave up")
     assert "left its constraint" in dead and "error<the engine> gave up" in dead
-    assert "forward passes" not in shown("x") and "forward passes" not in shown("x", stats=SessionStats())
+    assert "forward passes" not in render("x") and "forward passes" not in render("x", stats=SessionStats())
 
 
-def test_a_value_that_is_the_text_is_there_once() -> None:
-    assert shown("yes, please", "yes, please").count("yes, please") == 1
-    assert shown('"yes"', "yes").count("yes") == 2
+def test_value_equal_to_the_text_is_shown_once() -> None:
+    assert render("yes, please", "yes, please").count("yes, please") == 1
+    assert render('"yes"', "yes").count("yes") == 2
 
 
 @pytest.mark.parametrize(
@@ -137,49 +137,49 @@ def test_a_value_that_is_the_text_is_there_once() -> None:
     ids=repr,
 )
 def test_nested_values(value: Any, parts: list[str]) -> None:
-    seen = shown("text", value)
+    output = render("text", value)
     for part in parts:
-        assert part in seen
+        assert part in output
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_what_a_model_writes_stays_text(hostile: str) -> None:
+def test_hostile_text_is_shown_as_text(hostile: str) -> None:
     value = {hostile: [hostile, {"a": hostile}], "b": hostile}
-    seen = shown(hostile, value, error=hostile, thinking=hostile)
+    output = render(hostile, value, error=hostile, thinking=hostile)
     visible = hostile.encode("utf-8", "replace").decode()
-    visible = re.sub(r"[\x00-\x08\x0b-\x1f]", lambda found: chr(0x2400 + ord(found[0])), visible).replace("\x7f", "␡")
-    assert seen.count(visible) == 7
+    visible = re.sub(r"[\x00-\x08\x0b-\x1f]", lambda match: chr(0x2400 + ord(match[0])), visible).replace("\x7f", "␡")
+    assert output.count(visible) == 7
 
 
-@given(st.text(max_size=40), st.recursive(st.text() | st.integers(), lambda one: st.dictionaries(st.text(), one)))
-def test_any_text_and_any_value(text: str, value: Any) -> None:
-    shown(text, value, error=text)
+@given(st.text(max_size=40), st.recursive(st.text() | st.integers(), lambda inner: st.dictionaries(st.text(), inner)))
+def test_any_text_and_value_can_be_rendered(text: str, value: Any) -> None:
+    render(text, value, error=text)
 
 
-def test_nothing_runs_in_a_browser(tmp_path: Path) -> None:
+def test_no_script_runs_in_a_browser(tmp_path: Path) -> None:
     parts = "".join(GuidedResult(text, {text: [text]}, [], "stop", error=text)._repr_html_() for text in HOSTILE)
     page = f'<html><head><meta charset="utf-8"></head><body><main>{parts}</main></body></html>'
-    seen = visit(
+    visited = visit(
         page,
         'return {hacked: window.hacked ?? 0, tables: document.querySelectorAll("main > div > table").length};',
         tmp_path,
     )
-    assert seen.said["hacked"] == 0 and seen.said["tables"] == len(HOSTILE)
-    assert seen.said["errors"] == seen.said["resources"] == seen.console == []
+    assert visited.said["hacked"] == 0 and visited.said["tables"] == len(HOSTILE)
+    assert visited.said["errors"] == visited.said["resources"] == visited.console == []
 
 
-# -- what is long ------------------------------------------------------------------------------------------------------
+# -- long values -------------------------------------------------------------------------------------------------------
 
 
-def test_long_texts_are_cut() -> None:
-    seen = shown("a" * 5_000, {"k" * 1_000: "v" * 1_000})
-    assert "a" * 2_000 in seen and "a" * 2_001 not in seen and "… 3,000 more characters" in seen
-    assert "v" * 300 in seen and "v" * 301 not in seen and seen.count("… 700 more characters") == 2
+def test_long_texts_are_truncated() -> None:
+    output = render("a" * 5_000, {"k" * 1_000: "v" * 1_000})
+    assert "a" * 2_000 in output and "a" * 2_001 not in output and "… 3,000 more characters" in output
+    assert "v" * 300 in output and "v" * 301 not in output and output.count("… 700 more characters") == 2
 
 
-def test_many_parts_are_cut() -> None:
-    seen = shown("x", list(range(1_000)))
-    assert "1919… 980 more" in seen
+def test_values_with_many_parts_are_truncated() -> None:
+    output = render("x", list(range(1_000)))
+    assert "1919… 980 more" in output
     wide: Any = 0
     for _ in range(4):
         wide = [wide] * 50
@@ -188,15 +188,15 @@ def test_many_parts_are_cut() -> None:
     deep: Any = 0
     for _ in range(500):
         deep = [deep]
-    assert "[[[" in shown("x", deep)
+    assert "[[[" in render("x", deep)
 
 
-class Odd:
+class WithoutRepr:
     def __repr__(self) -> str:
         raise KeyError("no repr")
 
 
-class OddFields(pydantic.BaseModel):
+class WithoutAttributes(pydantic.BaseModel):
     name: str
 
     def __getattribute__(self, name: str) -> Any:
@@ -205,17 +205,17 @@ class OddFields(pydantic.BaseModel):
         return super().__getattribute__(name)
 
 
-def around() -> Iterator[Any]:
-    own: list[Any] = []
-    own.append(own)
-    yield own
-    yield Odd()
-    yield [Odd()]
-    yield OddFields.model_construct()
-    yield 10**6_000  # Python refuses to write it
+def unprintable_values() -> Iterator[Any]:
+    recursive: list[Any] = []
+    recursive.append(recursive)
+    yield recursive
+    yield WithoutRepr()
+    yield [WithoutRepr()]
+    yield WithoutAttributes.model_construct()
+    yield 10**6_000  # Python refuses to convert it to text
 
 
-@pytest.mark.parametrize("value", list(around()), ids=["own", "odd", "inner", "fields", "huge"])
-def test_a_value_that_cannot_be_shown_is_named(value: Any) -> None:
-    seen = shown("x", value)
-    assert "that cannot be shown" in seen or "[[" in seen or "[...]" in seen
+@pytest.mark.parametrize("value", list(unprintable_values()), ids=["own", "odd", "inner", "fields", "huge"])
+def test_value_that_cannot_be_shown_is_named(value: Any) -> None:
+    output = render("x", value)
+    assert "that cannot be shown" in output or "[[" in output or "[...]" in output

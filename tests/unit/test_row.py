@@ -1,3 +1,5 @@
+"""The states of a row: open, stopped, closed, free; rewinding and forking."""
+
 from __future__ import annotations
 
 import pytest
@@ -11,7 +13,7 @@ STOP, A, B = 1, 2, 3
 LANGUAGE = compiled_set(letters("ab"), "ab", "abb")
 
 
-def test_open_stopped_and_back() -> None:
+def test_rewind_reopens_a_stopped_row() -> None:
     row = Row(LANGUAGE.matcher())
     assert row.state is RowState.OPEN
     assert [row.advance(token_id) for token_id in (A, B, STOP, 0, 0)] == [True] * 5
@@ -21,18 +23,18 @@ def test_open_stopped_and_back() -> None:
     assert row.advance(B)
 
 
-def test_stop_token_out_of_place_closes() -> None:
+def test_forbidden_stop_token_closes_the_row() -> None:
     row = Row(LANGUAGE.matcher())
     assert row.advance(A)
     assert not row.advance(STOP)
     assert (row.state, row.tail) == (RowState.CLOSED, [STOP])
-    assert row.advance(B), "a closed row takes anything without a further report"
+    assert row.advance(B), "a closed row accepts any token without another report"
     row.rewind(2)
     assert row.state is RowState.OPEN
     assert row.advance(B)
 
 
-def test_dead_end_is_forgotten_when_wound_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewind_clears_a_dead_end(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Row(LANGUAGE.matcher())
     bitmask = allocate_bitmask(1, LANGUAGE.vocabulary.padded_size)
     monkeypatch.setattr(SetEngine, "fill", lambda self, bitmask, row: bitmask[row].zero_())
@@ -46,7 +48,7 @@ def test_dead_end_is_forgotten_when_wound_back(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("method", ["accept", "fill", "validate"])
-def test_engine_that_gives_up_ends_this_row_alone(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_that_gives_up_closes_only_its_row(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bitmask = allocate_bitmask(1, LANGUAGE.vocabulary.padded_size)
     row, other = Row(LANGUAGE.matcher()), Row(LANGUAGE.matcher())
     with monkeypatch.context() as broken:
@@ -55,7 +57,7 @@ def test_engine_that_gives_up_ends_this_row_alone(method: str, monkeypatch: pyte
             assert not row.takes([A])
             return
         if method == "accept":
-            assert row.advance(A), "the engine's limit is no violation of the row's"
+            assert row.advance(A), "a limit of the engine is no violation of the constraint"
         else:
             assert row.advance(A) and not row.fill(bitmask, 0)
         assert row.state is RowState.CLOSED and "too big" in str(row.limit)
@@ -78,7 +80,7 @@ def test_fork_is_independent() -> None:
     assert row.advance(B)
 
 
-def test_free_row_takes_anything() -> None:
+def test_unconstrained_row_accepts_any_token() -> None:
     row = Row(None)
     assert row.advance(12345)
     row.rewind(1)
