@@ -1,6 +1,6 @@
-"""Random JSON Schemas rich in everything, over few names and few values, so that what they say meets.
+"""Random JSON Schemas with many keywords, over few names and few values, so that their keywords interact.
 
-Everything is drawn from a ``random.Random``: Hypothesis gives one that it can shrink, a long hunt a seeded one.
+Everything is drawn from a ``random.Random``: from Hypothesis, which can shrink it, or a seeded one in a long run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Writer:
     """Writes one schema.
 
     Args:
-        random: what decides.
+        random: the source of all decisions.
         draft: 4, 6, 7, 2019 or 2020.
     """
 
@@ -131,7 +131,7 @@ class Writer:
         random, draft = self._random, self._draft
         found: dict[str, Any] = {}
         choices = ["items", "tuple", "minItems", "maxItems", "uniqueItems"]
-        # jsonschema's reading of the draft of 2019 breaks on items that are true, and counts what contains finds.
+        # For the draft of 2019, jsonschema fails on items that are true, and counts the items that contains matches.
         choices += ["contains"] * (draft > 4) + ["unevaluatedItems"] * 2 * (draft >= 2020)
         for keyword in random.sample(choices, random.randint(1, 3)):
             if keyword == "items":
@@ -170,10 +170,10 @@ class Writer:
             elif keyword == "required":
                 found[keyword] = names
             elif keyword == "patternProperties":
-                some = random.sample(PATTERNS, random.randint(1, 3))
-                found[keyword] = {pattern: self.schema(depth - 1) for pattern in some}
+                patterns = random.sample(PATTERNS, random.randint(1, 3))
+                found[keyword] = {pattern: self.schema(depth - 1) for pattern in patterns}
             elif keyword in ("additionalProperties", "unevaluatedProperties"):
-                # jsonschema takes a schema there, in the draft of 2019, for a list of names that have been looked at.
+                # For the draft of 2019, jsonschema mistakes a schema here for a list of evaluated names.
                 is_schema = draft != 2019 and random.random() < 0.4
                 found[keyword] = self.schema(depth - 1) if is_schema else random.random() < 0.4
             elif keyword == "propertyNames":
@@ -206,13 +206,13 @@ class Writer:
             name = random.choice(["#"] + [f"#/{where}/d{i}" for i in range(self._definitions)] * 4)
             return {"$ref": name}
         if keyword == "if":
-            some = random.choice((("then",), ("else",), ("then", "else")))
-            return {keyword: self.schema(depth - 1) for keyword in ("if", *some)}
+            branches = random.choice((("then",), ("else",), ("then", "else")))
+            return {keyword: self.schema(depth - 1) for keyword in ("if", *branches)}
         return {keyword: [self.schema(depth - 1) for _ in range(random.randint(1, 3))]}
 
 
 def constants(schema: Any) -> Iterator[Any]:
-    """The values a schema lists."""
+    """The values that a schema lists in `const` and `enum`."""
     if isinstance(schema, dict):
         if "const" in schema:
             yield schema["const"]
@@ -226,7 +226,7 @@ def constants(schema: Any) -> Iterator[Any]:
 
 
 def instance(random: Random, listed: list[Any], depth: int = 2) -> Any:
-    """A value near a schema."""
+    """A random value that is often valid or almost valid."""
     roll = random.random()
     if listed and roll < 0.2:
         return random.choice(listed)
@@ -239,7 +239,7 @@ def instance(random: Random, listed: list[Any], depth: int = 2) -> Any:
 
 
 def orders(value: Any) -> Iterator[Any]:
-    """The value with its keys in every order, at every depth."""
+    """Yield the value with its keys in every order, at every depth."""
     if isinstance(value, list):
         for items in product(*(list(islice(orders(item), 30)) for item in value)):
             yield list(items)
@@ -252,7 +252,7 @@ def orders(value: Any) -> Iterator[Any]:
 
 
 def parsed(text: str, draft: int) -> Any:
-    """The value of a JSON text, numbers exact; 1.0 is a whole number from draft 6 on."""
+    """The value of a JSON text, with exact numbers. 1.0 is an integer from draft 6 on."""
 
     def number(written: str) -> Any:
         exact = Decimal(written)
@@ -264,15 +264,15 @@ def parsed(text: str, draft: int) -> Any:
 def spellings(random: Random, value: Any) -> str:
     """An unusual JSON text: escaped letters, whole numbers as 1.0 or 1e0, names written twice."""
     if isinstance(value, str):
-        return '"' + "".join(f"\\u{ord(one):04x}" if random.random() < 0.5 else one for one in value) + '"'
+        return '"' + "".join(f"\\u{ord(char):04x}" if random.random() < 0.5 else char for char in value) + '"'
     if isinstance(value, list):
-        return "[" + ", ".join(spellings(random, one) for one in value) + "]"
+        return "[" + ", ".join(spellings(random, item) for item in value) + "]"
     if isinstance(value, dict):
-        members = [(name, one) for name, one in value.items()]
+        members = list(value.items())
         if members and random.random() < 0.5:
-            name, one = random.choice(members)
-            members.insert(random.randrange(len(members) + 1), (name, random.choice((one, random.choice(SCALARS)))))
-        return "{" + ", ".join(f"{spellings(random, name)}: {spellings(random, one)}" for name, one in members) + "}"
+            name, member = random.choice(members)
+            members.insert(random.randrange(len(members) + 1), (name, random.choice((member, random.choice(SCALARS)))))
+        return "{" + ", ".join(f"{spellings(random, name)}: {spellings(random, item)}" for name, item in members) + "}"
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value):
         whole = int(value)
         return random.choice((f"{whole}.0", f"{whole}e0", f"{whole}0e-1", f"-{whole}" if not whole else f"{whole}"))

@@ -1,4 +1,4 @@
-"""What the property tests draw: constraints that a backend takes in full, and walks through their grammars."""
+"""Strategies of the property tests: constraints that a backend fully enforces, and walks through their grammars."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def sentencepiece() -> Vocabulary:
 
 @cache
 def without_bytes() -> Vocabulary:
-    """T5's kind: about 200 tokens, no byte tokens, é as one token, no { at all."""
+    """A vocabulary like that of T5: about 200 tokens, no byte tokens, é as one token, no {."""
     return Vocabulary.from_tokenizer(vocabularies.tiny_unigram())
 
 
@@ -93,26 +93,26 @@ class Case:
 
 @cache
 def cases(vocabulary: Vocabulary, names: tuple[str, ...] = BACKENDS) -> tuple[Case, ...]:
-    """Every constraint with every backend that takes it in full, if this vocabulary can write it."""
-    found = []
+    """Every constraint with every backend that fully enforces it, if this vocabulary can write it."""
+    compiled = []
     for engine in (backend(name, vocabulary) for name in names):
         for constraint in CONSTRAINTS:
             if not engine.losses(constraint):
                 with suppress(UnwritableConstraint):
-                    found.append(Case(engine.compile(constraint)))
-    return tuple(found)
+                    compiled.append(Case(engine.compile(constraint)))
+    return tuple(compiled)
 
 
 @cache
 def cases_of_the_automaton() -> tuple[Case, ...]:
-    """The automaton's on three vocabularies, one of them without bytes."""
+    """The cases of the automaton with three vocabularies, one of them without byte tokens."""
     return tuple(case for make in (tiny, sentencepiece, without_bytes) for case in cases(make(), ("automaton",)))
 
 
 def allowed(matcher: Matcher) -> list[int]:
-    """The tokens of the mask."""
+    """The tokens that the mask of a matcher allows."""
     size = matcher.compiled.vocabulary.padded_size
-    bitmask = allocate_bitmask(2, size + 40)  # wider than needed, and the row is not the first
+    bitmask = allocate_bitmask(2, size + 40)  # wider than needed, and not the first row
     matcher.fill_next_token_bitmask(bitmask, 1)
     mask = unpack(bitmask, bitmask.shape[1] * 32)[1]
     assert not mask[size:].any(), "bits past the vocabulary"
@@ -121,7 +121,7 @@ def allowed(matcher: Matcher) -> list[int]:
 
 
 def walk(matcher: Matcher, picks: Sequence[int], *, past_the_end: bool = True) -> list[int]:
-    """Accept allowed tokens, each chosen by a number; goes on past the end (stop tokens), stops in a dead end."""
+    """Accept allowed tokens, each chosen by a number. Continues after the end (stop tokens), stops at a dead end."""
     taken: list[int] = []
     for pick in picks:
         if matcher.is_terminated() and not past_the_end:
@@ -136,7 +136,7 @@ def walk(matcher: Matcher, picks: Sequence[int], *, past_the_end: bool = True) -
 
 
 def view(matcher: Matcher) -> tuple[Any, ...]:
-    """Everything a matcher tells about where it is."""
+    """Everything that a matcher reports about its position."""
     return (
         allowed(matcher),
         matcher.is_completed(),
@@ -147,12 +147,12 @@ def view(matcher: Matcher) -> tuple[Any, ...]:
 
 
 def layout(text: str) -> str:
-    """A JSON text without what its strings and numbers say: all that is left for white space to differ in."""
+    """A JSON text with its strings and numbers replaced, so that only its whitespace can differ."""
     return re.sub(r"-?[0-9][0-9.eE+-]*", "0", re.sub(r'"(?:[^"\\]|\\.)*"', '""', text))
 
 
 def is_laid_out_as_json_dumps_does(text: str) -> bool:
-    """Whether brackets, commas and colons stand as in ``json.dumps``; numbers and strings have several spellings."""
+    """Whether the whitespace equals that of ``json.dumps``; numbers and strings may have other spellings."""
     return layout(text) == layout(json.dumps(json.loads(text)))
 
 
@@ -198,4 +198,4 @@ def _inner(schemas: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 schemas = st.recursive(_leaves, _inner, max_leaves=5)
-"""Bounded schemas: a walk through them ends."""
+"""Bounded schemas: every walk through their grammars ends."""

@@ -1,4 +1,4 @@
-"""Automata against what is not ours: ``re``, ``regex``'s partial matches, outlines-core's automata, brute force."""
+"""Automata, compared with ``re``, partial matches of ``regex``, automata of outlines-core, and brute force."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def automaton(pattern: str) -> ByteDfa:
 
 
 @given(plain_patterns)
-def test_the_strings_are_those_of_re(pattern):
+def test_accepted_texts_equal_re(pattern):
     compiled, dfa = re.compile(pattern), automaton(pattern)
     for text in TEXTS:
         assert dfa.accepts(text.encode()) == bool(compiled.fullmatch(text)), repr(text)
@@ -46,16 +46,16 @@ def test_the_strings_are_those_of_re(pattern):
 
 
 @given(plain_patterns)
-def test_what_lives_is_what_can_still_match(pattern):
+def test_live_states_equal_partial_matches(pattern):
     compiled, dfa = partial.compile(pattern), automaton(pattern)
     for text in TEXTS[::3]:
-        alive = dfa.advance(dfa.start, text.encode()) != 0
-        assert alive == bool(compiled.fullmatch(text, partial=True)), repr(text)
+        is_live = dfa.advance(dfa.start, text.encode()) != 0
+        assert is_live == bool(compiled.fullmatch(text, partial=True)), repr(text)
 
 
 @given(plain_patterns, plain_patterns, plain_patterns, st.booleans())
-def test_pieces_between_states_are_what_a_pattern_of_them_is(first, again, last, minimal):
-    """Pieces that are deterministic inside, one behind the other, side by side and in rings, however they overlap."""
+def test_combined_parts_equal_the_combined_pattern(first, again, last, minimal):
+    """Deterministic parts in sequence, in parallel and in cycles, also if their texts overlap."""
     builder = NfaBuilder(WorkMeter(), in_pieces=True)
     start, middle, end = builder.state(), builder.state(), builder.state()
     for pattern, source, target in ((first, start, middle), (again, middle, middle), (last, middle, end)):
@@ -73,7 +73,7 @@ def test_pieces_between_states_are_what_a_pattern_of_them_is(first, again, last,
 
 
 @given(plain_patterns, st.integers(0, 8), st.integers(8, 9))
-def test_what_is_repeated_often_is_one_piece(pattern, low, high):
+def test_large_repetitions_equal_re(pattern, low, high):
     compiled, dfa = re.compile(f"(?:{pattern}){{{low},{high}}}"), automaton(f"(?:{pattern}){{{low},{high}}}")
     for text in TEXTS[::2]:
         assert dfa.accepts(text.encode()) == bool(compiled.fullmatch(text)), repr(text)
@@ -102,32 +102,32 @@ def test_look_around_and_complements_are_compiled_through_automata(pattern, nega
 
 
 @given(plain_patterns, plain_patterns)
-def test_products_are_sets(one, other):
-    a, b = automaton(one), automaton(other)
-    ours, theirs = re.compile(one), re.compile(other)
+def test_products_equal_set_operations(first, second):
+    a, b = automaton(first), automaton(second)
+    first_re, second_re = re.compile(first), re.compile(second)
     both = byte_dfa.intersection(a, b, WorkMeter())
     either = byte_dfa.union(a, b, WorkMeter())
     without = byte_dfa.difference(a, b, WorkMeter())
     neither = byte_dfa.complement(either, WorkMeter())
     for text in TEXTS:
-        data, x, y = text.encode(), bool(ours.fullmatch(text)), bool(theirs.fullmatch(text))
+        data, x, y = text.encode(), bool(first_re.fullmatch(text)), bool(second_re.fullmatch(text))
         got = both.accepts(data), either.accepts(data), without.accepts(data), neither.accepts(data)
         assert got == (x and y, x or y, x and not y, not (x or y)), repr(text)
     assert not any(neither.accepts(data) for data in INVALID)
     for dfa in (both, either, without, neither):
-        if dfa.states < 60:  # the check tries all pairs
+        if dfa.states < 60:  # the check compares all pairs of states
             check_minimal(dfa)
 
 
 def check_trim(dfa: ByteDfa) -> None:
-    """All states are reached, and all but state 0 reach the end."""
+    """All states are reachable, and all except state 0 reach an accepting state."""
     table = dfa.table.astype(int)
     assert (table[0] == 0).all() and not dfa.accepting[0]
-    reached, todo = {dfa.start}, [dfa.start]
-    while todo:
-        for state in set(table[todo.pop()].tolist()) - reached:
+    reached, stack = {dfa.start}, [dfa.start]
+    while stack:
+        for state in set(table[stack.pop()].tolist()) - reached:
             reached.add(state)
-            todo.append(state)
+            stack.append(state)
     assert reached | {0} == set(range(dfa.states))
     ends = dfa.accepting
     while (more := ends | ends[table].any(1)).sum() > ends.sum():
@@ -136,10 +136,10 @@ def check_trim(dfa: ByteDfa) -> None:
 
 
 def check_minimal(dfa: ByteDfa) -> None:
-    """Myhill-Nerode: no state is there for nothing, and some string tells any two apart."""
+    """Myhill-Nerode: no state is superfluous, and some text distinguishes any two states."""
     check_trim(dfa)
     table = dfa.table.astype(int)
-    # The table-filling algorithm: pairs that one more byte tells apart, until there are no more.
+    # The table-filling algorithm: add pairs that one more byte distinguishes, until there are no more.
     apart = dfa.accepting[:, None] != dfa.accepting[None, :]
     while True:
         more = apart.copy()
@@ -157,8 +157,8 @@ def test_automata_are_minimal(pattern):
 
 
 @given(st.integers(0, 2**32), st.integers(2, 60), st.integers(1, 4))
-def test_refining_is_moore_s_algorithm(seed, states, classes):
-    """Against the plain rounds, on tables with few different rows, so that states do agree."""
+def test_refine_equals_moores_algorithm(seed, states, classes):
+    """The oracle is the plain algorithm. Tables with few different rows make many states equivalent."""
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, states, (max(2, states // 4), classes))
     table = rows[rng.integers(0, len(rows), states)]
@@ -174,8 +174,8 @@ def test_refining_is_moore_s_algorithm(seed, states, classes):
 
 
 @given(plain_patterns, st.integers(1, 20), st.integers(0, 2**32))
-def test_an_automaton_with_twins_has_the_same_language(pattern, count, seed):
-    """Some states stand there more than once, and ways lead to any of them."""
+def test_automaton_with_duplicated_states_has_the_same_language(pattern, count, seed):
+    """Some states are duplicated, and transitions lead to any of the copies."""
     whole, rng = automaton(pattern), np.random.default_rng(seed)
     assume(whole.start)
     original = np.concatenate((np.arange(whole.states), rng.integers(1, whole.states, count)))
@@ -195,7 +195,7 @@ words = st.lists(st.text("abcé", max_size=5), min_size=1, max_size=30)
 
 
 @given(words)
-def test_word_lists_are_sets(options):
+def test_word_lists_accept_exactly_their_words(options):
     encoded = {option.encode() for option in options}
     listed = dawg_dfa([option.encode() for option in options], WorkMeter())
     check_minimal(listed)
@@ -209,8 +209,8 @@ def test_word_lists_are_sets(options):
 
 
 @given(plain_patterns)
-def test_the_size_of_a_language_is_counted(pattern):
-    """Over letters whose longest strings are short enough to try."""
+def test_language_size_equals_brute_force(pattern):
+    """Over few letters and short texts, so that brute force can try all."""
     pattern = re.sub(r"\{2,\}|[*+]\??", "{0,2}", pattern)
     compiled = re.compile(f"(?s:(?=[ab]{{0,8}}\\Z)(?:{pattern}))")
     within = byte_dfa.intersection(automaton(pattern), automaton("[ab]{0,8}"), WorkMeter())
@@ -218,37 +218,37 @@ def test_the_size_of_a_language_is_counted(pattern):
     assert within.language_size() == sum(bool(compiled.fullmatch(text)) for text in texts)
 
 
-def test_a_language_without_end_has_no_size():
+def test_infinite_language_has_no_size():
     assert automaton("ab*").language_size() is None
     assert automaton("[ab]{30}").language_size() == 2**30
     assert automaton("(?!a)a").language_size() == 0
 
 
 def pieces() -> Vocabulary:
-    """Few letters alone, many together, and a character in two halves that no other token completes."""
+    """Few single letters, many groups of letters, and half of a character that no other token completes."""
     tokens = [b"a", b"ab", b"ba", b"bbb", b"1", b" ", "é".encode(), "é".encode()[:1], b"A1", b"\n\n", b"ab", b"1b"]
     return Vocabulary((None, *tokens), (0,), 40, toy.LetterTokenizer(["</s>", *map(repr, tokens)]))
 
 
-def oracle(node, vocabulary):
-    """Masks and least numbers of tokens by brute force, from outlines-core's automaton."""
+def brute_force_masks(node, vocabulary):
+    """The masks and the least numbers of tokens by brute force, from the automaton of outlines-core."""
     dfa = OutlinesDfa(node)
     tokens = [(token_id, data) for token_id, data in enumerate(vocabulary.token_bytes) if data]
-    moves, todo = {}, [dfa.start]
-    while todo:
-        state = todo.pop()
+    moves, stack = {}, [dfa.start]
+    while stack:
+        state = stack.pop()
         if state in moves:
             continue
         moves[state] = {token_id: after for token_id, data in tokens if (after := dfa.steps(state, data)) is not None}
-        todo += moves[state].values()
+        stack += moves[state].values()
     needed = {state: 1 for state in moves if dfa.accepts(state)}
     while True:
-        found = {
-            state: 1 + min(needed[after] for after in ways.values() if after in needed)
-            for state, ways in moves.items()
-            if any(after in needed for after in ways.values())
+        candidates = {
+            state: 1 + min(needed[after] for after in targets.values() if after in needed)
+            for state, targets in moves.items()
+            if any(after in needed for after in targets.values())
         }
-        better = {state: count for state, count in found.items() if count < needed.get(state, 10**9)}
+        better = {state: count for state, count in candidates.items() if count < needed.get(state, 10**9)}
         if not better:
             return dfa.start, moves, needed
         needed.update(better)
@@ -257,11 +257,11 @@ def oracle(node, vocabulary):
 @pytest.mark.parametrize("make", [draw.tiny, draw.without_bytes, pieces, toy.all_bytes])
 @settings(max_examples=repeats(15, 40), suppress_health_check=[HealthCheck.too_slow])
 @given(pattern=plain_patterns, seed=st.integers(0, 10_000))
-def test_masks_and_budgets_are_those_of_brute_force(make, pattern, seed):
+def test_masks_and_budgets_equal_brute_force(make, pattern, seed):
     vocabulary = without_markers(make())
     node = parse_fullmatch(pattern)
     assume(node != NOTHING)
-    state, moves, needed = oracle(node, vocabulary)
+    state, moves, needed = brute_force_masks(node, vocabulary)
     backend = AutomatonBackend(vocabulary)
     if state not in needed:
         with pytest.raises(UnwritableConstraint, match="no text of"):
@@ -272,7 +272,7 @@ def test_masks_and_budgets_are_those_of_brute_force(make, pattern, seed):
     for _ in range(8):
         expected = {token_id for token_id, after in moves[state].items() if after in needed}
         stops = set(vocabulary.stop_token_ids) if needed[state] == 1 else set()
-        assert set(draw.allowed(matcher)) == expected | stops, "a mask, or a dead end"
+        assert set(draw.allowed(matcher)) == expected | stops, "another mask, or a dead end"
         assert expected or stops
         assert matcher._engine.min_tokens_to_finish() == needed[state]
         if not expected:
@@ -283,7 +283,7 @@ def test_masks_and_budgets_are_those_of_brute_force(make, pattern, seed):
 
 
 @given(words.filter(any))
-def test_the_texts_of_a_choice(options):
+def test_choice_accepts_exactly_its_options(options):
     matcher = AutomatonBackend(draw.single_bytes()).compile(Choice(options)).matcher()
     for text in {*options, *TEXTS[:60]}:
         matcher.reset()

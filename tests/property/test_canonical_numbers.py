@@ -1,4 +1,4 @@
-"""Numbers in Python's shape: what ``json.dumps`` writes of a number in a clause is taken, and all else is not.
+"""Canonical numbers: the language of a clause contains exactly the texts that ``json.dumps`` writes of its numbers.
 
 The oracles are ``repr``, plain comparisons of floats and ints, and a regular expression for the shape.
 """
@@ -34,25 +34,25 @@ integers = st.integers(-(10**MAX_DIGITS) + 1, 10**MAX_DIGITS - 1) | st.integers(
 numbers: st.SearchStrategy[int | float] = floats | halves | integers
 
 
-def as_schema_has_it(number: float) -> Decimal:
-    """As `documents.py` reads it: an integer without an exponent, a float with."""
+def as_in_schema(number: float) -> Decimal:
+    """The number as `documents.py` reads it: an integer without an exponent, a float with its repr."""
     return Decimal(number) if isinstance(number, int) else Decimal(repr(number))
 
 
 @st.composite
 def clauses(draw: st.DrawFn) -> tuple[NumberClause, Callable[[Any], bool]]:
-    """A clause, and whether a number satisfies it, as a validator that reads doubles would say."""
+    """A clause, and a predicate that says whether a number satisfies it for a validator that reads doubles."""
     integral = draw(st.sampled_from([None, None, True, False]))
     low, high = draw(st.none() | numbers), draw(st.none() | numbers)
     low_open, high_open = draw(st.booleans()), draw(st.booleans())
     excluded = draw(st.lists(numbers, max_size=2))
     clause = NumberClause(
         integral,
-        low=None if low is None else as_schema_has_it(low),
+        low=None if low is None else as_in_schema(low),
         low_open=low_open,
-        high=None if high is None else as_schema_has_it(high),
+        high=None if high is None else as_in_schema(high),
         high_open=high_open,
-        excluded=frozenset(map(as_schema_has_it, excluded)),
+        excluded=frozenset(map(as_in_schema, excluded)),
     )
 
     def holds(value: Any) -> bool:
@@ -68,30 +68,30 @@ def clauses(draw: st.DrawFn) -> tuple[NumberClause, Callable[[Any], bool]]:
 
 
 def language(clause: NumberClause) -> Node:
-    found = canonical_numbers(clause)
-    assert found is not None
-    return found
+    node = canonical_numbers(clause)
+    assert node is not None
+    return node
 
 
-def sampled(node: Node, choose: Callable[[int], int]) -> str:
-    """A text of a language; of an intersection one of its first part, which need not be in the others."""
+def sample_text(node: Node, choose: Callable[[int], int]) -> str:
+    """Draw a text of a language. For an intersection it is a text of the first part, and may violate the others."""
     if isinstance(node, Chars):
         first, last = node.charset.ranges[choose(len(node.charset.ranges))]
         return chr(first + choose(last - first + 1))
     if isinstance(node, Concat):
-        return "".join(sampled(part, choose) for part in node.parts)
+        return "".join(sample_text(part, choose) for part in node.parts)
     if isinstance(node, Alt):
-        return sampled(node.branches[choose(len(node.branches))], choose)
+        return sample_text(node.branches[choose(len(node.branches))], choose)
     if isinstance(node, And):
-        return sampled(node.parts[0], choose)
+        return sample_text(node.parts[0], choose)
     if isinstance(node, Repeat):
-        assert node.high is not None, "a way to go on for ever"
-        return "".join(sampled(node.body, choose) for _ in range(node.low + choose(node.high - node.low + 1)))
+        assert node.high is not None, "an unbounded repetition"
+        return "".join(sample_text(node.body, choose) for _ in range(node.low + choose(node.high - node.low + 1)))
     return ""
 
 
 def assert_canonical(text: str) -> None:
-    """Of Python's shape, and read as a finite number of the same shape."""
+    """The text has the form that Python writes, and is read as a finite number of the same form."""
     value = json.loads(text)
     if INTEGER.fullmatch(text):
         assert json.dumps(value) == text
@@ -108,14 +108,14 @@ def assert_canonical(text: str) -> None:
     assert value == 0 or abs(Decimal(text)) >= Decimal("1e-4"), text
 
 
-def is_written(value: Any, clause: NumberClause) -> bool:
-    """Whether the value stands within what canonical spelling is for."""
+def is_in_range(value: Any, clause: NumberClause) -> bool:
+    """Whether canonical spelling covers the value."""
     return isinstance(value, float) or len(str(abs(value))) <= MAX_DIGITS
 
 
 @given(case=clauses(), values=st.lists(numbers, max_size=6))
 @settings(max_examples=repeats(50, 150))
-def test_takes_what_json_dumps_writes_of_the_numbers_inside(
+def test_language_accepts_exactly_json_dumps_of_the_numbers_inside(
     case: tuple[NumberClause, Callable[[Any], bool]], values: list[Any]
 ) -> None:
     clause, holds = case
@@ -126,25 +126,25 @@ def test_takes_what_json_dumps_writes_of_the_numbers_inside(
         values += [as_float, math.nextafter(as_float, math.inf), math.nextafter(as_float, -math.inf)]
         values += [int(bound), int(bound) + 1, int(bound) - 1, as_float + 0.5]
     for value in values:
-        if not math.isfinite(value) or not is_written(value, clause):
+        if not math.isfinite(value) or not is_in_range(value, clause):
             continue
         if isinstance(value, float) and clause.integral is True:
             assert not matches(node, json.dumps(value))  # integers have no point
         else:
-            # Beyond 2**53 the decimal and its double are not the same number: it has to be inside as either.
+            # Above 2**53 a decimal and its double may differ. Both have to be inside.
             text = json.dumps(value)
             assert matches(node, text) == (holds(value) and clause.has(Decimal(text))), (clause, value)
 
 
 @given(case=clauses(), data=st.data())
 @settings(max_examples=repeats(50, 150))
-def test_what_it_writes_is_canonical_and_inside(
+def test_texts_of_the_language_are_canonical_and_inside(
     case: tuple[NumberClause, Callable[[Any], bool]], data: st.DataObject
 ) -> None:
     clause, holds = case
     node = language(clause)
     assume(node != NOTHING)
-    text = sampled(node, lambda count: data.draw(st.integers(0, count - 1)))
+    text = sample_text(node, lambda count: data.draw(st.integers(0, count - 1)))
     assume(matches(node, text))
     assert_canonical(text)
     assert holds(json.loads(text)), (clause, text)
@@ -157,14 +157,14 @@ def test_what_it_writes_is_canonical_and_inside(
     power=st.integers(0, 40),
     bounded=st.booleans(),
 )
-def test_multiples_have_the_shape_of_floats_too(factor: str, times: int, power: int, bounded: bool) -> None:
+def test_multiples_also_have_the_form_of_floats(factor: str, times: int, power: int, bounded: bool) -> None:
     clause = NumberClause(factors=(Decimal(factor),))
     assert not undecided_factors(clause)
     if bounded:
         clause = replace(clause, low=Decimal(0), high=Decimal("1e30"))
     node, exact = language(clause), Decimal(factor) * times * 10**power
     value = float(exact)
-    if Decimal(repr(value)) == exact:  # else the double is another number
+    if Decimal(repr(value)) == exact:  # otherwise the double is another number
         assert matches(node, repr(value)) == clause.has(exact), (clause, value)
     if exact == int(exact) and len(str(int(exact))) <= MAX_DIGITS:
         assert matches(node, str(int(exact))) == clause.has(exact)
@@ -180,7 +180,7 @@ def test_multiples_have_the_shape_of_floats_too(factor: str, times: int, power: 
     + ["1e-04", "1e-4", "1e-5", "0.0000", "-0.00", "+1", "1e+309", "1.7976931348623159e+308", "1e-324", "1e+400"]
     + ["100000000000000000000", "12345678901234567.0", "1.23456789012345678", "0.12345678901234567800", "10.0e+16"],
 )
-def test_other_spellings_are_left_out(text: str) -> None:
+def test_other_spellings_are_excluded(text: str) -> None:
     assert not matches(language(NumberClause()), text)
 
 
@@ -203,11 +203,9 @@ def test_other_spellings_are_left_out(text: str) -> None:
         ([-0.0], True, {"0"}),
     ],
 )
-def test_listed_values_are_written_as_the_schema_has_them(
-    values: list[Any], integral: bool | None, texts: set[str]
-) -> None:
+def test_listed_values_are_written_as_in_the_schema(values: list[Any], integral: bool | None, texts: set[str]) -> None:
     floats = frozenset(Decimal(repr(value)) for value in values if isinstance(value, float))
-    clause = NumberClause(integral, values=tuple(map(as_schema_has_it, values)), floats=floats)
+    clause = NumberClause(integral, values=tuple(map(as_in_schema, values)), floats=floats)
     node = language(clause)
     others = {"1", "1.0", "1.00", "1e0", "0.1", "0.10", "2", "2.0", "1e+25", "1e25", str(10**25), f"{10**25}.0", "0"}
     others |= {"0.0", "-0.0", "-0", "1e-07", "1e-7", "0.0000001", "1e+16", "10000000000000000", "10000000000000000.0"}
@@ -226,7 +224,7 @@ def test_listed_values_are_written_as_the_schema_has_them(
         (NumberClause(True, low=Decimal(-(10**22)), high=Decimal(5)), "-1" + "0" * 22, "-1" + "0" * 23),
     ],
 )
-def test_integers_have_as_many_digits_as_they_need(clause: NumberClause, inside: str, outside: str) -> None:
+def test_integers_have_as_many_digits_as_bounds_need(clause: NumberClause, inside: str, outside: str) -> None:
     node = canonical_but_for_untold(clause)
     assert matches(node, inside)
     assert not matches(node, outside)
@@ -245,33 +243,33 @@ def test_integers_have_as_many_digits_as_they_need(clause: NumberClause, inside:
         (NumberClause(False), "1e+16"),
     ],
 )
-def test_bounds_hold_for_the_double_that_is_read(clause: NumberClause, outside: str) -> None:
+def test_bounds_hold_for_the_parsed_double(clause: NumberClause, outside: str) -> None:
     assert clause.has(Decimal(outside)) or outside == "1e+16"
     assert not matches(language(clause), outside)
 
 
 @given(ends=st.integers(1, 9).flatmap(lambda count: st.tuples(*[st.integers(0, 10**count - 1)] * 3)))
-def test_integers_between_two_are_those(ends: tuple[int, int, int]) -> None:
+def test_integers_between_equals_comparison(ends: tuple[int, int, int]) -> None:
     low, value, high = ends
     node = integers_between(min(low, high), max(low, high))
-    for one in {value, low, high, low + 1, max(low - 1, 0), high + 1, max(high - 1, 0)}:
-        assert matches(node, str(one)) == (min(low, high) <= one <= max(low, high)), one
+    for number in {value, low, high, low + 1, max(low - 1, 0), high + 1, max(high - 1, 0)}:
+        assert matches(node, str(number)) == (min(low, high) <= number <= max(low, high)), number
 
 
 @pytest.mark.parametrize("bound", [1e308, 3.3e200, 7.26e110, 1.2345678901234567e250, 1e23, 10**309, 10**900 - 1])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize("end", ["low", "high"])
-def test_a_large_bound_is_no_deep_expression(bound: int | float, sign: int, is_open: bool, end: str) -> None:
+def test_large_bound_gives_no_deep_expression(bound: int | float, sign: int, is_open: bool, end: str) -> None:
     bound *= sign
-    clause = NumberClause(**{end: as_schema_has_it(bound), f"{end}_open": is_open})  # type: ignore[arg-type]
+    clause = NumberClause(**{end: as_in_schema(bound), f"{end}_open": is_open})  # type: ignore[arg-type]
     node = language(clause)
 
     def holds(value: int | float) -> bool:
         return not is_open if value == bound else (value > bound) == (end == "low")
 
-    exact = int(bound), int(as_schema_has_it(bound))
-    for value in {one + step for one in exact for step in (-(10**9), -1, 0, 1, 10**9)}:
+    exact = int(bound), int(as_in_schema(bound))
+    for value in {base + step for base in exact for step in (-(10**9), -1, 0, 1, 10**9)}:
         if len(str(abs(value))) <= len(str(abs(exact[0]))):
             assert matches(node, str(value)) == (holds(value) and clause.has(Decimal(value))), value
     if isinstance(bound, float):
@@ -283,9 +281,9 @@ def test_a_large_bound_is_no_deep_expression(bound: int | float, sign: int, is_o
     "excluded", [2**53 + 1, 2**53, 2.0**53, 1e23, 10**23, int(1e23), 0.1, 0, -0.0, 5e-324, 2**60, 1e300]
 )
 @pytest.mark.parametrize("sign", [1, -1])
-def test_what_is_excluded_is_that_number_as_written_or_as_read(excluded: int | float, sign: int) -> None:
+def test_excluded_number_is_excluded_as_decimal_and_as_double(excluded: int | float, sign: int) -> None:
     excluded *= sign
-    exact = as_schema_has_it(excluded)
+    exact = as_in_schema(excluded)
     node = language(NumberClause(excluded=frozenset([exact])))
     near = float(excluded)
     read = {math.nextafter(near, -math.inf), near, math.nextafter(near, math.inf)}
@@ -299,6 +297,6 @@ def test_what_is_excluded_is_that_number_as_written_or_as_read(excluded: int | f
         assert matches(node, text) == (json.loads(text) != excluded and Decimal(text) != exact), text
     if not near.is_integer() or abs(near) < 1e20:
         return
-    # Integers of more digits than others have are there where a list, or a bound, has so many.
+    # Integers may have more digits than usual if a listed value or a bound has as many.
     node = language(NumberClause(low=min(exact, Decimal(-(10**24))), high=abs(exact), excluded=frozenset([exact])))
     assert not matches(node, str(int(exact))) and not matches(node, str(int(excluded)))

@@ -1,4 +1,4 @@
-"""What a key sees and what it does not, over random schemas."""
+"""Which changes of random schemas change the key of a constraint."""
 
 from __future__ import annotations
 
@@ -38,47 +38,47 @@ def _object_schema(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str,
 SCHEMAS = st.recursive(st.booleans() | st.just({}), _object_schema, max_leaves=6)
 
 
-def _dressed(schema: Any, draw: Any) -> Any:
-    """The same schema with its keywords in another order and annotations strewn in."""
+def _shuffled(schema: Any, draw: Any) -> Any:
+    """The same schema with its keywords in another order, and with additional annotations."""
     if not isinstance(schema, dict):
         return schema
-    dressed: dict[str, Any] = {}
+    shuffled: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in ("properties", "$defs"):
             names = list(value) if keyword == "properties" else draw(st.permutations(list(value)))
-            dressed[keyword] = {name: _dressed(value[name], draw) for name in names}
+            shuffled[keyword] = {name: _shuffled(value[name], draw) for name in names}
         elif keyword == "anyOf":
-            dressed[keyword] = [_dressed(item, draw) for item in value]
+            shuffled[keyword] = [_shuffled(item, draw) for item in value]
         elif keyword in ("items", "not"):
-            dressed[keyword] = _dressed(value, draw)
+            shuffled[keyword] = _shuffled(value, draw)
         else:
-            dressed[keyword] = value
-    dressed.update({name: draw(DATA) for name in draw(st.lists(ANNOTATION, max_size=2, unique=True))})
-    return {keyword: dressed[keyword] for keyword in draw(st.permutations(list(dressed)))}
+            shuffled[keyword] = value
+    shuffled.update({name: draw(DATA) for name in draw(st.lists(ANNOTATION, max_size=2, unique=True))})
+    return {keyword: shuffled[keyword] for keyword in draw(st.permutations(list(shuffled)))}
 
 
 @given(SCHEMAS, st.data())
-def test_order_of_keywords_and_annotations_do_not_matter(schema: Any, data: st.DataObject) -> None:
-    # A "$ref" as data may happen to name an annotation, which then counts; that has a test of its own.
-    assert JsonSchema(_dressed(schema, data.draw)).key == JsonSchema(schema).key
+def test_order_of_keywords_and_annotations_do_not_change_the_key(schema: Any, data: st.DataObject) -> None:
+    # A "$ref" in data may happen to name an annotation, which then counts. Another test covers this.
+    assert JsonSchema(_shuffled(schema, data.draw)).key == JsonSchema(schema).key
 
 
 @given(st.lists(NAMES, min_size=2, max_size=5, unique=True), st.data())
-def test_order_of_properties_matters(names: list[str], data: st.DataObject) -> None:
+def test_order_of_properties_changes_the_key(names: list[str], data: st.DataObject) -> None:
     other = data.draw(st.permutations(names))
     keys = [JsonSchema({"properties": {name: {} for name in order}}).key for order in (names, other)]
     assert (keys[0] == keys[1]) == (names == other)
 
 
 @given(DATA, DATA)
-def test_data_is_compared_exactly(one: Any, two: Any) -> None:
-    same = _exact(one) == _exact(two)
-    assert (JsonSchema({"const": one}).key == JsonSchema({"const": two}).key) == same
-    assert (JsonSchema({"enum": [one]}) == JsonSchema({"enum": [two]})) == same
+def test_data_is_compared_exactly(first: Any, second: Any) -> None:
+    same = _exact(first) == _exact(second)
+    assert (JsonSchema({"const": first}).key == JsonSchema({"const": second}).key) == same
+    assert (JsonSchema({"enum": [first]}) == JsonSchema({"enum": [second]})) == same
 
 
 def _exact(value: Any) -> Any:
-    """Python's == with types and the order of keys."""
+    """A form whose == also compares types and the order of keys."""
     if isinstance(value, dict):
         return "dict", [(key, _exact(child)) for key, child in value.items()]
     if isinstance(value, list):
@@ -87,7 +87,7 @@ def _exact(value: Any) -> Any:
 
 
 @given(SCHEMAS)
-def test_the_schema_comes_back_as_it_went_in(schema: Any) -> None:
+def test_schema_attribute_equals_the_argument(schema: Any) -> None:
     before = copy.deepcopy(schema)
     constraint = JsonSchema(schema)
     constraint.key  # noqa: B018
@@ -96,7 +96,7 @@ def test_the_schema_comes_back_as_it_went_in(schema: Any) -> None:
 
 
 @given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))
-def test_choices_share_a_key_exactly_when_their_options_are_the_same(one: list[str], two: list[str]) -> None:
-    one, two = [*one, "x"], [*two, "x"]
-    same = list(dict.fromkeys(one)) == list(dict.fromkeys(two))
-    assert (Choice(one).key == Choice(two).key) == same
+def test_choices_share_a_key_exactly_if_their_options_are_equal(first: list[str], second: list[str]) -> None:
+    first, second = [*first, "x"], [*second, "x"]
+    same = list(dict.fromkeys(first)) == list(dict.fromkeys(second))
+    assert (Choice(first).key == Choice(second).key) == same

@@ -1,4 +1,4 @@
-"""A bound on nesting: of all small values exactly those that are valid, by `jsonschema`, and not nested too deeply."""
+"""max_depth: of all small values, exactly the valid ones (by `jsonschema`) within the bound on nesting are accepted."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ LEAVES = [None, 0, "a"]
 
 
 def values(depth: int) -> Iterator[Any]:
-    """Values of so many levels of nesting at most, with one or two entries each."""
+    """Values of at most ``depth`` levels of nesting, with up to two entries each."""
     yield from LEAVES
     if depth:
         inner = list(values(depth - 1))
         yield from ([], {})
-        yield from ([one] for one in inner)
-        yield from ({name: one} for name in ("next", "value") for one in inner)
+        yield from ([value] for value in inner)
+        yield from ({name: value} for name in ("next", "value") for value in inner)
         few = inner[:: max(1, len(inner) // 12)]
-        yield from ([one, other] for one, other in product(few, few))
-        yield from ({"next": one, "value": other} for one, other in product(few, few))
+        yield from ([first, second] for first, second in product(few, few))
+        yield from ({"next": first, "value": second} for first, second in product(few, few))
 
 
 def nesting(value: Any) -> int:
@@ -61,7 +61,7 @@ SCHEMAS: dict[str, Any] = {
 
 @pytest.mark.parametrize("max_depth", [1, 2, 3, 4])
 @pytest.mark.parametrize("case", SCHEMAS)
-def test_the_values_are_those_that_are_valid_and_not_too_deep(case: str, max_depth: int) -> None:
+def test_accepted_values_are_the_valid_ones_within_the_depth(case: str, max_depth: int) -> None:
     schema = SCHEMAS[case]
     validator = jsonschema.Draft202012Validator(schema)
     compiled = BACKEND.compile(JsonSchema(schema, "compact", "allow", max_depth=max_depth))
@@ -74,14 +74,14 @@ def test_the_values_are_those_that_are_valid_and_not_too_deep(case: str, max_dep
     assert 0 < accepted.count(True) < len(VALUES) or case == "any"
 
 
-def test_what_cannot_be_closed_in_so_many_levels_is_never_begun() -> None:
-    """Every way on leads to an end: also where an entry has to be there that would nest more deeply."""
+def test_values_that_cannot_be_closed_within_the_depth_are_not_started() -> None:
+    """Every accepted prefix can be completed, also if a required entry would nest more deeply."""
     schema = {"type": "array", "items": {"anyOf": [{"$ref": "#"}, {"const": 1}]}, "minItems": 1, "maxItems": 2}
     dfa = BACKEND.compile(JsonSchema(schema, "compact", max_depth=2, spelling="any")).new_engine()._language.walk.dfa  # type: ignore
     texts = ["1"]
     for _ in range(2):
         texts = ["1", *(f"[{', '.join(items)}]" for count in (1, 2) for items in product(texts, repeat=count))]
-    # The whole is an array, and each 1 may also be written 1.0.
+    # The whole value is an array, and each 1 may also be written 1.0.
     assert dfa.language_size() == sum(2 ** text.count("1") for text in texts[1:])
     with pytest.raises(InvalidConstraint, match="nests at most 1 arrays and objects"):
         BACKEND.compile(JsonSchema({"type": "array", "items": {"type": "array"}, "minItems": 1}, max_depth=1))
@@ -90,7 +90,7 @@ def test_what_cannot_be_closed_in_so_many_levels_is_never_begun() -> None:
         BACKEND.compile(JsonSchema(endless, max_depth=5))
 
 
-def test_depth_that_is_never_reached_costs_nothing() -> None:
+def test_depth_that_is_never_reached_adds_no_states() -> None:
     flat = {"type": "array", "items": {"type": "integer"}}
     sizes = [
         BACKEND.compile(JsonSchema(flat, max_depth=depth)).new_engine()._language.walk.dfa.states  # type: ignore

@@ -1,4 +1,4 @@
-"""Drafts: always legal, and what brute force or ``json.dumps`` says they should be."""
+"""Drafts are always legal, and equal those of brute force or of ``json.dumps``."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tests.effort import repeats
 from tests.property import strategies as draw
 from tests.property.strategies import Case
 
-TRIES = 4  # matches that prompt lookup looks at
+TRIES = 4  # matches that prompt lookup tries
 ENGINES = ("llguidance", "automaton")
 cases = st.deferred(lambda: st.sampled_from(draw.cases(draw.tiny())))
 law = settings(max_examples=repeats(50, 150), suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 
 
-def asked_of(row: Row, ids: Sequence[int], prompt_length: int, limit: int) -> DraftRequest:
+def request_for(row: Row, ids: Sequence[int], prompt_length: int, limit: int) -> DraftRequest:
     return DraftRequest(0, row, list(ids), prompt_length, limit, draw.tiny().stop_token_ids)
 
 
-def taken_by_hand(row: Row, tokens: Sequence[int]) -> list[int]:
-    """As many of the tokens as a plain matcher accepts one by one, to the first stop token at most."""
+def brute_force_prefix(row: Row, tokens: Sequence[int]) -> list[int]:
+    """The longest prefix that a plain matcher accepts token by token, up to the first stop token."""
     kept: list[int] = []
     matcher = None if row.matcher is None else row.matcher.fork()
     for token_id in tokens:
@@ -47,24 +47,24 @@ def taken_by_hand(row: Row, tokens: Sequence[int]) -> list[int]:
 # -- prompt lookup ---------------------------------------------------------------------------------------------------
 
 
-def places_by_hand(ids: Sequence[int], max_ngram: int) -> list[int]:
-    """Where continuations begin, in the order in which they should be tried."""
-    places = []
+def brute_force_positions(ids: Sequence[int], max_ngram: int) -> list[int]:
+    """The positions where continuations begin, in the order in which prompt lookup tries them."""
+    positions = []
     for n in range(max_ngram, 0, -1):
-        for place in range(len(ids) - 1, n - 1, -1):
-            if list(ids[place - n : place]) == list(ids[len(ids) - n :]) and place not in places:
-                places.append(place)
-    return places
+        for position in range(len(ids) - 1, n - 1, -1):
+            if list(ids[position - n : position]) == list(ids[len(ids) - n :]) and position not in positions:
+                positions.append(position)
+    return positions
 
 
 @law
 @given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 4), st.integers(1, 6), st.integers(-1, 8))
-def test_prompt_lookup_in_a_free_row(ids: list[int], max_ngram: int, num_tokens: int, limit: int):
-    """Token 3 ends a row: what stands behind it in the prompt is another text."""
-    asked = DraftRequest(0, Row(None), ids, len(ids) // 2, limit, [3])
-    (draft,) = PromptLookup(max_ngram, num_tokens).propose([asked])
-    places = places_by_hand(ids, max_ngram)
-    expected = ids[places[0] : places[0] + max(min(num_tokens, limit), 0)] if places else []
+def test_prompt_lookup_in_an_unconstrained_row(ids: list[int], max_ngram: int, num_tokens: int, limit: int):
+    """Token 3 is the stop token: the text after it in the prompt is another text."""
+    request = DraftRequest(0, Row(None), ids, len(ids) // 2, limit, [3])
+    (draft,) = PromptLookup(max_ngram, num_tokens).propose([request])
+    positions = brute_force_positions(ids, max_ngram)
+    expected = ids[positions[0] : positions[0] + max(min(num_tokens, limit), 0)] if positions else []
     if 3 in expected:
         expected = expected[: expected.index(3) + 1]
     assert (list(draft.tokens), draft.probabilities) == (expected, None)
@@ -72,18 +72,21 @@ def test_prompt_lookup_in_a_free_row(ids: list[int], max_ngram: int, num_tokens:
 
 @law
 @given(cases, draw.picks, st.lists(st.tuples(draw.picks, st.integers(0, 3)), max_size=4), st.integers(1, 12))
-def test_prompt_lookup_is_cut_by_the_grammar(
+def test_prompt_lookup_is_truncated_by_the_grammar(
     case: Case, picks: list[int], others: list[tuple[list[int], int]], limit: int
 ):
-    """The prompt holds other texts of the language, and parts of this one."""
+    """The prompt contains other texts of the language, and parts of this text."""
     prompt: list[int] = []
     for other, start in others:
         prompt += draw.walk(case.compiled.matcher(), other)[start:]
     row = Row(case.compiled.matcher())
     assert row.matcher is not None
     ids = [*prompt, *draw.walk(row.matcher, picks)]
-    (draft,) = PromptLookup(num_tokens=8).propose([asked_of(row, ids, len(prompt), limit)])
-    by_hand = (taken_by_hand(row, ids[place : place + min(8, limit)]) for place in places_by_hand(ids, 3)[:TRIES])
+    (draft,) = PromptLookup(num_tokens=8).propose([request_for(row, ids, len(prompt), limit)])
+    by_hand = (
+        brute_force_prefix(row, ids[position : position + min(8, limit)])
+        for position in brute_force_positions(ids, 3)[:TRIES]
+    )
     assert list(draft.tokens) == next(filter(None, by_hand), [])
 
 
@@ -111,7 +114,7 @@ def dumps(value: Any, **style: Any) -> str:
 
 @law
 @given(values, styles, st.lists(st.integers(1, 5), max_size=20))
-def test_layout_is_that_of_json_dumps_wherever_the_text_breaks(value: Any, style: dict[str, Any], sizes: list[int]):
+def test_layout_equals_json_dumps_for_any_split_of_the_text(value: Any, style: dict[str, Any], sizes: list[int]):
     data, canonical = dumps(value, **style).encode(), dumps(value).encode()
     layout, out = Layout(), b""
     for size in [*sizes, len(data)]:
@@ -123,7 +126,7 @@ def test_layout_is_that_of_json_dumps_wherever_the_text_breaks(value: Any, style
 
 @law
 @given(values)
-def test_canonical_text_is_left_as_it_is_at_every_byte(value: Any):
+def test_canonical_text_is_not_changed_at_any_byte(value: Any):
     layout = Layout()
     for byte in dumps(value).encode():
         assert layout.take(bytes([byte])) == bytes([byte])
@@ -131,15 +134,15 @@ def test_canonical_text_is_left_as_it_is_at_every_byte(value: Any):
 
 @law
 @given(values, styles)
-def test_text_goes_on_in_the_layout_it_has_shown(value: Any, style: dict[str, Any]):
-    """All gaps of the third value have been seen before; the text may break anywhere, inside a gap too."""
+def test_text_continues_in_the_layout_seen_so_far(value: Any, style: dict[str, Any]):
+    """All gaps of the third value occurred before. The text may break anywhere, also inside a gap."""
     text, canonical = dumps([value] * 3, **style).encode(), dumps([value] * 3).encode()
     third = len(text) - len(dumps([value], **style).encode())
     layout = Layout()
     taken = layout.take(text[:third])
-    for place in range(third, len(text)):
-        assert layout.write(canonical[len(taken) :]) == text[place:]
-        taken += layout.take(text[place : place + 1])
+    for position in range(third, len(text)):
+        assert layout.write(canonical[len(taken) :]) == text[position:]
+        taken += layout.take(text[position : position + 1])
 
 
 # -- grammar drafts --------------------------------------------------------------------------------------------------
@@ -161,7 +164,7 @@ def encode(token_ids: Sequence[int], data: bytes) -> list[int]:
 
 @st.composite
 def documents(draw_: st.DrawFn, depth: int = 2) -> tuple[dict[str, Any], Any]:
-    """A schema and a value of it, with its properties in order."""
+    """A schema and a valid value, with the properties in order."""
     kinds = ["string", "integer", "boolean", "enum", "const"] + ["object", "object", "array"] * (depth > 0)
     kind = "object" if depth == 2 else draw_(st.sampled_from(kinds))
     if kind == "string":
@@ -190,36 +193,36 @@ def documents(draw_: st.DrawFn, depth: int = 2) -> tuple[dict[str, Any], Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}, value
 
 
-def without_layout(text: str) -> str:
-    """The text without white space outside of strings; it may end inside one."""
+def remove_layout(text: str) -> str:
+    """The text without whitespace outside of strings. It may end inside a string."""
     return "".join(re.findall(r'"(?:[^"\\]|\\.)*(?:"|\\?$)|[^ \t\n]', text, re.DOTALL))
 
 
 @settings(law, max_examples=repeats(83, 250))
 @given(documents(), styles, st.sampled_from(ENGINES), st.lists(st.integers(1, 4), max_size=30))
-def test_grammar_drafts_are_what_json_dumps_writes_next(
+def test_grammar_drafts_equal_the_next_text_of_json_dumps(
     document: tuple[dict[str, Any], Any], style: dict[str, Any], engine: str, sizes: list[int]
 ):
-    """At every token of a text of any layout, split in different ways; and the row takes them."""
+    """At every token of a text in any layout and tokenization. The row accepts these drafts."""
     schema, value = document
     text, canonical = dumps(value, **style), dumps(value)
     flexible = compiled(JsonSchema(schema), "llguidance")
-    source = GrammarDraft(lambda one: twin_of(one, engine), encode)
+    source = GrammarDraft(lambda compiled_: twin_of(compiled_, engine), encode)
     pieces, left = [], text
     for size in sizes:
         pieces.append(left[:size])
         left = left[size:]
     row, ids, written = Row(flexible.matcher()), [5, 6, 7], b""
-    for token_id in [one for piece in [*pieces, left] for one in encode([], piece.encode())]:
+    for token_id in [token for piece in [*pieces, left] for token in encode([], piece.encode())]:
         assert row.advance(token_id)
         ids.append(token_id)
         written += draw.tiny().token_bytes[token_id] or b""
-        (draft,) = source.propose([asked_of(row, ids, 3, 100)])
-        assert taken_by_hand(row, draft.tokens) == list(draft.tokens)
+        (draft,) = source.propose([request_for(row, ids, 3, 100)])
+        assert brute_force_prefix(row, draft.tokens) == list(draft.tokens)
         drafted = draw.tiny().decode_bytes(draft.tokens)
-        if style:  # it says what ``canonical`` says, with white space of its own
-            behind = (written + drafted).decode(errors="ignore")  # it may end inside a character
-            assert without_layout(canonical).startswith(without_layout(behind))
+        if style:  # the text equals ``canonical``, except for its whitespace
+            text_so_far = (written + drafted).decode(errors="ignore")  # it may end inside a character
+            assert remove_layout(canonical).startswith(remove_layout(text_so_far))
         else:
             assert canonical.encode().startswith(written + drafted)
 
@@ -258,11 +261,13 @@ BETWEEN_VALUES = [
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("text", "expected"), BETWEEN_VALUES)
-def test_all_that_stands_between_two_values_is_drafted(text: str, expected: str, engine: str):
+def test_all_text_between_two_values_is_drafted(text: str, expected: str, engine: str):
     row = Row(compiled(PERSON, "llguidance").matcher())
     ids = encode([], text.encode())
     assert all(map(row.advance, ids))
-    (draft,) = GrammarDraft(lambda one: twin_of(one, engine), encode).propose([asked_of(row, ids, 0, 100)])
+    (draft,) = GrammarDraft(lambda compiled_: twin_of(compiled_, engine), encode).propose(
+        [request_for(row, ids, 0, 100)]
+    )
     assert draw.tiny().decode_bytes(draft.tokens).decode() == expected
 
 
@@ -278,32 +283,32 @@ def test_drafts_are_legal_and_change_nothing(case: Case, picks: list[int], limit
     before = draw.view(row.matcher)
     first = GrammarDraft(twin_of, lambda ids, data: [*encode(ids, data), *draw.tiny().stop_token_ids, 5])
     for source in first, DraftChain([first, PromptLookup()]):
-        (draft,) = source.propose([asked_of(row, ids, 0, limit)])
+        (draft,) = source.propose([request_for(row, ids, 0, limit)])
         assert len(draft.tokens) <= limit
-        assert taken_by_hand(row, draft.tokens) == list(draft.tokens)
+        assert brute_force_prefix(row, draft.tokens) == list(draft.tokens)
     assert draw.view(row.matcher) == before
 
 
-class Listed:
-    """A source that proposes what it was told, and remembers for which rows."""
+class FixedSource:
+    """A source that proposes fixed drafts, and records the rows for which it was called."""
 
     def __init__(self, *tokens: Sequence[int]):
-        self.tokens, self.asked = tokens, []
+        self.tokens, self.calls = tokens, []
 
-    def propose(self, asked: Sequence[DraftRequest]) -> list[Draft]:
-        self.asked.append([one.index for one in asked])
-        return [Draft(self.tokens[one.index]) for one in asked]
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        self.calls.append([request.index for request in requests])
+        return [Draft(self.tokens[request.index]) for request in requests]
 
     def reset(self) -> None:
-        self.asked.clear()
+        self.calls.clear()
 
 
 @given(st.lists(st.tuples(*[st.lists(st.integers(0, 9), max_size=2)] * 3), max_size=5))
-def test_several_sources_row_by_row(proposals: list[tuple[list[int], list[int], list[int]]]):
-    sources = [Listed(*(proposal[i] for proposal in proposals)) for i in range(3)]
-    asked = [DraftRequest(i, Row(None), [], 0, 5, []) for i in range(len(proposals))]
-    drafts = DraftChain(sources).propose(asked)
-    assert [draft.tokens for draft in drafts] == [next(filter(None, one), []) for one in proposals]
+def test_draft_chain_takes_the_first_draft_of_each_row(proposals: list[tuple[list[int], list[int], list[int]]]):
+    sources = [FixedSource(*(proposal[i] for proposal in proposals)) for i in range(3)]
+    requests = [DraftRequest(i, Row(None), [], 0, 5, []) for i in range(len(proposals))]
+    drafts = DraftChain(sources).propose(requests)
+    assert [draft.tokens for draft in drafts] == [next(filter(None, proposal), []) for proposal in proposals]
     for rank, source in enumerate(sources):
         empty = [i for i, proposal in enumerate(proposals) if not any(proposal[:rank])]
-        assert source.asked == ([empty] if empty else [])
+        assert source.calls == ([empty] if empty else [])

@@ -1,4 +1,4 @@
-"""A draft in segments is the draft itself, as far as it is right, with the forced text where it belongs."""
+"""The segments of a draft join to the draft up to its first wrong token, with forced text after each choice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hf_guided.session.row import Row
 from tests.property.test_continuation import vocabulary
 from tests.property.test_forced import TEXTS, automaton, forced_text
 
-VOCABULARIES = ["byte_level", "demo"]  # without the 131k tokens of the third: that takes half a minute
+VOCABULARIES = ["byte_level", "demo"]  # the third vocabulary has 131k tokens and takes half a minute
 OPTIONS = st.lists(TEXTS, min_size=1, max_size=4, unique=True)
 
 
@@ -27,8 +27,8 @@ def tokens(name: str, text: str) -> list[int]:
 @pytest.mark.parametrize("name", VOCABULARIES)
 @settings(max_examples=40)
 @given(options=OPTIONS, spare=st.none() | st.integers(0, 2))
-def test_a_right_draft_is_kept_whole(name: str, options: list[str], spare: int | None) -> None:
-    """Whatever the budget is, as long as the text fits into it."""
+def test_right_draft_is_kept_completely(name: str, options: list[str], spare: int | None) -> None:
+    """For any budget that is large enough for the text."""
     stop = vocabulary(name).stop_token_ids[0]
     whole = tokens(name, options[0])
     row = Row(automaton(name).compile(hg.Choice(options)).matcher())
@@ -38,7 +38,7 @@ def test_a_right_draft_is_kept_whole(name: str, options: list[str], spare: int |
     written = [token_id for segment in segments for token_id in segment]
     assert written in (whole, [*whole, stop])
     assert row.mark() == before and row.takes(whole)
-    # A segment is a choice, and what follows from it: nothing is forced before its first token.
+    # A segment is a choice and the text that it forces: nothing is forced before its first token.
     for i, segment in enumerate(segments):
         row.advance(segment[0])
         forced = plain(name).advance(row, [t for s in segments[:i] for t in s] + segment[:1], None, loose=False)
@@ -50,7 +50,7 @@ def test_a_right_draft_is_kept_whole(name: str, options: list[str], spare: int |
 @pytest.mark.parametrize("name", VOCABULARIES)
 @settings(max_examples=40)
 @given(options=OPTIONS, at=st.integers(0, 5), wrong=st.sampled_from(["a", "z", '"', "7", "names"]))
-def test_a_wrong_draft_ends_at_its_first_wrong_token(name: str, options: list[str], at: int, wrong: str) -> None:
+def test_wrong_draft_ends_at_its_first_wrong_token(name: str, options: list[str], at: int, wrong: str) -> None:
     whole = tokens(name, options[0])
     draft = [*whole[:at], tokens(name, wrong)[0], *whole[at:]]
     row = Row(automaton(name).compile(hg.Choice(options)).matcher())
@@ -59,19 +59,19 @@ def test_a_wrong_draft_ends_at_its_first_wrong_token(name: str, options: list[st
     agreed = next((i for i, (a, b) in enumerate(zip(written, draft, strict=False)) if a != b), len(written))
     assert agreed >= min(len(whole[:at]), len(written))
     assert row.takes([token_id for token_id in written if token_id != vocabulary(name).stop_token_ids[0]])
-    drafted = 0  # every segment begins with the next token of the draft
+    drafted = 0  # each segment begins with the next token of the draft
     for segment in segments:
         assert segment[0] == draft[drafted]
         drafted += len(segment)
     if agreed == len(written) < len(draft):
-        assert not row.takes(draft[: agreed + 1]), "cut only where the row refuses it"
+        assert not row.takes(draft[: agreed + 1]), "the draft is truncated although the row accepts more"
 
 
 @pytest.mark.parametrize("name", VOCABULARIES)
 @settings(max_examples=40)
 @given(options=OPTIONS)
-def test_a_tight_budget_does_not_split_what_fits(name: str, options: list[str]) -> None:
-    """The tokens of the draft, the forced text and the end are each counted once."""
+def test_tight_budget_does_not_split_a_draft_that_fits(name: str, options: list[str]) -> None:
+    """The tokens of the draft, of the forced text and of the end are each counted once."""
     whole = tokens(name, options[0])
     row = Row(automaton(name).compile(hg.Choice([options[0]])).matcher())
     assert row.matcher is not None
@@ -82,8 +82,8 @@ def test_a_tight_budget_does_not_split_what_fits(name: str, options: list[str]) 
 
 
 @pytest.mark.parametrize("spare", range(5))
-def test_every_segment_has_what_the_ones_before_it_leave_of_the_budget(spare: int) -> None:
-    """The tokenizer writes more tokens here than the fewest that do, so each token of the budget counts."""
+def test_each_segment_has_the_budget_left_by_the_segments_before(spare: int) -> None:
+    """The tokenizer writes more than the least number of tokens here, so each token of the budget counts."""
     row = Row(automaton("demo").compile(hg.Regex("(?:name){3}[0-9](?:name){3}[0-9]")).matcher())
     assert row.matcher is not None
     fewest = row.matcher.min_tokens_to_finish()

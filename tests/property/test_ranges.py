@@ -1,4 +1,4 @@
-"""Numbers as text: exactly the spellings of a clause's numbers, by brute force over a pool of decimals."""
+"""The language of a number clause accepts exactly its numbers, by brute force over a pool of decimals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ clauses = st.builds(
 
 
 def is_spelled_plainly(text: str, clause: NumberClause) -> bool:
-    """Whether the spelling is one that has to be there: no -0, and an integer is 1, or 1.0 where that counts."""
+    """Whether the language must accept this spelling: no -0, and an integer as 1, or as 1.0 if the clause allows it."""
     if text.startswith("-") and Decimal(text) == 0:
         return False
     if not clause.integral:
@@ -65,14 +65,14 @@ def is_spelled_plainly(text: str, clause: NumberClause) -> bool:
 @example(NumberClause(factors=(Decimal("0.01"),), low=Decimal("-0.25")))
 @example(NumberClause(True, low=Decimal("0.5"), high=Decimal("0.75")))
 @example(NumberClause(False, factors=(Decimal("2.5"),)))
-def test_every_decimal_is_there_exactly_when_it_satisfies_the_clause(clause: NumberClause) -> None:
+def test_decimals_are_accepted_exactly_if_they_satisfy_the_clause(clause: NumberClause) -> None:
     language = number_language(clause)
     assert language is not None
     for text in POOL:
         if clause.has(Decimal(text)):
             assert matches(language, text) or not is_spelled_plainly(text, clause), f"{text} is missing"
         else:
-            assert not matches(language, text), f"{text} is too much"
+            assert not matches(language, text), f"{text} is accepted, but does not satisfy the clause"
     for text in NO_NUMBERS:
         assert not matches(language, text), f"{text!r} is no JSON"
 
@@ -84,7 +84,7 @@ EXPONENTS += ["1e299", "-1.5E-299", "0e5"]
 
 
 @given(clauses)
-def test_exponents_are_never_too_much(clause: NumberClause) -> None:
+def test_accepted_exponents_satisfy_the_clause(clause: NumberClause) -> None:
     language = number_language(clause)
     assert language is not None
     for text in EXPONENTS:
@@ -101,23 +101,23 @@ def test_exponents_are_never_too_much(clause: NumberClause) -> None:
         NumberClause(high=Decimal(0), high_open=True),
     ],
 )
-def test_exponents_are_there_where_bounds_do_not_depend_on_them(clause: NumberClause) -> None:
+def test_exponents_are_accepted_if_only_the_sign_is_bounded(clause: NumberClause) -> None:
     language = number_language(clause)
     assert language is not None
     for text in EXPONENTS:
         assert matches(language, text) == clause.has(Decimal(text)), text
 
 
-def test_what_comes_after_the_greatest_exponent_is_infinity_to_most_parsers() -> None:
+def test_greatest_exponent_stays_below_infinity() -> None:
     language = number_language(NumberClause())
     assert language is not None
-    for exponent, is_there in ((299, True), (300, False), (309, False), (999, False)):
-        assert matches(language, f"1e{exponent}") == is_there
+    for exponent, accepted in ((299, True), (300, False), (309, False), (999, False)):
+        assert matches(language, f"1e{exponent}") == accepted
     assert json.loads("9.99e299") < float("inf") == json.loads("9.99e308")
 
 
 @given(st.lists(st.sampled_from([Decimal(text) for text in WHOLES] + [Decimal("0.5"), Decimal("-2.25")]), min_size=1))
-def test_listed_numbers_are_written_as_json_writes_them(values: list[Decimal]) -> None:
+def test_listed_numbers_are_accepted_and_no_others(values: list[Decimal]) -> None:
     language = number_language(NumberClause(values=tuple(dict.fromkeys(values))))
     assert language is not None
     for text in POOL:
@@ -127,7 +127,7 @@ def test_listed_numbers_are_written_as_json_writes_them(values: list[Decimal]) -
 
 
 @pytest.mark.parametrize("value", ["1E+30", "1.5E-7", "-2.5E+22", "123456789012345678901234567890", "1E+298"])
-def test_a_listed_number_is_written_as_python_writes_it(value: str) -> None:
+def test_listed_number_has_pythons_spelling(value: str) -> None:
     exact = Decimal(value)
     language = number_language(NumberClause(values=(exact,)))
     assert language is not None
@@ -140,8 +140,8 @@ LONG = "1234567890123456789012345678901"  # more digits than Python's decimals k
 
 @pytest.mark.parametrize("sign", ["", "-"])
 @pytest.mark.parametrize("tail", ["", ".5"])
-def test_no_digit_is_lost_however_many_there_are(sign: str, tail: str) -> None:
-    around = [f"{sign}{LONG[:-1]}{digit}{tail}" for digit in "0123"]
+def test_bounds_with_many_digits_are_exact(sign: str, tail: str) -> None:
+    neighbours = [f"{sign}{LONG[:-1]}{digit}{tail}" for digit in "0123"]
     bound = Decimal(f"{sign}{LONG}{tail}")
     for clause in (
         NumberClause(low=bound),
@@ -155,21 +155,21 @@ def test_no_digit_is_lost_however_many_there_are(sign: str, tail: str) -> None:
     ):
         language = number_language(clause)
         assert language is not None
-        for text in around:
+        for text in neighbours:
             inside = clause.has(Decimal(text))
             assert matches(language, text) == inside, f"{text} in {clause}"
 
 
-def test_no_digit_of_a_factor_is_lost() -> None:
+def test_factor_with_many_digits_is_exact() -> None:
     language = number_language(NumberClause(factors=(Decimal("1.0000000000000000000000000000007"),)))
     assert language is None or not matches(language, "1")
 
 
 @pytest.mark.parametrize("factor", ["3", "0.7", "7", "0.03", "12", "1E-30"])
-def test_factors_that_digits_do_not_tell_have_no_language(factor: str) -> None:
+def test_factors_not_decided_by_last_digits_have_no_language(factor: str) -> None:
     language = number_language(NumberClause(factors=(Decimal(factor),)))
-    tells = all(digit in "25" for digit in _primes(Decimal(factor)))
-    assert (language is not None) == tells
+    decided = all(digit in "25" for digit in _primes(Decimal(factor)))
+    assert (language is not None) == decided
 
 
 def _primes(factor: Decimal) -> set[str]:
@@ -178,7 +178,7 @@ def _primes(factor: Decimal) -> set[str]:
 
 
 @given(clauses)
-def test_whole_bounds_are_the_least_and_the_greatest(clause: NumberClause) -> None:
+def test_whole_bounds_are_the_least_and_greatest_integers(clause: NumberClause) -> None:
     low, high = whole_bounds(clause)
     inside = NumberClause(low=clause.low, low_open=clause.low_open, high=clause.high, high_open=clause.high_open)
     for number in itertools.chain(range(-105, 205), (998, 999, 1000, 1001)):
@@ -190,11 +190,12 @@ FACTORS = [Decimal(text) for text in ("7", "0.07", "3", "0.3", "12", "1.5", "0.0
 
 
 @pytest.mark.parametrize("factor", FACTORS, ids=str)
-def test_multiples_are_told_by_remainders(factor: Decimal) -> None:
-    """Against exact division; by remainders also where the last digits would do."""
+def test_multiples_dfa_equals_exact_division(factor: Decimal) -> None:
+    """The automaton counts remainders, also for factors that the last digits decide."""
     dfa = multiples_dfa(factor, WorkMeter())
     products = [f"{factor * count:f}" for count in range(-40, 400, 7)]
-    for text in {*POOL, *products, *(f"{one}0" for one in products if "." in one), *(f"{one}.00" for one in products)}:
+    longer = {f"{product}0" for product in products if "." in product} | {f"{product}.00" for product in products}
+    for text in {*POOL, *products, *longer}:
         try:
             expected = Decimal(text) % factor == 0
         except InvalidOperation:  # 12.00.00
@@ -214,8 +215,8 @@ def test_multiples_are_told_by_remainders(factor: Decimal) -> None:
         {"type": "number", "multipleOf": 1.5, "not": {"enum": [3, -1.5]}},
     ],
 )
-def test_the_automaton_takes_multiples_that_digits_do_not_tell(schema: dict[str, Any]) -> None:
-    """`jsonschema` decides, with exact numbers; all plain spellings are taken."""
+def test_automaton_enforces_multiples_not_decided_by_last_digits(schema: dict[str, Any]) -> None:
+    """The oracle is `jsonschema` with exact numbers. All plain spellings are accepted."""
     exact = json.loads(json.dumps(schema), parse_float=Decimal, parse_int=Decimal)
     kinds = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
         {
@@ -225,15 +226,15 @@ def test_the_automaton_takes_multiples_that_digits_do_not_tell(schema: dict[str,
     )
     validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=kinds)(exact)
     matcher = AutomatonBackend(all_bytes()).compile(JsonSchema(schema, spelling="any")).matcher()
-    found = 0
+    num_accepted = 0
     for text in [*POOL, *(str(number) for number in range(-120, 1200))]:
         matcher.reset()
         taken = all(map(matcher.accept_token, text.encode())) and matcher.is_completed()
         valid = validator.is_valid(Decimal(text))
         assert taken <= valid, text
         assert taken or not valid or not is_spelled_plainly(text, NumberClause(schema["type"] == "integer")), text
-        found += taken
-    assert found > 3
+        num_accepted += taken
+    assert num_accepted > 3
 
 
 def test_too_many_remainders_are_a_loss() -> None:

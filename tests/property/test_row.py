@@ -1,4 +1,4 @@
-"""A row keeps whether it is open, so after any moves it must be what a new row is after the same tokens."""
+"""A row stores whether it is open. After any moves, this must equal the state of a new row after the same tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOVES = st.one_of(
 
 
 def state_after(tokens: list[int]) -> RowState:
-    """By a new row's matcher and tail alone."""
+    """The state of a new row, computed only from its matcher and tail."""
     row = Row(LANGUAGE.matcher())
     for token_id in tokens:
         row.advance(token_id)
@@ -30,7 +30,7 @@ def state_after(tokens: list[int]) -> RowState:
 
 
 @given(st.lists(MOVES, max_size=25))
-def test_a_row_is_open_after_the_same_tokens_as_a_new_one(moves: list[tuple[str, int]]) -> None:
+def test_state_of_a_row_equals_that_of_a_new_row(moves: list[tuple[str, int]]) -> None:
     row, tokens = Row(LANGUAGE.matcher()), list[int]()
     bitmask = allocate_bitmask(1, LANGUAGE.vocabulary.padded_size)
     for move, number in moves:

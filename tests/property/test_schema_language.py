@@ -1,8 +1,8 @@
-"""The law of JSON Schema: where nothing is reported lost, the grammar has exactly the values that are valid.
+"""The law of JSON Schema: if no losses are reported, the grammar accepts exactly the valid values.
 
-`jsonschema` decides what is valid. Members stand in one order in a grammar, so a valid object is to be accepted in one
-of its orders, and an invalid one in none. Other spellings of a value may be refused, but never accepted when the
-value is invalid.
+`jsonschema` decides which values are valid. A grammar fixes the order of members, so a valid object has to be accepted
+in one of its orders, and an invalid object in none. Other spellings of a value may be refused, but are never accepted
+if the value is invalid.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ MOST_ORDERS = 60
 
 
 class Wrong(NamedTuple):
-    """A text that is judged otherwise than by `jsonschema`."""
+    """A text on which the grammar and `jsonschema` disagree."""
 
     what: str
     text: str
 
 
 def accepts(compiled: CompiledConstraint, text: str) -> bool:
-    """Whether the grammar has this text."""
+    """Whether the grammar accepts this text."""
     matcher = compiled.matcher()
     return all(map(matcher.accept_token, text.encode())) and matcher.is_completed()
 
 
-def compiled_exactly(backend: LLGuidanceBackend, schema: Any) -> CompiledConstraint | None:
-    """The grammar of a schema; None if something of it is lost, or it has no values, as the library says itself."""
+def compile_exactly(backend: LLGuidanceBackend, schema: Any) -> CompiledConstraint | None:
+    """The grammar of a schema; None if the backend reports losses, or that no value is valid."""
     constraint = JsonSchema(schema, extra="allow", spelling="any")
     try:
         return backend.compile(constraint)
@@ -54,7 +54,7 @@ def compiled_exactly(backend: LLGuidanceBackend, schema: Any) -> CompiledConstra
 
 
 def validator(schema: dict[str, Any], draft: int) -> Any:
-    """What decides; numbers exact."""
+    """The validator of `jsonschema`, with exact numbers."""
     cls = jsonschema.validators.validator_for(schema)
     return cls(parsed(json.dumps(schema), draft), format_checker=cls.FORMAT_CHECKER)
 
@@ -62,12 +62,12 @@ def validator(schema: dict[str, Any], draft: int) -> Any:
 def mistakes(
     compiled: CompiledConstraint, valid: Any, draft: int, values: list[Any], random: Random
 ) -> Iterator[Wrong]:
-    """What is judged wrongly of these values and of unusual spellings of them."""
+    """Yield the disagreements on these values and on unusual spellings of them."""
     for value in values:
-        texts = [json.dumps(one, ensure_ascii=False) for one in islice(orders(value), MOST_ORDERS + 1)]
+        texts = [json.dumps(ordered, ensure_ascii=False) for ordered in islice(orders(value), MOST_ORDERS + 1)]
         is_valid = valid.is_valid(parsed(texts[0], draft))
         taken = [text for text in texts if accepts(compiled, text)]
-        # In draft 4 the number 1.0 is no integer, and no other number for us either.
+        # In draft 4 the number 1.0 is no integer. Our grammars do not write it as another number either.
         doubtful = draft == 4 and re.search(r"\.0\b", texts[0])
         if is_valid and not taken and len(texts) <= MOST_ORDERS and not doubtful:
             yield Wrong("valid refused", texts[0])
@@ -83,12 +83,12 @@ BACKEND = LLGuidanceBackend(all_bytes())
 
 @settings(max_examples=repeats(100, 300))
 @given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)))
-def test_the_grammar_has_the_valid_values(random: Random, draft: int) -> None:
+def test_grammar_accepts_exactly_the_valid_values(random: Random, draft: int) -> None:
     schema = Writer(random, draft).document()
-    compiled = compiled_exactly(BACKEND, schema)
+    compiled = compile_exactly(BACKEND, schema)
     if compiled is None:
         return
     listed = list(constants(schema))
     values = [*listed, *(instance(random, listed) for _ in range(12))]
-    found = list(mistakes(compiled, validator(schema, draft), draft, values, random))
-    assert not found, json.dumps(schema)
+    wrong = list(mistakes(compiled, validator(schema, draft), draft, values, random))
+    assert not wrong, json.dumps(schema)

@@ -1,4 +1,4 @@
-"""Answers taken apart as they grow: the same pieces, however the text is cut into tokens."""
+"""Parsing answers while they are generated: the result does not depend on the tokenization."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def guide() -> hg.Guide:
     return hg.Guide(tokenizer, model)
 
 
-def cut(vocabulary: Vocabulary, text: str, chance: random.Random) -> list[list[int]]:
-    """Tokens of the text, cut anywhere, in steps of one or more."""
+def random_steps(vocabulary: Vocabulary, text: str, chance: random.Random) -> list[list[int]]:
+    """Tokenize the text at random boundaries, and group the tokens into steps of one or more."""
     data, ids = text.encode(), []
     while data:
         length = chance.randint(1, 6)
@@ -54,24 +54,24 @@ def cut(vocabulary: Vocabulary, text: str, chance: random.Random) -> list[list[i
         (hg.ToolCalls(TOOLS, "qwen_3", "none"), None, "<tool_c", ("<tool_c", None, 0)),
     ],
 )
-def test_however_it_is_cut(guide, constraint, reasoning, text, expected):
+def test_parts_do_not_depend_on_the_tokenization(guide, constraint, reasoning, text, expected):
     gate = guide.gate(reasoning)
     chance = random.Random(text)
     for _ in range(20):
         reader, message = AnswerReader(guide.vocabulary, constraint, gate, []), Message()
-        for step in cut(guide.vocabulary, text, chance):
+        for step in random_steps(guide.vocabulary, text, chance):
             for part in reader.feed(step):
                 message.add(part)
         for part in reader.finish():
             message.add(part)
-        found = message.as_dict()
-        calls = found.get("tool_calls", [])
-        assert (found["content"], found.get("reasoning_content"), len(calls)) == expected
+        result = message.as_dict()
+        calls = result.get("tool_calls", [])
+        assert (result["content"], result.get("reasoning_content"), len(calls)) == expected
         for call in calls:
             assert call["function"]["name"] == "f" and json.loads(call["function"]["arguments"]) == {}
 
 
-def test_text_comes_at_once_and_nothing_is_taken_back(guide):
+def test_text_is_emitted_as_soon_as_it_is_decided(guide):
     reader = AnswerReader(guide.vocabulary, hg.ToolCalls(TOOLS, "qwen_3"), guide.gate(hg.Reasoning()), [])
     pieces = [list(reader.feed(guide.vocabulary.encode_bytes(text.encode()))) for text in (
         "<think>", "a</", "think", ">b", "c<tool_", "x", "<tool_call>", '\n{"name": "f", "arguments": {}}\n</tool_call>'

@@ -1,4 +1,4 @@
-"""The masks as a device applies them, on this one: what holds for rows, dtypes and shapes needs no GPU."""
+"""The device path of applying masks, run on the CPU with many rows, dtypes and shapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hf_guided.vocabulary.bitmask import pack
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("rows", [[0], [3], [0, 1, 2, 3], [1, 2], [0, 3]])
 @pytest.mark.parametrize("vocab", [5, 33, 9000])
-def test_a_device_s_way_gives_the_host_s(rows: list[int], vocab: int, dtype: torch.dtype) -> None:
+def test_device_path_gives_the_same_scores_as_the_host_path(rows: list[int], vocab: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(vocab)
     scores = torch.randn(4, vocab, generator=generator).to(dtype)
     scores[2] = -torch.inf
@@ -30,7 +30,7 @@ def test_a_device_s_way_gives_the_host_s(rows: list[int], vocab: int, dtype: tor
 
 
 @pytest.mark.parametrize(("rows", "vocab", "fits"), [(1, 64, True), (1, 65, False), (200, 64, True), (1, 1, True)])
-def test_a_bitmask_has_to_cover_the_vocabulary(rows: int, vocab: int, fits: bool) -> None:
+def test_bitmask_must_cover_the_vocabulary(rows: int, vocab: int, fits: bool) -> None:
     bitmask = torch.full((rows, 2), -1, dtype=torch.int32)
     scores = torch.zeros(rows, vocab)
     if fits:

@@ -1,4 +1,4 @@
-"""The matcher above every engine."""
+"""The matcher, which wraps every engine."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests.toy import SetEngine, compiled_set, letters
 
 
-def test_an_engine_that_allows_everything_gets_no_special_token_and_no_padding_through(
+def test_matcher_removes_special_tokens_and_padding_from_the_mask(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    vocabulary = letters("ab", stop=2, padded_size=70)  # 9 tokens, and words of padding behind them
+    vocabulary = letters("ab", stop=2, padded_size=70)  # 9 tokens, followed by words of padding
     monkeypatch.setattr(SetEngine, "fill", lambda self, bitmask, row: bitmask[row].fill_(-1))
     bitmask = allocate_bitmask(1, vocabulary.padded_size)
     matcher = compiled_set(vocabulary, "ab").matcher()

@@ -1,4 +1,4 @@
-"""Backends by name."""
+"""The registry of backends: names, missing packages, backends of other packages."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from hf_guided.errors import BackendUnavailable, ConstraintError
 from tests.property.strategies import single_bytes
 
 
-def test_the_built_in_backends_are_known_without_package_metadata(monkeypatch):
+def test_built_in_backends_are_known_without_package_metadata(monkeypatch):
     monkeypatch.setattr(registry, "entry_points", lambda group: ())
     assert registry.available() == ("llguidance", "xgrammar", "lm_format_enforcer", "automaton", "outlines")
 
 
 @pytest.mark.parametrize("name", ["llguidance", "xgrammar", "lm_format_enforcer", "automaton", "outlines"])
-def test_create_gives_a_backend_of_that_name(name):
+def test_create_returns_the_named_backend(name):
     backend = registry.create(name, single_bytes())
     assert isinstance(backend, Backend)
     assert backend.name == name
 
 
-def test_an_unknown_name_lists_the_known_ones():
+def test_error_for_an_unknown_name_lists_the_known_names():
     with pytest.raises(ValueError, match="unknown backend 'gidance'; known are: llguidance, xgrammar") as caught:
         registry.create("gidance", single_bytes())
     assert isinstance(caught.value, ConstraintError)
@@ -39,8 +39,8 @@ def test_an_unknown_name_lists_the_known_ones():
         ("outlines", "outlines_core", "pip install outlines-core"),
     ],
 )
-def test_a_missing_package_says_what_to_install(monkeypatch, name, module, step):
-    monkeypatch.setitem(sys.modules, module, None)  # what import finds when it is not installed
+def test_error_for_a_missing_package_says_what_to_install(monkeypatch, name, module, step):
+    monkeypatch.setitem(sys.modules, module, None)  # makes the import fail as if it were not installed
     with pytest.raises(BackendUnavailable, match=step):
         registry.create(name, single_bytes())
 

@@ -1,3 +1,5 @@
+"""The layout of a bitmask, packing and unpacking, and the reference implementation of applying it."""
+
 from __future__ import annotations
 
 import pytest
@@ -8,8 +10,8 @@ from hf_guided.vocabulary.bitmask import allocate_bitmask, apply_bitmask_referen
 
 
 @pytest.mark.parametrize("vocab", [1, 31, 32, 33, 63, 64, 65, *range(32001, 32033)])
-def test_bit_j_of_word_j_over_32(vocab: int) -> None:
-    """The layout itself, by shifting one bit at a time."""
+def test_token_j_is_bit_j_modulo_32_of_word_j_over_32(vocab: int) -> None:
+    """Checks the layout by shifting one bit at a time."""
     torch.manual_seed(vocab)
     mask = torch.rand(2, vocab) < 0.3
     bitmask = pack(mask)
@@ -28,7 +30,7 @@ def test_new_bitmask_allows_everything() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_reference_writes_a_copy(dtype: torch.dtype) -> None:
+def test_reference_returns_a_masked_copy(dtype: torch.dtype) -> None:
     logits = torch.arange(12, dtype=dtype).view(2, 6)
     before = logits.clone()
     mask = torch.tensor([[1, 0, 1, 0, 1, 0], [0, 0, 0, 0, 0, 1]]).bool()
@@ -40,7 +42,7 @@ def test_reference_writes_a_copy(dtype: torch.dtype) -> None:
     assert torch.equal(logits, before)
 
 
-def test_too_narrow_bitmask_says_both_numbers() -> None:
+def test_error_for_a_narrow_bitmask_gives_both_sizes() -> None:
     with pytest.raises(BitmaskShapeError, match=r"covers 64 tokens, logits have 65 columns.*model"):
         apply_bitmask_reference(torch.zeros(1, 65), allocate_bitmask(1, 64))
     with pytest.raises(BitmaskShapeError, match="int32"):

@@ -1,3 +1,5 @@
+"""The LRU cache with a bound in bytes, and the options of the compiler in environment variables."""
+
 from __future__ import annotations
 
 import random
@@ -15,7 +17,7 @@ class Item:
     nbytes: int
 
 
-def test_the_least_recently_used_goes_first() -> None:
+def test_least_recently_used_value_is_evicted_first() -> None:
     cache: ByteCache[Item] = ByteCache(30)
     for name in "abc":
         cache.put(name, Item(10))
@@ -26,7 +28,7 @@ def test_the_least_recently_used_goes_first() -> None:
     assert cache.stats() == CacheStats(hits=1, misses=1, evictions=1, entries=3, nbytes=30)
 
 
-def test_one_large_value_makes_room_for_itself() -> None:
+def test_large_value_evicts_several_others() -> None:
     cache: ByteCache[Item] = ByteCache(30)
     for name in "abc":
         cache.put(name, Item(10))
@@ -34,7 +36,7 @@ def test_one_large_value_makes_room_for_itself() -> None:
     assert ("d" in cache, len(cache), cache.stats().nbytes, cache.stats().evictions) == (True, 1, 25, 3)
 
 
-def test_a_value_larger_than_the_cache_is_not_kept_and_drops_nobody_else() -> None:
+def test_value_larger_than_the_cache_is_not_stored_and_evicts_nothing() -> None:
     cache: ByteCache[Item] = ByteCache(30)
     cache.put("a", Item(30))
     cache.put("b", Item(31))
@@ -43,14 +45,14 @@ def test_a_value_larger_than_the_cache_is_not_kept_and_drops_nobody_else() -> No
     assert cache.stats().evictions == 1
 
 
-def test_a_key_put_again_counts_once() -> None:
+def test_replacing_a_value_counts_its_size_once() -> None:
     cache: ByteCache[Item] = ByteCache(30)
     cache.put("a", Item(10))
     cache.put("a", Item(20))
     assert (cache.get("a"), cache.stats().nbytes, cache.stats().evictions) == (Item(20), 20, 0)
 
 
-def test_the_bound_holds_with_many_threads() -> None:
+def test_bound_holds_with_many_threads() -> None:
     cache: ByteCache[Item] = ByteCache(100)
     over: list[int] = []
 
@@ -74,7 +76,7 @@ def test_the_bound_holds_with_many_threads() -> None:
     assert stats.hits + stats.misses == 8 * 500
 
 
-def test_options_come_from_the_environment() -> None:
+def test_options_are_read_from_the_environment() -> None:
     assert CompilerOptions.from_env({}) == CompilerOptions()
     read = CompilerOptions.from_env(
         {
@@ -91,6 +93,6 @@ def test_options_come_from_the_environment() -> None:
     ("name", "value"),
     [("WORKERS", "many"), ("WORKERS", "0"), ("CACHE_BYTES", "-1"), ("TIMEOUT_S", "soon"), ("TIMEOUT_S", "0")],
 )
-def test_a_bad_variable_is_named(name: str, value: str) -> None:
+def test_error_for_an_invalid_variable_names_it(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"HF_GUIDED_COMPILE_{name}='{value}'"):
         CompilerOptions.from_env({f"HF_GUIDED_COMPILE_{name}": value})

@@ -1,4 +1,4 @@
-"""A call asks the compiler once for each constraint, whatever it is called through."""
+"""Every kind of call submits each constraint to the compiler once."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def loaded() -> Any:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often a compiler was asked for each constraint, by its key."""
+def submissions(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts how often each constraint was submitted to a compiler, by its key."""
     counts: Counter[str] = Counter()
     submit = Compiler._submit
 
@@ -37,31 +37,31 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.mark.parametrize("jump_forward", [True, False])
-def test_hg_generate(loaded: Any, asked: Counter[str], jump_forward: bool) -> None:
+def test_generate_submits_a_constraint_once(loaded: Any, submissions: Counter[str], jump_forward: bool) -> None:
     arguments = {"jump_forward": jump_forward, "batch_size": 2, "max_new_tokens": 8, "do_sample": False}
     assert len(hg.generate(*loaded, ["x"] * 8, CHOICE, **arguments)) == 8
-    assert asked == {CHOICE.key: 1}
+    assert submissions == {CHOICE.key: 1}
 
 
-def test_hg_generate_with_equal_constraints(loaded: Any, asked: Counter[str]) -> None:
+def test_generate_submits_equal_constraints_once(loaded: Any, submissions: Counter[str]) -> None:
     constraints = [hg.Choice(["yes", "no"]), None, re.compile("a{4}"), re.compile("a{4}"), ["yes", "no"]]
     hg.generate(*loaded, ["x"] * 5, constraints, max_new_tokens=8, do_sample=False)
-    assert sorted(asked.values()) == [1, 1]
+    assert sorted(submissions.values()) == [1, 1]
 
 
 @pytest.mark.parametrize("jump_forward", [True, False])
-def test_pipeline(loaded: Any, asked: Counter[str], jump_forward: bool) -> None:
+def test_pipeline_submits_a_constraint_once(loaded: Any, submissions: Counter[str], jump_forward: bool) -> None:
     hg.register()
     pipe = pipeline("guided-generation", model=loaded[0], tokenizer=loaded[1])
     arguments = {"jump_forward": jump_forward, "batch_size": 2, "max_new_tokens": 8, "do_sample": False}
     assert len(pipe(["x"] * 8, response_format=CHOICE, **arguments)) == 8
-    assert asked == {CHOICE.key: 1}
+    assert submissions == {CHOICE.key: 1}
     pipe(["x"] * 3, response_format=[CHOICE, None, hg.Regex("a{4}")], **arguments)
-    assert sorted(asked.values()) == [1, 2]
+    assert sorted(submissions.values()) == [1, 2]
 
 
 @pytest.mark.parametrize("settings", [{}, {"stop_strings": ["never"]}], ids=["fast loop", "transformers' loop"])
-def test_server(loaded: Any, asked: Counter[str], settings: dict[str, Any]) -> None:
+def test_server_submits_a_constraint_once(loaded: Any, submissions: Counter[str], settings: dict[str, Any]) -> None:
     pytest.importorskip("fastapi", reason="needs the extra serve")
     from hf_guided.serve.guidance import Guidance
     from hf_guided.serve.guided_model import AnswerStreamer, GuidedModel
@@ -81,4 +81,4 @@ def test_server(loaded: Any, asked: Counter[str], settings: dict[str, Any]) -> N
     arguments = {"generation_config": config, "tokenizer": tokenizer, **inputs}
     GuidedModel(model, request, metrics).generate(streamer=streamer, **arguments)
     assert emitted[-1] is None
-    assert list(asked.values()) == [1]
+    assert list(submissions.values()) == [1]

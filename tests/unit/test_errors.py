@@ -1,4 +1,4 @@
-"""Errors cross into other processes and come back as they were."""
+"""Errors survive pickling, and shared modules raise errors of our tree."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ MADE = [
 
 
 @pytest.mark.parametrize("error", MADE, ids=lambda error: type(error).__name__)
-def test_an_error_comes_back_from_a_pickle(error: errors.HFGuidedError) -> None:
+def test_errors_survive_pickle(error: errors.HFGuidedError) -> None:
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is type(error)
     assert str(back) == str(error)
     assert back.args == error.args and vars(back) == vars(error)
 
 
-def test_what_command_lines_share_raises_errors_of_the_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_modules_shared_with_command_lines_raise_usage_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A program that uses these modules catches ``HFGuidedError``; a command line prints the same text."""
     missing = str(tmp_path / "none.json")
     for call, given in (read_text, missing), (check_quantization, "nonesuch"), (is_on_hub, "/no/such/folder"):

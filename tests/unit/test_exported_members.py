@@ -1,4 +1,4 @@
-"""The front door: what is importable is what is promised."""
+"""The exports of the package: `__all__`, the importable names and the lazy names agree."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hf_guided import errors
 SOURCE = Path(hf_guided.__file__)
 
 
-def read_by_type_checkers() -> list[str]:
-    """The names that the package imports, as one who does not run it sees them."""
+def statically_imported_names() -> list[str]:
+    """The names that the package imports, as a type checker reads them from the source."""
     tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
     blocks = [node.body for node in tree.body if isinstance(node, ast.If) and isinstance(node.test, ast.Name)]
     statements = [node for body in (tree.body, *blocks) for node in body]
@@ -28,10 +28,10 @@ def read_by_type_checkers() -> list[str]:
     ]
 
 
-def test_all_is_what_is_importable_in_order():
+def test_all_equals_the_importable_names_in_order():
     public = [name for name in dir(hf_guided) if not name.startswith("_")]
     public = [name for name in public if not isinstance(getattr(hf_guided, name), types.ModuleType)]
-    assert hf_guided.__all__ == sorted(public) == sorted(read_by_type_checkers())
+    assert hf_guided.__all__ == sorted(public) == sorted(statically_imported_names())
     assert callable(hf_guided.generate)
 
 
@@ -40,7 +40,7 @@ def test_no_submodule_has_the_name_of_an_export():
     assert not {module.name for module in pkgutil.iter_modules(hf_guided.__path__)} & set(hf_guided.__all__)
 
 
-def test_lazy_names_are_those_of_their_modules():
+def test_lazy_names_resolve_to_the_objects_of_their_modules():
     from hf_guided.generation.api import generate
     from hf_guided.guide import Guide
 
@@ -81,5 +81,5 @@ def test_every_error_is_exported():
     assert raised <= set(hf_guided.__all__)
 
 
-def test_no_name_twice():
+def test_all_has_no_duplicates():
     assert len(set(hf_guided.__all__)) == len(hf_guided.__all__)

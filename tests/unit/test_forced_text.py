@@ -1,4 +1,4 @@
-"""What forced text does at the edges of characters, of a budget and of a vocabulary."""
+"""Forced text ends at the boundary of a character."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEXTS = ["a", "é", "€", "😀", "aé€😀", "😀€éa", "é😀", "ßẞ�
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_an_incomplete_character_is_cut_off(text: str) -> None:
+def test_incomplete_character_is_removed(text: str) -> None:
     data = text.encode()
     for end in range(len(data) + 1):
         decoder = codecs.getincrementaldecoder("utf-8")()
@@ -20,11 +20,11 @@ def test_an_incomplete_character_is_cut_off(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_the_rest_of_an_earlier_character_is_whole(text: str) -> None:
-    """The row's last token may have ended inside a character."""
+def test_rest_of_an_earlier_character_is_kept(text: str) -> None:
+    """The last token of the row may end inside a character."""
     rest = "😀".encode()[1:]
     for skipped in range(len(rest)):
         for end in range(len(text.encode()) + 1):
             data = text.encode()[:end]
-            whole = codecs.getincrementaldecoder("utf-8")().decode(data).encode()
-            assert _whole_characters(rest[skipped:] + data) == rest[skipped:] + whole
+            complete = codecs.getincrementaldecoder("utf-8")().decode(data).encode()
+            assert _whole_characters(rest[skipped:] + data) == rest[skipped:] + complete

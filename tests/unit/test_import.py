@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-LOOK = """
+SCRIPT = """
 import json, logging, os, signal, sys, threading, warnings, atexit, locale
 import torch, transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor, PreTrainedTokenizerBase
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.utils import logging as transformers_logging
 
-def look():
+def snapshot():
     return {
         "pipeline tasks": PIPELINE_REGISTRY.get_supported_tasks(),
         "environment": dict(os.environ),
@@ -25,10 +25,10 @@ def look():
         "grad mode": torch.is_grad_enabled(),
         "random state": torch.get_rng_state().tolist(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "warning filters": [repr(one) for one in warnings.filters],
+        "warning filters": [repr(warning_filter) for warning_filter in warnings.filters],
         "path": list(sys.path),
         "excepthook": repr(sys.excepthook),
-        "root handlers": [repr(one) for one in logging.getLogger().handlers],
+        "root handlers": [repr(handler) for handler in logging.getLogger().handlers],
         "root level": logging.getLogger().level,
         "transformers verbosity": transformers_logging.get_verbosity(),
         "transformers progress bars": transformers_logging.is_progress_bar_enabled(),
@@ -39,32 +39,32 @@ def look():
         "logits processor call": repr(LogitsProcessor.__call__),
     }
 
-before, known = look(), set(sys.modules)
+before, known = snapshot(), set(sys.modules)
 import hf_guided
-for name in hf_guided.__all__:  # the modules behind lazy names too
+for name in hf_guided.__all__:  # load the modules of lazy names too
     getattr(hf_guided, name)
-print(json.dumps({"before": before, "after": look(), "new": sorted(set(sys.modules) - known)}))
+print(json.dumps({"before": before, "after": snapshot(), "new": sorted(set(sys.modules) - known)}))
 """
 
 
-def in_a_fresh_process() -> dict:
-    done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=False)
+def run_in_new_process() -> dict:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "hf_guided" not in done.stderr  # no warning of ours
+    assert "hf_guided" not in done.stderr  # no warning from our code
     return json.loads(done.stdout)
 
 
 def test_import_changes_nothing_outside_itself():
-    seen = in_a_fresh_process()
-    assert "guided-generation" not in seen["before"]["pipeline tasks"]
-    for what, value in seen["before"].items():
-        assert seen["after"][what] == value, what
+    state = run_in_new_process()
+    assert "guided-generation" not in state["before"]["pipeline tasks"]
+    for what, value in state["before"].items():
+        assert state["after"][what] == value, what
     engines = {"llguidance", "xgrammar", "lmformatenforcer", "outlines_core"}
-    assert not engines & {name.split(".")[0] for name in seen["new"]}
-    # What reads schemas and patterns takes a third of a second to import: it comes with the first engine.
+    assert not engines & {name.split(".")[0] for name in state["new"]}
+    # The parsers of schemas and patterns take a third of a second to import. They are loaded with the first engine.
     heavy = {"hf_guided.automaton.byte_dfa", "hf_guided.automaton.nfa", "hf_guided.regex", "lark"}
-    assert not heavy & set(seen["new"])
-    assert "hf_guided.guide" in seen["new"]
+    assert not heavy & set(state["new"])
+    assert "hf_guided.guide" in state["new"]
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_import_does_not_load_the_pipelines():
 
 
 HEAVY = ("torch", "transformers", "accelerate", "huggingface_hub", "numpy")
-# The interpreter itself tells what it imports, whatever becomes of the command.
+# The interpreter reports its imports even if the command fails.
 COMMANDS = [
     ["-c", "import hf_guided; print(sorted(dir(hf_guided))[:1])"],
     ["-c", "from hf_guided import JsonSchema, ToolCalls, HFGuidedError; print(JsonSchema({}).kind)"],
@@ -88,7 +88,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_what_runs_no_model_imports_neither_torch_nor_transformers(command: list[str]) -> None:
+def test_commands_without_a_model_import_neither_torch_nor_transformers(command: list[str]) -> None:
     done = subprocess.run([sys.executable, "-X", "importtime", *command], capture_output=True, text=True, check=False)
     assert done.returncode == (2 if "--prompt" in command else 0), done.stderr
     assert done.stdout or "usage:" in done.stderr

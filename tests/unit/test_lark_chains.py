@@ -1,4 +1,4 @@
-"""Chains of rules: counted, and refused before a library runs out of stack on them."""
+"""Chains of grammar rules are measured, and refused before a library overflows its stack."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def chain(rules: int, body: str) -> str:
 
 
 @pytest.mark.parametrize("body", ["NEXT", '"x" NEXT?', '"x" (NEXT "z" | "w")', '/a\\/"b/ NEXT // r0 is no reference'])
-def test_chains_are_counted(body):
+def test_length_of_a_chain(body):
     assert longest_chain(chain(50, body)) == 52
 
 
 @pytest.mark.parametrize("order", ["r0 NEXT", "NEXT r0"])
-def test_the_order_of_references(order):
-    # Recursion here: a function for each rule, which calls those it refers to.
+def test_longest_chain_follows_the_order_of_references(order):
+    # The oracle recurses from each rule into the rules that it refers to.
     bodies = {f"r{i}": [name if name != "NEXT" else f"r{i + 1}" for name in order.split()] for i in range(30)}
     bodies |= {"start": ["r0"], "r30": []}
     deepest, seen = 0, set()
@@ -40,12 +40,12 @@ def test_the_order_of_references(order):
     assert longest_chain(chain(30, order)) == deepest
 
 
-def test_texts_patterns_and_comments_are_no_references():
+def test_names_in_texts_patterns_and_comments_are_no_references():
     grammar = 'start: "a b" c // d\nc: /d b/ "\\"d" # d\nd: c b\nb: "x"\n'
     assert longest_chain(grammar) == 2  # start and c; d and b
 
 
-def test_far_too_long_chains_need_no_stack():
+def test_measuring_a_long_chain_does_not_recurse():
     assert longest_chain(chain(20 * sys.getrecursionlimit(), '"x" NEXT?')) == 20 * sys.getrecursionlimit() + 2
 
 
@@ -65,6 +65,6 @@ def guide() -> hg.Guide:
     ],
     ids=["rules", "terminals", "properties", "items"],
 )
-def test_the_process_outlives_long_chains(guide, constraint):
+def test_long_chains_are_refused_without_a_crash(guide, constraint):
     with pytest.raises(hg.CompileLimitExceeded):
         guide.compile(constraint, backend="llguidance")

@@ -1,4 +1,4 @@
-"""Every file of the package stands in one room of the map and imports only from that room or from rooms below it."""
+"""Every file of the package is in one room of the map, and imports only from this room or from rooms below it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PACKAGE = ROOT / "hf_guided"
 MAP = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
 FILES = sorted(file.relative_to(PACKAGE).as_posix() for file in PACKAGE.rglob("*.py"))
 MOST_LOOSE_FILES = 8
-# Import paths that stay: each only imports the names of a file that may be in a room above it.
+# Import paths kept for compatibility. Each only re-exports the names of a file, which may be in a room above it.
 SHIMS = ("hf/custom_generate.py", "hf/listening.py", "serve/smolagents_model.py")
 
 
 def rooms() -> list[list[str]]:
-    """The files, and the folders with a slash at their end, of each row of the first table."""
+    """The files and folders (with a slash at the end) in each row of the first table."""
     first_table = MAP.split("| to change |")[0]
     cells = re.findall(r"^\| (`.*?) \|", first_table, re.MULTILINE)
     return [re.findall(r"`([\w/]+(?:\.py|/))`", cell) for cell in cells]
@@ -27,25 +27,25 @@ def rooms() -> list[list[str]]:
 
 @cache
 def floor(file: str) -> int:
-    """The row of a file: the one that names it, or else the longest folder that holds it."""
+    """The row of a file: the row that names the file, or else its innermost folder."""
     table = [(name, row) for row, names in enumerate(rooms()) for name in names]
     named = [row for name, row in table if name == file]
     if named:
         return named[0]
     folders = [(len(name), row) for name, row in table if name.endswith("/") and file.startswith(name)]
-    assert folders, f"{file} stands in no room of docs/map.md"
+    assert folders, f"{file} is in no room of docs/map.md"
     return max(folders)[1]
 
 
 @cache
 def imported(file: str) -> frozenset[str]:
-    """The files of this package that a file imports when it runs, wherever in it."""
+    """The files of this package that a file imports at run time, at any place in it."""
     return frozenset(_imported(file))
 
 
 def _imported(file: str) -> Iterator[str]:
     tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
-    for node in ast.walk(tree):  # what only a type checker reads is no import
+    for node in ast.walk(tree):  # imports under TYPE_CHECKING do not count
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             node.body.clear()
     for node in ast.walk(tree):
@@ -59,14 +59,14 @@ def _imported(file: str) -> Iterator[str]:
                 yield from [file.as_posix() for file in candidates if (PACKAGE / file).is_file()][:1]
 
 
-def test_every_row_of_the_map_names_what_is_there() -> None:
+def test_every_file_named_in_the_map_exists() -> None:
     for name in re.findall(r"`([\w/]+(?:\.py|/))`", MAP):
         assert (PACKAGE / name).exists() or name == "hf_guided/", name
 
 
 def test_files_import_from_their_own_room_or_below() -> None:
     wrong = [
-        f"{file} imports {other}, which stands above it"
+        f"{file} imports {other}, which is in a room above it"
         for file in FILES
         for other in imported(file)
         if floor(other) < floor(file) and other != "__init__.py" and file not in SHIMS
@@ -74,12 +74,12 @@ def test_files_import_from_their_own_room_or_below() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_shims_are_there() -> None:
+def test_shims_exist() -> None:
     assert set(SHIMS) <= set(FILES)
 
 
-def test_no_files_import_each_other_in_a_circle() -> None:
-    """A package's ``__init__`` hands names on; importing it is importing nothing of its own."""
+def test_imports_form_no_circle() -> None:
+    """Imports of an ``__init__`` do not count, because it only re-exports names."""
     graph = {
         file: {other for other in imported(file) if not other.endswith("__init__.py")}
         for file in FILES
@@ -88,5 +88,5 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     TopologicalSorter(graph).prepare()
 
 
-def test_few_files_stand_loose() -> None:
+def test_few_files_are_outside_of_folders() -> None:
     assert len([file for file in FILES if "/" not in file]) <= MOST_LOOSE_FILES

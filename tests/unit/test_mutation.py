@@ -1,4 +1,4 @@
-"""The tool that makes mutants: what it changes, what it leaves alone, and that its explanations are up to date."""
+"""The mutation tool: the code that it changes, the code that it does not change, and its explanations."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ EXPECTED = {
 }
 
 
-def test_what_is_changed_and_what_is_left_alone(tmp_path: Path) -> None:
+def test_mutants_of_a_file(tmp_path: Path) -> None:
     pytest.importorskip("mutmut", reason="the extra dev, which makes mutants, is not installed")
     from tests.mutation.mutants import changes
 
     (tmp_path / "first.py").write_text(SOURCE, "utf-8")
     mutants = [change.mutant() for change in changes("first.py", tmp_path)]
-    made = {(mutant.old, mutant.new) for mutant in mutants if mutant is not None}
-    assert made == EXPECTED
+    changed = {(mutant.old, mutant.new) for mutant in mutants if mutant is not None}
+    assert changed == EXPECTED
     for mutant in mutants:
         assert mutant is not None
         lines = mutant.source.splitlines()
         assert lines[mutant.line - 1].strip() == mutant.new
         lines[mutant.line - 1] = SOURCE.splitlines()[mutant.line - 1]
-        assert lines == SOURCE.splitlines(), "nothing else has changed"
+        assert lines == SOURCE.splitlines(), "the mutant changes another line"
 
 
 def test_explanations_are_up_to_date() -> None:
-    for one in EXPLAINED:
-        text = " ".join((ROOT / "hf_guided" / one.file).read_text("utf-8").split())
-        assert " ".join(one.old.split()) in text, f"{one.file} has changed: {one.old}"
+    for explained in EXPLAINED:
+        text = " ".join((ROOT / "hf_guided" / explained.file).read_text("utf-8").split())
+        assert " ".join(explained.old.split()) in text, f"{explained.file} has changed: {explained.old}"

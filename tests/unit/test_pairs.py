@@ -1,4 +1,4 @@
-"""The all-pairs selection has every pair, few rows, and the rows that it is told to keep."""
+"""The all-pairs selection contains every pair, has few rows, and contains the rows to keep."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ def test_every_pair_occurs(sizes: tuple[int, ...]) -> None:
     assert set(chosen) <= set(rows) and len(set(chosen)) == len(chosen)
     assert all_pairs(rows) == chosen, "not deterministic"
     largest = sorted(sizes)[-2:]
-    assert len(sizes) < 2 or len(chosen) <= 2 * largest[0] * largest[1], "hardly fewer than all"
+    assert len(sizes) < 2 or len(chosen) <= 2 * largest[0] * largest[1], (
+        "the selection has almost as many rows as the product"
+    )
 
 
-def test_pairs_that_no_row_has_are_not_looked_for_and_dear_rows_are_avoided() -> None:
+def test_selection_ignores_impossible_pairs_and_avoids_expensive_rows() -> None:
     rng = random.Random(0)
     for _ in range(30):
         rows = product(*(rng.randint(1, 5) for _ in range(rng.randint(2, 4))))
@@ -35,10 +37,10 @@ def test_pairs_that_no_row_has_are_not_looked_for_and_dear_rows_are_avoided() ->
         assert {pair for row in chosen for pair in pairs_of(row)} == {pair for row in rows for pair in pairs_of(row)}
         assert set(keep) <= set(chosen)
     cheap = all_pairs(product(4, 4, 3), cost=lambda row: 10.0 if row[2] == "2" else 1.0)
-    assert sum(row[2] == "2" for row in cheap) == 4  # one for each value of the others
+    assert sum(row[2] == "2" for row in cheap) == 4  # one for each value of the other parameters
 
 
-def test_cells_that_no_pair_needs_are_slow() -> None:
+def test_cells_not_selected_are_marked_slow() -> None:
     cells = pairwise("abc", [1, 2], [True, False], keep=["c-2-True"], only_slow=lambda row: row[0] == "b")
     assert len(cells) == 12
     default = {cell.id for cell in cells if not cell.marks}

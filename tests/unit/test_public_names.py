@@ -1,4 +1,4 @@
-"""The names that users, plug-ins and Hub repositories hold: each change of this list is a change for them."""
+"""The names that users, plug-ins and Hub repositories depend on. Every change of these lists affects them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OptionScore Partial PromptError Reasoning Regex SessionStats StopTokenError Stru
 TokenizerError ToolAnswer ToolCall ToolCalls TopLogprobs Trace UnknownArgument UnsupportedConstraint UnsupportedModel
 UnsupportedTokenizer UnwritableConstraint UsageError VocabularySizeError agenerate describe generate register score
 """.split()
-# class -> the classes that callers may catch it as
+# class -> the base class by which callers may catch it
 ERRORS = {
     "BackendError": "HFGuidedError",
     "BackendUnavailable": "BackendError",
@@ -58,7 +58,7 @@ def test_public_names() -> None:
         assert getattr(hg, name).__module__.startswith("hf_guided"), name
 
 
-def test_errors_are_caught_as_before() -> None:
+def test_errors_keep_their_base_classes() -> None:
     classes = {name: getattr(hg, name) for name in PUBLIC if inspect.isclass(getattr(hg, name))}
     errors = [name for name, cls in classes.items() if issubclass(cls, Exception)]
     assert {"ValueError"} <= {base.__name__ for base in hg.InvalidArgument.__mro__}
@@ -69,17 +69,17 @@ def test_errors_are_caught_as_before() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_import_paths(module: str) -> None:
+def test_import_paths_exist(module: str) -> None:
     loaded = import_module(module)
     for name in MODULES[module]:
         assert hasattr(loaded, name), name
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_methods(name: str) -> None:
+def test_public_methods_exist(name: str) -> None:
     known = {*dir(getattr(hg, name)), *getattr(getattr(hg, name), "__dataclass_fields__", {})}
     assert set(METHODS[name].split()) <= known
 
 
-def test_the_entry_point_group_and_the_command() -> None:
+def test_command_line_entry_point() -> None:
     assert {entry.value for entry in entry_points(group="console_scripts", name="hf-guided")} == {"hf_guided.cli:main"}

@@ -1,4 +1,4 @@
-"""Languages without a string: short texts are the oracle."""
+"""Emptiness of regular languages, compared with brute force over short texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATTERNS = [
 ]
 TEXTS = ["".join(letters) for length in range(6) for letters in product("abc", repeat=length)]
 _lengths = st.tuples(st.integers(0, 4), st.none() | st.integers(0, 4)).map(
-    lambda one: repeat(chars(ALL), one[0], one[1] if one[1] is None else sum(one))  # type: ignore[arg-type]
+    lambda pair: repeat(chars(ALL), pair[0], pair[1] if pair[1] is None else sum(pair))  # type: ignore[arg-type]
 )
 _languages = st.recursive(
     st.sampled_from(PATTERNS).map(parse_search) | _lengths,
@@ -42,7 +42,7 @@ _languages = st.recursive(
 
 
 @given(_languages)
-def test_what_has_a_string_is_not_empty(language: Node) -> None:
+def test_language_with_a_text_is_not_empty(language: Node) -> None:
     if any(matches(language, text) for text in TEXTS):
         assert not Emptiness()(language)
 
@@ -51,13 +51,13 @@ def test_what_has_a_string_is_not_empty(language: Node) -> None:
     "patterns",
     [("^a", "^b"), ("^ab$", "b.+$"), ("^(ab)*$", "^.{3}$"), ("^[0-9.]*$", "a|b"), ("^(?!a)", "^ab")],
 )
-def test_what_has_none_is_found(patterns: tuple[str, str]) -> None:
+def test_empty_intersection_is_detected(patterns: tuple[str, str]) -> None:
     assert Emptiness()(both(*map(parse_search, patterns)))
 
 
 @given(st.sampled_from(PATTERNS).map(parse_search), _lengths)
-def test_patterns_of_some_length(pattern: Node, length: Node) -> None:
-    """Small enough to be decided; six letters are long enough for all of these."""
+def test_pattern_with_a_length_is_decided_exactly(pattern: Node, length: Node) -> None:
+    """These languages are small enough for an exact decision, and short texts decide all of them."""
     language = both(pattern, length)
     texts = ["".join(letters) for n in range(9) for letters in product("ab", repeat=n)]
     assert Emptiness()(language) == (not any(matches(language, text) for text in [*texts, "c", "cc", "ccc"]))

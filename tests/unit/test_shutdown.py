@@ -1,7 +1,6 @@
-"""The interpreter ends while compiles work in the background: they give up, and the process ends as it would without.
+"""The interpreter exits while background compiles run: they give up, and the process exits normally.
 
-A daemon thread that the end of the interpreter meets inside of numpy's C++ aborts the whole process. Each test is a
-process of its own, as the end is there only once.
+A daemon thread inside numpy's C++ code would abort the process at exit. Each test runs a separate process.
 """
 
 from __future__ import annotations
@@ -12,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-# Compiles for several seconds in all, far longer than a process takes to end, which waits for them without a limit.
+# The compiles take several seconds in total, far longer than an exit, which waits for them without a limit.
 SCRIPT = """
 import atexit, sys, threading
 
 ended = []
 # Registered before the package is imported, so it runs after the package's own handler.
-atexit.register(lambda: print([str(one.exception()) for one in ended if one.done() and one.exception()], flush=True))
+atexit.register(lambda: print([str(job.exception()) for job in ended if job.done() and job.exception()], flush=True))
 
 import pydantic
 import hf_guided as hg
 from hf_guided.backends import compile_pool
 from tests.vocabularies import tiny_byte_level
 
-begun = threading.Event()
+started = threading.Event()
 run = compile_pool.Pool.submit
 def submit(pool, job):
-    run(pool, lambda: (begun.set(), job()))
+    run(pool, lambda: (started.set(), job()))
 compile_pool.Pool.submit = submit
 compile_pool._PATIENCE_S = 600.0
 tokenizer = tiny_byte_level()
@@ -38,13 +37,13 @@ constraints = [
     *(hg.Regex("(?:a|b)*a(?:a|b){%d}" % n) for n in (14, 13, 12)),
 ]
 constraints = constraints[int(sys.argv[1]) :]
-ended += [guide.submit(one, backend="automaton") for one in constraints]
-assert begun.wait(600)
+ended += [guide.submit(constraint, backend="automaton") for constraint in constraints]
+assert started.wait(600)
 """
 
 
-def end_while_compiling(first: int) -> None:
-    """Submit all constraints but the first few, and end when one is being compiled."""
+def exit_while_compiling(first: int) -> None:
+    """Submit all constraints from index ``first``, and exit as soon as one is being compiled."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT, str(first)],
         capture_output=True,
@@ -57,11 +56,11 @@ def end_while_compiling(first: int) -> None:
     assert "the interpreter ends" in done.stdout
 
 
-def test_a_type_and_large_patterns_give_up() -> None:
-    end_while_compiling(0)
+def test_compiles_give_up_when_the_interpreter_exits() -> None:
+    exit_while_compiling(0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 1, 1])
-def test_again_and_again(first: int) -> None:
-    end_while_compiling(first)
+def test_exit_while_compiling_repeatedly(first: int) -> None:
+    exit_while_compiling(first)

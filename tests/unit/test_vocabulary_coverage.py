@@ -1,4 +1,4 @@
-"""A constraint that the vocabulary cannot write is found at compile time."""
+"""A constraint whose texts the vocabulary cannot write is refused at compile time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RECORD = hg.JsonSchema({"type": "object", "properties": {"a": {"type": "string"}
         (b"z", hg.Regex("(a|b)z"), "'z'"),
     ],
 )
-def test_names_the_byte_that_every_text_needs(
+def test_error_names_the_missing_byte_that_every_text_needs(
     backend: type, missing: bytes, constraint: hg.Constraint, named: str
 ) -> None:
     with pytest.raises(hg.UnwritableConstraint, match=named):
@@ -56,5 +56,5 @@ def test_names_the_byte_that_every_text_needs(
         (b"\xff", hg.JsonObject()),
     ],
 )
-def test_leaves_alone_what_some_text_can_do_without(backend: type, missing: bytes, constraint: hg.Constraint) -> None:
+def test_constraint_with_a_writable_text_is_accepted(backend: type, missing: bytes, constraint: hg.Constraint) -> None:
     check(backend, missing, constraint)

@@ -1,4 +1,4 @@
-"""The wheel has all that runs, also what is no Python: the source of the kernels, and the page of a trace."""
+"""The wheel contains all files that are needed, also non-Python files: the kernel source and the trace page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / done.stdout.strip().splitlines()[-1]
 
 
-def test_what_a_package_index_shows(wheel: Path) -> None:
+def test_metadata_and_links_for_a_package_index(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith("/METADATA")]
         metadata = email.message_from_bytes(archive.read(name))
@@ -40,28 +40,28 @@ def test_what_a_package_index_shows(wheel: Path) -> None:
     assert {"data", "serve"} <= set(metadata.get_all("Provides-Extra"))
     assert metadata["Description-Content-Type"] == "text/markdown"
     text = metadata.get_payload()
-    own = [*urls.values(), *re.findall(r"\]\(([^)\s]+)\)", text)]
-    assert len(own) > 10
-    for link in own:
+    links = [*urls.values(), *re.findall(r"\]\(([^)\s]+)\)", text)]
+    assert len(links) > 10
+    for link in links:
         assert link.startswith(("https://", "#")), f"{link}: a package index has no such page"
         inside = re.match(
             rf"{source}/(?:blob|tree)/main/(.+)|https://raw.githubusercontent.com/[^/]+/[^/]+/main/(.+)", link
         )
         if inside:
             assert (ROOT / (inside[1] or inside[2])).exists(), link
-    assert "raw.githubusercontent.com" in text, "pictures are shown"
+    assert "raw.githubusercontent.com" in text, "the pictures have no absolute URL"
     relative = {link for link in re.findall(r"\]\(([^)#\s]+)\)", (ROOT / "README.md").read_text()) if ":" not in link}
-    assert relative, "in the repository they lead to the same commit"
+    assert relative, "the README in the repository uses relative links, which stay on the same commit"
     assert all(f"main/{link})" in text for link in relative)
     done = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", wheel], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
 
-def test_an_installed_wheel_has_what_is_no_python(tmp_path: Path, wheel: Path) -> None:
+def test_installed_wheel_has_the_non_python_files(tmp_path: Path, wheel: Path) -> None:
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    look = (
+    script = (
         "import hf_guided, hashlib; from hf_guided.hf.device.nvrtc import device_source;"
         "from hf_guided.trace.events import RowRecord; from hf_guided.trace.trace import Trace;"
         "page = Trace(RowRecord((), (), 1), {}, 'anything', 10).html();"
@@ -69,7 +69,7 @@ def test_an_installed_wheel_has_what_is_no_python(tmp_path: Path, wheel: Path) -
         "hashlib.sha256(page.encode()).hexdigest())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", look],
+        [sys.executable, "-c", script],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(site)},
         capture_output=True,
@@ -77,8 +77,8 @@ def test_an_installed_wheel_has_what_is_no_python(tmp_path: Path, wheel: Path) -
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    where, digest, page = done.stdout.split()
-    assert Path(where).is_relative_to(site)
+    location, digest, page = done.stdout.split()
+    assert Path(location).is_relative_to(site)
     assert digest == hashlib.sha256(HEADER.read_bytes()).hexdigest()
-    here = Trace(RowRecord((), (), 1), {}, "anything", 10).html()
-    assert page == hashlib.sha256(here.encode()).hexdigest()
+    expected_page = Trace(RowRecord((), (), 1), {}, "anything", 10).html()
+    assert page == hashlib.sha256(expected_page.encode()).hexdigest()
