@@ -1,4 +1,4 @@
-"""A text closes before its tokens are used up: masks with a budget against a search of all ways to the end."""
+"""With a token budget, every text is closed in time. The oracle searches all completions."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def allowed(matcher: Matcher, tokens_left: int | None = None) -> list[int]:
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 @pytest.mark.parametrize("which", range(len(CONSTRAINTS)))
 @given(data=st.data())
-def test_whatever_the_sampler_does_the_text_closes_in_time(which, vocabulary, data):
+def test_any_sampling_closes_the_text_within_the_budget(which, vocabulary, data):
     matcher = compiled(which, vocabulary).matcher()
     minimum = matcher.min_tokens_to_finish()
     assert minimum is not None
     left = data.draw(st.integers(minimum, 4 * minimum))
     while not matcher.is_terminated():
-        may = allowed(matcher, left)
-        assert set(may) <= set(allowed(matcher))
-        text = [token_id for token_id in may if token_id not in matcher.stop_token_ids]
-        # One that never wants to stop, and one that does what it likes.
-        assert matcher.accept_token(data.draw(st.sampled_from(text or may)))
+        permitted = allowed(matcher, left)
+        assert set(permitted) <= set(allowed(matcher))
+        text = [token_id for token_id in permitted if token_id not in matcher.stop_token_ids]
+        # A sampler that avoids stop tokens, and one that takes any token.
+        assert matcher.accept_token(data.draw(st.sampled_from(text or permitted)))
         left -= 1
         needed = matcher.min_tokens_to_finish()
         assert needed is not None
@@ -75,19 +75,20 @@ def test_whatever_the_sampler_does_the_text_closes_in_time(which, vocabulary, da
     st.integers(1, 12),
     st.data(),
 )
-def test_what_is_forbidden_could_not_have_closed(options, left, data):
-    """The set of options itself says how far each end is, in letters and pairs of letters."""
+def test_budget_forbids_only_tokens_that_cannot_close(options, left, data):
+    """The oracle counts the letters and pairs of letters to the end of each option."""
     vocabulary = toy.letters()
-    found = AutomatonBackend(vocabulary).compile(Choice(sorted(options)))
-    matcher, taken = found.matcher(), ""
+    compiled_choice = AutomatonBackend(vocabulary).compile(Choice(sorted(options)))
+    matcher, taken = compiled_choice.matcher(), ""
 
-    def needed(begun: str) -> int:  # letters go in pairs
-        return min((1 + (len(one) - len(begun) + 1) // 2 for one in options if one.startswith(begun)), default=10**6)
+    def needed(start: str) -> int:  # tokens have up to two letters
+        remaining = (len(option) - len(start) for option in options if option.startswith(start))
+        return min((1 + (letters + 1) // 2 for letters in remaining), default=10**6)
 
     while not matcher.is_terminated():
         assert matcher.min_tokens_to_finish() == needed(taken)
         texts = {i: text.decode() for i, text in enumerate(vocabulary.token_bytes) if text is not None}
-        fits = left if needed(taken) <= left else 10**5  # too late: nothing is masked
+        fits = left if needed(taken) <= left else 10**5  # if the budget is too small, the masks ignore it
         expected = [i for i, text in texts.items() if needed(taken + text) <= fits - 1]
         expected += [stop for stop in vocabulary.stop_token_ids if taken in options]
         assert sorted(expected) == allowed(matcher, left)
@@ -97,7 +98,7 @@ def test_what_is_forbidden_could_not_have_closed(options, left, data):
         left = max(left - 1, 1)
 
 
-def test_one_token_left_is_for_stopping():
+def test_last_token_of_the_budget_is_a_stop_token():
     matcher = compiled(2, "tiny").matcher()
     matcher.accept_token(allowed(matcher, 2)[0])
     assert matcher.min_tokens_to_finish() == 1

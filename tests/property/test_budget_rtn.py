@@ -1,4 +1,4 @@
-"""Engines that know nothing of the way to the end close their texts in time too: schemas, regexes, grammars, tags."""
+"""Token budgets for engines that cannot count the tokens to the end: schemas, regexes, grammars and structural tags."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def is_valid(constraint: Constraint, text: str) -> bool:
 
 
 def still_open(matcher: Matcher, token_ids: list[int]) -> list[int]:
-    """Of some tokens those that one who never wants to stop prefers."""
+    """The tokens that a sampler which avoids ending the text prefers."""
     token_bytes = matcher.compiled.vocabulary.token_bytes
     text = [token_id for token_id in token_ids if token_id not in matcher.stop_token_ids]
     return [token_id for token_id in text if not CLOSING & set(token_bytes[token_id] or b"")] or text or token_ids
@@ -134,7 +134,7 @@ def still_open(matcher: Matcher, token_ids: list[int]) -> list[int]:
 @pytest.mark.parametrize(("backend", "name"), CASES)
 @settings(max_examples=repeats(8, 25))
 @given(never_stops=st.booleans(), data=st.data())
-def test_whatever_the_sampler_does_the_text_closes_in_time(backend, name, never_stops, data):
+def test_any_sampling_closes_the_text_within_the_budget(backend, name, never_stops, data):
     matcher = compiled(backend, name).matcher()
     minimum = matcher.min_tokens_to_finish()
     assert minimum is not None
@@ -142,9 +142,9 @@ def test_whatever_the_sampler_does_the_text_closes_in_time(backend, name, never_
     left = random.randint(minimum, 4 * minimum)
     taken: list[int] = []
     while not matcher.is_terminated():
-        assert left > 0, "cut"
-        may = allowed(matcher, left)
-        token_id = random.choice(still_open(matcher, may) if never_stops else may)
+        assert left > 0, "the budget ended before the text"
+        permitted = allowed(matcher, left)
+        token_id = random.choice(still_open(matcher, permitted) if never_stops else permitted)
         assert matcher.accept_token(token_id)
         taken.append(token_id)
         left -= 1
@@ -154,8 +154,8 @@ def test_whatever_the_sampler_does_the_text_closes_in_time(backend, name, never_
 @pytest.mark.parametrize(("backend", "name"), CASES)
 @settings(max_examples=repeats(8, 25))
 @given(data=st.data())
-def test_rollback_fork_and_reset_forget_nothing_and_keep_nothing(backend, name, data):
-    """What is masked depends on the text and on what is left, not on how the matcher came there."""
+def test_masks_do_not_depend_on_rollback_fork_and_reset(backend, name, data):
+    """Masks depend on the text and on the remaining budget, not on the history of the matcher."""
     matcher = compiled(backend, name).matcher()
     minimum = matcher.min_tokens_to_finish()
     assert minimum is not None
@@ -163,10 +163,10 @@ def test_rollback_fork_and_reset_forget_nothing_and_keep_nothing(backend, name, 
     left = minimum + random.randint(0, 8)
     taken: list[int] = []
     for _ in range(random.randint(1, minimum)):
-        may = [token_id for token_id in allowed(matcher, left) if token_id not in matcher.stop_token_ids]
-        if not may:
+        permitted = [token_id for token_id in allowed(matcher, left) if token_id not in matcher.stop_token_ids]
+        if not permitted:
             break
-        taken.append(random.choice(may))
+        taken.append(random.choice(permitted))
         assert matcher.accept_token(taken[-1])
         left -= 1
     back = random.randint(0, len(taken))
@@ -175,7 +175,7 @@ def test_rollback_fork_and_reset_forget_nothing_and_keep_nothing(backend, name, 
     matcher.rollback(back)
     for token_id in taken[len(taken) - back :]:
         assert matcher.accept_token(token_id)
-    if name in ("lark", "gbnf", "tag"):  # there the way that is known depends on where it was searched
+    if name in ("lark", "gbnf", "tag"):  # here the known completion depends on where the search started
         needed = matcher.min_tokens_to_finish()
         assert needed is not None
         assert needed <= left
@@ -188,7 +188,7 @@ def test_rollback_fork_and_reset_forget_nothing_and_keep_nothing(backend, name, 
 
 
 @pytest.mark.parametrize(("backend", "name"), [case for case in CASES if case[0] != "lm_format_enforcer"])
-def test_far_from_the_end_nothing_is_masked(backend, name):
+def test_large_budget_masks_nothing(backend, name):
     matcher = compiled(backend, name).matcher()
     assert allowed(matcher, 10**6) == allowed(matcher)
     assert matcher.accept_token(allowed(matcher)[0])
@@ -208,7 +208,7 @@ RTNS = {"tree": pushdown(TREE), "open": pushdown(OPEN), "any": pushdown({})}
 
 @pytest.mark.parametrize("name", RTNS)
 @given(data=st.data())
-def test_all_tokens_at_once_are_what_they_are_one_by_one(name, data):
+def test_after_equals_reading_each_token(name, data):
     rtn, vocabulary = RTNS[name], tiny()
     configurations = rtn.start
     for _ in range(data.draw(st.integers(0, 12))):
@@ -221,11 +221,11 @@ def test_all_tokens_at_once_are_what_they_are_one_by_one(name, data):
     found = dict(zip(after.token_ids.tolist(), after.needed.tolist(), strict=True))
     expected = {}
     for token_id, text in enumerate(vocabulary.token_bytes):
-        if vocabulary.is_text(token_id) and (there := rtn.read(configurations, text)):
-            expected[token_id] = there[0].needed
+        if vocabulary.is_text(token_id) and (target := rtn.read(configurations, text)):
+            expected[token_id] = target[0].needed
     assert found == expected
     if configurations[0].needed:
-        assert after.needed[0] <= configurations[0].needed - 1, "what is needed cannot be kept"
+        assert after.needed[0] <= configurations[0].needed - 1, "no token reduces the number of tokens needed"
     assert all(
         needed <= configuration.apart + rtn.max_budget_growth
         for configuration in configurations[:1]
@@ -245,13 +245,13 @@ def test_all_tokens_at_once_are_what_they_are_one_by_one(name, data):
         (Regex("(abc|de){2,}f?"), "dede"),
     ],
 )
-def test_over_single_bytes_the_least_is_the_length_of_a_shortest_text(constraint, shortest):
-    made = with_budget(registry.create("llguidance", single_bytes()).compile(constraint))
-    assert made.matcher().min_tokens_to_finish() == len(shortest.encode()) + 1
+def test_minimum_over_single_bytes_is_the_length_of_the_shortest_text(constraint, shortest):
+    compiled_ = with_budget(registry.create("llguidance", single_bytes()).compile(constraint))
+    assert compiled_.matcher().min_tokens_to_finish() == len(shortest.encode()) + 1
 
 
-def test_closing_brackets_count_as_the_tokens_that_write_them_together():
-    """`}]}]}` is typed in pairs where there is a token for the pair."""
+def test_closing_brackets_count_in_tokens_of_several_brackets():
+    """`}]}]}` takes one token per pair of brackets if the vocabulary has a token for the pair."""
     matcher = compiled("llguidance", "compact tree").matcher()
     vocabulary = matcher.compiled.vocabulary
     text = '{"value": 1, "children": [{"value": 2, "children": [{"value": 3, "children": ['
@@ -270,26 +270,26 @@ def test_closing_brackets_count_as_the_tokens_that_write_them_together():
         ("xgrammar", CONSTRAINTS["tag"], "xgrammar"),
     ],
 )
-def test_a_compiler_that_is_asked_for_a_budget_gives_engines_that_keep_it(backend, constraint, answered_by):
+def test_compile_with_a_budget_gives_engines_that_keep_it(backend, constraint, answered_by):
     with_budget = Compiler(tiny()).compile(constraint, backend, budget=True)
     assert (with_budget.backend, with_budget.keeps_budget) == (answered_by, True)
     assert with_budget.matcher().min_tokens_to_finish() is not None
 
 
-def test_an_engine_that_cannot_count_in_time_gives_way_to_the_next(monkeypatch):
+def test_automaton_over_its_limit_falls_back_to_the_next_engine(monkeypatch):
     def give_up(*_):
         raise CompileLimitExceeded("the tokens to the end were not counted in time")
 
     monkeypatch.setattr(automaton, "token_budget", give_up)
     compiler = Compiler(tiny())
-    made = compiler.compile(Regex("[a-c]{3}"), budget=True)
-    assert (made.backend, made.keeps_budget) == ("llguidance", True)
-    assert made.matcher().min_tokens_to_finish() <= 4
+    compiled_ = compiler.compile(Regex("[a-c]{3}"), budget=True)
+    assert (compiled_.backend, compiled_.keeps_budget) == ("llguidance", True)
+    assert compiled_.matcher().min_tokens_to_finish() <= 4
     with pytest.raises(CompileLimitExceeded, match="not counted in time"):
         compiler.compile(Regex("[a-c]{3}"), "automaton", budget=True)
 
 
-def test_where_no_way_is_found_nothing_is_promised_and_nothing_masked():
+def test_budget_is_ignored_if_no_completion_is_found():
     plain = registry.create("llguidance", tiny()).compile(Grammar("start: /[a-z]{900}/"))
     assert with_budget(plain) is plain
     matcher = plain.matcher()
@@ -297,69 +297,73 @@ def test_where_no_way_is_found_nothing_is_promised_and_nothing_masked():
     assert allowed(matcher, 3) == allowed(matcher)
 
 
-def test_what_is_no_regular_expression_for_us_may_be_one_for_another_engine():
-    """A backend from outside may read patterns that ours do not; a way is searched there."""
-    made = registry.create("llguidance", single_bytes()).compile(Choice(["aa", "bb"]))
-    matcher = with_budget(replace(made, constraint=Regex(r"(a|b)\1"))).matcher()
+def test_pattern_that_only_another_engine_reads_is_searched():
+    """A backend of another package may read patterns that ours do not. Then a completion is searched."""
+    compiled_ = registry.create("llguidance", single_bytes()).compile(Choice(["aa", "bb"]))
+    matcher = with_budget(replace(compiled_, constraint=Regex(r"(a|b)\1"))).matcher()
     assert matcher.min_tokens_to_finish() == 3
 
 
-def test_a_busy_machine_does_not_decide_whether_a_way_is_found(monkeypatch):
-    """Whatever goes by between two looks at the clock on the wall, others have had it."""
+def test_search_does_not_depend_on_the_wall_clock(monkeypatch):
+    """The clock of this test advances by a minute at each reading, as on a busy machine."""
     clock = itertools.count(step=60)
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    made = with_budget(registry.create("llguidance", tiny()).compile(Grammar('start: "[" (start | /[0-9]+/) "]"')))
-    assert made.matcher().min_tokens_to_finish() is not None
+    compiled_ = with_budget(registry.create("llguidance", tiny()).compile(Grammar('start: "[" (start | /[0-9]+/) "]"')))
+    assert compiled_.matcher().min_tokens_to_finish() is not None
 
 
-def searches(monkeypatch) -> list[int]:
-    """Grows by the steps of each search."""
-    searched: list[int] = []
+def record_searches(monkeypatch) -> list[int]:
+    """Return a list that receives the steps of each search."""
+    recorded: list[int] = []
     find = CompletionSearch.find
 
-    def noted(self, engine, steps):
-        searched.append(steps)
+    def recording_find(self, engine, steps):
+        recorded.append(steps)
         return find(self, engine, steps)
 
-    monkeypatch.setattr(CompletionSearch, "find", noted)
-    return searched
+    monkeypatch.setattr(CompletionSearch, "find", recording_find)
+    return recorded
 
 
-def test_searches_in_vain_get_rarer(monkeypatch):
-    """There is a short way from the start, but behind a letter sixty more are needed, which ten steps do not find."""
+def test_failed_searches_become_rarer(monkeypatch):
+    """The start has a short completion, but after a letter sixty more are needed, which ten steps do not find."""
     monkeypatch.setattr(searched_module, "_STEPS", 10)
-    searched = searches(monkeypatch)
-    made = with_budget(registry.create("llguidance", single_bytes()).compile(Grammar('start: "!" | /[a-z]{61,}/')))
-    matcher = made.matcher()
-    at: dict[int, int] = {}  # after so many letters this many searches
+    searched = record_searches(monkeypatch)
+    compiled_ = with_budget(registry.create("llguidance", single_bytes()).compile(Grammar('start: "!" | /[a-z]{61,}/')))
+    matcher = compiled_.matcher()
+    searches_after: dict[int, int] = {}  # number of letters -> number of searches
     for configuration in range(58):
         known = matcher.min_tokens_to_finish()
-        at[configuration] = len(searched)
+        searches_after[configuration] = len(searched)
         assert matcher.accept_token(ord("a") + configuration % 26)
-    assert [configuration for configuration in at if at[configuration] > at.get(configuration - 1, 0)] == [
+    assert [
+        configuration
+        for configuration in searches_after
+        if searches_after[configuration] > searches_after.get(configuration - 1, 0)
+    ] == [
         0,
         1,
         9,
         25,
         57,
     ]
-    assert known == 5  # the last of them found four letters and the end
+    assert known == 5  # the last search found four letters and the end
     matcher.rollback(58)
     assert matcher.min_tokens_to_finish() == 2
 
 
-def test_a_way_from_the_start_is_searched_once(monkeypatch):
-    searched = searches(monkeypatch)
-    made = with_budget(registry.create("llguidance", tiny()).compile(Grammar('start: "[" (start | /[0-9]+/) "]"')))
-    matchers = [made.matcher() for _ in range(3)]
-    assert {one.min_tokens_to_finish() for one in matchers} == {matchers[0].min_tokens_to_finish()}
+def test_completion_from_the_start_is_searched_once(monkeypatch):
+    searched = record_searches(monkeypatch)
+    compiled_ = with_budget(registry.create("llguidance", tiny()).compile(Grammar('start: "[" (start | /[0-9]+/) "]"')))
+    matchers = [compiled_.matcher() for _ in range(3)]
+    assert {matcher.min_tokens_to_finish() for matcher in matchers} == {matchers[0].min_tokens_to_finish()}
     assert len(searched) == 1
     assert matchers[0].accept_token(matchers[0].compiled.vocabulary.encode_bytes(b"[")[0])
-    assert matchers[1].num_accepted == 0 and made.matcher().min_tokens_to_finish() is not None
+    assert matchers[1].num_accepted == 0 and compiled_.matcher().min_tokens_to_finish() is not None
 
 
-def test_walks_kept_take_no_more_memory_than_is_told(monkeypatch):
-    """Each finds a handful of tokens, but hangs on a place of its own."""
+def test_memory_of_cached_walks_is_bounded(monkeypatch):
+    """Each walk finds few tokens, but has its own position."""
     most = 2**18
     monkeypatch.setattr(pushdown_module, "_MAX_BYTES", most)
     rtn = pushdown({"type": "array", "prefixItems": [{"const": 0}] * 900})
@@ -376,10 +380,10 @@ def test_walks_kept_take_no_more_memory_than_is_told(monkeypatch):
 
 
 @pytest.mark.parametrize("known", [["ab"], ["ab", "c"]])
-def test_where_engine_and_network_differ_a_way_is_searched(known):
-    """The network is told of other words than the engine takes: fewer, or a shorter one that the engine refuses."""
-    made = registry.create("llguidance", single_bytes()).compile(Choice(["ab", "cdef"]))
-    matcher = with_budget(replace(made, constraint=Choice(known))).matcher()
+def test_completion_is_searched_if_engine_and_network_differ(known):
+    """The network gets other words than the engine: fewer, or also a shorter word that the engine refuses."""
+    compiled_ = registry.create("llguidance", single_bytes()).compile(Choice(["ab", "cdef"]))
+    matcher = with_budget(replace(compiled_, constraint=Choice(known))).matcher()
     assert matcher.min_tokens_to_finish() == 3
     for left, letter in zip(range(4, 0, -1), "cdef", strict=True):
         assert matcher.accept_token(ord(letter))
@@ -388,14 +392,14 @@ def test_where_engine_and_network_differ_a_way_is_searched(known):
 
 
 @pytest.mark.parametrize("count", [5, 40, 300])
-def test_a_frame_may_call_many_others(count):
+def test_frame_may_call_many_others(count):
     schema = {
         "type": "array",
         "prefixItems": [{"const": i} for i in range(count)],
         "minItems": count,
         "items": False,
     }
-    build_rtn = pushdown(schema)
+    rtn = pushdown(schema)
     text = json.dumps(list(range(count)))
-    assert build_rtn.read(build_rtn.start, text.encode())[0].needed == 0
-    assert not build_rtn.read(build_rtn.start, text.replace("3", "4").encode())
+    assert rtn.read(rtn.start, text.encode())[0].needed == 0
+    assert not rtn.read(rtn.start, text.replace("3", "4").encode())

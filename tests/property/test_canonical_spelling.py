@@ -1,7 +1,7 @@
-"""The canonical spelling, through the engines: what ``json.dumps`` writes is taken, and texts re-spell alike.
+"""The canonical spelling in the engines: they accept the texts of ``json.dumps``, and write only such texts.
 
-The oracle is `json` itself: a value is taken as ``json.dumps(ensure_ascii=False)`` writes it, and a random text comes
-out of ``json.dumps(json.loads(text))`` as it went in, but for the digits of floats, whose shape is checked on its own.
+The oracle is `json`: a value is accepted as ``json.dumps(ensure_ascii=False)`` writes it, and a random text equals
+``json.dumps(json.loads(text))``, except for the digits of floats, whose form is checked separately.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ENGINES = {"llguidance": LLGuidanceBackend(VOCABULARY), "automaton": AutomatonBa
 CASES = st.deferred(lambda: _scalars | _arrays | _objects)
 
 
-def takes(compiled: CompiledConstraint, text: str) -> bool:
+def accepts(compiled: CompiledConstraint, text: str) -> bool:
     matcher = compiled.matcher()
     return all(map(matcher.accept_token, text.encode())) and matcher.is_completed()
 
@@ -61,10 +61,10 @@ def _listed(draw: st.DrawFn) -> tuple[Any, Any]:
     return {"enum": values}, draw(st.sampled_from(values))
 
 
-# Lone surrogates are no UTF-8.
+# Lone surrogates have no UTF-8 encoding.
 _text = st.text(st.characters(codec="utf-8"), max_size=6)
 _times = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)).map(
-    lambda one: f"{one.isoformat()}Z"
+    lambda moment: f"{moment.isoformat()}Z"
 )
 _floats = st.floats(allow_nan=False, allow_infinity=False)
 _integers = st.integers(-(10**20) + 1, 10**20 - 1)
@@ -82,19 +82,19 @@ _scalars = st.one_of(
     case({"type": "string", "maxLength": 4}, st.text(st.characters(codec="utf-8"), max_size=4)),
     case({"type": "string", "pattern": "^[^a]*$"}, _text.map(lambda text: text.replace("a", "/"))),
     case({"type": "string", "format": "date-time"}, _times),
-    case({"type": "string", "format": "time"}, _times.map(lambda one: one.partition("T")[2])),
+    case({"type": "string", "format": "time"}, _times.map(lambda moment: moment.partition("T")[2])),
     case({"type": ["boolean", "null", "integer"]}, st.booleans() | st.none() | _integers),
     case(
         {"not": {"enum": ["a", 0.1, 5]}},
-        _text.filter(lambda one: one != "a") | _floats.filter(lambda one: one not in (0.1, 5)),
+        _text.filter(lambda text: text != "a") | _floats.filter(lambda number: number not in (0.1, 5)),
     ),
     _bounded(),
     _listed(),
 )
 _arrays = st.lists(CASES, max_size=3).map(
     lambda cases: (
-        {"type": "array", "prefixItems": [one for one, _ in cases], "items": False},
-        [one for _, one in cases],
+        {"type": "array", "prefixItems": [schema for schema, _ in cases], "items": False},
+        [value for _, value in cases],
     )
 )
 _objects = st.lists(st.tuples(_text, CASES), max_size=3, unique_by=lambda pair: pair[0]).map(
@@ -105,15 +105,15 @@ _objects = st.lists(st.tuples(_text, CASES), max_size=3, unique_by=lambda pair: 
 )
 
 
-@given(one=CASES)
+@given(case=CASES)
 @settings(max_examples=repeats(26, 80))
-def test_what_json_dumps_writes_is_taken(one: tuple[Any, Any]) -> None:
-    schema, value = one
+def test_texts_of_json_dumps_are_accepted(case: tuple[Any, Any]) -> None:
+    schema, value = case
     text = json.dumps(value, ensure_ascii=False)
     for engine in ENGINES.values():
         for constraint in (hg.JsonSchema(schema), hg.JsonSchema(schema, "compact")):
             if not engine.losses(constraint):  # an object without properties is not regular
-                assert takes(engine.compile(constraint), text), (schema, text)
+                assert accepts(engine.compile(constraint), text), (schema, text)
 
 
 @cache
@@ -129,14 +129,14 @@ def compiled_to_depth_two() -> CompiledConstraint:
 
 @given(value=_any)
 @settings(max_examples=repeats(25, 60))
-def test_any_value_is_taken_where_any_may_stand(value: Any) -> None:
+def test_any_value_is_accepted_where_the_schema_is_empty(value: Any) -> None:
     text = json.dumps({"x": value}, ensure_ascii=False)
     for compiled in compiled_for_any():
-        assert takes(compiled, text), text
+        assert accepts(compiled, text), text
     if isinstance(value, (list, dict)):
-        value = [one for one in value if not isinstance(one, (list, dict))]
+        value = [item for item in value if not isinstance(item, (list, dict))]
     text = json.dumps({"x": value}, ensure_ascii=False)
-    assert takes(compiled_to_depth_two(), text), text
+    assert accepts(compiled_to_depth_two(), text), text
 
 
 SCHEMAS: dict[str, Any] = {
@@ -161,17 +161,17 @@ SCHEMAS: dict[str, Any] = {
 }
 
 
-def hot(compiled: CompiledConstraint, seed: int, most: int = 400) -> str:
-    """A text of allowed bytes drawn alike; after a while such as tend to end it."""
+def random_text(compiled: CompiledConstraint, seed: int, most: int = 400) -> str:
+    """Draw a text from the allowed bytes, uniformly at first, and later with bytes that tend to end it."""
     choose, matcher, taken = random.Random(seed), compiled.matcher(), bytearray()
     bitmask = allocate_bitmask(1, 257)
     patience = choose.choice([0, 5, 30, 80])
     while True:
         matcher.fill_next_token_bitmask(bitmask, 0)
         allowed = unpack(bitmask, 257)[0].nonzero().flatten().tolist()
-        assert allowed, f"a dead end behind {bytes(taken)!r}"
+        assert allowed, f"a dead end after {bytes(taken)!r}"
         if len(taken) >= patience:
-            allowed = [one for one in (256, *b'"]}') if one in allowed] or allowed
+            allowed = [byte for byte in (256, *b'"]}') if byte in allowed] or allowed
         byte = choose.choice(allowed) if len(taken) < patience else allowed[choose.randrange(len(allowed))]
         if byte == 256:
             return taken.decode()
@@ -181,7 +181,7 @@ def hot(compiled: CompiledConstraint, seed: int, most: int = 400) -> str:
 
 
 def respelled(text: str) -> str:
-    """What json writes of what it reads, floats as they were; their shape is looked at here."""
+    """The text as json reads and writes it again. Floats keep their digits, and their form is checked here."""
     floats: list[str] = []
 
     def keep(number: str) -> int:
@@ -190,7 +190,7 @@ def respelled(text: str) -> str:
         return 10**60 + len(floats) - 1
 
     written = json.dumps(json.loads(text, parse_float=keep), ensure_ascii=False)
-    return re.sub(rf"\b1{'0' * 30}\d{{30}}\b", lambda found: floats[int(found[0]) - 10**60], written)
+    return re.sub(rf"\b1{'0' * 30}\d{{30}}\b", lambda match: floats[int(match[0]) - 10**60], written)
 
 
 def compiled_cases(whitespace: Any = "compact", **options: Any) -> Iterator[tuple[str, CompiledConstraint]]:
@@ -202,36 +202,36 @@ def compiled_cases(whitespace: Any = "compact", **options: Any) -> Iterator[tupl
                 yield f"{name} {engine}", ENGINES[engine].compile(constraint)
 
 
-def test_random_texts_re_spell_alike() -> None:
-    seen = 0
+def test_random_texts_are_canonical() -> None:
+    num_compared = 0
     for name, compiled in compiled_cases():
         for seed in range(12):
-            text = hot(compiled, seed)
+            text = random_text(compiled, seed)
             value = json.loads(text)
             if not isinstance(value, dict) or len(re.findall(r'"(?:[^"\\]|\\.)*": ', text)) == len(value):
                 assert respelled(text) == text, (name, text)
-                seen += 1
-    assert seen > 250
+                num_compared += 1
+    assert num_compared > 250
 
 
-def test_random_times_have_one_spelling() -> None:
+def test_random_times_have_the_canonical_spelling() -> None:
     shape = re.compile(r'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)"')
     for engine in ENGINES.values():
         compiled = engine.compile(hg.JsonSchema(SCHEMAS["time"]))
         for seed in range(20):
-            assert shape.fullmatch(hot(compiled, seed))
+            assert shape.fullmatch(random_text(compiled, seed))
 
 
-def test_times_as_names_have_one_spelling() -> None:
+def test_times_as_property_names_have_the_canonical_spelling() -> None:
     schema = {"type": "object", "propertyNames": {"format": "date-time"}, "additionalProperties": {"type": "null"}}
     for engine in ENGINES.values():
         compiled = engine.compile(hg.JsonSchema(schema))
-        assert takes(compiled, '{"2020-01-01T00:00:00.5Z": null}')
-        assert not takes(compiled, '{"2020-01-01t00:00:00Z": null}')
-        assert takes(engine.compile(hg.JsonSchema(schema, spelling="any")), '{"2020-01-01t00:00:00Z": null}')
+        assert accepts(compiled, '{"2020-01-01T00:00:00.5Z": null}')
+        assert not accepts(compiled, '{"2020-01-01t00:00:00Z": null}')
+        assert accepts(engine.compile(hg.JsonSchema(schema, spelling="any")), '{"2020-01-01t00:00:00Z": null}')
 
 
-def test_any_spelling_takes_all_that_json_allows() -> None:
+def test_any_spelling_accepts_all_json_spellings() -> None:
     for engine in ENGINES.values():
         for schema, texts in (
             ({"type": "integer"}, ["50.0", "-0", "1" * 29]),
@@ -244,8 +244,8 @@ def test_any_spelling_takes_all_that_json_allows() -> None:
                 engine.compile(hg.JsonSchema(schema, spelling=spelling)) for spelling in ("canonical", "any")
             )
             for text in texts:
-                assert takes(any_spelling, text), text
-                assert takes(canonical, text) == (text == "1"), text
+                assert accepts(any_spelling, text), text
+                assert accepts(canonical, text) == (text == "1"), text
 
 
 INTEGERS: list[Any] = [
@@ -264,17 +264,17 @@ INTEGERS: list[Any] = [
 
 @pytest.mark.parametrize("schema", INTEGERS, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_integers_have_no_point(schema: Any, engine: str) -> None:
+def test_integers_have_no_decimal_point(schema: Any, engine: str) -> None:
     compiled = ENGINES[engine].compile(hg.JsonSchema(schema))
-    assert takes(compiled, "50")
-    assert not takes(compiled, "50.0")
+    assert accepts(compiled, "50")
+    assert not accepts(compiled, "50.0")
     inside = hg.JsonSchema(
         {"type": "object", "properties": {"a": {"type": "array", "items": schema}}}
         | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
     )
     compiled = ENGINES[engine].compile(inside)
-    assert takes(compiled, '{"a": [50, 50]}')
-    assert not takes(compiled, '{"a": [50, 50.0]}')
+    assert accepts(compiled, '{"a": [50, 50]}')
+    assert not accepts(compiled, '{"a": [50, 50.0]}')
 
 
 TOOL = {
@@ -301,18 +301,18 @@ TOOL = {
         ),
     ],
 )
-def test_arguments_of_tools_have_one_spelling(style: Any, call: str) -> None:
+def test_arguments_of_tools_have_the_canonical_spelling(style: Any, call: str) -> None:
     compiled = Compiler(VOCABULARY).compile(ToolCalls([TOOL], style, "required"))
     assert compiled.spelling == "canonical"
     usual = {"n": "50", "x": "2.5e-07", "s": "a/b"}
-    assert takes(compiled, call.format(**usual)), call.format(**usual)
+    assert accepts(compiled, call.format(**usual)), call.format(**usual)
     for other in ({"n": "50.0"}, {"x": "2.50"}, {"x": "1E5"}, {"n": "1" * 21}):
-        assert not takes(compiled, call.format(**usual | other)), other
+        assert not accepts(compiled, call.format(**usual | other)), other
     if style == "qwen_3":
-        assert not takes(compiled, call.format(**usual | {"s": r"\u0041"}))
+        assert not accepts(compiled, call.format(**usual | {"s": r"\u0041"}))
 
 
-def test_a_mark_in_a_string_is_escaped_and_nothing_else() -> None:
+def test_only_the_end_marker_is_escaped_in_strings() -> None:
     schema = {"type": "object", "properties": {"s": {"type": "string"}, "c": {"const": "</p>"}}}
     tag = {
         "type": "structural_tag",
@@ -324,7 +324,7 @@ def test_a_mark_in_a_string_is_escaped_and_nothing_else() -> None:
         },
     }
     compiled = ENGINES["llguidance"].compile(hg.StructuralTag(tag))
-    for written, taken in (
+    for written, accepted in (
         ("a<b", True),
         (r"\u003c/p>", True),
         (r"</q>\u003c/p>\n", True),
@@ -334,13 +334,13 @@ def test_a_mark_in_a_string_is_escaped_and_nothing_else() -> None:
         (r"\u0061", False),
         (r"\u003c\/p>", False),
     ):
-        assert takes(compiled, f'<p>{{"s": "{written}"}}</p>') == taken, written
-    assert takes(compiled, r'<p>{"s": "", "c": "\u003c/p>"}</p>')
+        assert accepts(compiled, f'<p>{{"s": "{written}"}}</p>') == accepted, written
+    assert accepts(compiled, r'<p>{"s": "", "c": "\u003c/p>"}</p>')
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["number", "bounds", "time", "record", "cents", "anything", "thirds"])
-def test_a_budget_ends_with_a_canonical_text(engine: str, name: str) -> None:
+def test_text_within_a_budget_is_canonical(engine: str, name: str) -> None:
     depth = 2 if name == "anything" and engine == "automaton" else None
     compiled = with_budget(ENGINES[engine].compile(hg.JsonSchema(SCHEMAS[name], max_depth=depth)))
     bitmask = allocate_bitmask(1, 257)
@@ -352,8 +352,8 @@ def test_a_budget_ends_with_a_canonical_text(engine: str, name: str) -> None:
         for left in range(budget, 0, -1):
             matcher.fill_next_token_bitmask(bitmask, 0, tokens_left=left)
             allowed = unpack(bitmask, 257)[0].nonzero().flatten().tolist()
-            ways = [one for one in allowed if one in tuple(b"0123456789.e-+")] or allowed
-            byte = choose.choice(ways)
+            preferred = [byte for byte in allowed if byte in tuple(b"0123456789.e-+")] or allowed
+            byte = choose.choice(preferred)
             if byte == 256:
                 break
             assert matcher.accept_token(byte)
@@ -363,7 +363,7 @@ def test_a_budget_ends_with_a_canonical_text(engine: str, name: str) -> None:
         json.loads(taken)
 
 
-def test_the_audit_names_the_spelling_and_what_it_leaves_out() -> None:
+def test_audit_names_the_spelling_and_its_exclusions() -> None:
     compiler = Compiler(VOCABULARY)
     schema = {
         "type": "object",
@@ -384,7 +384,7 @@ def test_the_audit_names_the_spelling_and_what_it_leaves_out() -> None:
     assert compiler.audit(hg.Choice(["a"])).spelling is None
 
 
-def test_a_format_keeps_its_other_spellings_where_the_schema_wants_them() -> None:
+def test_format_keeps_other_spellings_that_the_schema_requires() -> None:
     lower = {"type": "string", "format": "date-time"}
     for schema in (
         {**lower, "const": "2020-01-01t00:00:00z"},
@@ -392,11 +392,11 @@ def test_a_format_keeps_its_other_spellings_where_the_schema_wants_them() -> Non
         {**lower, "pattern": "z$"},
     ):
         for engine in ENGINES.values():
-            assert takes(engine.compile(hg.JsonSchema(schema)), '"2020-01-01t00:00:00z"'), schema
+            assert accepts(engine.compile(hg.JsonSchema(schema)), '"2020-01-01t00:00:00z"'), schema
 
 
-def test_keys_and_digests_tell_styles_apart() -> None:
-    found: list[Constraint] = [
+def test_styles_have_different_keys() -> None:
+    constraints: list[Constraint] = [
         hg.JsonSchema({}),
         hg.JsonSchema({}, spelling="any"),
         hg.JsonSchema({}, "minified"),
@@ -406,10 +406,10 @@ def test_keys_and_digests_tell_styles_apart() -> None:
         hg.JsonObject(spelling="any"),
         hg.JsonObject("minified"),
     ]
-    assert len({one.key for one in found}) == len(found)
+    assert len({constraint.key for constraint in constraints}) == len(constraints)
 
 
-def test_an_unknown_style_is_an_error() -> None:
+def test_invalid_style_is_an_error() -> None:
     for options in ({"spelling": "pretty"}, {"indent": -1}, {"indent": True}, {"indent": 2.0}, {"key_order": "any"}):
         with pytest.raises(hg.InvalidConstraint, match=next(iter(options))):
             hg.JsonSchema({}, **options)  # type: ignore[arg-type]
@@ -419,7 +419,7 @@ def test_an_unknown_style_is_an_error() -> None:
         hg.JsonObject(spelling="x")  # type: ignore[arg-type]
 
 
-# Between two doubles that follow each other there are numbers, but no float is read as one of them.
+# There are real numbers between two neighbouring doubles, but no float equals one of them.
 UNWRITTEN: list[Any] = [
     {"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 1.0000000000000002},
     {"type": "number", "not": {"type": "integer"}, "minimum": 1e16},
@@ -444,7 +444,7 @@ UNWRITTEN: list[Any] = [
 
 @pytest.mark.parametrize("schema", UNWRITTEN, ids=str)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_no_text_stands_for_is_left_out(engine: str, schema: Any) -> None:
+def test_schemas_without_a_canonical_text_are_unsatisfiable(engine: str, schema: Any) -> None:
     for alone in (
         schema,
         {"type": "array", "items": schema, "minItems": 1},
@@ -460,9 +460,9 @@ def test_what_no_text_stands_for_is_left_out(engine: str, schema: Any) -> None:
         ({"type": "array", "items": schema}, ["[]"], ["[, ]", "[1]"]),
     ):
         compiled = ENGINES[engine].compile(hg.JsonSchema(whole))
-        for one in (compiled, with_budget(compiled)):
-            assert all(takes(one, text) for text in inside)
-            assert not any(takes(one, text) for text in outside)
+        for engine_compiled in (compiled, with_budget(compiled)):
+            assert all(accepts(engine_compiled, text) for text in inside)
+            assert not any(accepts(engine_compiled, text) for text in outside)
         needed = with_budget(compiled).matcher().min_tokens_to_finish()
         assert needed == min(map(len, inside)) + 1
 
@@ -478,8 +478,8 @@ MULTIPLES: list[Any] = [
 @pytest.mark.parametrize("schema", MULTIPLES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("spelling", ["canonical", "any"])
-def test_a_multiple_has_no_white_space_of_its_own(layout: Any, schema: Any, spelling: Any) -> None:
-    """llguidance counts remainders in a grammar of its own, which takes any white space unless told otherwise."""
+def test_multiples_allow_no_additional_whitespace(layout: Any, schema: Any, spelling: Any) -> None:
+    """llguidance counts remainders in a separate grammar, which allows any whitespace by default."""
     separators = (",", ":") if layout.get("whitespace") == "minified" else None
     for inside, value in (
         (schema, 84),
@@ -488,23 +488,23 @@ def test_a_multiple_has_no_white_space_of_its_own(layout: Any, schema: Any, spel
     ):
         compiled = ENGINES["llguidance"].compile(hg.JsonSchema(inside, **layout, spelling=spelling))
         written = json.dumps(value, indent=layout.get("indent"), separators=separators)
-        assert takes(compiled, written)
+        assert accepts(compiled, written)
         for space in ("  ", " " * 3000, "\n", "\t "):
-            assert not takes(compiled, written.replace("84", f"{space}84") if space != "\n" else f"{space}{written}")
-            assert not takes(compiled, f"{written}{space}")
+            assert not accepts(compiled, written.replace("84", f"{space}84") if space != "\n" else f"{space}{written}")
+            assert not accepts(compiled, f"{written}{space}")
         if layout.get("whitespace") != "flexible":
             for seed in range(3 * (spelling == "canonical")):
-                text = hot(compiled, seed)
+                text = random_text(compiled, seed)
                 assert json.dumps(json.loads(text), indent=layout.get("indent"), separators=separators) == text
 
 
-def test_a_multiple_in_a_call_has_no_white_space_of_its_own() -> None:
+def test_multiples_in_a_tool_call_allow_no_additional_whitespace() -> None:
     parameters = {"type": "object", "properties": {"n": MULTIPLES[0]}, "required": ["n"]}
     tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
     compiled = Compiler(VOCABULARY).compile(ToolCalls([tool], "qwen_3", "required"))
     call = '<tool_call>\n{{"name": "f", "arguments": {{"n": {}}}}}\n</tool_call>'
-    assert takes(compiled, call.format("84"))
-    assert not takes(compiled, call.format("  84"))
+    assert accepts(compiled, call.format("84"))
+    assert not accepts(compiled, call.format("  84"))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -518,10 +518,10 @@ def test_a_multiple_in_a_call_has_no_white_space_of_its_own() -> None:
         ({"maximum": 1e23}, ["1e+23", "99999999999999991611392"], ["99999999999999991611393"]),
     ],
 )
-def test_a_large_bound_is_compiled(engine: str, bounds: Any, inside: list[str], outside: list[str]) -> None:
+def test_large_bounds_are_enforced(engine: str, bounds: Any, inside: list[str], outside: list[str]) -> None:
     compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "number", **bounds}))
-    assert all(takes(compiled, text) for text in inside)
-    assert not any(takes(compiled, text) for text in outside)
+    assert all(accepts(compiled, text) for text in inside)
+    assert not any(accepts(compiled, text) for text in outside)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -538,20 +538,20 @@ def test_a_large_bound_is_compiled(engine: str, bounds: Any, inside: list[str], 
     ],
     ids=str,
 )
-def test_the_digits_of_a_large_float_satisfy_the_rest_of_the_schema(engine: str, bounds: Any) -> None:
-    """Those of 1e23 are 99999999999999991611392; the oracle is jsonschema on what json reads."""
+def test_digits_of_a_large_float_satisfy_the_other_keywords(engine: str, bounds: Any) -> None:
+    """The digits of 1e23 are 99999999999999991611392. The oracle is jsonschema on the parsed value."""
     schema = {"enum": [{"type": "x"}, 1e23], "anyOf": [{"type": "object"}, {"type": "integer", **bounds}]}
     compiled = ENGINES[engine].compile(hg.JsonSchema(schema))
     valid = Draft202012Validator(schema).is_valid
     for text in (str(int(1e23)), str(10**23), "1e+23"):
-        assert not takes(compiled, text) or valid(json.loads(text)), text
-    assert takes(compiled, str(int(1e23))) == valid(int(1e23))
+        assert not accepts(compiled, text) or valid(json.loads(text)), text
+    assert accepts(compiled, str(int(1e23))) == valid(int(1e23))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_values_are_compared_as_they_are_read(engine: str) -> None:
+def test_values_are_compared_as_parsed(engine: str) -> None:
     compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "number", "not": {"enum": [9007199254740993]}}))
-    assert takes(compiled, "9007199254740992.0") and takes(compiled, "9007199254740992")
-    assert not takes(compiled, "9007199254740993") and not takes(compiled, "9007199254740993.0")
+    assert accepts(compiled, "9007199254740992.0") and accepts(compiled, "9007199254740992")
+    assert not accepts(compiled, "9007199254740993") and not accepts(compiled, "9007199254740993.0")
     compiled = ENGINES[engine].compile(hg.JsonSchema({"type": "integer", "enum": [1e23]}))
-    assert takes(compiled, str(int(1e23))) and not takes(compiled, str(10**23))
+    assert accepts(compiled, str(int(1e23))) and not accepts(compiled, str(10**23))

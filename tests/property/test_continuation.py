@@ -1,4 +1,4 @@
-"""Text behind other text gets the tokens that the tokenizer itself writes for the whole."""
+"""A continuation gets the same tokens as in the tokenizer's encoding of the whole text."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ def vocabulary(name: str) -> Vocabulary:
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(text=TEXTS, data=st.data())
-def test_the_tokens_of_the_whole(name: str, text: str, data: st.DataObject) -> None:
+def test_continuation_has_the_tokens_of_the_whole_text(name: str, text: str, data: st.DataObject) -> None:
     ours = vocabulary(name)
     whole = ours.tokenizer(text, add_special_tokens=False)["input_ids"]
     if ours.decode_bytes(whole) != text.encode():
-        return  # it puts a space in front, cannot write a character, or takes the text for a special token
+        return  # the tokenizer adds a space, cannot write a character, or reads a special token
     cut = data.draw(st.integers(0, len(whole) - 1))
     rest = ours.decode_bytes(whole[cut:])
-    found = Continuation(ours)(whole[:cut], rest)
-    assert ours.decode_bytes(found) == rest
+    token_ids = Continuation(ours)(whole[:cut], rest)
+    assert ours.decode_bytes(token_ids) == rest
     if cut:
-        assert found == whole[cut:]
+        assert token_ids == whole[cut:]
 
 
-def test_tokens_of_single_bytes_in_front() -> None:
-    """Of a text that is long enough only the last tokens are looked at, and they may begin inside a character."""
+def test_context_may_begin_inside_a_character() -> None:
+    """In a long text, only the last tokens are read, and they may begin inside a character."""
     ours = vocabulary("tekken")
     whole = ours.tokenizer('😀 ofa\n"}{"name": "😀don\'t', add_special_tokens=False)["input_ids"]
     assert len(ours.decode_bytes(whole[:1])) == 1
@@ -76,20 +76,20 @@ def test_tokens_of_single_bytes_in_front() -> None:
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(before=TEXTS, text=TEXTS)
-def test_always_exactly_these_bytes(name: str, before: str, text: str) -> None:
+def test_continuation_writes_exactly_its_bytes(name: str, before: str, text: str) -> None:
     ours = vocabulary(name)
     context = ours.tokenizer(before, add_special_tokens=False)["input_ids"]
     try:
-        found = Continuation(ours)(context, text.encode())
+        token_ids = Continuation(ours)(context, text.encode())
     except UnwritableConstraint:
         assert ours.tokenizer.unk_token_id is not None
         return
-    assert ours.decode_bytes(found) == text.encode() and all(map(ours.is_text, found))
+    assert ours.decode_bytes(token_ids) == text.encode() and all(map(ours.is_text, token_ids))
 
 
 @pytest.mark.parametrize("name", ["byte_level", "tekken"])
 @given(text=st.sampled_from(["é", "東京x", "😀!"]), cut=st.integers(1, 2))
-def test_a_character_that_has_begun_is_finished(name: str, text: str, cut: int) -> None:
+def test_incomplete_character_is_completed(name: str, text: str, cut: int) -> None:
     ours = vocabulary(name)
     head, rest = text.encode()[:cut], text.encode()[cut:]
     if rest:
@@ -98,8 +98,8 @@ def test_a_character_that_has_begun_is_finished(name: str, text: str, cut: int) 
 
 @pytest.mark.parametrize("name", ["byte_level", "demo", "tekken"])
 @given(text=TEXTS, data=st.data())
-def test_rewriting_gives_the_tokenizer_s_own_tokens(name: str, text: str, data: st.DataObject) -> None:
-    """A token that the tokenizer would have written is kept; a shorter one in its place is replaced."""
+def test_rewritten_gives_the_tokens_of_the_tokenizer(name: str, text: str, data: st.DataObject) -> None:
+    """A token that the tokenizer would write is kept. A shorter token at its position is replaced."""
     ours = vocabulary(name)
     whole = ours.tokenizer(text, add_special_tokens=False)["input_ids"]
     if ours.decode_bytes(whole) != text.encode() or len(whole) < 3:
@@ -115,7 +115,7 @@ def test_rewriting_gives_the_tokenizer_s_own_tokens(name: str, text: str, data: 
 
 @pytest.mark.parametrize("pattern", [r"[a-z0-9 ]{1,9}", r"(?:yes|no|née)", r'"[^"]*"', r"\{ ?\"a\": [0-9]{1,3}\}"])
 @pytest.mark.parametrize("make", [tiny, sentencepiece, without_bytes])
-def test_leading_bytes_are_those_of_the_allowed_tokens(make: Callable[[], Vocabulary], pattern: str) -> None:
+def test_leading_bytes_equal_those_of_the_allowed_tokens(make: Callable[[], Vocabulary], pattern: str) -> None:
     ours = make()
     try:
         matcher = AutomatonBackend(ours).compile(Regex(pattern)).matcher()

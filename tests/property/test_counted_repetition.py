@@ -1,4 +1,4 @@
-"""Counted repetitions of anything, inside one another, against a matcher that keeps sets of positions."""
+"""Nested counted repetitions, compared with a matcher that tracks sets of positions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT = ["".join(letters) for length in range(8) for letters in product("ab", re
 
 
 class Counted(NamedTuple):
-    """A regular expression, and where its matches that begin at some positions of a text end."""
+    """A regular expression, and a function from start positions in a text to the end positions of its matches."""
 
     pattern: str
     ends: Callable[[str, Positions], Positions]
@@ -36,7 +36,7 @@ def letter(letters: str) -> Counted:
     return Counted(pattern, lambda text, at: frozenset(i + 1 for i in at if i < len(text) and text[i] in letters))
 
 
-def row(parts: list[Counted]) -> Counted:
+def sequence(parts: list[Counted]) -> Counted:
     def ends(text: str, at: Positions) -> Positions:
         for part in parts:
             at = part.ends(text, at)
@@ -45,35 +45,35 @@ def row(parts: list[Counted]) -> Counted:
     return Counted("".join(f"(?:{part.pattern})" for part in parts), ends)
 
 
-def either(parts: list[Counted]) -> Counted:
+def alternation(parts: list[Counted]) -> Counted:
     return Counted(
         "|".join(part.pattern for part in parts),
         lambda text, at: frozenset().union(*(part.ends(text, at) for part in parts)),
     )
 
 
-def times(body: Counted, low: int, high: int | None) -> Counted:
+def repetition(body: Counted, low: int, high: int | None) -> Counted:
     def ends(text: str, at: Positions) -> Positions:
-        found: set[int] = set()
-        # Without a bound: what so many rounds did not reach, no more do.
+        end_positions: set[int] = set()
+        # Without an upper bound, more rounds than this reach no new position.
         for count in range((low + len(text) + 1 if high is None else high) + 1):
             if count >= low:
-                found |= at
+                end_positions |= at
             at = body.ends(text, at)
-        return frozenset(found)
+        return frozenset(end_positions)
 
     return Counted(f"(?:{body.pattern}){{{low},{'' if high is None else high}}}", ends)
 
 
-bounds = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(lambda both: (min(both), max(both)))
+bounds = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(lambda pair: (min(pair), max(pair)))
 letters = st.sampled_from(["a", "b", "ab"]).map(letter)
 counted = st.recursive(
     letters,
     lambda inner: st.one_of(
-        st.lists(inner, min_size=2, max_size=3).map(row),
-        st.lists(inner, min_size=2, max_size=3).map(either),
-        st.builds(lambda body, both: times(body, *both), inner, bounds),
-        st.builds(lambda body, low: times(body, low, None), inner, st.integers(0, 9)),
+        st.lists(inner, min_size=2, max_size=3).map(sequence),
+        st.lists(inner, min_size=2, max_size=3).map(alternation),
+        st.builds(lambda body, pair: repetition(body, *pair), inner, bounds),
+        st.builds(lambda body, low: repetition(body, low, None), inner, st.integers(0, 9)),
     ),
     max_leaves=6,
 )
@@ -81,20 +81,22 @@ counted = st.recursive(
 
 @settings(max_examples=repeats(33, 100))
 @given(counted, bounds, st.randoms(use_true_random=False))
-def test_the_strings_are_those_of_a_matcher_of_sets(body: Counted, both: tuple[int, int], draw: random.Random) -> None:
-    whole = times(body, *both)
+def test_accepted_texts_equal_the_set_matcher(body: Counted, low_high: tuple[int, int], draw: random.Random) -> None:
+    whole = repetition(body, *low_high)
     dfa = regex_dfa(parse_fullmatch(whole.pattern), WorkMeter())
-    long = ["".join(draw.choices("ab", weights=(draw.random() + 0.01, 1), k=draw.randint(8, 50))) for _ in range(25)]
-    for text in draw.sample(SHORT, 40) + long:
+    long_texts = [
+        "".join(draw.choices("ab", weights=(draw.random() + 0.01, 1), k=draw.randint(8, 50))) for _ in range(25)
+    ]
+    for text in draw.sample(SHORT, 40) + long_texts:
         assert dfa.accepts(text.encode()) == (len(text) in whole.ends(text, frozenset({0}))), (whole.pattern, text)
 
 
 @settings(max_examples=repeats(25, 60))
 @given(counted, bounds)
-def test_nothing_but_the_work_changes(body: Counted, both: tuple[int, int]) -> None:
-    """The minimal automaton is one and the same, whether dominated members are left out or not."""
-    node = parse_fullmatch(times(body, *both).pattern)
-    made = regex_dfa(node, WorkMeter())
+def test_pruning_dominated_members_does_not_change_the_automaton(body: Counted, low_high: tuple[int, int]) -> None:
+    """The minimal automaton is the same with and without dominated members."""
+    node = parse_fullmatch(repetition(body, *low_high).pattern)
+    pruned = regex_dfa(node, WorkMeter())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dominance.Dominance, "undominated", lambda self, members: members)
         patch.setattr(nfa, "_kept", PieceCache())
@@ -102,13 +104,13 @@ def test_nothing_but_the_work_changes(body: Counted, both: tuple[int, int]) -> N
             plain = regex_dfa(node, WorkMeter(CompileLimits(max_work=300_000)))
         except CompileLimitExceeded:
             assume(False)
-    pairs, todo = {(made.start, plain.start)}, [(made.start, plain.start)]
-    while todo:
-        ours, theirs = todo.pop()
-        assert bool(made.accepting[ours]) == bool(plain.accepting[theirs])
+    pairs, stack = {(pruned.start, plain.start)}, [(pruned.start, plain.start)]
+    while stack:
+        pruned_state, plain_state = stack.pop()
+        assert bool(pruned.accepting[pruned_state]) == bool(plain.accepting[plain_state])
         for byte in b"ab":
-            pair = made.advance(ours, bytes([byte])), plain.advance(theirs, bytes([byte]))
+            pair = pruned.advance(pruned_state, bytes([byte])), plain.advance(plain_state, bytes([byte]))
             if pair not in pairs:
                 pairs.add(pair)
-                todo.append(pair)
-    assert len(pairs | {(0, 0)}) == made.states == plain.states
+                stack.append(pair)
+    assert len(pairs | {(0, 0)}) == pruned.states == plain.states

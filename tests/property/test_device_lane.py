@@ -1,4 +1,4 @@
-"""The device lane in torch against the host lane's matchers: states, masks and what is written, bit for bit."""
+"""The device lane in torch agrees with the host lane's matchers: states, masks and outputs are equal bit for bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.effort import repeats
 
 @settings(max_examples=repeats(80, 400))
 @given(st.integers(0, 2**32))
-def test_both_lanes_agree(seed):
+def test_device_lane_agrees_with_the_host_lane(seed):
     random = Random(seed)
     batch = lanes.random_batch(random, most_rows=20)
     assume(batch is not None)
@@ -23,7 +23,7 @@ def test_both_lanes_agree(seed):
 
 
 @pytest.mark.parametrize("rows", [0, 1, 64, 257])
-def test_many_rows(rows):
+def test_lanes_agree_for_many_rows(rows):
     random = Random(rows)
     vocabulary = lanes.random_vocabulary(random, 500, padding=12)
     languages = [lanes.random_language(random, vocabulary, 12) for _ in range(2)]
@@ -38,7 +38,7 @@ def test_many_rows(rows):
     "width",
     [pytest.param(width, marks=[pytest.mark.slow] * (width % 4 != 1)) for width in range(32_001, 32_033)] + [262_208],
 )
-def test_large_vocabularies(width):
+def test_lanes_agree_for_large_vocabularies(width):
     random = Random(width)
     vocabulary = lanes.random_vocabulary(random, width - 17, padding=17, stops=2)
     language = lanes.random_language(random, vocabulary, 20)

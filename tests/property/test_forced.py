@@ -1,4 +1,4 @@
-"""Forced text is what the tokenizer itself would write, whichever of the texts is going to be written."""
+"""Forced text has the tokens that the tokenizer writes, for each of the possible texts."""
 
 from __future__ import annotations
 
@@ -53,29 +53,29 @@ def forced_text(name: str, *, retokenize: bool = False, may_stop: bool = True) -
 @given(options=st.lists(TEXTS, min_size=1, max_size=4, unique=True), head=st.booleans())
 @example(options=["nameskind東a", "nameskind本"], head=False)  # both characters begin with a token of the same byte
 @example(options=["alpha", "alphaname"], head=False)  # the demo's tokenizer: al p ha, but al ph an ame
-def test_what_is_forced_is_what_the_tokenizer_writes(name: str, options: list[str], head: bool) -> None:
+def test_forced_tokens_equal_those_of_the_tokenizer(name: str, options: list[str], head: bool) -> None:
     ours = vocabulary(name)
-    if head:  # they begin alike
+    if head:  # a common beginning
         options = [f'{{"name": "{option}' for option in options]
     row = Row(automaton(name).compile(hg.Choice(options)).matcher())
     forced = forced_text(name)
     for option in options:
         whole = [*ours.tokenizer(option, add_special_tokens=False)["input_ids"], ours.stop_token_ids[0]]
-        here = row.fork()
+        fork = row.fork()
         written: list[int] = []
         while written != whole:
-            found = forced.advance(here, written, None, loose=False)
-            assert found.taken_back == 0 and (not found.likely or here.takes(found.likely))
-            written += found.token_ids
+            segment = forced.advance(fork, written, None, loose=False)
+            assert segment.taken_back == 0 and (not segment.likely or fork.takes(segment.likely))
+            written += segment.token_ids
             assert written == whole[: len(written)], (ours.decode_bytes(written), option)
             if written != whole:
-                assert here.advance(whole[len(written)])
+                assert fork.advance(whole[len(written)])
                 written.append(whole[len(written)])
 
 
 @pytest.mark.parametrize("name", VOCABULARIES)
 @given(text=TEXTS)
-def test_a_single_text_is_forced_from_beginning_to_end(name: str, text: str) -> None:
+def test_only_possible_text_is_forced_completely(name: str, text: str) -> None:
     ours = vocabulary(name)
     row = Row(automaton(name).compile(hg.Choice([text])).matcher())
     written = forced_text(name).advance(row, [], None, loose=False).token_ids
@@ -84,10 +84,10 @@ def test_a_single_text_is_forced_from_beginning_to_end(name: str, text: str) -> 
     assert forced_text(name, may_stop=False).advance(row, [], None, loose=False).token_ids == written[:-1]
 
 
-def test_a_brace_is_not_forced_where_a_quote_may_join_it() -> None:
+def test_brace_is_not_forced_if_a_token_joins_it_with_a_quote() -> None:
     ours = vocabulary("demo")
     joined = ours.tokenizer('{"', add_special_tokens=False)["input_ids"]
-    assert len(joined) == 1, "the demo's tokenizer has a token for both"
+    assert len(joined) == 1, "the demo tokenizer must have a token for both"
     row = Row(automaton("demo").compile(hg.Regex(r'\{ ?"a"\}')).matcher())
     assert row.matcher is not None and row.matcher.jump_forward_bytes() == b"{"
     brace = ours.encode_bytes(b"{")
@@ -96,8 +96,8 @@ def test_a_brace_is_not_forced_where_a_quote_may_join_it() -> None:
 
 
 @pytest.mark.parametrize("spare", [0, 1])
-def test_a_budget_stops_what_the_tokenizer_would_spend(spare: int) -> None:
-    """The tokenizer may write more tokens than the fewest that do: then the fewest are left to the masks."""
+def test_forced_text_stays_within_the_budget(spare: int) -> None:
+    """The tokenizer may write more than the least number of tokens. Then the masks enforce the shortest text."""
     ours = vocabulary("demo")
     compiled = automaton("demo").compile(hg.Regex("(?:name){3}[0-9]"))
     row = Row(compiled.matcher())

@@ -1,4 +1,4 @@
-"""The token before forced text may be replaced: then the row is where its new tokens are."""
+"""The token before forced text may be replaced. Then the row is in the state after its new tokens."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def mask(row: Row, name: str) -> list[int]:
 @pytest.mark.parametrize("name", VOCABULARIES)
 @settings(max_examples=30)
 @given(text=TEXTS, left=st.none() | st.integers(40, 60))
-def test_a_single_text_is_written_as_the_tokenizer_writes_it(name: str, text: str, left: int | None) -> None:
-    """Whichever token of its beginning was generated first."""
+def test_only_text_gets_the_tokens_of_the_tokenizer(name: str, text: str, left: int | None) -> None:
+    """For any first token that was generated."""
     whole = [*tokens(name, text), vocabulary(name).stop_token_ids[0]]
     compiled = automaton(name).compile(hg.Choice([text]))
     for first in first_tokens(name, text):
@@ -55,22 +55,22 @@ def test_a_single_text_is_written_as_the_tokenizer_writes_it(name: str, text: st
 @pytest.mark.parametrize("name", VOCABULARIES)
 @settings(max_examples=30)
 @given(options=OPTIONS, spare=st.none() | st.integers(-2, 3))
-def test_the_row_is_where_its_tokens_are(name: str, options: list[str], spare: int | None) -> None:
+def test_row_is_in_the_state_after_its_tokens(name: str, options: list[str], spare: int | None) -> None:
     compiled = automaton(name).compile(hg.Choice(options))
     for first in first_tokens(name, options[0]):
         row = Row(compiled.matcher())
         row.advance(first)
         assert row.matcher is not None
         left = None if spare is None else (row.matcher.min_tokens_to_finish() or 0) + spare
-        found = retokenizing(name).advance(row, [first], left, loose=True)
-        written = [first][found.taken_back :] + list(found.token_ids)
-        again = Row(compiled.matcher())
+        forced = retokenizing(name).advance(row, [first], left, loose=True)
+        written = [first][forced.taken_back :] + list(forced.token_ids)
+        expected = Row(compiled.matcher())
         for token_id in written:
-            assert again.advance(token_id)
-        assert row.mark() == again.mark() and mask(row, name) == mask(again, name)
+            assert expected.advance(token_id)
+        assert row.mark() == expected.mark() and mask(row, name) == mask(expected, name)
 
 
-def test_a_budget_that_is_too_small_anyway_bounds_nothing() -> None:
+def test_budget_below_the_minimum_is_ignored() -> None:
     compiled = automaton("demo").compile(hg.Regex("(?:name){3}[0-9]"))
     fewest = compiled.matcher().min_tokens_to_finish()
     assert fewest is not None and fewest > 2
@@ -81,10 +81,10 @@ def test_a_budget_that_is_too_small_anyway_bounds_nothing() -> None:
     assert written[0] and all(token_ids == written[0] for token_ids in written)
 
 
-def test_within_a_budget_the_row_is_where_its_tokens_are() -> None:
-    """Where the tokenizer writes more tokens than the fewest, a token is taken back, or none is forced at all."""
+def test_row_within_a_budget_is_in_the_state_after_its_tokens() -> None:
+    """If the tokenizer writes more than the least number of tokens, a token is replaced, or no text is forced."""
     compiled = automaton("demo").compile(hg.Regex("(?:name){3}[0-9]"))
-    nothing_forced = 0
+    num_not_forced = 0
     for first in [None, *first_tokens("demo", "namename")]:
         for spare in range(6):
             row = Row(compiled.matcher())
@@ -96,9 +96,9 @@ def test_within_a_budget_the_row_is_where_its_tokens_are() -> None:
             assert fewest is not None
             forced = retokenizing("demo").advance(row, before, fewest + spare, loose=bool(before))
             written = before[: len(before) - forced.taken_back] + list(forced.token_ids)
-            again = Row(compiled.matcher())
+            expected = Row(compiled.matcher())
             for token_id in written:
-                assert again.advance(token_id)
-            assert row.mark() == again.mark() and mask(row, "demo") == mask(again, "demo")
-            nothing_forced += written == before
-    assert nothing_forced
+                assert expected.advance(token_id)
+            assert row.mark() == expected.mark() and mask(row, "demo") == mask(expected, "demo")
+            num_not_forced += written == before
+    assert num_not_forced

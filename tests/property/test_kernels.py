@@ -1,4 +1,4 @@
-"""The CUDA source as plain C++, under sanitizers, against the host lane's matchers and the torch reference."""
+"""The CUDA source, run as plain C++ with sanitizers, agrees with the host lane's matchers and the torch reference."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_step_agrees_with_the_host_lane(harness, seed):
 
 
 @pytest.mark.parametrize("rows", [0, 1, 257])
-def test_many_rows(harness, rows):
+def test_step_agrees_for_many_rows(harness, rows):
     random = Random(rows)
     vocabulary = lanes.random_vocabulary(random, 300, padding=12)
     languages = [lanes.random_language(random, vocabulary, 12) for _ in range(2)]
@@ -47,7 +47,7 @@ def test_many_rows(harness, rows):
 
 
 @pytest.mark.parametrize("width", [32_001, 32_017, 32_032, 262_208])
-def test_large_vocabularies(harness, width):
+def test_step_agrees_for_large_vocabularies(harness, width):
     random = Random(width)
     vocabulary = lanes.random_vocabulary(random, width - 17, padding=17, stops=2)
     language = lanes.random_language(random, vocabulary, 20)
@@ -66,21 +66,23 @@ def test_apply_agrees_with_the_reference(harness, seed):
     words = max(0, (width + 31) // 32 + random.choice((0, 0, 0, -1, 3)))
     share = random.choice((0.0, 0.01, 0.5, 0.99, 1.0))
     bits = torch.rand(slots, words * 32, generator=generator) < share
-    lines = torch.zeros(slots, words + random.randint(0, 3), dtype=torch.int32)  # masks are a view of wider lines
-    masks = lines[:, :words]
+    wide_masks = torch.zeros(
+        slots, words + random.randint(0, 3), dtype=torch.int32
+    )  # the masks are a view of wider rows
+    masks = wide_masks[:, :words]
     masks[:] = (bits.view(slots, words, 32).to(torch.int64) << torch.arange(32)).sum(2).to(torch.int32)
     one_to_one = rows <= slots and random.random() < 0.3
     choice = torch.randint(FORBID_ALL, slots, (rows,), generator=generator, dtype=torch.int32)
     row_slots = None if one_to_one else choice
     logits = lanes.random_logits(random, rows, width, random.choice(lanes.DTYPES))
-    around = torch.empty(0, dtype=logits.dtype).set_(logits.untyped_storage())  # all of it, what lies between rows too
-    expected = around.clone()
+    whole_storage = torch.empty(0, dtype=logits.dtype).set_(logits.untyped_storage())  # including the gaps between rows
+    expected = whole_storage.clone()
     expected_logits = expected.as_strided(logits.shape, logits.stride(), logits.storage_offset())
     alive, expected_alive = (torch.zeros(rows, dtype=torch.int32) for _ in range(2))
-    asks = random.random() < 0.7
-    apply_slots_(expected_logits, masks, row_slots, expected_alive if asks else None)
-    harness.apply_(logits, masks, row_slots, alive if asks else None, blocks=random.randint(1, 4), seed=seed)
-    assert lanes.same_bits(around, expected)
+    wants_alive = random.random() < 0.7
+    apply_slots_(expected_logits, masks, row_slots, expected_alive if wants_alive else None)
+    harness.apply_(logits, masks, row_slots, alive if wants_alive else None, blocks=random.randint(1, 4), seed=seed)
+    assert lanes.same_bits(whole_storage, expected)
     assert torch.equal(alive, expected_alive)
 
 
@@ -96,7 +98,7 @@ def test_only_rows_with_a_mask_are_written(harness):
 
 
 @pytest.mark.parametrize("length", [-1, 5])
-def test_a_length_that_does_not_fit_forbids_all(harness, length):
+def test_invalid_length_forbids_all_tokens(harness, length):
     random = Random(3)
     vocabulary = lanes.random_vocabulary(random, 60)
     batch = lanes.Batch.of(vocabulary, [lanes.random_language(random, vocabulary, 5)], 2, 4)
@@ -105,7 +107,7 @@ def test_a_length_that_does_not_fit_forbids_all(harness, length):
     logits = torch.zeros(2, 60)
     harness.step_(batch.lane, logits)
     assert torch.isinf(logits[0]).all()
-    assert not logits[1].any()  # a free row
+    assert not logits[1].any()  # an unconstrained row
 
 
 MUTANTS = {
@@ -134,10 +136,10 @@ MUTANTS = {
 }
 
 
-# A check of the tests themselves, with a compiler for each.
+# These check the tests themselves. Each mutant is compiled separately.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
-def test_mutants_are_caught(name, tmp_path: Path):
+def test_mutants_of_the_kernel_are_detected(name, tmp_path: Path):
     source = HEADER.read_text()
     for text, other in MUTANTS[name]:
         assert text in source

@@ -1,4 +1,4 @@
-"""White space between the tokens of JSON: the layouts of ``json.dumps``, and how far the flexible one may indent."""
+"""Whitespace between the tokens of JSON: the layouts of ``json.dumps``, and the bound on flexible indentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.xgrammar import XGrammarBackend
 from hf_guided.constraints.values import laid_out
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
-from tests.property.test_canonical_spelling import CASES, ENGINES, VOCABULARY, hot, takes
+from tests.property.test_canonical_spelling import CASES, ENGINES, VOCABULARY, accepts, random_text
 
 LAYOUTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"whitespace": "compact"}, {}),
@@ -48,21 +48,21 @@ VALUES: list[Any] = [
 TREE = {"$ref": "#/$defs/t", "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}}
 
 
-@given(one=CASES)
+@given(case=CASES)
 @settings(max_examples=40)
-def test_each_layout_takes_what_json_dumps_writes_in_it(one: tuple[Any, Any]) -> None:
-    schema, value = one
+def test_each_layout_accepts_the_texts_of_json_dumps(case: tuple[Any, Any]) -> None:
+    schema, value = case
     for options, written in LAYOUTS:
         constraint = hg.JsonSchema(schema, **options)
         for engine in ENGINES.values():
             if not engine.losses(constraint):
                 text = json.dumps(value, ensure_ascii=False, **written)
-                assert takes(engine.compile(constraint), text), (options, text)
+                assert accepts(engine.compile(constraint), text), (options, text)
 
 
 @pytest.mark.parametrize("engine", [*ENGINES, "xgrammar"])
 @pytest.mark.parametrize(("options", "written"), LAYOUTS, ids=str)
-def test_a_fixed_layout_takes_no_other(engine: str, options: Any, written: Any) -> None:
+def test_fixed_layout_refuses_other_layouts(engine: str, options: Any, written: Any) -> None:
     backend = XGrammarBackend(VOCABULARY) if engine == "xgrammar" else ENGINES[engine]
     if engine == "xgrammar" and "indent" in options:
         assert [loss.keyword for loss in backend.losses(hg.JsonSchema(RECORD, **options))] == ["indent"]
@@ -70,9 +70,9 @@ def test_a_fixed_layout_takes_no_other(engine: str, options: Any, written: Any) 
     compiled = backend.compile(hg.JsonSchema(RECORD, **options))
     for value in VALUES:
         expected = json.dumps(value, **written)
-        assert takes(compiled, expected), expected
+        assert accepts(compiled, expected), expected
         for _, other in LAYOUTS:
-            assert takes(compiled, json.dumps(value, **other)) == (json.dumps(value, **other) == expected)
+            assert accepts(compiled, json.dumps(value, **other)) == (json.dumps(value, **other) == expected)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -80,20 +80,20 @@ def test_random_texts_have_the_layout(engine: str) -> None:
     for options, written in LAYOUTS:
         compiled = ENGINES[engine].compile(hg.JsonSchema(RECORD, **options))
         for seed in range(10):
-            text = hot(compiled, seed, 3000)
+            text = random_text(compiled, seed, 3000)
             assert text == json.dumps(json.loads(text), **written)
 
 
-def eager_to_indent(compiled: CompiledConstraint, seed: int) -> str:
-    """A text of a writer that goes to the next line, and to the right, wherever it can; no longer than 3000 bytes."""
+def most_indented_text(compiled: CompiledConstraint, seed: int) -> str:
+    """Write a text with as many line breaks and as much indentation as possible, of at most 3000 bytes."""
     choose, matcher, taken = random.Random(seed), compiled.matcher(), bytearray()
     bitmask = allocate_bitmask(1, 257)
     blank = choose.choice([b"\n ", b"\n\t"])
     while len(taken) < 3000:
         matcher.fill_next_token_bitmask(bitmask, 0)
         allowed = unpack(bitmask, 257)[0].nonzero().flatten().tolist()
-        wanted = [byte for byte in allowed if byte in tuple(blank)] or allowed
-        byte = choose.choice(wanted)
+        preferred = [byte for byte in allowed if byte in tuple(blank)] or allowed
+        byte = choose.choice(preferred)
         if byte == 256:
             break
         assert matcher.accept_token(byte)
@@ -102,45 +102,45 @@ def eager_to_indent(compiled: CompiledConstraint, seed: int) -> str:
 
 
 def indentations(text: str) -> list[tuple[int, int]]:
-    """Of each line break outside of strings: how many brackets are open, and how many columns follow it."""
-    found, depth = [], 0
+    """For each line break outside of strings: the number of open brackets, and of columns after it."""
+    columns_by_depth, depth = [], 0
     for token in re.finditer(r'"(?:[^"\\]|\\.)*"|[{\[]|[}\]]|\n[ \t]*', text):
         if token[0][0] == "\n":
-            found.append((depth, sum(8 if blank == "\t" else 1 for blank in token[0][1:])))
+            columns_by_depth.append((depth, sum(8 if blank == "\t" else 1 for blank in token[0][1:])))
         depth += (token[0] in "{[") - (token[0] in "}]")
-    return found
+    return columns_by_depth
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_line_break_is_indented_by_the_depth_of_its_place(engine: str) -> None:
+def test_indentation_is_bounded_by_the_depth(engine: str) -> None:
     compiled = ENGINES[engine].compile(hg.JsonSchema(RECORD))
-    seen: dict[int, int] = {}
+    widest: dict[int, int] = {}
     for seed in range(12):
-        for depth, columns in indentations(eager_to_indent(compiled, seed)):
+        for depth, columns in indentations(most_indented_text(compiled, seed)):
             assert columns <= 8 * depth
-            seen[depth] = max(seen.get(depth, 0), columns)
-    assert seen[1] == 8 and seen[2] == 16, "a bound that nothing comes near proves nothing"
+            widest[depth] = max(widest.get(depth, 0), columns)
+    assert widest[1] == 8 and widest[2] == 16, "the texts do not reach the bound"
 
 
-def test_where_the_depth_is_not_known_forty_columns_are_the_most() -> None:
+def test_indentation_without_a_known_depth_has_at_most_forty_blanks() -> None:
     for constraint in (hg.JsonSchema(TREE), hg.JsonObject()):
         compiled = ENGINES["llguidance"].compile(constraint)
-        found = [one for seed in range(6) for one in indentations(eager_to_indent(compiled, seed))]
-        assert max(columns for _, columns in found) in (40, 80)  # 40 blanks, or ten tabs
-        text = re.sub(r"\t", "", eager_to_indent(compiled, 1))
+        pairs = [pair for seed in range(6) for pair in indentations(most_indented_text(compiled, seed))]
+        assert max(columns for _, columns in pairs) in (40, 80)  # 40 blanks, or ten tabs
+        text = re.sub(r"\t", "", most_indented_text(compiled, 1))
         assert all(columns <= 40 for _, columns in indentations(text))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("indent", [1, 2, 8, "\t"])
-def test_flexible_takes_the_indentations_in_use(engine: str, indent: Any) -> None:
+def test_flexible_accepts_common_indentations(engine: str, indent: Any) -> None:
     compiled = ENGINES[engine].compile(hg.JsonSchema(RECORD))
     for value in VALUES:
-        assert takes(compiled, json.dumps(value, indent=indent))
+        assert accepts(compiled, json.dumps(value, indent=indent))
 
 
 @pytest.mark.parametrize("schema", [TREE, {}, {"type": "object"}, {"type": "array", "items": {}}])
-def test_an_indentation_needs_a_bound_on_the_depth(schema: Any) -> None:
+def test_indent_needs_max_depth_for_unbounded_schemas(schema: Any) -> None:
     compiler = Compiler(VOCABULARY)
     for backend in ("auto", "automaton", "llguidance", "xgrammar"):
         with pytest.raises(hg.UnsupportedConstraint, match=r"max_depth=\.\.\."):
@@ -149,7 +149,7 @@ def test_an_indentation_needs_a_bound_on_the_depth(schema: Any) -> None:
         hg.UnsupportedConstraint, match=r"pass hg.JsonSchema\(..., max_depth=...\), or change"
     ) as caught:
         compiler.compile(hg.JsonSchema(schema, indent=2))
-    assert "on_unsupported" not in str(caught.value)  # it would be refused again
+    assert "on_unsupported" not in str(caught.value)  # with it, the schema would be refused again
     compiled = compiler.compile(hg.JsonSchema(schema, indent=2, max_depth=3))
     assert compiled.backend == "automaton"
     values = (
@@ -160,12 +160,12 @@ def test_an_indentation_needs_a_bound_on_the_depth(schema: Any) -> None:
         else [[1, {}]]
     )
     for value in values:
-        assert takes(compiled, json.dumps(value, indent=2))
-        assert not takes(compiled, json.dumps(value, indent=3))
+        assert accepts(compiled, json.dumps(value, indent=2))
+        assert not accepts(compiled, json.dumps(value, indent=3))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_budget_ends_an_indented_text(engine: str) -> None:
+def test_text_within_a_budget_is_indented(engine: str) -> None:
     compiled = with_budget(ENGINES[engine].compile(hg.JsonSchema(RECORD | {"required": ["item", "more"]}, indent=2)))
     shortest = json.dumps({"item": {}, "more": []}, indent=2)
     assert compiled.matcher().min_tokens_to_finish() == len(shortest) + 1
@@ -182,7 +182,7 @@ def test_a_budget_ends_an_indented_text(engine: str) -> None:
         assert taken.decode() == json.dumps(json.loads(taken), indent=2)
 
 
-def test_a_layout_for_constraints_that_others_wrote() -> None:
+def test_laid_out_changes_the_layout_of_a_constraint() -> None:
     schema = hg.JsonSchema(RECORD, "compact", max_depth=7, spelling="any")
     indented = laid_out(schema, None, 2)
     assert indented == hg.JsonSchema(RECORD, indent=2, max_depth=7, spelling="any")
@@ -205,28 +205,28 @@ def test_a_layout_for_constraints_that_others_wrote() -> None:
 FORMAT = {"type": "json_schema", "json_schema": {"name": "r", "schema": RECORD}}
 
 
-def test_a_server_lays_out_what_a_response_format_asks_for() -> None:
+def test_server_applies_its_layout_to_response_formats() -> None:
     from hf_guided.serve.guidance import Guidance
     from hf_guided.serve.metrics import Metrics
     from hf_guided.serve.options import ServeOptions
 
-    def asked(body: dict[str, Any], **options: Any) -> Any:
+    def constraint_of(body: dict[str, Any], **options: Any) -> Any:
         guidance = Guidance(ServeOptions("demo", **options), Metrics())
         return guidance._constraint(body, "response_format")
 
     body = {"response_format": FORMAT}
-    assert asked(body) == hg.JsonSchema(RECORD)
-    assert asked(body, indent=2) == hg.JsonSchema(RECORD, indent=2)
-    assert asked(body, whitespace="minified") == hg.JsonSchema(RECORD, "minified")
-    assert asked({"response_format": {"type": "json_object"}}, whitespace="compact") == hg.JsonObject("compact")
-    assert asked(body, spelling="any") == hg.JsonSchema(RECORD, spelling="any")
+    assert constraint_of(body) == hg.JsonSchema(RECORD)
+    assert constraint_of(body, indent=2) == hg.JsonSchema(RECORD, indent=2)
+    assert constraint_of(body, whitespace="minified") == hg.JsonSchema(RECORD, "minified")
+    assert constraint_of({"response_format": {"type": "json_object"}}, whitespace="compact") == hg.JsonObject("compact")
+    assert constraint_of(body, spelling="any") == hg.JsonSchema(RECORD, spelling="any")
     with pytest.raises(hg.InvalidConstraint, match="spelling"):
         Guidance(ServeOptions("demo", spelling="every"), Metrics())
     with pytest.raises(hg.InvalidConstraint, match="leave one out"):
         Guidance(ServeOptions("demo", whitespace="compact", indent=2), Metrics())
 
 
-def test_the_batch_tool_lays_out_what_rows_ask_for_themselves(tmp_path: Any) -> None:
+def test_batch_tool_applies_its_layout_to_constraints_of_rows(tmp_path: Any) -> None:
     from hf_guided.cli.batch.rows import Rows
     from hf_guided.cli.batch.tables import JsonLinesTable
 

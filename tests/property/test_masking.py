@@ -1,4 +1,4 @@
-"""Law 7 and what goes with it: a mask changes the rows and tokens it is for, and not one bit else."""
+"""Law 7 and related properties: a mask changes only its own rows and forbidden tokens, and no other bit."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def compiled(vocabulary: Any) -> list[CompiledConstraint | None]:
 
 
 def bits(tensor: Tensor) -> Tensor:
-    """The tensor's bytes: NaN equals the same NaN, and 0.0 is not -0.0."""
+    """The bytes of a tensor, so that a NaN equals the same NaN, and 0.0 differs from -0.0."""
     return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor).view(torch.uint8)
 
 
-def same(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(bits(one), bits(other))
+def same_bits(first: Tensor, second: Tensor) -> bool:
+    return first.dtype == second.dtype and first.shape == second.shape and torch.equal(bits(first), bits(second))
 
 
 def random_scores(rows: int, width: int, dtype: torch.dtype, seed: int, layout: str) -> Tensor:
@@ -47,13 +47,13 @@ def random_scores(rows: int, width: int, dtype: torch.dtype, seed: int, layout: 
         return torch.randn(rows, 2 * width + 1, generator=generator, dtype=torch.float64).to(dtype)[:, 1::2]
     if layout == "transposed":
         return torch.randn(width, rows, generator=generator, dtype=torch.float64).to(dtype).T
-    if layout == "last_position":  # a view into (rows, length, vocab), as assisted generation hands it in
+    if layout == "last_position":  # a view into (rows, length, vocab), as assisted generation passes it
         return torch.randn(rows, 3, width, generator=generator, dtype=torch.float64).to(dtype)[:, -1, :]
     return torch.randn(rows, width, generator=generator, dtype=torch.float64).to(dtype)
 
 
 def expected_row(scores: Tensor, matcher: Matcher) -> Tensor:
-    """The oracle: every token tried on a fork."""
+    """The oracle: try every token on a fork."""
     allowed = [matcher.fork().accept_token(token_id) for token_id in range(len(scores))]
     return torch.where(torch.tensor(allowed), scores, torch.tensor(float("-inf"), dtype=scores.dtype))
 
@@ -78,8 +78,8 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(max_examples=repeats(66, 200))
 @given(batch=batches())
-def test_rows_get_their_own_mask_and_nothing_else(batch: dict[str, Any]) -> None:
-    """Through steps with beams permuted inside each prompt, in every dtype, width and memory layout."""
+def test_each_row_gets_only_its_own_mask(batch: dict[str, Any]) -> None:
+    """Over several steps with beams permuted inside each prompt, in every dtype, width and memory layout."""
     vocabulary = letters("abcd", stop=2, padded_size=batch["width"])
     languages = [compiled(vocabulary)[i] for i in batch["languages"]]
     session = session_of(vocabulary, languages)
@@ -92,31 +92,31 @@ def test_rows_get_their_own_mask_and_nothing_else(batch: dict[str, Any]) -> None
         scores = random_scores(rows, batch["width"], batch["dtype"], batch["seed"] + step, batch["layout"])
         before = scores.clone()
         masked = session.mask(ids, scores)
-        assert same(scores, before), "the scores handed in were written"
+        assert same_bits(scores, before), "the given scores were changed"
         assert masked.dtype == scores.dtype and masked.data_ptr() != scores.data_ptr()
         for i in range(rows):
             language = languages[i // copies]
             if language is None:
-                assert same(masked[i], scores[i]), "a free row was touched"
+                assert same_bits(masked[i], scores[i]), "an unconstrained row was changed"
                 continue
             matcher = language.matcher()
             if all(matcher.accept_token(token_id) for token_id in tokens[i]) and not matcher.is_terminated():
-                assert same(masked[i], expected_row(scores[i], matcher)), (i, tokens[i])
-            else:  # over, or out of its grammar: only ending is left
+                assert same_bits(masked[i], expected_row(scores[i], matcher)), (i, tokens[i])
+            else:  # the row has ended or left its grammar: only stop tokens remain
                 alive = torch.nonzero(masked[i] > float("-inf")).flatten().tolist()
                 assert alive and set(alive) <= set(vocabulary.stop_token_ids)
         if step < steps:
             parents = [i // copies * copies + batch["beams"].randrange(copies) for i in range(rows)]
-            # Mostly a token that the row's language allows, now and then any: a dead beam.
+            # Usually an allowed token, sometimes any token, which makes a dead beam.
             tokens = [
                 [*tokens[parent], next_token(masked[parent], batch["tokens"][i][step])]
                 for i, parent in enumerate(parents)
             ]
 
 
-def next_token(masked: Tensor, wish: int) -> int:
-    alive = torch.nonzero(masked[:TOKENS] > float("-inf")).flatten().tolist()
-    return wish if wish % 7 == 0 else alive[wish % len(alive)]
+def next_token(masked: Tensor, pick: int) -> int:
+    allowed = torch.nonzero(masked[:TOKENS] > float("-inf")).flatten().tolist()
+    return pick if pick % 7 == 0 else allowed[pick % len(allowed)]
 
 
 @settings(max_examples=50)
@@ -127,20 +127,20 @@ def next_token(masked: Tensor, wish: int) -> int:
     seed=st.integers(0, 2**31),
 )
 def test_batch_equals_rows_one_by_one(order: list[int], dtype: torch.dtype, width: int, seed: int) -> None:
-    """Law 5 on masks: neither neighbours nor places matter."""
+    """Law 5 for masks: they depend neither on other rows nor on the position in the batch."""
     vocabulary = letters("abcd", stop=2, padded_size=width)
     languages = [(compiled(vocabulary) * 2)[i] for i in order]
     scores = random_scores(6, width, dtype, seed, "plain")
     ids = torch.full((6, 2), 7)
-    together = session_of(vocabulary, languages).mask(ids, scores)
+    batched = session_of(vocabulary, languages).mask(ids, scores)
     for i, language in enumerate(languages):
         alone = session_of(vocabulary, [language]).mask(ids[i : i + 1], scores[i : i + 1])
-        assert same(together[i], alone[0])
+        assert same_bits(batched[i], alone[0])
 
 
 @pytest.mark.parametrize("vocab", range(32001, 32033))
 def test_apply_equals_the_reference_at_every_odd_width(vocab: int) -> None:
-    """Nearly empty, mixed and nearly full rows take three different ways through apply."""
+    """Almost empty, mixed and almost full rows take three different paths in apply_bitmask."""
     generator = torch.Generator().manual_seed(vocab)
     shares = [0.0, 1.0, 0.001, 0.5, 0.999, 0.02]
     mask = torch.rand(len(shares), vocab, generator=generator) < torch.tensor(shares)[:, None]
@@ -148,13 +148,13 @@ def test_apply_equals_the_reference_at_every_odd_width(vocab: int) -> None:
     mask[3, -1] = False
     bitmask = pack(mask)
     if vocab % 32:
-        bitmask[:, -1] |= -1 << (vocab % 32)  # garbage behind the last column must not count
+        bitmask[:, -1] |= -1 << (vocab % 32)  # bits after the last column must be ignored
     wider = torch.cat([bitmask, torch.full((len(shares), 3), -1, dtype=torch.int32)], dim=1)
     for dtype in DTYPES:
         scores = torch.randn(len(shares), vocab, generator=generator, dtype=torch.float64).to(dtype)
         for words in (bitmask, wider):
             masked, alive = apply_bitmask(scores, words, range(len(shares)))
-            assert same(masked, apply_bitmask_reference(scores, words))
+            assert same_bits(masked, apply_bitmask_reference(scores, words))
             assert alive == mask.any(1).tolist()
 
 
@@ -176,15 +176,15 @@ def test_apply_equals_the_reference(
     scores[:, seed % vocab] = special
     before = scores.clone()
     masked, alive = apply_bitmask(scores, pack(mask), sorted(governed))
-    assert same(scores, before)
+    assert same_bits(scores, before)
     reference = apply_bitmask_reference(scores, pack(mask))
     for i in range(5):
-        assert same(masked[i], reference[i] if i in governed else scores[i])
+        assert same_bits(masked[i], reference[i] if i in governed else scores[i])
     if not math.isnan(special):
         assert alive == [bool((reference[i] > float("-inf")).any()) for i in sorted(governed)]
 
 
-def test_no_rows_at_all() -> None:
+def test_apply_with_no_rows() -> None:
     masked, alive = apply_bitmask(torch.zeros(0, 40), allocate_bitmask(0, 40), [])
     assert masked.shape == (0, 40) and alive == []
 
@@ -196,11 +196,11 @@ def test_pack_and_unpack_are_inverse(data: st.DataObject, vocab: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_what_is_alive_is_reported_in_the_order_of_the_rows(dtype: torch.dtype) -> None:
+def test_alive_has_the_order_of_the_given_rows(dtype: torch.dtype) -> None:
     scores = torch.tensor([[1.0, 2.0], [-math.inf, 2.0], [math.nan, 2.0]], dtype=dtype)
     bitmask = pack(torch.tensor([[True, True], [True, False], [True, True]]))
     masked, alive = apply_bitmask(scores, bitmask, [2, 1, 0])
     assert alive == [False, False, True]
-    again, some = apply_bitmask(scores, bitmask, [1, 0])
-    assert some == [False, True]
-    assert same(masked[:2], again[:2]) and same(again[2], scores[2])
+    again, fewer_alive = apply_bitmask(scores, bitmask, [1, 0])
+    assert fewer_alive == [False, True]
+    assert same_bits(masked[:2], again[:2]) and same_bits(again[2], scores[2])

@@ -1,6 +1,6 @@
-"""Laws 1 to 4: masks against brute force, rollback and fork, jump-forward, ways to the end, finished outputs.
+"""Laws 1 to 4: masks equal brute force; rollback, fork and jump-forward; paths to the end; finished outputs are valid.
 
-For every backend on a small vocabulary, for the automaton on a large one and on one without bytes too.
+For every backend with a small vocabulary; for the automaton also with a large one, and one without byte tokens.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ whitespaces = st.sampled_from(["flexible", "compact"])
 law = settings(max_examples=repeats(30, 120), suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 
 
-def test_every_backend_and_constraint_takes_part():
-    taken = {(one.backend, one.constraint.kind) for one in (case.compiled for case in draw.cases(draw.tiny()))}
+def test_cases_contain_every_backend_and_kind_of_constraint():
+    pairs = {(case.compiled.backend, case.compiled.constraint.kind) for case in draw.cases(draw.tiny())}
     kinds = {
         "llguidance": {"regex", "choice", "json_schema", "json_object", "grammar", "structural_tag"},
         "xgrammar": {"regex", "choice", "json_schema", "json_object", "grammar", "structural_tag"},
@@ -38,38 +38,38 @@ def test_every_backend_and_constraint_takes_part():
         "automaton": {"regex", "choice", "json_schema"},
         "outlines": {"regex", "choice"},
     }
-    assert taken == {(name, kind) for name, some in kinds.items() for kind in some}
+    assert pairs == {(name, kind) for name, supported in kinds.items() for kind in supported}
 
 
 @law
 @given(cases, draw.picks, st.randoms(use_true_random=False))
-def test_the_mask_is_what_trying_every_token_gives(case: Case, picks: list[int], rng: random.Random):
-    one = case.compiled
-    matcher = one.matcher()
+def test_mask_equals_accepting_each_token(case: Case, picks: list[int], rng: random.Random):
+    compiled = case.compiled
+    matcher = compiled.matcher()
     draw.walk(matcher, picks)
     before = draw.view(matcher)
-    candidates = list(range(-2, one.vocabulary.padded_size + 3))
-    if len(candidates) > 1000:  # all of them are tried in test_token_masks.py
+    candidates = list(range(-2, compiled.vocabulary.padded_size + 3))
+    if len(candidates) > 1000:  # test_token_masks.py tries all of them
         some_allowed = rng.sample(before[0], min(300, len(before[0])))
-        candidates = sorted({*rng.sample(candidates, 300), *some_allowed, *one.vocabulary.stop_token_ids})
-    by_trying = [token_id for token_id in candidates if matcher.fork().accept_token(token_id)]
-    assert by_trying == sorted({*before[0]} & {*candidates})
+        candidates = sorted({*rng.sample(candidates, 300), *some_allowed, *compiled.vocabulary.stop_token_ids})
+    accepted = [token_id for token_id in candidates if matcher.fork().accept_token(token_id)]
+    assert accepted == sorted({*before[0]} & {*candidates})
     for token_id in candidates:
-        if token_id not in by_trying:
+        if token_id not in accepted:
             assert not matcher.accept_token(token_id)
             assert matcher.validate_tokens([token_id]) == 0
         else:
             assert matcher.validate_tokens([token_id]) == 1
-    assert draw.view(matcher) == before, "a refused or validated token moved the matcher"
+    assert draw.view(matcher) == before, "a refused or validated token changed the matcher"
 
 
 @law
 @given(cases, draw.picks)
-def test_special_tokens_never_and_stop_tokens_exactly_at_the_end(case: Case, picks: list[int]):
-    one = case.compiled
-    matcher = one.matcher()
+def test_masks_never_allow_special_tokens_and_stop_tokens_only_at_the_end(case: Case, picks: list[int]):
+    compiled = case.compiled
+    matcher = compiled.matcher()
     draw.walk(matcher, picks)
-    vocabulary = one.vocabulary
+    vocabulary = compiled.vocabulary
     stops = set(vocabulary.stop_token_ids)
     tokens = set(draw.allowed(matcher))
     assert tokens & stops == (stops if matcher.is_completed() else set())
@@ -82,9 +82,9 @@ def test_special_tokens_never_and_stop_tokens_exactly_at_the_end(case: Case, pic
 
 @law
 @given(cases, draw.picks, st.data())
-def test_rollback_takes_back_exactly_what_was_accepted(case: Case, picks: list[int], data: st.DataObject):
-    one = case.compiled
-    matcher = one.matcher()
+def test_rollback_restores_the_state_before_the_tokens(case: Case, picks: list[int], data: st.DataObject):
+    compiled = case.compiled
+    matcher = compiled.matcher()
     views = [draw.view(matcher)]
     taken = []
     for pick in picks:
@@ -107,9 +107,9 @@ def test_rollback_takes_back_exactly_what_was_accepted(case: Case, picks: list[i
 
 @law
 @given(cases, draw.picks, draw.picks)
-def test_a_fork_is_independent(case: Case, first: list[int], second: list[int]):
-    one = case.compiled
-    matcher = one.matcher()
+def test_fork_is_independent(case: Case, first: list[int], second: list[int]):
+    compiled = case.compiled
+    matcher = compiled.matcher()
     taken = draw.walk(matcher, first)
     before = draw.view(matcher)
     twin = matcher.fork()
@@ -125,12 +125,12 @@ def test_a_fork_is_independent(case: Case, first: list[int], second: list[int]):
 
 @law
 @given(st.deferred(lambda: st.sampled_from(draw.cases(draw.single_bytes()))), draw.picks)
-def test_jump_forward_is_true_of_every_continuation(case: Case, picks: list[int]):
-    one = case.compiled
-    matcher = one.matcher()
+def test_jump_forward_bytes_are_the_only_continuation(case: Case, picks: list[int]):
+    compiled = case.compiled
+    matcher = compiled.matcher()
     draw.walk(matcher, picks)
     for byte in matcher.jump_forward_bytes():
-        # Byte by byte: no stop token, and no other byte.
+        # At each byte, the mask allows no stop token and no other byte.
         assert draw.allowed(matcher) == [byte]
         assert matcher.accept_token(byte)
 
@@ -138,24 +138,24 @@ def test_jump_forward_is_true_of_every_continuation(case: Case, picks: list[int]
 @law
 @given(cases, draw.picks)
 def test_every_allowed_token_agrees_with_jump_forward(case: Case, picks: list[int]):
-    one = case.compiled
-    matcher = one.matcher()
+    compiled = case.compiled
+    matcher = compiled.matcher()
     draw.walk(matcher, picks)
     forced = matcher.jump_forward_bytes()
     for token_id in draw.allowed(matcher) if forced else ():
-        data = one.vocabulary.token_bytes[token_id]
+        data = compiled.vocabulary.token_bytes[token_id]
         assert data is not None and (data.startswith(forced) or forced.startswith(data))
 
 
-def shortest_way(matcher: Matcher, rng: random.Random) -> list[int]:
-    """Finish by tokens of which each is one nearer to the end."""
+def shortest_completion(matcher: Matcher, rng: random.Random) -> list[int]:
+    """Accept tokens up to the end, each of which reduces the number of tokens needed."""
     taken = []
     while not matcher.is_completed():
         needed = matcher._engine.min_tokens_to_finish()
         tokens = draw.allowed(matcher)
         assert tokens, "a dead end"
         rng.shuffle(tokens)
-        nearer = next((token_id for token_id in tokens if _comes_nearer(matcher, token_id, needed)), None)
+        nearer = next((token_id for token_id in tokens if _reduces_needed_tokens(matcher, token_id, needed)), None)
         assert nearer is not None, "no token leads to the end"
         assert matcher.accept_token(nearer)
         taken.append(nearer)
@@ -163,7 +163,7 @@ def shortest_way(matcher: Matcher, rng: random.Random) -> list[int]:
     return taken
 
 
-def _comes_nearer(matcher: Matcher, token_id: int, needed: int) -> bool:
+def _reduces_needed_tokens(matcher: Matcher, token_id: int, needed: int) -> bool:
     assert matcher.accept_token(token_id)
     nearer = matcher._engine.min_tokens_to_finish() < needed
     matcher.rollback(1)
@@ -171,7 +171,7 @@ def _comes_nearer(matcher: Matcher, token_id: int, needed: int) -> bool:
 
 
 def is_valid(text: str, constraint: Constraint) -> bool:
-    """Decided by what is not ours."""
+    """Whether a text satisfies the constraint, by `re`, membership or `jsonschema`."""
     if isinstance(constraint, Regex):
         return re.fullmatch(constraint.pattern, text) is not None
     if isinstance(constraint, Choice):
@@ -183,16 +183,16 @@ def is_valid(text: str, constraint: Constraint) -> bool:
 
 @law
 @given(of_the_automaton, draw.picks, st.randoms(use_true_random=False))
-def test_from_everywhere_there_is_a_way_to_the_end(case: Case, picks: list[int], rng: random.Random):
-    one = case.compiled
-    matcher = one.matcher()
+def test_every_reachable_state_can_be_completed(case: Case, picks: list[int], rng: random.Random):
+    compiled = case.compiled
+    matcher = compiled.matcher()
     taken = draw.walk(matcher, picks)
     assert len(taken) == len(picks), "a dead end"
     if not matcher.is_terminated():
-        taken += shortest_way(matcher, rng)
-        assert matcher.accept_token(one.vocabulary.stop_token_ids[0])
-    text = one.vocabulary.decode_bytes([one_id for one_id in taken if one.vocabulary.is_text(one_id)])
-    assert is_valid(text.decode(), one.constraint)
+        taken += shortest_completion(matcher, rng)
+        assert matcher.accept_token(compiled.vocabulary.stop_token_ids[0])
+    text = compiled.vocabulary.decode_bytes([token_id for token_id in taken if compiled.vocabulary.is_text(token_id)])
+    assert is_valid(text.decode(), compiled.constraint)
 
 
 @pytest.mark.parametrize("name", draw.SCHEMA_BACKENDS)
@@ -213,7 +213,7 @@ def test_finished_outputs_are_valid(name: str, schema: dict, whitespace: str, se
 @pytest.mark.parametrize("make", [draw.tiny, draw.sentencepiece, draw.without_bytes])
 @settings(max_examples=repeats(20, 40))
 @given(schema=draw.schemas, whitespace=whitespaces, picks=draw.picks, rng=st.randoms(use_true_random=False))
-def test_outputs_of_the_automaton_are_valid_wherever_they_are_finished(
+def test_outputs_of_the_automaton_are_valid_when_completed_from_any_state(
     make: Callable[[], Vocabulary], schema: dict, whitespace: str, picks: list[int], rng: random.Random
 ):
     constraint = JsonSchema(schema, whitespace=whitespace)
@@ -225,7 +225,7 @@ def test_outputs_of_the_automaton_are_valid_wherever_they_are_finished(
     except UnwritableConstraint:
         return
     taken = draw.walk(matcher, picks)
-    check_finished(taken if matcher.is_terminated() else taken + shortest_way(matcher, rng), constraint, make())
+    check_finished(taken if matcher.is_terminated() else taken + shortest_completion(matcher, rng), constraint, make())
 
 
 def check_finished(taken: list[int], constraint: JsonSchema, vocabulary: Vocabulary) -> None:

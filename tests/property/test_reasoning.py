@@ -1,7 +1,7 @@
-"""The gate against brute force: every token of a small vocabulary, by looking for the marker in the text so far.
+"""The reasoning gate equals brute force, which searches for the marker in the text, for every token of a vocabulary.
 
-Markers, options and texts are of two letters, so that markers overlap with themselves, and with beginnings of answers,
-in every way there is.
+Markers, options and texts have only two letters, so that markers overlap with themselves, and with the beginnings of
+answers, in every way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ law = settings(max_examples=repeats(50, 150), deadline=None)
 
 @cache
 def vocabulary() -> Vocabulary:
-    """Two letters and all their pairs, two tokens of three, and a special token that may be in a marker."""
+    """Two letters and all their pairs, two tokens of three letters, and a special token that may be in a marker."""
     base = letters("ab")
     extra: list[tuple[bytes | None, str]] = [(b"aba", "aba"), (b"bba", "bba"), (None, "bb")]
     return Vocabulary(
@@ -50,34 +50,34 @@ def automaton() -> AutomatonBackend:
     return AutomatonBackend(vocabulary())
 
 
-def of_the_set(options: Sequence[str]) -> CompiledConstraint:
+def compile_set(options: Sequence[str]) -> CompiledConstraint:
     return compiled_set(vocabulary(), *options)
 
 
-def of_the_automaton(options: Sequence[str]) -> CompiledConstraint:
+def compile_automaton(options: Sequence[str]) -> CompiledConstraint:
     return automaton().compile(Choice(list(options)))
 
 
-ENGINES = st.sampled_from([of_the_set, of_the_automaton])
+ENGINES = st.sampled_from([compile_set, compile_automaton])
 
 
 class Oracle:
-    """What may come next, from the tokens so far alone."""
+    """The allowed next tokens, computed only from the tokens so far."""
 
     def __init__(self, reasoning: Reasoning, options: Sequence[str], opening: Opening):
         self.start = reasoning.start.encode() if opening is Opening.NOTHING else b""
         self.end, self.most = reasoning.end.encode(), reasoning.max_tokens
-        self.options = [one.encode() for one in options]
+        self.options = [option.encode() for option in options]
 
     def data(self, token_id: int) -> bytes | None:
-        """The bytes of a token; special ones count only where their text is part of a marker."""
+        """The bytes of a token. A special token has bytes only if its text is part of a marker."""
         known = vocabulary().token_bytes
         return SPECIAL.get(token_id, known[token_id]) if token_id < len(known) else None
 
     def answer(self, tokens: Sequence[int]) -> bytes | None:
-        text = b"".join(self.data(one) or b"" for one in tokens)[len(self.start) :]
-        place = text.find(self.end)
-        return None if place < 0 else text[place + len(self.end) :]
+        text = b"".join(self.data(token) or b"" for token in tokens)[len(self.start) :]
+        position = text.find(self.end)
+        return None if position < 0 else text[position + len(self.end) :]
 
     def allows(self, tokens: Sequence[int], token_id: int) -> bool:
         before = self.answer(tokens)
@@ -87,14 +87,14 @@ class Oracle:
         if data is None:
             return False
         if before is not None:
-            return token_id not in SPECIAL and any(one.startswith(before + data) for one in self.options)
-        text = b"".join(self.data(one) or b"" for one in tokens)[len(self.start) :] + data
+            return token_id not in SPECIAL and any(option.startswith(before + data) for option in self.options)
+        text = b"".join(self.data(token) or b"" for token in tokens)[len(self.start) :] + data
         after = self.answer([*tokens, token_id])
-        if token_id in SPECIAL:  # all of it has to be a piece of the marker that has come so far
+        if token_id in SPECIAL:  # the whole token has to be part of the marker
             if after is not None:
                 return after == b"" and len(self.end) >= len(data)
             return any(text.endswith(self.end[:n]) for n in range(len(data), len(self.end)))
-        return after is None or any(one.startswith(after) for one in self.options)
+        return after is None or any(option.startswith(after) for option in self.options)
 
 
 def allowed(matcher: Matcher, tokens_left: int | None = None) -> list[int]:
@@ -110,20 +110,20 @@ def position(matcher: Matcher) -> Any:
 
 @law
 @given(ENGINES, MARKER, OPTIONS, PICKS)
-def test_masks_are_what_looking_for_the_marker_gives(
+def test_masks_equal_a_search_for_the_marker(
     compile_: Callable[[Sequence[str]], CompiledConstraint], end: str, options: list[str], picks: list[int]
 ):
     reasoning = Reasoning(start="", end=end)
     matcher = gate_constraint(compile_(options), ReasoningGate(vocabulary(), reasoning), Opening.START).matcher()
     oracle, tokens = Oracle(reasoning, options, Opening.START), list[int]()
     for pick in picks:
-        by_force = [i for i in range(vocabulary().padded_size) if oracle.allows(tokens, i)]
-        assert allowed(matcher) == by_force
+        expected = [i for i in range(vocabulary().padded_size) if oracle.allows(tokens, i)]
+        assert allowed(matcher) == expected
         assert matcher.is_completed() == (oracle.answer(tokens) in oracle.options)
         for token_id in range(-1, vocabulary().padded_size + 1):
-            assert matcher.validate_tokens([token_id]) == (token_id in by_force)
-            assert matcher.fork().accept_token(token_id) == (token_id in by_force)
-        text = [one for one in by_force if one not in vocabulary().stop_token_ids]
+            assert matcher.validate_tokens([token_id]) == (token_id in expected)
+            assert matcher.fork().accept_token(token_id) == (token_id in expected)
+        text = [token for token in expected if token not in vocabulary().stop_token_ids]
         if not text:
             break
         tokens.append(text[pick % len(text)])
@@ -132,7 +132,7 @@ def test_masks_are_what_looking_for_the_marker_gives(
 
 @law
 @given(ENGINES, MARKER, MARKER, OPTIONS, st.none() | st.integers(0, 4), PICKS, st.integers(0, 14))
-def test_rollback_and_fork_and_validation(
+def test_rollback_fork_and_validation(
     compile_: Callable[[Sequence[str]], CompiledConstraint],
     start: str,
     end: str,
@@ -145,9 +145,9 @@ def test_rollback_and_fork_and_validation(
     matcher = gate_constraint(compile_(options), gate, Opening.NOTHING).matcher()
     positions, tokens = [position(matcher)], list[int]()
     for pick in picks:
-        if not (may := positions[-1][0]):
+        if not (permitted := positions[-1][0]):
             break
-        tokens.append(may[pick % len(may)])
+        tokens.append(permitted[pick % len(permitted)])
         assert matcher.accept_token(tokens[-1])
         positions.append(position(matcher))
     back = min(back, len(tokens))
@@ -163,40 +163,42 @@ def test_rollback_and_fork_and_validation(
 
 @law
 @given(MARKER, MARKER, OPTIONS, st.integers(0, 4), PICKS)
-def test_thinking_ends_when_its_tokens_are_used_up(
+def test_reasoning_ends_when_its_budget_is_used_up(
     start: str, end: str, options: list[str], most: int, picks: list[int]
 ):
     reasoning = Reasoning(start, end, most)
     gate = ReasoningGate(vocabulary(), reasoning)
-    matcher = gate_constraint(of_the_set(options), gate, Opening.NOTHING).matcher()
+    matcher = gate_constraint(compile_set(options), gate, Opening.NOTHING).matcher()
     written, oracle = [], Oracle(reasoning, options, Opening.NOTHING)
     for pick in [*picks, *[0] * 20]:
-        may = allowed(matcher)
+        permitted = allowed(matcher)
         if oracle.answer(written) is not None:
             break
-        written.append(may[pick % len(may)])
+        written.append(permitted[pick % len(permitted)])
         assert matcher.accept_token(written[-1])
-    text = b"".join(oracle.data(one) or b"" for one in written)
+    text = b"".join(oracle.data(token) or b"" for token in written)
     assert text.startswith(start.encode()) and end.encode() in text[len(start) :]
     assert len(written) <= len(gate.start_ids) + most + gate.max_tokens_to_end
 
 
 @law
 @given(MARKER, MARKER, OPTIONS, st.none() | st.integers(0, 4), st.integers(0, 6), PICKS)
-def test_a_budget_is_kept(start: str, end: str, options: list[str], most: int | None, spare: int, picks: list[int]):
+def test_answer_is_complete_within_the_budget(
+    start: str, end: str, options: list[str], most: int | None, spare: int, picks: list[int]
+):
     gate = ReasoningGate(vocabulary(), Reasoning(start, end, most))
-    matcher = gate_constraint(of_the_automaton(options), gate, Opening.NOTHING).matcher()
+    matcher = gate_constraint(compile_automaton(options), gate, Opening.NOTHING).matcher()
     least = matcher.min_tokens_to_finish()
     assert least is not None
     written: list[int] = []
     picks = [*picks, *[7] * 20]
     for left in range(least + spare, 0, -1):
-        may = allowed(matcher, tokens_left=left)
-        assert set(may) <= set(allowed(matcher))
-        written.append(may[picks[len(written)] % len(may)])
+        permitted = allowed(matcher, tokens_left=left)
+        assert set(permitted) <= set(allowed(matcher))
+        written.append(permitted[picks[len(written)] % len(permitted)])
         assert matcher.accept_token(written[-1])
         if matcher.is_terminated():
             break
     assert matcher.is_terminated()
     answer = Oracle(gate.reasoning, options, Opening.NOTHING).answer(written[:-1])
-    assert answer in [one.encode() for one in options]
+    assert answer in [option.encode() for option in options]

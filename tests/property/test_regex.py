@@ -1,4 +1,4 @@
-"""Languages against their oracles: ``re`` for what a pattern means, ``json`` for spellings, Python's sets for sets."""
+"""Regular languages, compared with ``re`` (the meaning of patterns), ``json`` (spellings) and Python's sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.property.strategies import single_bytes
 
 # Ranges around the surrogates, the ends, and the first astral characters.
 _codes = st.one_of(st.integers(0, 300), st.integers(0xD7F0, 0xE00F), st.integers(0xFFF0, 0x10010))
-_ranges = st.lists(st.tuples(_codes, st.integers(0, 40)).map(lambda one: (one[0], one[0] + one[1])), max_size=5)
+_ranges = st.lists(st.tuples(_codes, st.integers(0, 40)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=5)
 _UNIVERSE = frozenset(chr(code) for code in (*range(400), *range(0xD7F0, 0xE040), *range(0xFFF0, 0x10040)))
 
 
@@ -29,21 +29,21 @@ def _as_set(ranges):
 
 
 @given(_ranges, _ranges)
-def test_charsets_are_sets(ours, theirs):
-    one, other = regex.CharSet(ours), regex.CharSet(theirs)
+def test_charsets_equal_sets(ours, theirs):
+    first, second = regex.CharSet(ours), regex.CharSet(theirs)
     a, b = _as_set(ours), _as_set(theirs)
-    assert set(one) == a
-    assert len(one) == len(a)
-    assert bool(one) == bool(a)
-    assert set(one | other) == a | b
-    assert set(one & other) == a & b
-    assert set(one - other) == a - b
-    assert (one == other) == (a == b)
-    assert hash(one | other) == hash(other | one)
-    assert {c for c in _UNIVERSE if c in ~one} == {c for c in _UNIVERSE - a if not "\ud800" <= c <= "\udfff"}
+    assert set(first) == a
+    assert len(first) == len(a)
+    assert bool(first) == bool(a)
+    assert set(first | second) == a | b
+    assert set(first & second) == a & b
+    assert set(first - second) == a - b
+    assert (first == second) == (a == b)
+    assert hash(first | second) == hash(second | first)
+    assert {c for c in _UNIVERSE if c in ~first} == {c for c in _UNIVERSE - a if not "\ud800" <= c <= "\udfff"}
 
 
-# Patterns of a small alphabet, in which every construct meets every other.
+# Patterns over a small alphabet, with all combinations of constructs.
 ATOMS = ["a", "b", "A", "1", " ", r"\n", ".", "[ab]", "[^a]", "[a-c1]", r"\d", r"\w", r"\s", r"\W", r"[^\s\d]", "é"]
 ALPHABET = "abA1 \né"
 TEXTS = ["".join(letters) for length in range(4) for letters in product(ALPHABET, repeat=length)]
@@ -92,20 +92,20 @@ def _language(parse, pattern):
 
 
 @given(plain_patterns)
-def test_fullmatch_is_python_s(pattern):
+def test_fullmatch_equals_python(pattern):
     compiled, language = re.compile(pattern), regex.parse_fullmatch(pattern)
     for text in TEXTS:
         assert regex.matches(language, text) == bool(compiled.fullmatch(text)), repr(text)
 
 
 def as_python(plain: str) -> str:
-    r"""``\u{...}`` is the one thing in plain patterns that Python does not read."""
+    r"""Replace ``\u{...}``, the only syntax of plain patterns that Python does not read."""
     return re.sub(r"\\u\{([0-9a-f]+)\}", lambda match: f"\\U{int(match[1], 16):08x}", plain)
 
 
 @given(plain_patterns)
-def test_a_plain_pattern_is_the_same_language(pattern):
-    """What is written for engines, read back by ``re``."""
+def test_plain_pattern_has_the_same_meaning(pattern):
+    """The pattern written for engines, read by ``re``."""
     compiled = re.compile(pattern)
     plain = re.compile(as_python(regex.to_pattern(regex.parse_fullmatch(pattern))))
     for text in TEXTS:
@@ -113,7 +113,7 @@ def test_a_plain_pattern_is_the_same_language(pattern):
 
 
 @given(edge_patterns)
-def test_anchors_and_look_around_of_fullmatch(pattern):
+def test_fullmatch_with_anchors_and_look_around_equals_python(pattern):
     language = _language(regex.parse_fullmatch, pattern)
     compiled = re.compile(pattern)
     for text in TEXTS:
@@ -121,22 +121,22 @@ def test_anchors_and_look_around_of_fullmatch(pattern):
 
 
 @given(edge_patterns)
-def test_search_is_python_s_where_both_agree(pattern):
+def test_search_equals_python_where_both_dialects_agree(pattern):
     language = _language(regex.parse_search, pattern)
-    # Only these differ on our alphabet: \w and é, and Python's $ before a last line end.
+    # The dialects differ on our alphabet only in \w and é, and in Python's $ before a last newline.
     compiled = re.compile(re.sub(r"(?<!\\)\$", r"\\Z", pattern))
     exact = not re.search(r"\\[wW]", pattern)
     positive = not re.search(r"\(\?<?!", pattern)
     for text in TEXTS:
-        found = bool(compiled.search(text))
+        matched = bool(compiled.search(text))
         if exact or "é" not in text:
-            assert regex.matches(language, text) == found, repr(text)
+            assert regex.matches(language, text) == matched, repr(text)
         elif positive:
-            assert found or not regex.matches(language, text), repr(text)
+            assert matched or not regex.matches(language, text), repr(text)
 
 
 @given(st.data(), plain_patterns, st.booleans())
-def test_spellings_decode_to_the_strings(data, pattern, negated):
+def test_spellings_decode_to_texts_of_the_language(data, pattern, negated):
     language = regex.parse_fullmatch(pattern)
     language = regex.complement(language) if negated else language
     spellings = regex.json_spellings(language)
@@ -152,7 +152,7 @@ def test_spellings_decode_to_the_strings(data, pattern, negated):
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), st.data())
-def test_every_spelling_of_a_text_is_one(value, data):
+def test_all_spellings_of_a_text_are_accepted(value, data):
     spelled = "".join(data.draw(st.sampled_from(_spellings(character))) for character in value)
     assert json.loads(f'"{spelled}"') == value
     assert regex.matches(regex.json_spellings(regex.text(value)), spelled)
@@ -166,7 +166,7 @@ _texts = st.text(
 
 
 @given(_texts, st.data())
-def test_the_one_spelling_is_what_json_writes(value, data):
+def test_canonical_spelling_equals_json_dumps(value, data):
     written = json.dumps(value, ensure_ascii=False)[1:-1]
     assert regex.matches(regex.json_spelling(regex.text(value)), written)
     assert regex.matches(regex.json_spelling(regex.ANYTHING), written)
@@ -178,13 +178,13 @@ def test_the_one_spelling_is_what_json_writes(value, data):
         decoded = json.loads(f'"{other}"')
     except json.JSONDecodeError:
         decoded = None
-    is_written = decoded is not None and json.dumps(decoded, ensure_ascii=False)[1:-1] == other
+    is_canonical = decoded is not None and json.dumps(decoded, ensure_ascii=False)[1:-1] == other
     if decoded is None or decoded.isascii() or "\\u" not in other:
-        assert regex.matches(regex.json_spelling(regex.ANYTHING), other) == is_written
+        assert regex.matches(regex.json_spelling(regex.ANYTHING), other) == is_canonical
 
 
 @given(st.data(), plain_patterns)
-def test_the_one_spelling_of_a_language_is_that_of_its_strings(data, pattern):
+def test_canonical_spelling_of_a_language_is_that_of_its_texts(data, pattern):
     language = regex.parse_fullmatch(pattern)
     spelled = regex.json_spelling(language)
     value = "".join(data.draw(st.lists(st.sampled_from(["a", "b", "1", "é", " ", "\n", "\\", '"']), max_size=4)))
@@ -202,7 +202,7 @@ def _spellings(character):
 
 
 @pytest.mark.parametrize("text", [r"\ud800", r"\udc00", r"\ud800a", r"\udc00\ud800", "\n", "\x1f", '"', "\\", r"\x41"])
-def test_what_is_no_spelling(text):
+def test_invalid_spellings_are_refused(text):
     assert not regex.matches(regex.json_spellings(regex.ANYTHING), text)
     assert not regex.matches(regex.json_spellings(regex.complement(regex.text("a"))), text)
 
@@ -212,7 +212,7 @@ def _backend() -> LLGuidanceBackend:
     return LLGuidanceBackend(single_bytes())
 
 
-def _takes(matcher, data: bytes) -> bool:
+def _accepts(matcher, data: bytes) -> bool:
     taken = matcher.deep_copy()
     return (
         taken.validate_tokens([*data]) == len(data)
@@ -225,21 +225,21 @@ INVALID = [b"\xff", b"a\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf5\x80\
 
 
 @given(edge_patterns, st.booleans())
-def test_llguidance_reads_what_we_write(pattern, negated):
+def test_llguidance_reads_our_lark_patterns(pattern, negated):
     language = _language(regex.parse_fullmatch, pattern)
     language = regex.complement(language) if negated else language
     assume(language != regex.NOTHING)
     grammar = llguidance.LLMatcher.grammar_from_lark(f"start: S\nS: {regex.to_lark(language)}")
     matcher = llguidance.LLMatcher(_backend()._tokenizer, grammar, log_level=0)
     if matcher.is_error():
-        # An And of nothing: only then may it refuse.
+        # It may refuse only an empty intersection.
         assert "Unsatisfiable" in matcher.get_error() or not any(regex.matches(language, text) for text in TEXTS), (
             matcher.get_error()
         )
         return
     for text in TEXTS[::7]:
-        assert _takes(matcher, text.encode()) == regex.matches(language, text), repr(text)
-    assert not any(_takes(matcher, data) for data in INVALID)
+        assert _accepts(matcher, text.encode()) == regex.matches(language, text), repr(text)
+    assert not any(_accepts(matcher, data) for data in INVALID)
 
 
 EVERY = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
@@ -247,7 +247,7 @@ EVERY = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
 
 @pytest.mark.parametrize("letter", [*"dDwWsS"])
 @pytest.mark.parametrize("ascii_only", [False, True])
-def test_classes_are_python_s(letter, ascii_only):
+def test_classes_equal_python(letter, ascii_only):
     flags = re.ASCII if ascii_only else 0
     assert "".join(python_class(letter, ascii_only)) == "".join(re.findall(rf"\{letter}", EVERY, flags))
     assert "".join(python_class(letter, ascii_only)) == "".join(re.findall(rf"(?i)\{letter}", EVERY, flags))
@@ -257,12 +257,12 @@ def test_classes_are_python_s(letter, ascii_only):
     "inside", ["k", "S", "i", "\u0130", "\u0131", "µ", "ß", "ΐ", "a-z", "À-Þ", "\u0345", "𐐀", "Ⓐ", "1-9", "ǅ"]
 )
 @pytest.mark.parametrize("flags", [re.IGNORECASE, re.IGNORECASE | re.ASCII])
-def test_ignoring_case_is_python_s(inside, flags):
+def test_ignoring_case_equals_python(inside, flags):
     charset = regex.CharSet([(ord(inside[0]), ord(inside[-1]))])
     assert "".join(caseless(charset, bool(flags & re.ASCII))) == "".join(re.findall(f"[{inside}]", EVERY, flags))
 
 
-def test_ecma_classes():
+def test_ecma_classes_equal_the_specification():
     assert "".join(ecma_class("d")) == "0123456789"
     assert "".join(ecma_class("w")) == "".join(re.findall(r"(?a)\w", EVERY))
     # ECMA-262, WhiteSpace and LineTerminator: tab, VT, FF, ZWNBSP, every Zs; LF, CR, LS, PS.

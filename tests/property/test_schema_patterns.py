@@ -1,4 +1,4 @@
-"""The pattern of a string in a schema is the same language in every engine, however ambiguous it is."""
+"""The pattern of a string in a schema has the same meaning in every engine, also if it is ambiguous."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ PATTERNS = st.recursive(st.sampled_from(["a", "b", "[ab]", "[0-5]", "x"]), _wrap
 @example(pattern="(?:[0-5]b)*(?:x{1,2}|x)")
 @example(pattern="a(?:x[0-9]+)?b")
 @example(pattern="b|(?:x[ab]|b){1,2}")
-def test_a_pattern_is_what_re_says(name: str, pattern: str) -> None:
+def test_pattern_of_a_string_equals_re(name: str, pattern: str) -> None:
     matcher = backend(name, tiny()).compile(JsonSchema({"type": "string", "pattern": f"^(?:{pattern})$"})).matcher()
     for text in TEXTS:
-        ahead = matcher.fork()
-        taken = all(map(ahead.accept_token, QUOTED[text])) and ahead.is_completed()
+        fork = matcher.fork()
+        taken = all(map(fork.accept_token, QUOTED[text])) and fork.is_completed()
         assert taken == bool(re.fullmatch(pattern, text)), text

@@ -1,4 +1,4 @@
-"""Two laws for every kind of tokenizer: tokens' bytes are what it decodes, and what it writes is accepted.
+"""Two laws for every kind of tokenizer: the bytes of tokens equal its decoding, and its encodings are accepted.
 
 The tokenizer itself is the oracle of both.
 """
@@ -34,11 +34,11 @@ def guide(name: str) -> hg.Guide:
     return hg.Guide(tokenizer, max(tokenizer.get_vocab().values()) + 1)
 
 
-# --- the bytes of tokens are what the tokenizer decodes ---
+# --- the bytes of tokens equal the decoding of the tokenizer ---
 
 
 def decoded(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    # Where mistral-common keeps special tokens, it spells SentencePiece's byte tokens out; these ids are all text.
+    # If mistral-common keeps special tokens, it spells out byte tokens of SentencePiece. These ids are all text.
     skip = isinstance(tokenizer, MistralCommonBackend)
     return tokenizer.decode(list(ids), skip_special_tokens=skip, clean_up_tokenization_spaces=False)
 
@@ -52,15 +52,15 @@ def is_utf8(data: bytes) -> bool:
 
 
 def as_decoded(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], data: Sequence[bytes]) -> str:
-    """The text of tokens' bytes, where the tokenizers differ: in what is no UTF-8."""
+    """The text of the bytes of tokens. Tokenizers differ in the decoding of bytes that are no UTF-8."""
     if isinstance(tokenizer, ByT5Tokenizer):
         return b"".join(data).decode(errors="ignore")
     names = [tokenizer.convert_ids_to_tokens(token_id) for token_id in ids]
     if not any(map(BYTE_TOKEN.fullmatch, names)):
         return b"".join(data).decode(errors="replace")
-    if isinstance(tokenizer, MistralCommonBackend):  # SentencePiece itself: each byte that is no UTF-8 is U+FFFD
+    if isinstance(tokenizer, MistralCommonBackend):  # SentencePiece itself: each byte that is no UTF-8 becomes U+FFFD
         return re.sub("[\udc80-\udcff]", "\ufffd", b"".join(data).decode(errors="surrogateescape"))
-    # Byte fallback: of byte tokens in a row that are no UTF-8 together, each is U+FFFD.
+    # Byte fallback: if a sequence of byte tokens is no UTF-8, each of its bytes becomes U+FFFD.
     text = ""
     for is_byte, group in groupby(zip(names, data, strict=True), lambda pair: bool(BYTE_TOKEN.fullmatch(pair[0]))):
         run = b"".join(piece for _, piece in group)
@@ -70,7 +70,7 @@ def as_decoded(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], data: Seq
 
 @cache
 def byte_tokens(name: str) -> dict[int, int]:
-    """The byte tokens of byte fallback, by their byte."""
+    """The byte tokens of byte fallback, keyed by their byte."""
     vocabulary = guide(name).vocabulary
     ids = [token_id for token_id, data in enumerate(vocabulary.token_bytes) if data is not None and len(data) == 1]
     names = vocabulary.tokenizer.convert_ids_to_tokens(ids)
@@ -79,25 +79,27 @@ def byte_tokens(name: str) -> dict[int, int]:
 
 
 @cache
-def some_tokens(name: str) -> st.SearchStrategy[list[int]]:
-    """Text tokens in any order, some of them bytes that join to a character."""
+def token_sequences(name: str) -> st.SearchStrategy[list[int]]:
+    """Text tokens in any order, some of them byte tokens that join to a character."""
     vocabulary, single = guide(name).vocabulary, byte_tokens(name)
     parts = [[token_id] for token_id in range(len(vocabulary.token_bytes)) if vocabulary.is_text(token_id)]
-    spelled = [[single[byte] for byte in character.encode()] for character in CHARACTERS if single]
-    one = st.sampled_from(parts) if not single else st.one_of(st.sampled_from(parts), st.sampled_from(spelled))
-    return st.lists(one, max_size=10).map(lambda parts: [token_id for part in parts for token_id in part])
+    byte_sequences = [[single[byte] for byte in character.encode()] for character in CHARACTERS if single]
+    part_tokens = (
+        st.sampled_from(parts) if not single else st.one_of(st.sampled_from(parts), st.sampled_from(byte_sequences))
+    )
+    return st.lists(part_tokens, max_size=10).map(lambda parts: [token_id for part in parts for token_id in part])
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_bytes_are_what_the_tokenizer_decodes(name: str, data: st.DataObject) -> None:
+def test_bytes_equal_the_decoding_of_the_tokenizer(name: str, data: st.DataObject) -> None:
     vocabulary = guide(name).vocabulary
     tokenizer = vocabulary.tokenizer
-    # A token in front: at the start of a text SentencePiece drops a space.
-    ids = [*vocabulary.encode_bytes(b"x"), *data.draw(some_tokens(name))]
+    # A leading token, because SentencePiece drops a space at the start of a text.
+    ids = [*vocabulary.encode_bytes(b"x"), *data.draw(token_sequences(name))]
     if hasattr(tokenizer, "sp_model"):
-        # Transformers' slow class spells byte tokens out ("<0x0A>"), and strips the text; SentencePiece does not.
+        # Transformers' slow class spells out byte tokens ("<0x0A>") and strips the text. SentencePiece does not.
         own = [token_id for token_id in ids if token_id < tokenizer.vocab_size]
         if is_utf8(vocabulary.decode_bytes(own)):
             assert vocabulary.decode_bytes(own).decode() == tokenizer.sp_model.decode(own)
@@ -108,23 +110,23 @@ def test_bytes_are_what_the_tokenizer_decodes(name: str, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_special_tokens_are_no_text(name: str) -> None:
+def test_only_special_tokens_are_not_text(name: str) -> None:
     vocabulary = guide(name).vocabulary
     tokenizer = vocabulary.tokenizer
     special = set(tokenizer.all_special_ids)
-    if not isinstance(tokenizer, MistralCommonBackend):  # takes no added tokens
+    if not isinstance(tokenizer, MistralCommonBackend):  # it supports no added tokens
         special |= {token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special}
-    if hasattr(tokenizer, "sp_model"):  # a file has control tokens that the class does not list
+    if hasattr(tokenizer, "sp_model"):  # the file has control tokens that the class does not list
         special |= {token_id for token_id in range(tokenizer.vocab_size) if tokenizer.sp_model.is_control(token_id)}
     for token_id in range(len(vocabulary.token_bytes)):
         token = tokenizer.convert_ids_to_tokens(token_id)
         if token_id in special or token in (None, "<unk>"):
             assert not vocabulary.is_text(token_id)
-        elif not vocabulary.is_text(token_id):  # one that the tokenizer reads, and writes as something else
+        elif not vocabulary.is_text(token_id):  # a token that the tokenizer decodes to other text
             assert decoded(tokenizer, tokenizer.encode(token, add_special_tokens=False)) != token
 
 
-# --- what the tokenizer writes is accepted ---
+# --- the encodings of the tokenizer are accepted ---
 
 OPTIONS = (
     "naïve",
@@ -154,7 +156,7 @@ CONSTRAINTS = {
         }
     ),
 }
-# Not schemas with xgrammar: it narrows strings of bounded length to characters without an escape.
+# No schemas with xgrammar, because it restricts strings of bounded length to characters without an escape.
 OTHER_ENGINES = [*((kind, "llguidance") for kind in CONSTRAINTS), ("any text", "xgrammar"), ("choice", "xgrammar")]
 HARD = (
     *OPTIONS,
@@ -190,16 +192,16 @@ TEXTS = {
 
 @cache
 def compiled(name: str, kind: str, backend: str) -> CompiledConstraint | None:
-    """None: the vocabulary cannot write every option."""
+    """Return None if the vocabulary cannot write every option."""
     try:
         return guide(name).compile(CONSTRAINTS[kind], backend)
     except UnwritableConstraint:
         return None
 
 
-def written(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int] | None:
-    """The tokens that the tokenizer writes for a text after other text; None where it does not give the text back."""
-    for before in ("x", "x\n"):  # a tokenizer may put a space before a text, but not into one
+def encode_continuation(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int] | None:
+    """The tokens of a text after other text, by the tokenizer; None if they do not decode to the text."""
+    for before in ("x", "x\n"):  # a tokenizer may add a space before a text, but not inside of it
         start = tokenizer.encode(before, add_special_tokens=False)
         whole = tokenizer.encode(before + text, add_special_tokens=False)
         ids = whole[len(start) :]
@@ -213,7 +215,7 @@ def written(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int] | None:
     return None
 
 
-def check(constraint: CompiledConstraint, ids: Sequence[int]) -> None:
+def check_accepted(constraint: CompiledConstraint, ids: Sequence[int]) -> None:
     width = constraint.vocabulary.padded_size
     matcher, mask = constraint.matcher(), allocate_bitmask(1, width)
     for position, token_id in enumerate(ids):
@@ -224,9 +226,9 @@ def check(constraint: CompiledConstraint, ids: Sequence[int]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_tokenizer_writes_some_options(name: str) -> None:
-    """So that the test below has texts to check."""
-    assert sum(written(guide(name).tokenizer, option) is not None for option in OPTIONS) >= 5
+def test_every_tokenizer_encodes_some_options(name: str) -> None:
+    """So the test below has texts to check."""
+    assert sum(encode_continuation(guide(name).tokenizer, option) is not None for option in OPTIONS) >= 5
 
 
 @pytest.mark.parametrize(
@@ -239,13 +241,15 @@ def test_every_tokenizer_writes_some_options(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=10)
 @given(data=st.data())
-def test_what_the_tokenizer_writes_is_accepted(name: str, kind: str, backend: str, data: st.DataObject) -> None:
+def test_encodings_of_the_tokenizer_are_accepted(name: str, kind: str, backend: str, data: st.DataObject) -> None:
     text = data.draw(TEXTS[kind])
-    ids = written(guide(name).tokenizer, text)
+    ids = encode_continuation(guide(name).tokenizer, text)
     if ids is None:
         return
     constraint = compiled(name, kind, backend)
     if constraint is None:
-        assert kind == "choice" and any(written(guide(name).tokenizer, option) is None for option in OPTIONS)
+        assert kind == "choice" and any(
+            encode_continuation(guide(name).tokenizer, option) is None for option in OPTIONS
+        )
     else:
-        check(constraint, ids)
+        check_accepted(constraint, ids)

@@ -1,7 +1,7 @@
-"""Tool calls of every family with tools that nobody wishes for: what walks at random write, and what is read back.
+"""Tool calls of every family with hostile tools: calls written by random walks are parsed and validated.
 
-A walk takes any token that may come, and now and then tries to write a mark, so that marks stand in strings, names of
-tools in free text, and quotes everywhere. Transformers' own parser reads the calls, and ``jsonschema`` the arguments.
+A walk takes random allowed tokens, and sometimes tries to write a marker, so that markers occur in strings, names of
+tools in free text, and quotes everywhere. The oracles are transformers' own parser, and ``jsonschema`` for arguments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.tool_families import ENDS, FAMILIES, STARTS, flat, parsed, template
 from tests.vocabularies import demo
 
 STOP = 256
-NESTED = ("cohere", "minimax_m3")  # whose arrays and objects are elements in elements
+NESTED = ("cohere", "minimax_m3")  # families that write arrays and objects as nested elements
 MARKS = [
     *("</tool_call>", "</parameter>", "</arg_value>", "<|call|>", "<|im_end|>", "</｜DSML｜parameter>", "<|close|>"),
     *("<tool_call>", "<｜tool▁call▁end｜>", "<|tool_call_end|>", "]<]minimax[>[", "</cofl:value>", "</function>"),
@@ -86,21 +86,29 @@ def compiler() -> Compiler:
 
 @cache
 def tools_of(family: str) -> dict[str, Any]:
-    """Where closing marks repeat the names, names that are not declared are refused."""
+    """The tools of the tests. minimax_m3 repeats names in its closing marks, so it refuses undeclared names."""
     return {**HOSTILE, **RECURSIVE} if family == "minimax_m3" else {**HOSTILE, **RECURSIVE, **OPEN}
 
 
 def as_tools(schemas: dict[str, Any]) -> list[dict[str, Any]]:
     return [
-        {"type": "function", "function": {"name": name, **({} if one is None else {"parameters": one})}}
-        for name, one in schemas.items()
+        {"type": "function", "function": {"name": name, **({} if schema is None else {"parameters": schema})}}
+        for name, schema in schemas.items()
     ]
 
 
-def wishes(family: str, names: Sequence[str]) -> list[bytes]:
-    """What a walk tries to write."""
-    one = FAMILIES[family]
-    marks = [*MARKS, one.begin, one.end, one.between, one.closes, one.before, STARTS.get(family, "<tool_call>")]
+def target_texts(family: str, names: Sequence[str]) -> list[bytes]:
+    """The texts that a walk tries to write."""
+    family_format = FAMILIES[family]
+    marks = [
+        *MARKS,
+        family_format.begin,
+        family_format.end,
+        family_format.between,
+        family_format.closes,
+        family_format.before,
+        STARTS.get(family, "<tool_call>"),
+    ]
     return [
         mark.encode()
         for mark in [*marks, _opening(family), *names, '"', '"}', "}", "]", "5", "true", "<|sep|>"]
@@ -108,39 +116,43 @@ def wishes(family: str, names: Sequence[str]) -> list[bytes]:
     ]
 
 
-def around(family: str) -> list[str]:
-    """The marks around a call whose arguments are elements."""
-    one = FAMILIES[family]
-    return [] if one.element is None else re.findall("<[^<>]*>", one.closes + one.end + one.begin + _opening(family))
+def markers_around(family: str) -> list[str]:
+    """The markers around a call whose arguments are elements."""
+    family_format = FAMILIES[family]
+    return (
+        []
+        if family_format.element is None
+        else re.findall("<[^<>]*>", family_format.closes + family_format.end + family_format.begin + _opening(family))
+    )
 
 
-def _whole(value: Any) -> str:
+def _dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
 def _opening(family: str) -> str:
-    """What stands around a tool's name."""
+    """The text around the name of a tool."""
     return re.sub(r"\\(.)|\(\?P<name>.*?\)|\[0-9\]\+", r"\1", FAMILIES[family].opens)
 
 
-def walk(matcher: Matcher, wished: Sequence[bytes], rng: random.Random, avoided: bytes = b"") -> bytes | None:
-    """Bytes up to the stop token; None if it does not come to one."""
+def walk(matcher: Matcher, targets: Sequence[bytes], rng: random.Random, excluded: bytes = b"") -> bytes | None:
+    """Write random bytes up to the stop token. Return None if the walk does not reach it."""
     bitmask, written = allocate_bitmask(1, 257), b""
     while len(written) < 4000:
-        wish = list(rng.choice(wished))
-        if rng.random() < 0.4 and (taken := matcher.validate_tokens(wish)) > len(wish) // 2:
-            wish = wish[:taken]
+        attempt = list(rng.choice(targets))
+        if rng.random() < 0.4 and (taken := matcher.validate_tokens(attempt)) > len(attempt) // 2:
+            attempt = attempt[:taken]
         else:
             matcher.fill_next_token_bitmask(bitmask)
             allowed = unpack(bitmask, 257)[0].nonzero().flatten().tolist()
             assert allowed, (written, "a dead end")
             if STOP in allowed and (allowed == [STOP] or rng.random() < 0.3):
                 return written
-            allowed = [one for one in allowed if one != STOP and one not in avoided] or allowed
-            text = [one for one in allowed if 32 <= one < 127] if rng.random() < 0.9 else []
-            wish = [rng.choice(text or allowed)]
-        assert all(map(matcher.accept_token, wish))
-        written += bytes(wish)
+            allowed = [byte for byte in allowed if byte != STOP and byte not in excluded] or allowed
+            text = [byte for byte in allowed if 32 <= byte < 127] if rng.random() < 0.9 else []
+            attempt = [rng.choice(text or allowed)]
+        assert all(map(matcher.accept_token, attempt))
+        written += bytes(attempt)
     return None
 
 
@@ -152,20 +164,20 @@ def walk(matcher: Matcher, wished: Sequence[bytes], rng: random.Random, avoided:
         for parallel in (True, False)
     ],
 )
-def test_walks_write_calls_that_others_can_read(family: str, parallel: bool) -> None:
+def test_random_calls_are_parsed_as_by_transformers(family: str, parallel: bool) -> None:
     schemas = tools_of(family)
-    tools, wished = as_tools(schemas), wishes(family, [*schemas])
-    ended = compared = 0
+    tools, targets = as_tools(schemas), target_texts(family, [*schemas])
+    num_finished = num_compared = 0
     rng = random.Random(f"{family} {parallel}")
     for choice in ("auto", "required", "none", *schemas):
-        asked = hg.ToolCalls(tools, family, choice, parallel=parallel)
-        matcher = compiler().compile(asked).matcher()
+        constraint = hg.ToolCalls(tools, family, choice, parallel=parallel)
+        matcher = compiler().compile(constraint).matcher()
         for _ in range(repeats(2, 4) if choice in ("auto", "required", "none") else repeats(1, 2)):
-            written = walk(matcher.fork(), wished, rng)
+            written = walk(matcher.fork(), targets, rng)
             if written is None:
                 continue
-            ended += 1
-            answer = asked.parse(written.decode())
+            num_finished += 1
+            answer = constraint.parse(written.decode())
             called = [call.name for call in answer.calls]
             assert choice != "none" or not called
             assert choice in ("auto", "none") or called
@@ -174,28 +186,28 @@ def test_walks_write_calls_that_others_can_read(family: str, parallel: bool) -> 
             for call in answer.calls:
                 jsonschema.validate(call.arguments, schemas[call.name] or {"maxProperties": 0})
             ours = [(call.name, flat(call.arguments)) for call in answer.calls]
-            if any(mark in _whole(call.arguments) for call in answer.calls for mark in around(family)):
-                continue  # strings without quotes may hold what ends a call, and a pattern looks for that first
+            if any(mark in _dumps(call.arguments) for call in answer.calls for mark in markers_around(family)):
+                continue  # unquoted strings may contain the end marker of a call, for which the other parser searches
             theirs = parsed(family, written.decode())
             if family in NESTED and {"tree", "anything"} & {
                 *called
-            }:  # a pattern cannot tell which elements are inside others
+            }:  # the other parser uses a pattern, which cannot read nested elements
                 ours, theirs = [(name, {}) for name, _ in ours], [(name, {}) for name, _ in theirs]
             assert ours == theirs, written
-            compared += len(called)
-    assert ended > 20 and compared > 10
+            num_compared += len(called)
+    assert num_finished > 20 and num_compared > 10
 
 
 @pytest.mark.parametrize("family", ["qwen_3", "glm_4_7", "harmony"])
-def test_fifty_tools(family: str) -> None:
+def test_calls_of_fifty_tools(family: str) -> None:
     schemas = {f"tool_{i}": {"type": "object", "properties": {f"p{i}": {"const": i}}} for i in range(50)}
-    asked = hg.ToolCalls(as_tools(schemas), family, "required")
-    matcher, rng = compiler().compile(asked).matcher(), random.Random(0)
+    constraint = hg.ToolCalls(as_tools(schemas), family, "required")
+    matcher, rng = compiler().compile(constraint).matcher(), random.Random(0)
     called = set()
     for _ in range(40):
-        written = walk(matcher.fork(), wishes(family, [*schemas]), rng)
+        written = walk(matcher.fork(), target_texts(family, [*schemas]), rng)
         assert written is not None
-        answer = asked.parse(written.decode())
+        answer = constraint.parse(written.decode())
         called |= {call.name for call in answer.calls}
         assert [(call.name, flat(call.arguments)) for call in answer.calls] == parsed(family, written.decode())
         for call in answer.calls:
@@ -233,20 +245,20 @@ SCHEMA: dict[str, Any] = {
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=repeats(15, 30))
 @given(some=st.lists(ARGUMENTS, min_size=1, max_size=2))
-def test_arguments_come_back_as_they_were(family: str, some: list[dict[str, Any]]) -> None:
-    """Unless a value holds the mark that ends it: then what the chat template writes is refused."""
+def test_arguments_survive_the_round_trip(family: str, some: list[dict[str, Any]]) -> None:
+    """If a value contains its own end marker, the text of the chat template is refused."""
     if family in NESTED:
-        some = [{name: value for name, value in one.items() if name in ("s", "n")} for one in some]
-    some = [{name: one[name] for name in SCHEMA["properties"] if name in one} for one in some]  # the order is fixed
-    asked = hg.ToolCalls(as_tools({"f": SCHEMA}), family, "required")
-    message = hg.ToolAnswer("", tuple(hg.ToolCall("f", one) for one in some)).message
+        some = [{name: value for name, value in call.items() if name in ("s", "n")} for call in some]
+    some = [{name: call[name] for name in SCHEMA["properties"] if name in call} for call in some]  # in schema order
+    constraint = hg.ToolCalls(as_tools({"f": SCHEMA}), family, "required")
+    message = hg.ToolAnswer("", tuple(hg.ToolCall("f", call) for call in some)).message
     text = demo().apply_chat_template([message], chat_template=template(family), tokenize=False)
     token_ids = [*text.encode(), STOP]
-    accepted = compiler().compile(asked).matcher().validate_tokens(token_ids) == len(token_ids)
-    values = json.dumps([list(one.values()) for one in some], ensure_ascii=False)
+    accepted = compiler().compile(constraint).matcher().validate_tokens(token_ids) == len(token_ids)
+    values = json.dumps([list(call.values()) for call in some], ensure_ascii=False)
     assert accepted == (not any(mark in values for mark in ENDS[family])), text
     if accepted:
-        assert json.dumps([call.arguments for call in asked.parse(text).calls]) == json.dumps(some)
+        assert json.dumps([call.arguments for call in constraint.parse(text).calls]) == json.dumps(some)
 
 
 JSON_FAMILIES = [name for name, family in FAMILIES.items() if family.element is None]
@@ -257,21 +269,24 @@ OTHER_SPELLINGS = re.compile(rb"\\[u/]|(?<![0-9])-0(?![.0-9])|[0-9][eE]|\.[0-9]*
 
 @pytest.mark.parametrize("family", JSON_FAMILIES)
 def test_two_engines_agree_on_calls(family: str) -> None:
-    """What either writes, the other takes; but for white space, which each bounds in its own way,
-    for patterns, which one of them takes for the spelling of a string, and for what json.dumps does not write."""
+    """Each engine accepts the calls written by the other.
+
+    Exceptions: whitespace, which each engine bounds in its own way; patterns, which one of them applies to the
+    spelling of a string; and spellings that json.dumps does not write.
+    """
     schemas = {name: HOSTILE[name] for name in ("f.(x)*[a-z]+|$", "f")}
     items = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 99}]}
     schemas["array"] = {"type": "object", "properties": {"v": {"type": "array", "items": items}}, "required": ["v"]}
     for choice in ("auto", "required", "f", "none"):
-        asked = hg.ToolCalls(as_tools(schemas), family, choice)
-        ours, theirs = (compiler().compile(asked, engine).matcher() for engine in ("llguidance", "xgrammar"))
-        rng, number = random.Random(f"{family} {choice}"), 0
-        for one, other in ((ours, theirs), (theirs, ours)):
+        constraint = hg.ToolCalls(as_tools(schemas), family, choice)
+        ours, theirs = (compiler().compile(constraint, engine).matcher() for engine in ("llguidance", "xgrammar"))
+        rng, num_compared = random.Random(f"{family} {choice}"), 0
+        for writer, reader in ((ours, theirs), (theirs, ours)):
             for _ in range(6):
-                written = walk(one.fork(), wishes(family, [*schemas]), rng, avoided=b" \n\r\t")
-                if written is None or OTHER_SPELLINGS.search(written):  # one of the two writes them
+                written = walk(writer.fork(), target_texts(family, [*schemas]), rng, excluded=b" \n\r\t")
+                if written is None or OTHER_SPELLINGS.search(written):  # only one of the two engines writes these
                     continue
                 token_ids = [*written, STOP]
-                assert other.fork().validate_tokens(token_ids) == len(token_ids), written
-                number += 1
-        assert number > 2
+                assert reader.fork().validate_tokens(token_ids) == len(token_ids), written
+                num_compared += 1
+        assert num_compared > 2

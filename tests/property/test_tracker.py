@@ -1,6 +1,6 @@
-"""Whatever a generation mode does to input_ids, each row's matcher stands where replaying the row's own tokens puts it.
+"""For any changes of input_ids, the state of each row's matcher equals that of a new matcher after the row's tokens.
 
-A little machine plays generate(): steps, permuted and doubled beams (some of them dead), rejected drafts, new prompts.
+A state machine imitates generate(): steps, permuted and repeated beams (some of them dead), rejected drafts, prompts.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Generation(RuleBasedStateMachine):
     def new_rows(self, num_rows: int) -> tuple[list[Row], int]:
         assert num_rows == self.copies * len(self.languages)
         rows = [self.language(i) for i in range(num_rows)]
-        return [Row(None if one is None else one.matcher()) for one in rows], self.copies
+        return [Row(None if compiled is None else compiled.matcher()) for compiled in rows], self.copies
 
     def language(self, row: int):
         return self.languages[row // self.copies]
 
     @rule(data=st.data())
     def new_prompt(self, data: st.DataObject) -> None:
-        """A prompt nobody has seen: it starts with a token never used elsewhere."""
+        """A new prompt, which starts with a token that is not used elsewhere."""
         length = data.draw(st.integers(1, 3))
         self.fresh = getattr(self, "fresh", 1000) + 1
         row = [self.fresh, *data.draw(st.lists(st.sampled_from(TOKENS), min_size=length, max_size=length))]
@@ -57,7 +57,7 @@ class Generation(RuleBasedStateMachine):
         self.rows = self.tracker.update(ids)
 
     def replay(self, row: int) -> Row:
-        """The oracle: a fresh matcher walked along the row's own tokens."""
+        """The oracle: a new matcher after the tokens of the row."""
         language = self.language(row)
         expected = Row(None if language is None else language.matcher())
         for token_id in self.ids[row, self.prompt_length :].tolist():
@@ -65,20 +65,20 @@ class Generation(RuleBasedStateMachine):
         return expected
 
     def draw_token(self, data: st.DataObject, row: int) -> int:
-        """Mostly what the grammar allows, sometimes anything: a dead beam, a forced token, padding."""
+        """Usually an allowed token, sometimes any token: a dead beam, a forced token, padding."""
         matcher = self.rows[row].matcher
         allowed = [] if matcher is None else [t for t in TOKENS if matcher.fork().accept_token(t)]
         return data.draw(st.sampled_from(allowed if allowed and data.draw(st.integers(0, 5)) else list(TOKENS)))
 
     @rule(data=st.data())
     def step(self, data: st.DataObject) -> None:
-        """Every row one token longer."""
+        """Every row gets one more token."""
         new = [[self.draw_token(data, i)] for i in range(len(self.ids))]
         self.call(np.hstack([self.ids, np.array(new)]))
 
     @rule(data=st.data())
     def beams(self, data: st.DataObject) -> None:
-        """Rows permuted, repeated and dropped within their prompt, and one token longer."""
+        """Rows are permuted, repeated and dropped within their prompt, and get one more token."""
         parents = [
             i // self.copies * self.copies + data.draw(st.integers(0, self.copies - 1)) for i in range(len(self.ids))
         ]
@@ -87,14 +87,14 @@ class Generation(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def reject_drafts(self, data: st.DataObject) -> None:
-        """Back by some tokens, and on from there by one that the grammar allows."""
+        """Remove some tokens, and continue with a token that the grammar allows."""
         length = data.draw(st.integers(self.prompt_length, self.ids.shape[1]))
         if length == self.prompt_length:
             self.call(self.ids[:, :length].copy())
             return
         kept = self.ids[:, :length].copy()
-        wound_back = [self.replay_to(i, length - 1) for i in range(len(kept))]
-        for i, row in enumerate(wound_back):
+        rows = [self.replay_to(i, length - 1) for i in range(len(kept))]
+        for i, row in enumerate(rows):
             allowed = [t for t in TOKENS if row.fork().advance(t)]
             if allowed:
                 kept[i, -1] = data.draw(st.sampled_from(allowed))
@@ -108,19 +108,19 @@ class Generation(RuleBasedStateMachine):
             self.ids = whole
 
     @rule()
-    def look_twice(self) -> None:
-        """The same input_ids again, as when the verifier follows its assistant."""
+    def repeat_call(self) -> None:
+        """The same input_ids again, as when the main model runs after its assistant."""
         self.call(self.ids.copy())
 
     @rule()
-    def foreign_prompt_in_between(self) -> None:
-        """An assistant with other token ids runs on the same tracker; afterwards ours goes on."""
-        ours, foreign = self.ids, np.full((len(self.ids), 2), 7_000_000)
-        self.tracker.update(foreign)
+    def other_prompt_in_between(self) -> None:
+        """An assistant with other token ids uses the same tracker, then this prompt continues."""
+        ours, other = self.ids, np.full((len(self.ids), 2), 7_000_000)
+        self.tracker.update(other)
         self.call(ours)
 
     def take_ahead(self, new: list[list[int]]) -> LookaheadStep:
-        """A lookahead step, and the masks after it."""
+        """Take a lookahead step, and fill the masks after it."""
         self.reported.clear()
         step = self.tracker.next_step(np.hstack([self.ids, np.array(new)]))
         assert step is not None
@@ -130,14 +130,14 @@ class Generation(RuleBasedStateMachine):
         return step
 
     @rule(data=st.data())
-    def foresee_in_vain(self, data: st.DataObject) -> None:
-        """Other ids came: everything is as without a lookahead."""
+    def wrong_lookahead(self, data: st.DataObject) -> None:
+        """The call gets other ids, so the state must be as without a lookahead."""
         self.take_ahead([[self.draw_token(data, i)] for i in range(len(self.ids))]).undo()
         self.reported.clear()
 
     @rule(data=st.data())
     def look_ahead(self, data: st.DataObject) -> None:
-        """These ids came, and sometimes are asked for once more."""
+        """The call gets these ids, and sometimes gets them twice."""
         new = [[self.draw_token(data, i)] for i in range(len(self.ids))]
         self.take_ahead(new)
         self.ids = np.hstack([self.ids, np.array(new)])
@@ -145,7 +145,7 @@ class Generation(RuleBasedStateMachine):
             self.call(self.ids)
 
     @invariant()
-    def every_row_is_where_its_tokens_lead(self) -> None:
+    def every_row_is_in_the_state_after_its_tokens(self) -> None:
         for i, row in enumerate(self.rows):
             expected = self.replay(i)
             assert row.state is expected.state, (i, self.ids[i])

@@ -1,4 +1,4 @@
-"""One lowering, two executors: the automaton and llguidance's grammar of a schema allow the same bytes everywhere."""
+"""The automaton and llguidance's grammar of a schema come from one normal form, and allow the same bytes everywhere."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.property.schema_examples import DRAFTS, Writer
 from tests.toy import all_bytes
 
 STEPS = 80
-CLOSING = frozenset(b'"}],:')  # so that texts come to an end
+CLOSING = frozenset(b'"}],:')  # preferred, so that texts reach their end
 BACKENDS = AutomatonBackend(all_bytes(), CompileLimits(seconds=20)), LLGuidanceBackend(all_bytes())
 
 
 def compare(schema: Any, random: Random, whitespace: str, steps: int = STEPS) -> bool | None:
-    """Walk both; None where one of them does not take the schema, else whether there was anything to compare."""
+    """Walk both. Return None if one of them refuses the schema, else whether there was any text to compare."""
     constraint = JsonSchema(schema, whitespace=whitespace)
     try:
         automaton, grammar = (backend.compile(constraint).matcher() for backend in BACKENDS)
@@ -38,7 +38,7 @@ def compare(schema: Any, random: Random, whitespace: str, steps: int = STEPS) ->
     text = bytearray()
     for _ in range(steps):
         allowed = draw.allowed(automaton)
-        assert allowed == draw.allowed(grammar), f"{json.dumps(schema)} behind {bytes(text)!r}"
+        assert allowed == draw.allowed(grammar), f"{json.dumps(schema)} after {bytes(text)!r}"
         assert automaton.is_completed() == grammar.is_completed(), bytes(text)
         [byte] = random.choices(allowed, [20 if chosen in CLOSING else 1 for chosen in allowed])
         if byte in all_bytes().stop_token_ids:
@@ -50,7 +50,7 @@ def compare(schema: Any, random: Random, whitespace: str, steps: int = STEPS) ->
 
 @settings(max_examples=repeats(50, 150))
 @given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from(["flexible", "compact"]))
-def test_random_schemas(random: Random, draft: int, whitespace: str) -> None:
+def test_engines_agree_on_random_schemas(random: Random, draft: int, whitespace: str) -> None:
     compare(Writer(random, draft).document(), random, whitespace)
 
 
@@ -89,7 +89,7 @@ CLOSED = {
 
 @pytest.mark.parametrize("whitespace", ["flexible", "compact"])
 @pytest.mark.parametrize("case", CLOSED)
-def test_schemas_that_are_regular(case: str, whitespace: str) -> None:
+def test_engines_agree_on_regular_schemas(case: str, whitespace: str) -> None:
     for seed in range(6):
         assert compare(CLOSED[case], Random(seed), whitespace)
 
@@ -102,21 +102,21 @@ def sample() -> Iterator[Any]:
 @pytest.mark.skipif(
     not (data_folder() / "jsonschemabench").is_dir(), reason="no jsonschemabench: set HF_GUIDED_DATA to its folder"
 )
-def test_real_schemas() -> None:
+def test_engines_agree_on_real_schemas() -> None:
     compared = [compare(schema, Random(i), "compact", 60) for i, schema in enumerate(islice(sample(), 0, None, 6))]
     assert compared.count(True) >= len(compared) / 2
 
 
 @pytest.mark.parametrize("whole", ["number", "integer"])
 @pytest.mark.parametrize("text", ["12", "12.0", "12.000", "-12.00", "0.00", "13", "12.01", "12."])
-def test_multiples_end_in_the_same_zeros(whole: str, text: str) -> None:
-    """What one engine wrote, the other reads back: as `json` judges for numbers, without a bound on the zeros."""
+def test_engines_agree_on_zeros_at_the_end_of_multiples(whole: str, text: str) -> None:
+    """Both engines accept the same texts. For numbers, the oracle is `json`, without a bound on the zeros."""
     constraint = JsonSchema({"type": whole, "multipleOf": 3}, spelling="any")
-    read = []
+    accepted = []
     for backend in BACKENDS:
         matcher = backend.compile(constraint).matcher()
-        read.append(all(map(matcher.accept_token, text.encode())) and matcher.is_completed())
-    assert read[0] == read[1]
+        accepted.append(all(map(matcher.accept_token, text.encode())) and matcher.is_completed())
+    assert accepted[0] == accepted[1]
     if whole == "number":
         is_json = text[-1] != "."
-        assert read[0] == (is_json and json.loads(text) % 3 == 0)
+        assert accepted[0] == (is_json and json.loads(text) % 3 == 0)

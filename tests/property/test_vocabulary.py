@@ -1,4 +1,4 @@
-"""Law: the bytes of a text's tokens are the text, up to the tokenizer's own prefix space and normalizer."""
+"""Law: the bytes of the tokens of a text are the text, except for the tokenizer's prefix space and normalizer."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ def vocabulary_of(loader) -> Vocabulary:
     return Vocabulary.from_tokenizer(loader())
 
 
-def same(text: str) -> str:
+def unchanged(text: str) -> str:
     return text
 
 
 def prefixed(text: str) -> str:
-    """SentencePiece: a space in front, and its mark for spaces is a space."""
+    """SentencePiece: adds a leading space, and its symbol for spaces is a space."""
     return " " + text.replace("▁", " ") if text else ""
 
 
 def prefixed_once(text: str) -> str:
-    """The tokenizers library: no second space in front."""
+    """The tokenizers library: adds a leading space only if there is none."""
     text = text.replace("▁", " ")
     return " " + text if text and text[0] != " " else text
 
 
 LAWS = {
-    "tekken": (vocabularies.tekken, same),
+    "tekken": (vocabularies.tekken, unchanged),
     "sentencepiece": (vocabularies.sentencepiece_32k, prefixed),
     "fast sentencepiece": (vocabularies.fast_sentencepiece_32k, prefixed_once),
     "slow sentencepiece": (vocabularies.slow_sentencepiece_32k, prefixed),
-    "byte level": (vocabularies.tiny_byte_level, same),
-    "byt5": (vocabularies.byt5, same),
-    "demo": (vocabularies.demo, same),
+    "byte level": (vocabularies.tiny_byte_level, unchanged),
+    "byt5": (vocabularies.byt5, unchanged),
+    "demo": (vocabularies.demo, unchanged),
 }
 
 
@@ -62,7 +62,7 @@ LAWS = {
 @given(text=hard_texts)
 @example(text="")
 @example(text="  two spaces, " + "".join(HARD) + "\n ")
-def test_encoding_gives_the_text_back(name, text):
+def test_bytes_of_the_encoding_equal_the_text(name, text):
     loader, normalized = LAWS[name]
     tokenizer = loader()
     assume(not any(special in text for special in tokenizer.all_special_tokens))
@@ -73,8 +73,8 @@ def test_encoding_gives_the_text_back(name, text):
 
 @settings(max_examples=repeats(50, 150))
 @given(data=st.data())
-def test_unigram_gives_words_back(data):
-    # T5 writes one space before every word, whatever stood there, and has no token for what it never saw.
+def test_bytes_of_the_unigram_encoding_equal_the_words(data):
+    # T5 writes one space before every word, for any whitespace, and has no tokens for characters outside its training.
     vocabulary = vocabulary_of(vocabularies.tiny_unigram)
     letters = sorted({c for c in "".join(vocabularies.TEXTS) if not c.isspace() and unicodedata.category(c) != "Cc"})
     letters = [letter for letter in letters if vocabulary._writes(letter.encode())]
@@ -90,7 +90,7 @@ def test_unigram_gives_words_back(data):
 @pytest.mark.parametrize("name", LAWS)
 @settings(max_examples=repeats(33, 100))
 @given(data=st.one_of(st.binary(max_size=40), hard_texts.map(str.encode)))
-def test_any_bytes_can_be_written(name, data):
+def test_any_bytes_can_be_encoded(name, data):
     vocabulary = vocabulary_of(LAWS[name][0])
     ids = vocabulary.encode_bytes(data)
     assert vocabulary.decode_bytes(ids) == data
@@ -101,7 +101,7 @@ def test_any_bytes_can_be_written(name, data):
     tokens=st.lists(st.text("abc", min_size=1, max_size=4).map(str.encode), min_size=1, max_size=6),
     data=st.text("abc", max_size=10).map(str.encode),
 )
-def test_bytes_are_written_exactly_when_they_can_be(tokens, data):
+def test_bytes_are_encoded_exactly_if_tokens_can_write_them(tokens, data):
     vocabulary = Vocabulary((*tokens, None), (len(tokens),), len(tokens) + 1, vocabularies.byt5())
     if re.fullmatch(b"(?:" + b"|".join(tokens) + b")*", data):
         assert vocabulary.decode_bytes(vocabulary.encode_bytes(data)) == data
@@ -111,7 +111,7 @@ def test_bytes_are_written_exactly_when_they_can_be(tokens, data):
 
 
 @given(size=st.integers(384, 450), data=st.data())
-def test_bitmask_of_is_the_set(size, data):
+def test_bitmask_of_equals_the_set(size, data):
     vocabulary = Vocabulary.from_tokenizer(vocabularies.byt5(), padded_size=size)
     ids = data.draw(st.sets(st.integers(0, size - 1)))
     row = torch.tensor(vocabulary.bitmask_of(ids))[None]

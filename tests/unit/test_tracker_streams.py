@@ -19,12 +19,12 @@ class Prompts:
     """A tracker. ``taken`` returns how many output tokens the row has taken after a call."""
 
     def __init__(self) -> None:
-        self.begun = 0
+        self.num_prompts = 0
         self.refused: list[tuple[int, int]] = []
         self.tracker = RowTracker(self.new_rows, lambda i, row, token_id: self.refused.append((i, token_id)))
 
     def new_rows(self, num_rows: int) -> tuple[list[Row], int]:
-        self.begun += 1
+        self.num_prompts += 1
         return [Row(LANGUAGE.matcher()) for _ in range(num_rows)], num_rows
 
     def taken(self, prompt: int, *output: int) -> int:
@@ -40,9 +40,9 @@ def prompts() -> Prompts:
 
 def test_two_prompts_can_alternate(prompts: Prompts) -> None:
     steps = [prompts.taken(0), prompts.taken(1), prompts.taken(0, A), prompts.taken(1, AB), prompts.taken(0, A, B)]
-    assert steps == [0, 0, 1, 1, 2] and prompts.begun == 2
+    assert steps == [0, 0, 1, 1, 2] and prompts.num_prompts == 2
     assert prompts.taken(1, AB, A) == 2, "also after the other prompt was used twice"
-    assert prompts.taken(1, AB, A, B) == 3 and prompts.begun == 2
+    assert prompts.taken(1, AB, A, B) == 3 and prompts.num_prompts == 2
 
 
 def test_third_prompt_evicts_the_least_recently_used(prompts: Prompts) -> None:
@@ -50,8 +50,8 @@ def test_third_prompt_evicts_the_least_recently_used(prompts: Prompts) -> None:
     prompts.taken(1)
     prompts.taken(0, A)
     prompts.taken(2)
-    assert prompts.taken(0, A, B) == 2 and prompts.begun == 3
-    assert prompts.taken(1, AB) == 0 and prompts.begun == 4, "it was evicted, so it is a new prompt"
+    assert prompts.taken(0, A, B) == 2 and prompts.num_prompts == 3
+    assert prompts.taken(1, AB) == 0 and prompts.num_prompts == 4, "it was evicted, so it is a new prompt"
 
 
 def test_next_step_belongs_to_the_last_used_prompt(prompts: Prompts) -> None:
@@ -69,4 +69,4 @@ def test_next_step_belongs_to_the_last_used_prompt(prompts: Prompts) -> None:
     assert step is not None
     assert [row.mark().taken for row in step.take()] == [2]
     step.undo()
-    assert prompts.taken(0, A, BA) == 2 and prompts.begun == 2 and not prompts.refused
+    assert prompts.taken(0, A, BA) == 2 and prompts.num_prompts == 2 and not prompts.refused
