@@ -125,7 +125,7 @@ REMOVALS = [
         " or (token_id in self._special and matched < len(data))",
         "",
         # It has this case by hand; the property draws other examples whenever its source changes.
-        "tests/unit/test_reasoning.py::test_markers_that_are_special_tokens",
+        "tests/unit/test_reasoning.py::test_gate_with_special_tokens_as_markers",
     ),
     Removal(
         "reasoning: grammar drafts begin after the thinking",
@@ -763,7 +763,7 @@ REMOVALS = [
         "hf/device/store.py",
         "return self._idle.pop(i)",
         "return self._idle[i]",
-        "tests/unit/test_device_store.py::test_a_pool_has_one_user_at_a_time",
+        "tests/unit/test_device_store.py::test_pool_is_used_by_one_call_at_a_time",
     ),
     Removal(
         "tiers: later requests are served by the automaton",
@@ -791,7 +791,7 @@ REMOVALS = [
         "constraints/tool_parser.py",
         " and not isinstance(reading[0], str)",
         "",
-        f"{READING}::test_a_string_keeps_its_quotes",
+        f"{READING}::test_string_argument_keeps_its_quotes",
     ),
     Removal(
         "continuous batching: the mask itself",

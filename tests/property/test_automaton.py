@@ -111,8 +111,8 @@ def test_products_equal_set_operations(first, second):
     neither = byte_dfa.complement(either, WorkMeter())
     for text in TEXTS:
         data, x, y = text.encode(), bool(first_re.fullmatch(text)), bool(second_re.fullmatch(text))
-        got = both.accepts(data), either.accepts(data), without.accepts(data), neither.accepts(data)
-        assert got == (x and y, x or y, x and not y, not (x or y)), repr(text)
+        accepted = both.accepts(data), either.accepts(data), without.accepts(data), neither.accepts(data)
+        assert accepted == (x and y, x or y, x and not y, not (x or y)), repr(text)
     assert not any(neither.accepts(data) for data in INVALID)
     for dfa in (both, either, without, neither):
         if dfa.states < 60:  # the check compares all pairs of states
@@ -169,8 +169,12 @@ def test_refine_equals_moores_algorithm(seed, states, classes):
     expected = labels
     for _ in range(states):
         expected = np.unique(np.column_stack((expected, expected[table])), axis=0, return_inverse=True)[1].reshape(-1)
-    got = refine(table, labels, WorkMeter())
-    assert len(set(zip(got.tolist(), expected.tolist(), strict=True))) == len(set(got.tolist())) == len(set(expected))
+    refined = refine(table, labels, WorkMeter())
+    assert (
+        len(set(zip(refined.tolist(), expected.tolist(), strict=True)))
+        == len(set(refined.tolist()))
+        == len(set(expected))
+    )
 
 
 @given(plain_patterns, st.integers(1, 20), st.integers(0, 2**32))

@@ -185,9 +185,9 @@ def documents(draw_: st.DrawFn, depth: int = 2) -> tuple[dict[str, Any], Any]:
     names = draw_(st.lists(st.sampled_from(["a", "name", "é", "x, y: z", "b"]), min_size=1, max_size=4, unique=True))
     properties, value, required = {}, {}, []
     for name in names:
-        properties[name], one = draw_(documents(depth=depth - 1))
+        properties[name], member = draw_(documents(depth=depth - 1))
         if draw_(st.integers(0, 3)):
-            value[name] = one
+            value[name] = member
             if draw_(st.integers(0, 3)):
                 required.append(name)
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}, value

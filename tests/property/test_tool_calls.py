@@ -99,16 +99,9 @@ def as_tools(schemas: dict[str, Any]) -> list[dict[str, Any]]:
 
 def target_texts(family: str, names: Sequence[str]) -> list[bytes]:
     """The texts that a walk tries to write."""
-    family_format = FAMILIES[family]
-    marks = [
-        *MARKS,
-        family_format.begin,
-        family_format.end,
-        family_format.between,
-        family_format.closes,
-        family_format.before,
-        STARTS.get(family, "<tool_call>"),
-    ]
+    notation = FAMILIES[family]
+    marks = [*MARKS, notation.begin, notation.end, notation.between, notation.closes, notation.before]
+    marks.append(STARTS.get(family, "<tool_call>"))
     return [
         mark.encode()
         for mark in [*marks, _opening(family), *names, '"', '"}', "}", "]", "5", "true", "<|sep|>"]
@@ -118,12 +111,9 @@ def target_texts(family: str, names: Sequence[str]) -> list[bytes]:
 
 def markers_around(family: str) -> list[str]:
     """The markers around a call whose arguments are elements."""
-    family_format = FAMILIES[family]
-    return (
-        []
-        if family_format.element is None
-        else re.findall("<[^<>]*>", family_format.closes + family_format.end + family_format.begin + _opening(family))
-    )
+    notation = FAMILIES[family]
+    text = notation.closes + notation.end + notation.begin + _opening(family)
+    return [] if notation.element is None else re.findall("<[^<>]*>", text)
 
 
 def _dumps(value: Any) -> str:

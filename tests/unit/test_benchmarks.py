@@ -254,7 +254,7 @@ class TestDecode:
             (b'{"a": "\x91"}', False, False),
         ],
     )
-    def test_answers_are_judged(self, text: bytes, valid: bool, right: bool) -> None:
+    def test_validity_and_correctness_of_answers(self, text: bytes, valid: bool, right: bool) -> None:
         assert (is_valid(self.task, text), is_right(self.task, text)) == (valid, right)
         assert not is_valid(self.task, None)
 

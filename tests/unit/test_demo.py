@@ -151,9 +151,9 @@ def test_format_checker_rejects_invalid_dates():
 
 def test_held_out_texts_and_names_are_not_in_the_training_split():
     def names_and_texts(split, n):
-        found = list(islice(demo.iter_examples(0, split), n))
-        names = {next(e.record[k] for k in ("seller", "guest", "name") if k in e.record) for e in found}
-        return names, {e.prompt for e in found}
+        examples = list(islice(demo.iter_examples(0, split), n))
+        names = {next(e.record[k] for k in ("seller", "guest", "name") if k in e.record) for e in examples}
+        return names, {e.prompt for e in examples}
 
     train_names, train_texts = names_and_texts("train", 15_000)
     names, texts = names_and_texts("held_out", 1_500)

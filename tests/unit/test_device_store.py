@@ -80,7 +80,7 @@ def test_oldest_pool_is_evicted() -> None:
     assert pools[0] is pools[1] and pools[3] is not pools[0]
 
 
-def test_a_pool_has_one_user_at_a_time() -> None:
+def test_pool_is_used_by_one_call_at_a_time() -> None:
     vocabulary, (language, _) = vocabulary_and_languages()
     store, stops = DeviceStore(vocabulary), vocabulary.stop_token_ids
     with store.lane([start(language)], token_buffer(1), stop_token_ids=stops, limit=None) as lane:

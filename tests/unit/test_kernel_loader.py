@@ -98,8 +98,8 @@ def test_only_the_named_repository_is_loaded_from_the_hub(monkeypatch: pytest.Mo
     remove_package(monkeypatch, "cuda")
     assert kernel_loader.find(KernelOptions()).kernels.name == "torch"
     assert not requests
-    found = kernel_loader.find(KernelOptions(hub_repository="somebody/guided-bitmask"))
-    assert (found.kernels.name, found.why_not) == ("hub", {})
+    choice = kernel_loader.find(KernelOptions(hub_repository="somebody/guided-bitmask"))
+    assert (choice.kernels.name, choice.why_not) == ("hub", {})
     assert requests == [("somebody/guided-bitmask", 1)]
     assert "OSError: no build" in kernel_loader.find(KernelOptions(hub_repository="broken/one")).why_not["hub"]
 

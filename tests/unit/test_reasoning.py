@@ -129,7 +129,7 @@ def with_special_markers() -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def test_markers_that_are_special_tokens():
+def test_gate_with_special_tokens_as_markers():
     tokenizer = with_special_markers()
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
     start, end, other = tokenizer.convert_tokens_to_ids(["<think>", "</think>", "<|im_end|>"])

@@ -390,7 +390,7 @@ def test_deepest_allowed_pattern_passes_all_stages():
     re.compile(as_python(regex.to_pattern(parse_fullmatch(pattern))))
 
 
-def test_the_length_of_a_pattern_is_bounded():
+def test_length_of_a_pattern_is_bounded():
     words = "|".join(f"{number:0110}" for number in range(2000))
     assert matches(parse_fullmatch(words), f"{1999:0110}")
     assert matches(parse_fullmatch(re.escape(words).replace(r"\|", "|")), f"{7:0110}")

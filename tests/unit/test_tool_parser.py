@@ -48,7 +48,7 @@ def equal_json(found: Any, expected: Any) -> bool:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_string_keeps_its_quotes(compiler: Compiler, family: str) -> None:
+def test_string_argument_keeps_its_quotes(compiler: Compiler, family: str) -> None:
     constraint = tool_constraint(family, closed_object(s=STRING))
     for value in ('"q"', '""', '"', '["a"]', "5", "null", " 5", "5\n", "\n", ""):
         text = render_call(family, {"s": value})
@@ -78,7 +78,7 @@ def test_ambiguous_arguments_are_decided_together(compiler: Compiler, family: st
 def test_ambiguous_items_in_elements_are_decided_together(compiler: Compiler) -> None:
     """Elements can be an array or an object, and each item can be a number or a string."""
     scope = "]<]minimax[>["
-    value = "".join(f"{scope}<item>{one}{scope}</item>" for one in (1, 1))
+    value = "".join(f"{scope}<item>{item}{scope}</item>" for item in (1, 1))
     text = (
         f'{scope}<tool_call>\n{scope}<invoke name="f">{scope}<v>{value}{scope}</v>{scope}</invoke>\n{scope}</tool_call>'
     )

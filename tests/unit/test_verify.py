@@ -62,7 +62,7 @@ def single_token_shares(p: Sequence[float]) -> dict[tuple[int, ...], float]:
     return {(token_id,): share for token_id, share in enumerate(p)}
 
 
-def test_the_tail_of_chi_square() -> None:
+def test_tail_of_chi_square() -> None:
     for x, freedom, tail in (3.841, 1, 0.05), (11.345, 3, 0.01), (24.996, 15, 0.05):  # from any table
         assert math.isclose(tail_of_chi_square(x, freedom), tail, rel_tol=1e-3)
 
