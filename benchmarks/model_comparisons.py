@@ -19,6 +19,7 @@ from benchmarks.model_cases import (
     BY_REGEX,
     GUIDED,
     MAX_NEW_TOKENS,
+    NO_PROCESSORS,
     PATTERNS,
     PROMPTS,
     SHORT,
@@ -78,9 +79,12 @@ class Comparisons:
         """The logits processor, against masks by brute force; the second row is free."""
         case = self._case
         try:
-            expected = case.generate(ALL, logits_processor=[PartialMatch(PATTERNS)])
+            masks = PartialMatch(PATTERNS)
+            expected = case.generate(ALL, logits_processor=[masks])
         except Exception as error:
             raise TransformersFails(describe(error)) from error
+        if not masks.called:
+            raise TransformersFails(NO_PROCESSORS)
         found = case.generate(ALL, logits_processor=[case.guide.logits_processor(list(BY_REGEX))])
         return difference(found, expected) or RIGHT
 

@@ -26,6 +26,7 @@ FAMILIES = (
     ("seq2seq", "t5", "base"),
     ("seq2seq", "bart", "base"),
     ("image", "qwen2_vl", "base"),
+    ("image", "mllama", "base"),  # a method of its own that makes the inputs of the next pass
 )
 # Models that the decoder must not leave to transformers' own loop.
 IN_THE_FAST_LOOP = frozenset({"llama, base", "mistral, base", "gpt2, base", "mixtral, base", "t5, base"})
