@@ -162,7 +162,7 @@ def test_random_calls_are_parsed_as_by_transformers(family: str, parallel: bool)
     for choice in ("auto", "required", "none", *schemas):
         constraint = hg.ToolCalls(tools, family, choice, parallel=parallel)
         matcher = compiler().compile(constraint).matcher()
-        for _ in range(repeats(2, 4) if choice in ("auto", "required", "none") else repeats(1, 2)):
+        for _ in range(4 if choice in ("auto", "required", "none") else 2):
             written = walk(matcher.fork(), targets, rng)
             if written is None:
                 continue
