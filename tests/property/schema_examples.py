@@ -104,85 +104,87 @@ class Writer:
 
     def _numbers(self, depth: int) -> dict[str, Any]:
         random = self._random
-        found: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         for keyword in random.sample(("minimum", "maximum", "multipleOf"), random.randint(1, 2)):
-            found[keyword] = random.choice(_NUMBERS if keyword != "multipleOf" else (1, 2, 3, 0.5, 0.1, 1.0, 0.25, 10))
+            keywords[keyword] = random.choice(
+                _NUMBERS if keyword != "multipleOf" else (1, 2, 3, 0.5, 0.1, 1.0, 0.25, 10)
+            )
         for keyword, flag in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
             if random.random() < 0.2:
                 if self._draft > 4:
-                    found[flag] = random.choice(_NUMBERS)
-                elif keyword in found:
-                    found[flag] = random.random() < 0.7
-        return found
+                    keywords[flag] = random.choice(_NUMBERS)
+                elif keyword in keywords:
+                    keywords[flag] = random.random() < 0.7
+        return keywords
 
     def _strings(self, depth: int) -> dict[str, Any]:
         random = self._random
-        found: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         for keyword in random.sample(("minLength", "maxLength", "pattern", "pattern", "format"), random.randint(1, 2)):
             if keyword == "pattern":
-                found[keyword] = random.choice(PATTERNS)
+                keywords[keyword] = random.choice(PATTERNS)
             elif keyword == "format":
-                found[keyword] = random.choice(("ipv4", "unheard-of"))
+                keywords[keyword] = random.choice(("ipv4", "unheard-of"))
             else:
-                found[keyword] = random.randrange(4)
-        return found
+                keywords[keyword] = random.randrange(4)
+        return keywords
 
     def _arrays(self, depth: int) -> dict[str, Any]:
         random, draft = self._random, self._draft
-        found: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         choices = ["items", "tuple", "minItems", "maxItems", "uniqueItems"]
         # For the draft of 2019, jsonschema fails on items that are true, and counts the items that contains matches.
         choices += ["contains"] * (draft > 4) + ["unevaluatedItems"] * 2 * (draft >= 2020)
         for keyword in random.sample(choices, random.randint(1, 3)):
             if keyword == "items":
-                found.setdefault("items", self.schema(depth - 1))
+                keywords.setdefault("items", self.schema(depth - 1))
             elif keyword == "tuple":
                 prefix = [self.schema(depth - 1) for _ in range(random.randint(1, 3))]
-                found["prefixItems" if draft >= 2020 else "items"] = prefix
+                keywords["prefixItems" if draft >= 2020 else "items"] = prefix
                 if draft < 2020 and random.random() < 0.5:
-                    found["additionalItems"] = self.schema(depth - 1)
+                    keywords["additionalItems"] = self.schema(depth - 1)
             elif keyword == "uniqueItems":
-                found[keyword] = True
+                keywords[keyword] = True
                 if random.random() < 0.7:
-                    found["items"] = {"enum": random.sample(SCALARS[:6], random.randint(1, 3))}
+                    keywords["items"] = {"enum": random.sample(SCALARS[:6], random.randint(1, 3))}
             elif keyword == "contains":
-                found[keyword] = self.schema(depth - 1)
+                keywords[keyword] = self.schema(depth - 1)
                 if draft >= 2019 and random.random() < 0.5:
-                    found["minContains"] = random.randrange(3)
+                    keywords["minContains"] = random.randrange(3)
                 if draft >= 2019 and random.random() < 0.5:
-                    found["maxContains"] = random.randrange(3)
+                    keywords["maxContains"] = random.randrange(3)
             elif keyword == "unevaluatedItems":
-                found[keyword] = self.schema(depth - 1)
+                keywords[keyword] = self.schema(depth - 1)
             else:
-                found[keyword] = random.randrange(4)
-        return found
+                keywords[keyword] = random.randrange(4)
+        return keywords
 
     def _objects(self, depth: int) -> dict[str, Any]:
         random, draft = self._random, self._draft
-        found: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         choices = ["properties"] * 3 + ["required", "required", "patternProperties", "additionalProperties"]
         choices += ["minProperties", "maxProperties", "dependent"] + ["propertyNames"] * (draft > 4)
         choices += ["unevaluatedProperties"] * 2 * (draft >= 2019)
         for keyword in random.sample(choices, random.randint(1, 4)):
             names = random.sample(NAMES, random.randint(1, 3))
             if keyword == "properties":
-                found[keyword] = {name: self.schema(depth - 1) for name in names}
+                keywords[keyword] = {name: self.schema(depth - 1) for name in names}
             elif keyword == "required":
-                found[keyword] = names
+                keywords[keyword] = names
             elif keyword == "patternProperties":
                 patterns = random.sample(PATTERNS, random.randint(1, 3))
-                found[keyword] = {pattern: self.schema(depth - 1) for pattern in patterns}
+                keywords[keyword] = {pattern: self.schema(depth - 1) for pattern in patterns}
             elif keyword in ("additionalProperties", "unevaluatedProperties"):
                 # For the draft of 2019, jsonschema mistakes a schema here for a list of evaluated names.
                 is_schema = draft != 2019 and random.random() < 0.4
-                found[keyword] = self.schema(depth - 1) if is_schema else random.random() < 0.4
+                keywords[keyword] = self.schema(depth - 1) if is_schema else random.random() < 0.4
             elif keyword == "propertyNames":
-                found[keyword] = random.choice((self._strings(0), self._listed(), self.schema(1)))
+                keywords[keyword] = random.choice((self._strings(0), self._listed(), self.schema(1)))
             elif keyword == "dependent":
-                found |= self._dependent(depth, names)
+                keywords |= self._dependent(depth, names)
             else:
-                found[keyword] = random.randrange(4)
-        return found
+                keywords[keyword] = random.randrange(4)
+        return keywords
 
     def _dependent(self, depth: int, names: list[str]) -> dict[str, Any]:
         random = self._random

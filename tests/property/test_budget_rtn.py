@@ -218,18 +218,18 @@ def test_after_equals_reading_each_token(name, data):
         token_id = data.draw(st.sampled_from(after.token_ids.tolist()))
         configurations = rtn.read(configurations, vocabulary.token_bytes[token_id])
     after = rtn.after(configurations)
-    found = dict(zip(after.token_ids.tolist(), after.needed.tolist(), strict=True))
+    needed_after = dict(zip(after.token_ids.tolist(), after.needed.tolist(), strict=True))
     expected = {}
     for token_id, text in enumerate(vocabulary.token_bytes):
         if vocabulary.is_text(token_id) and (target := rtn.read(configurations, text)):
             expected[token_id] = target[0].needed
-    assert found == expected
+    assert needed_after == expected
     if configurations[0].needed:
         assert after.needed[0] <= configurations[0].needed - 1, "no token reduces the number of tokens needed"
     assert all(
         needed <= configuration.apart + rtn.max_budget_growth
         for configuration in configurations[:1]
-        for needed in found.values()
+        for needed in needed_after.values()
     )
 
 

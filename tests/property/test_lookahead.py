@@ -55,15 +55,15 @@ def calls(draw: st.DrawFn) -> tuple[list[int], list[tuple[np.ndarray | None, np.
 
     for _ in range(draw(st.integers(1, 8))):
         step = next_step()
-        way = draw(st.sampled_from(["right", "right", "other", "none", "rewind", "again"]))
-        if way == "rewind":
+        kind = draw(st.sampled_from(["right", "right", "other", "none", "rewind", "again"]))
+        if kind == "rewind":
             back = ids[:, : draw(st.integers(prompt_length, ids.shape[1]))]
             steps.append((step, back.copy()))
             ids = back
-        elif way == "again":
+        elif kind == "again":
             steps.append((step, ids))
         else:
-            ahead = {"right": step, "none": None}.get(way) if way != "other" else next_step()
+            ahead = {"right": step, "none": None}.get(kind) if kind != "other" else next_step()
             steps.append((ahead, step))
             ids = step
     return languages, steps

@@ -100,8 +100,8 @@ class Oracle:
 def allowed(matcher: Matcher, tokens_left: int | None = None) -> list[int]:
     bitmask = allocate_bitmask(1, vocabulary().padded_size)
     matcher.fill_next_token_bitmask(bitmask, tokens_left=tokens_left)
-    found: list[int] = unpack(bitmask, vocabulary().padded_size)[0].nonzero().flatten().tolist()
-    return found
+    token_ids: list[int] = unpack(bitmask, vocabulary().padded_size)[0].nonzero().flatten().tolist()
+    return token_ids
 
 
 def position(matcher: Matcher) -> Any:

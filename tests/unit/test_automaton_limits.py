@@ -83,12 +83,12 @@ def test_counted_work_does_not_depend_on_earlier_compiles(monkeypatch):
 
     def works(order: list[str]) -> dict[str, int]:
         monkeypatch.setattr(nfa, "_kept", PieceCache())
-        found = {}
+        work_of = {}
         for pattern in order:
             meter = WorkMeter()
             regex_dfa(parse_fullmatch(pattern), meter)
-            found[pattern] = meter.work
-        return found
+            work_of[pattern] = meter.work
+        return work_of
 
     assert works(patterns) == works(patterns[::-1]) == {pattern: works([pattern])[pattern] for pattern in patterns}
 

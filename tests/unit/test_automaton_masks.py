@@ -240,7 +240,7 @@ def test_size_with_a_budget_includes_its_masks():
 
 
 def test_row_within_its_budget_can_always_end():
-    """From every state, some allowed token reduces the number of tokens needed by one."""
+    """In every state, an allowed token reduces the number of tokens needed by one."""
     backend = AutomatonBackend(tiny())
     matcher = backend.compile(Regex('{"name": "[a-z]{3,20}", "paid": (true|false)}')).matcher()
     left = matcher._engine.min_tokens_to_finish()

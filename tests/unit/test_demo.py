@@ -49,8 +49,8 @@ def generate_text(model, tokenizer, prompt: str) -> str:
 
 
 def test_files_take_at_most_six_megabytes():
-    here = Path(demo.__file__).parent
-    files = [f for f in here.rglob("*") if f.is_file() and "__pycache__" not in f.parts]
+    folder = Path(demo.__file__).parent
+    files = [f for f in folder.rglob("*") if f.is_file() and "__pycache__" not in f.parts]
     assert sum(f.stat().st_size for f in files) <= 6_000_000
 
 

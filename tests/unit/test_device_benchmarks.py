@@ -109,19 +109,19 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     if request.param == "torch":
         yield TorchKernels()
     else:
-        with HarnessKernels.registered(request.getfixturevalue("harness"), "hf_guided_benchmarks") as found:
-            yield found
+        with HarnessKernels.registered(request.getfixturevalue("harness"), "hf_guided_benchmarks") as registered:
+            yield registered
 
 
 class TestStep:
     @pytest.mark.parametrize("tokens", [300, 1_501])
     def test_resized_vocabulary_keeps_the_first_tokens(self, tokens: int) -> None:
         whole = Vocabulary.from_tokenizer(vocabularies.demo())
-        found = resized(whole, tokens)
+        vocabulary = resized(whole, tokens)
         same = min(tokens, len(whole.token_bytes))
-        assert len(found.token_bytes) == found.padded_size == tokens
-        assert found.token_bytes[:same] == whole.token_bytes[:same]
-        assert all(found.token_bytes[same:])
+        assert len(vocabulary.token_bytes) == vocabulary.padded_size == tokens
+        assert vocabulary.token_bytes[:same] == whole.token_bytes[:same]
+        assert all(vocabulary.token_bytes[same:])
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_cold_steps_compute_masks_and_hot_steps_reuse_them(

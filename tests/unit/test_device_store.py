@@ -116,17 +116,17 @@ def test_pool_of_a_failed_call_is_not_reused() -> None:
 
 
 def test_other_stop_tokens_or_a_budget_need_new_tables() -> None:
-    vocabulary, (one, _) = vocabulary_and_languages()
+    vocabulary, (language, _) = vocabulary_and_languages()
     store = DeviceStore(vocabulary)
     other_stops = [vocabulary.padded_size - 1]
-    with store.lane([start(one)], token_buffer(1), stop_token_ids=vocabulary.stop_token_ids, limit=None) as lane:
+    with store.lane([start(language)], token_buffer(1), stop_token_ids=vocabulary.stop_token_ids, limit=None) as lane:
         plain, stops = lane.languages, lane.vocabulary
         assert plain[0].needed is None
-    with store.lane([start(one)], token_buffer(1), stop_token_ids=other_stops, limit=5) as lane:
+    with store.lane([start(language)], token_buffer(1), stop_token_ids=other_stops, limit=5) as lane:
         assert lane.vocabulary.stops.tolist() == other_stops and lane.vocabulary is not stops
         counted = lane.languages
         assert counted[0].needed is not None
-    with store.lane([start(one)], token_buffer(1), stop_token_ids=other_stops, limit=None) as lane:
+    with store.lane([start(language)], token_buffer(1), stop_token_ids=other_stops, limit=None) as lane:
         assert lane.languages == counted  # they serve rows without budgets too
 
 

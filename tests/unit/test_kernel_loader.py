@@ -17,18 +17,18 @@ from tests.kernel_harness import HEADER
 
 
 def test_on_cpu_torch_is_used_and_reasons_are_given() -> None:
-    found = kernel_loader.find(KernelOptions(), "cpu")
-    assert isinstance(found.kernels, TorchKernels)
-    assert set(found.why_not) == {"hub", "nvrtc"}
-    assert "HF_GUIDED_KERNEL_REPOSITORY" in found.why_not["hub"]
-    assert "cpu" in found.why_not["nvrtc"]
+    choice = kernel_loader.find(KernelOptions(), "cpu")
+    assert isinstance(choice.kernels, TorchKernels)
+    assert set(choice.why_not) == {"hub", "nvrtc"}
+    assert "HF_GUIDED_KERNEL_REPOSITORY" in choice.why_not["hub"]
+    assert "cpu" in choice.why_not["nvrtc"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is an NVIDIA GPU")
 def test_without_a_gpu_torch_is_used() -> None:
-    found = kernel_loader.find(KernelOptions(hub_repository="somebody/guided-bitmask"))
-    assert found.kernels.name == "torch"
-    for reason in found.why_not.values():
+    choice = kernel_loader.find(KernelOptions(hub_repository="somebody/guided-bitmask"))
+    assert choice.kernels.name == "torch"
+    for reason in choice.why_not.values():
         assert "CUDA" in reason or "GPU" in reason
 
 
@@ -51,19 +51,19 @@ def test_torch_only_option_searches_no_other_kernels(monkeypatch: pytest.MonkeyP
     for name in ("_from_hub", "_from_nvrtc"):
         monkeypatch.setattr(kernel_loader, name, lambda *given: pytest.fail("searched for other kernels"))
     monkeypatch.setenv("HF_GUIDED_TORCH_ONLY", "1")
-    found = kernel_loader.find()
-    assert isinstance(found.kernels, TorchKernels)
-    assert all("HF_GUIDED_TORCH_ONLY" in reason for reason in found.why_not.values())
+    choice = kernel_loader.find()
+    assert isinstance(choice.kernels, TorchKernels)
+    assert all("HF_GUIDED_TORCH_ONLY" in reason for reason in choice.why_not.values())
 
 
 @pytest.mark.usefixtures("gpu")
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     remove_package(monkeypatch, "cuda")
     remove_package(monkeypatch, "kernels")
-    found = kernel_loader.find(KernelOptions(hub_repository="somebody/guided-bitmask"))
-    assert found.kernels.name == "torch"
-    assert "pip install kernels" in found.why_not["hub"]
-    assert "pip install 'hf-guided[cuda]'" in found.why_not["nvrtc"]
+    choice = kernel_loader.find(KernelOptions(hub_repository="somebody/guided-bitmask"))
+    assert choice.kernels.name == "torch"
+    assert "pip install kernels" in choice.why_not["hub"]
+    assert "pip install 'hf-guided[cuda]'" in choice.why_not["nvrtc"]
 
 
 @pytest.mark.usefixtures("gpu")

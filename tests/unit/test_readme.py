@@ -82,10 +82,10 @@ def test_make_targets_in_the_readme_exist():
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_files_named_in_documents_exist(document):
     text = (ROOT / document).read_text(encoding="utf-8")
-    here = (ROOT / document).parent
+    folder = (ROOT / document).parent
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
     files = re.findall(r"`((?:hf_guided|tests|benchmarks|scripts|notebooks)/[\w./]+\.\w+)`", text)
-    missing = [name for name in links if not (here / name).exists()] + [
+    missing = [name for name in links if not (folder / name).exists()] + [
         name for name in files if not (ROOT / name).exists()
     ]
     assert not missing

@@ -214,8 +214,8 @@ def test_shared_syntax_is_the_intersection_of_ecma_262_and_python():
     done = subprocess.run(["node", "-e", NODE], input=query, capture_output=True, text=True, check=True)
     for pattern, row in zip(ecma_only + shared, json.loads(done.stdout), strict=True):
         language = parse_search(pattern)
-        for text, found in zip(TEXTS, row, strict=True):
-            expected = found and (pattern in ecma_only or bool(re.search(pattern, text)))
+        for text, matched in zip(TEXTS, row, strict=True):
+            expected = matched and (pattern in ecma_only or bool(re.search(pattern, text)))
             assert matches(language, text) == expected, (pattern, text)
 
 

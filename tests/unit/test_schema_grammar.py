@@ -211,9 +211,9 @@ def test_random_walks_never_enter_a_dead_branch(case: str) -> None:
 
 def test_root_is_the_first_position_and_any_value_needs_none() -> None:
     assert read_contents(True) == read_contents({}) == {}
-    found = read_contents({"items": {"type": "null"}, "type": "array"})
-    assert len(found) == 2
-    first = next(iter(found.values()))
+    positions = read_contents({"items": {"type": "null"}, "type": "array"})
+    assert len(positions) == 2
+    first = next(iter(positions.values()))
     assert len(first.arrays) == 1 and not first.scalars and not first.objects
 
 
@@ -227,7 +227,7 @@ def test_number_of_positions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_closed_objects_have_only_declared_members(closed: bool) -> None:
-    found = read_contents({"type": "object", "properties": {"a": {"type": "null"}}}, closed=closed)
-    (track,) = next(iter(found.values())).objects
+    positions = read_contents({"type": "object", "properties": {"a": {"type": "null"}}}, closed=closed)
+    (track,) = next(iter(positions.values())).objects
     names = [entry.name for edges in track.edges for edge in edges for entry in edge.entries]
     assert ("a" in names) and (len(names) == 1) == closed

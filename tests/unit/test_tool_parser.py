@@ -60,17 +60,17 @@ def test_string_argument_keeps_its_quotes(compiler: Compiler, family: str) -> No
 @pytest.mark.parametrize("arguments", [{"a": 5, "b": "5"}, {"a": "5", "b": 5}, {"a": "5", "b": "5", "c": "5"}])
 def test_ambiguous_arguments_are_decided_together(compiler: Compiler, family: str, arguments: dict[str, Any]) -> None:
     """Each alternative of `anyOf` allows one reading of all arguments; the error of one argument cannot show which."""
-    ways = [
+    alternatives = [
         closed_object(a=INTEGER, b=STRING),
         closed_object(a=STRING, b=INTEGER),
         closed_object(a=STRING, b=STRING, c=STRING),
     ]
-    constraint = tool_constraint(family, {"type": "object", "anyOf": ways})
+    constraint = tool_constraint(family, {"type": "object", "anyOf": alternatives})
     text = render_call(family, arguments)
     assert accepts(compiler, constraint, text)
-    found = constraint.parse(text).calls[0].arguments
-    jsonschema.validate(found, {"anyOf": ways})
-    assert {name: str(value) for name, value in found.items()} == {
+    parsed = constraint.parse(text).calls[0].arguments
+    jsonschema.validate(parsed, {"anyOf": alternatives})
+    assert {name: str(value) for name, value in parsed.items()} == {
         name: str(value) for name, value in arguments.items()
     }
 
@@ -96,16 +96,16 @@ def test_nested_elements_are_parsed_once() -> None:
         f'{scope}<tool_call>\n{scope}<invoke name="f">{scope}<v>{value}{scope}</v>{scope}</invoke>\n{scope}</tool_call>'
     )
     nested = {"$defs": {"v": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/v"}, STRING]}}}}
-    found = (
+    value_ = (
         tool_constraint("minimax_m3", {**closed_object(v={"$ref": "#/$defs/v"}), **nested})
         .parse(text)
         .calls[0]
         .arguments["v"]
     )
     for _ in range(depth):
-        assert isinstance(found, list) and len(found) == 1
-        found = found[0]
-    assert found == "x"
+        assert isinstance(value_, list) and len(value_) == 1
+        value_ = value_[0]
+    assert value_ == "x"
 
 
 def test_arguments_without_a_valid_reading_are_refused() -> None:

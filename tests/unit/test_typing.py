@@ -25,9 +25,9 @@ def test_mypy_infers_the_types_of_results_and_arguments() -> None:
     pytest.importorskip("mypy", reason="mypy is not installed: pip install -e '.[dev]'")
     command = [sys.executable, "-m", "mypy", "--no-error-summary", "--hide-error-context", str(FILE)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    found = re.findall(r"^tests.typed_calls\.py:(\d+): error: (.*)$", done.stdout, re.MULTILINE)
-    assert {int(line) for line, _ in found} == marked_lines(), done.stdout + done.stderr
-    assert any('"bach_size"' in text and 'did you mean "batch_size"' in text for _, text in found)
+    errors = re.findall(r"^tests.typed_calls\.py:(\d+): error: (.*)$", done.stdout, re.MULTILINE)
+    assert {int(line) for line, _ in errors} == marked_lines(), done.stdout + done.stderr
+    assert any('"bach_size"' in text and 'did you mean "batch_size"' in text for _, text in errors)
 
 
 @pytest.mark.slow
