@@ -70,14 +70,14 @@ class Writer:
             return self._whole(random.random() < 0.6)
         if depth <= 0:
             return self._scalar()
-        found: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         if random.random() < 0.4:
-            found["type"] = self._type()
+            keywords["type"] = self._type()
         for _ in range(random.choice((1, 1, 1, 2, 2, 3))):
-            found |= random.choice(
+            keywords |= random.choice(
                 (self._numbers, self._strings, self._arrays, self._objects, self._objects, self._whole_value)
             )(depth)
-        return found
+        return keywords
 
     def _scalar(self) -> Any:
         random = self._random

@@ -96,16 +96,12 @@ def test_nested_elements_are_parsed_once() -> None:
         f'{scope}<tool_call>\n{scope}<invoke name="f">{scope}<v>{value}{scope}</v>{scope}</invoke>\n{scope}</tool_call>'
     )
     nested = {"$defs": {"v": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/v"}, STRING]}}}}
-    value_ = (
-        tool_constraint("minimax_m3", {**closed_object(v={"$ref": "#/$defs/v"}), **nested})
-        .parse(text)
-        .calls[0]
-        .arguments["v"]
-    )
+    constraint = tool_constraint("minimax_m3", {**closed_object(v={"$ref": "#/$defs/v"}), **nested})
+    item = constraint.parse(text).calls[0].arguments["v"]
     for _ in range(depth):
-        assert isinstance(value_, list) and len(value_) == 1
-        value_ = value_[0]
-    assert value_ == "x"
+        assert isinstance(item, list) and len(item) == 1
+        item = item[0]
+    assert item == "x"
 
 
 def test_arguments_without_a_valid_reading_are_refused() -> None:
