@@ -47,6 +47,11 @@ class PartialMatch(LogitsProcessor):
         self._patterns = [None if pattern is None else regex.compile(pattern) for pattern in patterns]
         self._start: int | None = None  # the length of the prompts
 
+    @property
+    def called(self) -> bool:
+        """Whether generate() has used it."""
+        return self._start is not None
+
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         scores = scores.clone()
         if self._start is None:
@@ -62,6 +67,9 @@ class PartialMatch(LogitsProcessor):
                 allowed[FIRST_BYTE + byte] = pattern.fullmatch(written + chr(byte), partial=True) is not None
             scores[row, ~allowed] = -torch.inf
         return scores
+
+
+NO_PROCESSORS = "its generate() calls no logits processor of the caller"
 
 
 class TransformersFails(Exception):
@@ -128,10 +136,12 @@ class Case:
 
     def plain(self, rows: Sequence[int], constraints: Sequence[Any], **arguments: Any) -> list[list[int]]:
         """The reference: transformers' own loop with this package's processor; without it where all rows are free."""
+        processor = None
         try:
             if any(constraint is not None for constraint in constraints):
-                arguments["logits_processor"] = [self.guide.logits_processor(list(constraints))]
-            return self.generate(rows, **arguments)
+                processor = self.guide.logits_processor(list(constraints))
+                arguments["logits_processor"] = [processor]
+            output = self.generate(rows, **arguments)
         except Exception as error:
             try:
                 arguments.pop("logits_processor", None)
@@ -139,6 +149,9 @@ class Case:
             except Exception as own:
                 raise TransformersFails(describe(own)) from own
             raise error
+        if processor is not None and processor.stats.calls == 0:
+            raise TransformersFails(NO_PROCESSORS)
+        return output
 
     def decoder(
         self, rows: Sequence[int], constraints: Sequence[Any], options: dict[str, Any], **arguments: Any

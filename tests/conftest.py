@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from transformers import PreTrainedTokenizerBase
@@ -36,16 +37,21 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def resident_bytes() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def caches_go_with_their_file(request: pytest.FixtureRequest) -> Iterator[None]:
     """Models and compiled constraints that a file's tests share take memory only until its last test has run."""
+    before = resident_bytes()
     yield
     own = [one for one in vars(request.module).values() if getattr(one, "__module__", "") == request.module.__name__]
-    caches = [one for one in own if hasattr(one, "cache_clear")]
-    if not any(one.cache_info().currsize for one in caches):
-        return  # a collection takes longer than many a file
+    caches = [one for one in own if hasattr(one, "cache_clear") and one.cache_info().currsize]
     for one in caches:
         one.cache_clear()
+    if not caches and resident_bytes() < before + 50 * 2**20:
+        return  # a collection takes longer than many a file
     gc.collect()
     with suppress(AttributeError):  # another C library than glibc
         ctypes.CDLL(None).malloc_trim(0)

@@ -26,6 +26,7 @@ FAMILIES = (
     ("seq2seq", "t5", "base"),
     ("seq2seq", "bart", "base"),
     ("image", "qwen2_vl", "base"),
+    ("image", "mllama", "base"),  # a method of its own that makes the inputs of the next pass
 )
 # Models that the decoder must not leave to transformers' own loop.
 IN_THE_FAST_LOOP = frozenset({"llama, base", "mistral, base", "gpt2, base", "mixtral, base", "t5, base"})
@@ -45,9 +46,10 @@ def test_every_way_writes_what_generate_writes(task: str, name: str, variant: st
     case, built = usable_case(name, MAPPINGS[task][name], variants(name)[variant], guide())
     assert case is not None, built
     comparisons = Comparisons(case)
-    cells = {column: comparisons.cell(column) for column in COLUMNS}
+    in_the_fast_loop = f"{name}, {variant}" in IN_THE_FAST_LOOP
+    cells = {column: comparisons.cell(column) for column in COLUMNS if in_the_fast_loop or column != "lookup"}
     assert not {column: cell for column, cell in cells.items() if not cell.startswith((RIGHT, "plain: ", "host: "))}
-    if f"{name}, {variant}" in IN_THE_FAST_LOOP:
+    if in_the_fast_loop:
         assert set(cells.values()) == {RIGHT}
 
 

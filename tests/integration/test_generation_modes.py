@@ -251,7 +251,7 @@ def prompt_with_examples(stage: Stage, kind: Kind, seed: int) -> Tensor:
 @cache
 def expected_greedy(kind: Kind) -> list[Tensor]:
     stage = stage_of("demo")
-    return [plain_greedy(stage, kind, prompt_with_examples(stage, kind, seed)) for seed in range(5)]
+    return [plain_greedy(stage, kind, prompt_with_examples(stage, kind, seed)) for seed in range(repeats(2, 5))]
 
 
 SAME_AS_GREEDY: dict[str, Callable[[Stage], dict[str, Any]]] = {
@@ -279,7 +279,7 @@ def test_assisted_encoder_decoder_gives_the_same_tokens(kind: Kind, demo_stage: 
     draft = drafting(copy.deepcopy(double))
     head = draft.lm_head.weight.data
     head += 0.3 * torch.randn(head.shape, generator=torch.Generator().manual_seed(0))
-    for seed in range(5):
+    for seed in range(repeats(2, 5)):
         outputs = [
             guided(stage, kind, stage.prompts(1, seed), model=double, **GREEDY, **assistant)
             for assistant in ({}, {"assistant_model": draft})

@@ -187,10 +187,15 @@ def generated(prompts: Any, constraint: Any, *, name: str = "llama", **arguments
     return list(hg.generate(model, guide.tokenizer, prompts, constraint, **given))
 
 
+def only_slow(arguments: dict[str, Any]) -> Any:
+    """For arguments whose parts occur in other calls."""
+    return pytest.param(arguments, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"draft": "grammar"},
+        only_slow({"draft": "grammar"}),
         {"draft": "grammar", **WARPERS},
         {"draft": ["grammar", "prompt_lookup"], **WARPERS, "seed": 3},
         {"draft": "prompt_lookup", "repetition_penalty": 1.3},
@@ -198,9 +203,9 @@ def generated(prompts: Any, constraint: Any, *, name: str = "llama", **arguments
         {"draft": None, "device_lane": True, "jump_forward": False},
         {"draft": None, "cache_implementation": "static"},
         {"batch_size": 3},
-        {"return_dict_in_generate": True, "output_scores": True},
+        only_slow({"return_dict_in_generate": True, "output_scores": True}),
         {"return_dict_in_generate": True, "output_hidden_states": True, **WARPERS},
-        {"prompt_lookup_num_tokens": 4},
+        only_slow({"prompt_lookup_num_tokens": 4}),
         {"prompt_lookup_num_tokens": 4, **WARPERS},
         {"stop_strings": ["no such text"]},
         {"generation_config": "own", "prompt_lookup_num_tokens": 4},

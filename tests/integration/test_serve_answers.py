@@ -14,6 +14,7 @@ import pytest
 
 from hf_guided import demo
 from hf_guided.serve import models
+from tests.effort import repeats
 from tests.serving import client, serving
 
 EXAMPLE = demo.EXAMPLES[0]
@@ -140,7 +141,7 @@ def api(request: pytest.FixtureRequest) -> Iterator[openai.OpenAI]:
 def test_text_and_calls(api):
     """What a hot model writes on its own accord: text, which is given whole, and perhaps calls."""
     for stream in (False, True):
-        for _ in range(3):
+        for _ in range(repeats(1, 3)):
             _, _, calls = parts(api, stream=stream, tools=TOOLS, tool_choice="auto", extra_body=HOT)
             for name, arguments in calls:
                 assert name == "get_weather"

@@ -21,6 +21,7 @@ import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.errors import UnwritableConstraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
+from tests.effort import repeats
 from tests.tokenizer_zoo import LARGE, ZOO
 
 NAMES = [*ZOO, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)]
@@ -89,7 +90,7 @@ def some_tokens(name: str) -> st.SearchStrategy[list[int]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20)
+@settings(max_examples=repeats(8, 20))
 @given(data=st.data())
 def test_bytes_are_what_the_tokenizer_decodes(name: str, data: st.DataObject) -> None:
     vocabulary = guide(name).vocabulary
@@ -237,7 +238,7 @@ def test_every_tokenizer_writes_some_options(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=10)
+@settings(max_examples=repeats(5, 10))
 @given(data=st.data())
 def test_what_the_tokenizer_writes_is_accepted(name: str, kind: str, backend: str, data: st.DataObject) -> None:
     text = data.draw(TEXTS[kind])

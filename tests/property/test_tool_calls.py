@@ -160,7 +160,7 @@ def test_walks_write_calls_that_others_can_read(family: str, parallel: bool) -> 
     for choice in ("auto", "required", "none", *schemas):
         asked = hg.ToolCalls(tools, family, choice, parallel=parallel)
         matcher = compiler().compile(asked).matcher()
-        for _ in range(repeats(2, 4) if choice in ("auto", "required", "none") else repeats(1, 2)):
+        for _ in range(4 if choice in ("auto", "required", "none") else 2):
             written = walk(matcher.fork(), wished, rng)
             if written is None:
                 continue

@@ -162,7 +162,9 @@ def test_what_is_malformed_is_not_called_unsupported() -> None:
     [
         ("(a|b)*a(a|b){24}", WorkerLimits(), "too large for outlines-core too: the automaton"),
         (r"(\w{1000}){1000}", WorkerLimits(), "too large for outlines-core too: the automaton"),
-        (r"\w{1,200}", WorkerLimits(nbytes=2**26), "outlines-core needed more than 64 MiB"),
+        pytest.param(
+            *(r"\w{1,200}", WorkerLimits(nbytes=2**26), "outlines-core needed more than 64 MiB"), marks=pytest.mark.slow
+        ),
         (r"\w{1,200}", WorkerLimits(seconds=0.01), "outlines-core did not finish in 0.01 s"),
     ],
 )

@@ -84,11 +84,12 @@ class CacheSlots:
         Returns:
             (rows, vocab) float32 logits after the last token, on the device of ``input_ids``.
         """
-        model, kwargs = self._model, self._kwargs
+        model = self._model
         if start and start[0]:
             tokens = torch.tensor(start, device=self.device)
             self._ids = torch.cat([self._ids, tokens], dim=1)
-            model._update_model_kwargs_for_generation({}, kwargs, num_new_tokens=tokens.shape[1])  # in place
+            self._continue_kwargs({}, tokens.shape[1])
+        kwargs = self._kwargs
         if model._valid_auto_compile_criteria(kwargs, self._config):
             self._forward = model.get_compiled_call(self._config.compile_config)
         self._outputs = model._prefill(self._ids, self._config, kwargs)
@@ -175,8 +176,11 @@ class CacheSlots:
         return StaticForward(self._model, self._kwargs, self.device)
 
     def _next_kwargs(self, width: int) -> dict[str, Any]:
+        return self._continue_kwargs(self._outputs, width)
+
+    def _continue_kwargs(self, outputs: Any, width: int) -> dict[str, Any]:
         self._kwargs = self._model._update_model_kwargs_for_generation(
-            self._outputs,
+            outputs,
             self._kwargs,
             is_encoder_decoder=self._model.config.is_encoder_decoder,
             num_new_tokens=width,
