@@ -39,8 +39,8 @@ tags:
 
 With this repository, `model.generate()` writes only text of a given format: a JSON Schema, a Pydantic model, a regular
 expression, a choice, a grammar, or tool calls. Some text follows from the format alone, such as the next key of an
-object. Such text is appended without a forward pass of its own. The work is done
-by the Python package `hf-guided`, {hf_guided.__version__} or newer, which has to be installed.
+object. Such text is appended without a forward pass of its own. The code of this repository calls the Python package
+`hf-guided`. Install version {hf_guided.__version__} or newer first.
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -70,14 +70,14 @@ print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_t
   model, dataclass or other type, `re.compile(...)`, a list of strings (the answer is one of them),
   `hf_guided.Grammar(...)` or `hf_guided.ToolCalls(...)`. It can also be a list with one of these per prompt; `None` in
   this list means free text for this prompt. Without a `response_format`, the call is a plain `generate()`.
-  `constraint` is another name of this argument.
-- `tokenizer`: the model's tokenizer. A `response_format` needs it, or in its place `guide`, an `hf_guided.Guide` that
-  you use for several calls.
+  `constraint` is another name for this argument.
+- `tokenizer`: the model's tokenizer. It is required with `response_format`. For several calls, you can pass
+  `guide=hf_guided.Guide(tokenizer, model)` instead.
 - `max_new_tokens`: the answer is completed before this limit. If the limit is too small for every answer, the call
   raises an error.
 - `draft`: the source of guessed tokens, which the model then checks: `"grammar"`, `"prompt_lookup"`, a smaller model
   with the same tokenizer (also as `assistant_model`), or a list of these. Drafts do not change the output.
-- `streamer`, `stop_strings`: as for `generate()`. A streamer works for one row.
+- `streamer`, `stop_strings`: the same as in `generate()`. A streamer works only with a single row.
 - `reasoning`: `hf_guided.Reasoning(start, end, max_tokens)`. The model writes free text first, then the answer.
 - All other arguments of `hf_guided.Guide.decoder`: `backend`, `prefix`, `jump_forward`, `retokenize`, `seeds`,
   `device_lane`, `overlap`, `on_violation`, `stop_token_ids`.
