@@ -1,5 +1,5 @@
 # make demo | make test | make check | make docs (also: test-all, coverage, format). Each makes the environment it needs
-# first: Python 3.10 or newer with venv is enough.
+# first: Python 3.11 or newer with venv is enough.
 #   PYTHON  what makes the environment            (default python3)
 #   VENV    where it stands; may exist already    (default .venv)
 

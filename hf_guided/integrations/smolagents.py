@@ -118,6 +118,8 @@ class _Templates:
         options = TemplateOptions(
             given, self._options.documents, show_tools=self._options.show_tools, describe=self._options.describe
         )
+        # smolagents' roles are members of an enum, which a template may print by another name.
+        messages = [{**message, "role": getattr(message["role"], "value", message["role"])} for message in messages]
         prompt = prepared(self._templates, messages, self._constraint, options)
         warn_of_unseen([prompt])
         if is_processor(self._templates):

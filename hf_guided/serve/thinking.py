@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from transformers.cli.serving.utils import get_response_template
-from transformers.utils.chat_template_utils import _REASONING_FIELDS
 
 from ..session.reasoning import Reasoning
 
 _USUAL = Reasoning()
+_FIELDS = ("reasoning_content", "thinking", "reasoning")  # names of the thinking in response schemas
 
 
 def reasoning_of(processor: Any, model: Any, max_tokens: int | None) -> Reasoning | None:
@@ -27,7 +27,7 @@ def reasoning_of(processor: Any, model: Any, max_tokens: int | None) -> Reasonin
         None if it does not think.
     """
     fields = (get_response_template(processor, model) or {}).get("fields", {})
-    for name in _REASONING_FIELDS:
+    for name in _FIELDS:
         field = fields.get(name, {})
         if isinstance(field.get("open"), str) and isinstance(field.get("close"), str):
             template = _chat_template(processor)

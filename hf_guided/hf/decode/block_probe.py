@@ -42,12 +42,12 @@ def trial_reason(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) -
     model = call.model
     if len(set(token_ids)) < len(token_ids):
         return f"{_UNKNOWN}, and the vocabulary has too few tokens to try it"
-    if unfit := _no_trial_reason(model):
-        return f"{_UNKNOWN}, and {unfit}"
     with _lock:  # one for all models: a trial is short, and two threads may share a model
         known = _reasons.setdefault(model, {})
         key = (holes, *_key(model))
         if key not in known:
+            if unfit := _no_trial_reason(model):
+                return f"{_UNKNOWN}, and {unfit}"
             with _without_traces(model):
                 known[key] = _difference_reason(call, token_ids, holes=holes)
         return known[key]
