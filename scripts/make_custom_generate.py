@@ -71,8 +71,8 @@ print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_t
   `hf_guided.Grammar(...)` or `hf_guided.ToolCalls(...)`. It can also be a list with one of these per prompt; `None` in
   this list means free text for this prompt. Without a `response_format`, the call is a plain `generate()`.
   `constraint` is another name for this argument.
-- `tokenizer`: the model's tokenizer. It is required with `response_format`. For several calls, you can pass
-  `guide=hf_guided.Guide(tokenizer, model)` instead.
+- `tokenizer`: the model's tokenizer. It is required with `response_format`. For several calls, you can pass `guide`
+  instead: `hf_guided.Guide(tokenizer, model)`.
 - `max_new_tokens`: the answer is completed before this limit. If the limit is too small for every answer, the call
   raises an error.
 - `draft`: the source of guessed tokens, which the model then checks: `"grammar"`, `"prompt_lookup"`, a smaller model

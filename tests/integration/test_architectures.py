@@ -47,7 +47,9 @@ def test_every_way_writes_what_generate_writes(task: str, name: str, variant: st
     assert case is not None, built
     comparisons = Comparisons(case)
     in_the_fast_loop = f"{name}, {variant}" in IN_THE_FAST_LOOP
-    cells = {column: comparisons.cell(column) for column in COLUMNS if in_the_fast_loop or column != "lookup"}
+    cells = {
+        column: comparisons.cell(column) for column in COLUMNS if in_the_fast_loop or column in ("decoder", "device")
+    }
     assert not {
         column: cell
         for column, cell in cells.items()

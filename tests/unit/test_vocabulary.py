@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import BertTokenizerFast, CanineTokenizer, GPT2TokenizerFast, PreTrainedTokenizerFast
+from transformers import BertTokenizerFast, GPT2TokenizerFast, PreTrainedTokenizer, PreTrainedTokenizerFast
 from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
 from hf_guided.errors import StopTokenError, UnsupportedTokenizer, UnwritableConstraint, VocabularySizeError
@@ -342,11 +342,23 @@ def shouting():
     return ShoutingTokenizer(vocab_file=file, unk_token="<unk>", eos_token="</s>")
 
 
+class Words(PreTrainedTokenizer):
+    """A tokenizer in pure Python."""
+
+    vocab_size = 1
+
+    def get_vocab(self):
+        return {"a": 0}
+
+    def _convert_id_to_token(self, index):
+        return "a"
+
+
 REFUSED = {
     "BertTokenizer is not supported: WordPiece": lambda: BertTokenizerFast(vocab={"[UNK]": 0, "[SEP]": 1, "a": 2}),
     "is not supported: WordPiece": word_piece,
     "is not supported: a WordLevel model": word_level,
-    "CanineTokenizer is not supported": CanineTokenizer,
+    "Words is not supported: its tokens have no bytes": Words,
     "ShoutingTokenizer is not supported: it does not decode": shouting,
     "expected a transformers tokenizer, got Tokenizer": lambda: Tokenizer(models.BPE()),
     "it has no decoder": lambda: with_decoder(None),
