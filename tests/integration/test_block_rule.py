@@ -332,6 +332,7 @@ def test_a_trial_leaves_no_trace() -> None:
     assert model.generation_config.to_dict() == config.to_dict()
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")  # of torch, on Python 3.13.0
 @pytest.mark.parametrize("why", ["hooks", "training mode", "compiled"])
 def test_models_that_cannot_be_tried_run_as_generate_runs_them(why: str) -> None:
     model = overriding(Forwards)()
