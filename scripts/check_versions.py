@@ -2,7 +2,7 @@
 
     python scripts/check_versions.py --python python3.10 --python python3.13 --transformers oldest --transformers newest
 
-Every Python runs with every transformers. Environments stay in --directory, so that a second run installs nothing. What
+Every Python runs with every transformers. Environments stay in --directory, so that a second run installs little. What
 each run printed is kept beside its environment; the exit status is 1 if a test failed anywhere.
 """
 
@@ -34,16 +34,18 @@ def pinned(package: str, wanted: str) -> str:
 
 
 def environment(directory: Path, python: str, transformers: str, torch: str) -> Path:
-    """The interpreter of an environment with these versions; made if it does not exist."""
+    """The interpreter of an environment with these versions."""
     named = subprocess.run([python, "--version"], check=True, capture_output=True, text=True).stdout
     home = directory / f"{'-'.join(named.lower().split())}-transformers-{transformers}-torch-{torch}"
-    interpreter, ready = home / "bin" / "python", home / "ready"
-    if not ready.exists():
+    interpreter = home / "bin" / "python"
+    if not interpreter.exists():
         subprocess.run([python, "-m", "venv", home], check=True)
-        install = [interpreter, "-m", "pip", "install", "-q", pinned("torch", torch)]
-        subprocess.run(install, check=True)  # before the rest, which would take any torch
-        subprocess.run([*install, pinned("transformers", transformers), "-e", f"{ROOT}[test]"], check=True)
-        ready.touch()
+    install = [interpreter, "-m", "pip", "install", "-q", "-U", pinned("torch", torch)]
+    subprocess.run(install, check=True)  # before the rest, which would take any torch
+    # The server needs a newer transformers than the rest, and that one a newer Python.
+    server = transformers == "newest" and tuple(map(int, re.findall(r"\d+", named)[:2])) >= (3, 11)
+    extras = "serve,test" if server else "test"
+    subprocess.run([*install, pinned("transformers", transformers), "-e", f"{ROOT}[{extras}]"], check=True)
     return interpreter
 
 

@@ -10,20 +10,18 @@ from contextlib import suppress
 
 import psutil
 import pytest
-import transformers
 from hypothesis import HealthCheck, Phase, settings
-from packaging.version import Version
 from transformers import PreTrainedTokenizerBase
 
+from hf_guided.serve.requirements import OLDEST, is_supported
 from tests import effort, vocabularies
 from tests.kernel_harness import Harness, build
 
-OLD_SERVER = Version(transformers.__version__) < Version("5.23")  # which hf_guided.serve refuses
-collect_ignore_glob = ["integration/test_serve*.py"] if OLD_SERVER else []
+collect_ignore_glob = [] if is_supported() else ["integration/test_serve*.py"]
 
 
 def pytest_report_header() -> str:
-    return "without the server's tests, which need transformers 5.23" if OLD_SERVER else ""
+    return "" if is_supported() else f"without the server's tests, which need transformers {OLDEST}"
 
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its own options

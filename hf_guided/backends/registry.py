@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 GROUP = "hf_guided.backends"
 
-# Known without package metadata, which takes milliseconds to read, and which a plain checkout on PYTHONPATH lacks.
+# Known without package metadata: reading that takes milliseconds, and a plain checkout on PYTHONPATH has none.
 _BUILT_IN = {
     "llguidance": "hf_guided.backends.llguidance:LLGuidanceBackend",
     "xgrammar": "hf_guided.backends.xgrammar:XGrammarBackend",

@@ -134,9 +134,9 @@ def is_compiled(model: Any) -> bool:
 
 
 def is_offloaded(model: Any) -> bool:
-    """Whether parts of the model are kept on another device, or on disk, between passes."""
-    places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
-    return "disk" in places or ("cpu" in places and len(places) > 1)
+    """Whether accelerate loads parts of the model for each pass, from the CPU or from disk."""
+    hooks = (getattr(module, "_hf_hook", None) for module in model.modules())
+    return any(getattr(part, "offload", False) for hook in hooks for part in (hook, *getattr(hook, "hooks", ())))
 
 
 def input_device(model: Any) -> torch.device:

@@ -187,8 +187,8 @@ class GuidedDecoder:
             GenerationError: it serves another call at this moment, and the two would share masks and rows.
             UnsupportedConstraint: a generation mode, or a model in several processes, that only a logits processor can
                 serve.
-            InvalidArgument: a streamer for several rows; another number of seeds than of rows; seeds or log
-                probabilities of beams.
+            InvalidArgument: a streamer for several rows; another number of seeds than of rows; seeds of
+                sampled beams; log probabilities of beams.
             VocabularySizeError: the guide was built for another number of columns than the logits have.
         """
         if not self._serving.acquire(blocking=False):
@@ -206,15 +206,15 @@ class GuidedDecoder:
 
     def _generated(self, call: GenerateCall) -> Any:
         model, input_ids = call.model, call.input_ids
+        self._logprobs = None
+        self._plain_reason = self._host_reason = self._eager_reason = _NOTHING_YET
+        self._session.dead_ends.clear()
         if in_step_with_others(model):
             # generate() does not tell a decoding method that it has to continue until all processes have ended.
             raise UnsupportedConstraint(
                 "the decoder cannot keep processes in step (FSDP, DeepSpeed ZeRO-3); "
                 "use logits_processor=[guide.logits_processor(c)]"
             )
-        self._logprobs = None
-        self._plain_reason = self._host_reason = self._eager_reason = _NOTHING_YET
-        self._session.dead_ends.clear()
         if self._session.recorder is not None:
             self._session.recorder.begin(call.prompt_length)
         if self._stop_strings:

@@ -16,11 +16,3 @@ The app, its routes, the loading of models, streaming and the shape of answers a
 
 Needs the extra ``serve``; nothing outside this package imports it, except the command line's ``serve``.
 """
-
-import transformers
-from packaging.version import Version
-
-_OLDEST = "5.23"  # whose server this one extends; older ones have other classes
-
-if Version(transformers.__version__) < Version(_OLDEST):
-    raise ImportError(f"the server needs transformers {_OLDEST} or newer, found {transformers.__version__}")

@@ -28,6 +28,7 @@ from .metrics import Metrics
 from .models import GuidedModelManager
 from .options import ServeOptions, source_of
 from .request_size import RequestSizeLimit
+from .requirements import check_transformers
 
 _LAST_COMPILE_S = 60.0  # how long a server that shuts down waits for running compiles
 
@@ -43,8 +44,9 @@ def build_app(options: ServeOptions) -> FastAPI:
 
     Raises:
         UnsupportedModel: it thinks, and thinking is not served in shared batches.
-        UsageError: the model cannot be loaded.
+        UsageError: the model cannot be loaded; transformers is too old.
     """
+    check_transformers()
     manager = GuidedModelManager(source_of(options), continuous_batching=options.continuous_batching)
     metrics = Metrics()
     guidance = Guidance(options, metrics)

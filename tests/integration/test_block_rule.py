@@ -10,11 +10,14 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import peft
 import pytest
 import torch
+from accelerate.hooks import ModelHook, add_hook_to_module
+from torch import nn
 from transformers import (
     ByT5Tokenizer,
     CpmAntConfig,
@@ -35,6 +38,9 @@ from transformers import (
     XLNetConfig,
     XLNetLMHeadModel,
 )
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import hf_guided as hg
 from hf_guided.hf.decode.block_rule import BlockRule
@@ -412,21 +418,103 @@ def test_continuous_batching_refuses_requests_that_change_the_frequencies() -> N
     manager.add_request([100, 101, 102], max_new_tokens=30, response_format=hg.Choice(["yes", "no"]))
 
 
-@pytest.mark.parametrize("what", ["a hook", "another forward"])
-def test_code_inside_the_model_takes_transformers_own_loop(what: str) -> None:
+class Steer(nn.Module):
+    """A wrapper of the caller around a layer, which steers the last token of each pass."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return steered(self.layer(*args, **kwargs))
+
+
+def steered(states: Any) -> Any:
     """A steering vector on the last token of each pass: a block of tokens would be steered once."""
-    model = overriding(LlamaForCausalLM)()
+    return torch.cat([states[:, :-1], states[:, -1:] + 3.0], 1)
+
+
+def steered_attention(*args: Any, **kwargs: Any) -> Any:
+    output, weights = sdpa_attention_forward(*args, **kwargs)
+    return steered(output), weights
+
+
+class SteeringHook(ModelHook):
+    def post_forward(self, module: Any, output: Any) -> Any:
+        return steered(output)
+
+
+def patch(model: Any, what: str) -> None:
+    """Add the steering vector to a model."""
     layer = model.model.layers[0]
-
-    def steered(states: Any) -> Any:
-        return torch.cat([states[:, :-1], states[:, -1:] + 3.0], 1)
-
+    inner = layer.forward
     if what == "a hook":
         layer.register_forward_hook(lambda _, __, output: steered(output))
-    else:
-        inner = layer.forward
+    elif what == "another forward":
         layer.forward = lambda *args, **kwargs: steered(inner(*args, **kwargs))
-    check(model, prompts(2, 6), True, FORMS)
+    elif what == "a bound method":
+        layer.forward = MethodType(lambda _, *args, **kwargs: steered(inner(*args, **kwargs)), layer)
+    elif what == "another forward below a hook of accelerate":
+        layer.forward = lambda *args, **kwargs: steered(inner(*args, **kwargs))
+        add_hook_to_module(layer, ModelHook())
+    elif what == "a hook for accelerate":
+        add_hook_to_module(layer, SteeringHook())
+    elif what == "a wrapper":
+        model.model.layers[0] = Steer(layer)
+    else:
+        model.set_attn_implementation("steered")
+
+
+PATCHES = (
+    "a hook",
+    "another forward",
+    "a bound method",
+    "another forward below a hook of accelerate",
+    "a hook for accelerate",
+    "a wrapper",
+    "an attention function",
+)
+
+
+@pytest.mark.parametrize("after_a_call", [False, True])
+@pytest.mark.parametrize("what", PATCHES)
+def test_code_inside_the_model_takes_transformers_own_loop(
+    what: str, after_a_call: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "steered", steered_attention)
+    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "steered", sdpa_mask)
+    model = overriding(LlamaForCausalLM)()
+    if after_a_call:
+        check(model, prompts(2, 6), False, {"default": {}})
+    patch(model, what)
+    check(model, prompts(2, 6), True, {name: FORMS[name] for name in PLAIN_FORMS})
+
+
+@pytest.mark.parametrize("why", ["hooks", "training mode", "forward"])
+def test_a_verdict_is_not_used_for_a_changed_model(why: str) -> None:
+    """The trial before the change says that blocks are right."""
+    model = overriding(Forwards)()
+    check(model, prompts(2, 6), False, {"default": {}})
+    if why == "hooks":
+        model.register_forward_pre_hook(lambda *_: None)
+    elif why == "training mode":
+        model.train()
+    else:
+        forward = model.forward
+
+        @functools.wraps(forward)
+        def last_token_steered(*args: Any, **kwargs: Any) -> Any:
+            output = forward(*args, **kwargs)
+            output.logits = steered(output.logits)
+            return output
+
+        model.forward = last_token_steered
+    guide = hg.Guide(TOKENIZER, model)
+    decoder = guide.decoder(CONSTRAINTS)
+    inputs = prompts(2, 6, max_new_tokens=60)
+    expected = model.generate(**inputs, logits_processor=[guide.logits_processor(CONSTRAINTS)]).tolist()
+    assert model.generate(**inputs, custom_generate=decoder).tolist() == expected
+    assert decoder.plain_reason
 
 
 def test_dynamic_frequencies_that_an_earlier_call_changed() -> None:

@@ -14,9 +14,9 @@ from typing import Any
 from transformers import DynamicCache, GenerationMixin
 from transformers.generation.utils import ALL_CACHE_NAMES
 
-from .block_probe import trial_reason
+from .block_trial import trial_reason
 from .cache_kinds import cache_reason, counts_slots, grows, takes_holes
-from .foreign_code import foreign_code_reason
+from .foreign_code import foreign_code_reason, has_foreign_modules
 from .generate_call import GenerateCall
 from .input_preparation import has_virtual_tokens, is_common
 from .rope_switches import rope_reason
@@ -47,7 +47,7 @@ class BlockRule:
             return cls._plain(model, reason)
         if has_virtual_tokens(model) or counts_slots(model):
             return cls(blocks=False)
-        if is_common(model):
+        if is_common(model) and not has_foreign_modules(model):
             return cls(blocks=True)
         cache = kwargs.get("past_key_values")
         holes = takes_holes(model, cache, kwargs.get("position_ids"))
@@ -64,18 +64,24 @@ class BlockRule:
 
 
 def _known_reason(call: GenerateCall) -> str:
-    """Why transformers' own loop has to run the call, without a trial; empty if it has not."""
+    """Why transformers' own loop has to run the call, without a trial; empty if it need not."""
     model = call.model
     return (
         _own_loop_reason(model)
         or _cache_reason(call.model_kwargs)
         or _length_reason(call)
+        or _checkpointing_reason(model)
         or foreign_code_reason(model)
     )
 
 
 def _own_loop_reason(model: Any) -> str:
     return "" if getattr(model._sample, "__func__", None) is GenerationMixin._sample else "it has a loop of its own"
+
+
+def _checkpointing_reason(model: Any) -> str:
+    checkpointing = model.training and any(getattr(part, "gradient_checkpointing", False) for part in model.modules())
+    return "gradient checkpointing computes activations again, and keeps no cache" if checkpointing else ""
 
 
 def _cache_reason(model_kwargs: dict[str, Any]) -> str:

@@ -1,41 +1,68 @@
-"""Code that runs inside a model's passes without belonging to the model: steering vectors, patched layers."""
+"""Code that runs inside a model's passes without belonging to the model: steering vectors, patched layers, wrappers.
+
+Such code may treat the last token of a pass differently from the others. The whole model, and its decoder, may have
+hooks: those are trusted only to look at inputs and outputs, as profilers and counters do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+
+from torch.nn.modules import module as torch_module
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .input_preparation import decoder_of
 
+# Packages whose code treats the tokens of a pass alike: they compute, quantize, share or move layers.
+_KNOWN = {"torch", "transformers", "accelerate", "bitsandbytes", "hqq", "kernels", "liger_kernel", "optimum", "torchao"}
+
 
 def foreign_code_reason(model: Any) -> str:
-    """What runs inside the model's passes without belonging to it, such as a steering vector; empty if nothing does.
-
-    It may treat the last token of a pass otherwise than the others. The whole model, or its decoder, may have such
-    code: there it sees what goes in and out, as profilers and counters do.
-    """
-    outer = (model, model.base_model, decoder_of(model))
-    for name, module in model.named_modules():
-        if any(module is part for part in outer):
-            continue
-        if model.training and getattr(module, "gradient_checkpointing", False):
-            return f"{name} computes activations again (gradient checkpointing), and keeps no cache"
+    """Which code of the caller or of an adapter may change a pass, in hooks or replaced methods; empty if there is none."""
+    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+        return "hooks are registered for all modules"
+    for name, module in _inner(model):
         hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-        if not all(map(_is_transformers, hooks)):
+        if any(_package(hook) != "transformers" for hook in hooks):
             return f"{name} has hooks"
-        forward = vars(module).get("forward")
-        if forward is not None and not (_is_bound(forward, module) or _is_transformers(forward)):
+        if not _keeps_forward(module):
             return f"{name}.forward was replaced"
     return ""
 
 
-def _is_bound(forward: Any, module: Any) -> bool:
-    """Whether a replaced ``forward`` only moves weights (accelerate), or is a kernel bound to its module."""
-    return hasattr(module, "_hf_hook") or getattr(forward, "__self__", None) is module
+def has_foreign_modules(model: Any) -> bool:
+    """Whether classes of the caller are among the model's modules, or compute its attention."""
+    attention = ALL_ATTENTION_FUNCTIONS.get(model.config._attn_implementation)
+    return (attention is not None and _package(attention) not in _KNOWN) or any(
+        _package(type(module)) not in _KNOWN | {"peft"} or _package(type(module).forward) not in _KNOWN | {"peft"}
+        for _, module in _inner(model)
+    )
 
 
-def _is_transformers(function: Any) -> bool:
-    """Whether a function is written in transformers: it shares layers between processes, or keeps hidden states.
+def _inner(model: Any) -> Iterator[tuple[str, Any]]:
+    outer = (model, model.base_model, decoder_of(model))
+    return ((name, module) for name, module in model.named_modules() if not any(module is part for part in outer))
 
-    Its globals say so: ``__module__`` is that of the wrapped function where ``functools.wraps`` was used.
+
+def _keeps_forward(module: Any) -> bool:
+    """Whether ``forward`` is that of the module's class, a kernel for it, or one that accelerate has wrapped."""
+    forward = vars(module).get("forward")
+    if forward is None:
+        return True
+    if (hook := getattr(module, "_hf_hook", None)) is not None:
+        if any(_package(type(part)) != "accelerate" for part in (hook, *getattr(hook, "hooks", ()))):
+            return False
+        forward = module._old_forward
+    function = getattr(forward, "__func__", forward)
+    of_class = any(vars(base).get("forward") is function for base in type(module).__mro__)
+    return of_class or _package(function) in _KNOWN or hasattr(type(module), "kernel_layer_name")
+
+
+def _package(code: Any) -> str:
+    """The package in which a class or a function is written.
+
+    A function's globals say so: ``__module__`` is that of the wrapped function where ``functools.wraps`` was used.
     """
-    return str(getattr(function, "__globals__", {}).get("__name__", "")).startswith("transformers.")
+    name = getattr(code, "__globals__", {}).get("__name__") or getattr(code, "__module__", None) or ""
+    return str(name).partition(".")[0]

@@ -63,7 +63,7 @@ def run_plain(
         As generate().
 
     Raises:
-        InvalidArgument: seeds or log probabilities of beams.
+        InvalidArgument: seeds of sampled beams; log probabilities of beams.
         VocabularySizeError: the guide was built for another number of columns than the logits have.
     """
     if (width := logits_width(call.model)) != session.vocabulary.padded_size:

@@ -1,8 +1,8 @@
 """Runs four short forward passes, to see whether a block of tokens gives the same logits as the same tokens one by one.
 
-For models whose inputs are not prepared by transformers' common code: it is not known what their code does with a
-block, so it is tried, over three rows of at most five tokens, once for each model and for all that may change its
-passes.
+For models whose inputs are not prepared by transformers' common code, or that have modules of the caller: it is not
+known what their code does with a block, so it is tried, over three rows of at most five tokens, once for each model and
+for all that may change its passes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .input_preparation import preparation
 
 _reasons: WeakKeyDictionary[Any, dict[Any, str]] = WeakKeyDictionary()
 _lock = Lock()
-_UNKNOWN = "it is not known to prepare its inputs as transformers' common code does"
+_UNKNOWN = "not all of it is transformers' common code"
 _MOST_BYTES = 1 << 20  # of a buffer that a pass may write; larger ones are weights
 
 
@@ -42,12 +42,12 @@ def trial_reason(call: GenerateCall, token_ids: Sequence[int], *, holes: bool) -
     model = call.model
     if len(set(token_ids)) < len(token_ids):
         return f"{_UNKNOWN}, and the vocabulary has too few tokens to try it"
+    if unfit := _no_trial_reason(model):
+        return f"{_UNKNOWN}, and {unfit}"
     with _lock:  # one for all models: a trial is short, and two threads may share a model
         known = _reasons.setdefault(model, {})
         key = (holes, *_key(model))
         if key not in known:
-            if unfit := _no_trial_reason(model):
-                return f"{_UNKNOWN}, and {unfit}"
             with _without_traces(model):
                 known[key] = _difference_reason(call, token_ids, holes=holes)
         return known[key]
@@ -72,7 +72,9 @@ def _key(model: Any) -> tuple[Any, ...]:
     """All that may change what a block gives."""
     adapters = tuple(model.active_adapters()) if getattr(model, "_hf_peft_config_loaded", False) else ()
     config = (repr(model.config.to_dict()), model.config._attn_implementation)
-    return (*config, model.dtype, model.device, adapters, preparation(model))
+    forward = id(vars(model).get("forward"))  # only its identity: it may hold the model
+    classes = tuple(map(type, model.modules()))
+    return (*config, model.dtype, model.device, adapters, preparation(model), forward, classes)
 
 
 @contextmanager
