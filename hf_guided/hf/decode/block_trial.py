@@ -112,11 +112,11 @@ def _difference_reason(call: GenerateCall, token_ids: Sequence[int], *, holes: b
         if holes:
             # The second row's last token is removed, and runs again; the third row's next block begins with a hole.
             slots.forget([0, 1, 0])
-        block = slots.run([[d, e], [b, e], [e]][:rows])
+        block = slots.run([[d, e], [b, e], [e]][:rows], 2)
     except Exception as error:  # the model's own code, which may raise anything
         return f"it failed on a block of tokens ({type(error).__name__}: {error})"
-    references = [second[0], *first[1:]]
-    if all(_agree(model, logits, reference) for logits, reference in zip(block, references, strict=True)):
+    pairs = [(block[0, :1], first[0]), (block[0, 1:], second[0]), *zip(block[1:, 1:], first[1:], strict=True)]
+    if all(_agree(model, logits, reference) for logits, reference in pairs):
         return ""
     return "a block of tokens gave other logits than the same tokens one by one"
 

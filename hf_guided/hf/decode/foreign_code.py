@@ -19,7 +19,7 @@ _KNOWN = {"torch", "transformers", "accelerate", "bitsandbytes", "hqq", "kernels
 
 
 def foreign_code_reason(model: Any) -> str:
-    """Which code of the caller or of an adapter may change a pass, in hooks or replaced methods; empty if there is none."""
+    """Which hooks or replaced methods, of the caller or of an adapter, may change a pass; empty if there are none."""
     if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
         return "hooks are registered for all modules"
     for name, module in _inner(model):
