@@ -34,15 +34,14 @@ def foreign_code_reason(model: Any) -> str:
 def has_foreign_modules(model: Any) -> bool:
     """Whether classes of the caller are among the model's modules, or compute its attention."""
     attention = ALL_ATTENTION_FUNCTIONS.get(model.config._attn_implementation)
-    return (attention is not None and _package(attention) not in _KNOWN) or any(
-        _package(type(module)) not in _KNOWN | {"peft"} or _package(type(module).forward) not in _KNOWN | {"peft"}
-        for _, module in _inner(model)
-    )
+    classes = {type(module) for _, module in _inner(model)}
+    code = [*classes, *(kind.forward for kind in classes), *([attention] if attention is not None else [])]
+    return any(_package(part) not in _KNOWN | {"peft"} for part in code)
 
 
 def _inner(model: Any) -> Iterator[tuple[str, Any]]:
-    outer = (model, model.base_model, decoder_of(model))
-    return ((name, module) for name, module in model.named_modules() if not any(module is part for part in outer))
+    outer = {id(part) for part in (model, model.base_model, decoder_of(model))}
+    return ((name, module) for name, module in model.named_modules() if id(module) not in outer)
 
 
 def _keeps_forward(module: Any) -> bool:
