@@ -124,7 +124,7 @@ class Row:
             return False
         try:
             # Three times as fast as any().
-            self.is_open = np.count_nonzero(self.matcher.fill_row(bitmask, index, tokens_left)) > 0
+            self.is_open = bool(np.count_nonzero(self.matcher.fill_row(bitmask, index, tokens_left)))
         except CompileLimitExceeded as error:
             self.limit, self.is_open = error, False
         self._dead_end = not self.is_open
