@@ -33,7 +33,8 @@ def foreign_code_reason(model: Any) -> str:
 
 def has_foreign_modules(model: Any) -> bool:
     """Whether classes of the caller are among the model's modules, or compute its attention."""
-    attention = ALL_ATTENTION_FUNCTIONS.get(model.config._attn_implementation)
+    config = model.config.get_text_config(decoder=True)
+    attention = ALL_ATTENTION_FUNCTIONS.get(config._attn_implementation)
     classes = {type(module) for _, module in _inner(model)}
     code = [*classes, *(kind.forward for kind in classes), *([attention] if attention is not None else [])]
     return any(_package(part) not in _KNOWN | {"peft"} for part in code)
@@ -52,7 +53,7 @@ def _keeps_forward(module: Any) -> bool:
     if (hook := getattr(module, "_hf_hook", None)) is not None:
         if any(_package(type(part)) != "accelerate" for part in (hook, *getattr(hook, "hooks", ()))):
             return False
-        forward = module._old_forward
+        forward = getattr(module, "_old_forward", forward)
     function = getattr(forward, "__func__", forward)
     of_class = any(vars(base).get("forward") is function for base in type(module).__mro__)
     return of_class or _package(function) in _KNOWN or hasattr(type(module), "kernel_layer_name")
