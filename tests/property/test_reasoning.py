@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hf_guided.backends.automaton import AutomatonBackend
@@ -109,6 +109,7 @@ def position(matcher: Matcher) -> Any:
 
 
 @law
+@example(compile_set, "aab", ["a"], [0, 0, 0, 1, 0])  # "aaab": the marker begins at the second letter
 @given(ENGINES, MARKER, OPTIONS, PICKS)
 def test_masks_equal_a_search_for_the_marker(
     compile_: Callable[[Sequence[str]], CompiledConstraint], end: str, options: list[str], picks: list[int]
