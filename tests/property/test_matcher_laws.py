@@ -26,7 +26,7 @@ from tests.property.strategies import Case
 cases = st.deferred(lambda: st.sampled_from((*draw.cases(draw.tiny()), *draw.cases_of_the_automaton())))
 of_the_automaton = st.deferred(lambda: st.sampled_from(draw.cases_of_the_automaton()))
 whitespaces = st.sampled_from(["flexible", "compact"])
-law = settings(max_examples=repeats(30, 120), suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+law = settings(max_examples=repeats(60, 120), suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 
 
 def test_cases_contain_every_backend_and_kind_of_constraint():
@@ -74,6 +74,9 @@ def test_masks_never_allow_special_tokens_and_stop_tokens_only_at_the_end(case: 
     tokens = set(draw.allowed(matcher))
     assert tokens & stops == (stops if matcher.is_completed() else set())
     assert all(vocabulary.is_text(token_id) for token_id in tokens - stops)
+    if tokens & stops and not matcher.is_terminated():
+        assert matcher.accept_token(min(stops))
+        tokens = set(draw.allowed(matcher))
     if matcher.is_terminated():
         assert tokens == stops
         refused = set(range(vocabulary.padded_size)) - stops
