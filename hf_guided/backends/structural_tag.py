@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ..constraints.structural_tag_checks import inside_tag
 from ..constraints.tool_formats import objects_in
 from ..constraints.tool_xml import STYLES
 from ..errors import Loss
-from ..schema.subschemas import escape
+from ..regex import UnsupportedRegex, parse_fullmatch, to_pattern
+from ..schema.subschemas import escape, iter_subschemas
 
 Reduce = Callable[[Any], tuple[Any, Sequence[Loss]]]
 TOOL_WHITESPACE = 20  # white space characters in a row inside a call's arguments; without a bound it may never end
 _SCHEMA_FORMATS = ("json_schema", "qwen_xml_parameter")
+# Beside these, xgrammar's ``excludes`` drops the bounds of a string, or does not apply to it.
+_NOT_FILTERED = frozenset(("pattern", "format", "minLength", "maxLength", "patternProperties", "propertyNames"))
 
 
 def reduce_schemas(tag: dict[str, Any], reduce: Reduce) -> list[Loss]:
     """Replace every schema in a structural tag by its enforced part, and bound its white space, in place.
+
+    Patterns are written plainly, so that they mean what they mean to Python's `re`.
 
     Args:
         tag: the structural tag; arguments written as elements (XML) are a loss, since ``reduce`` speaks JSON.
@@ -66,8 +72,15 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
     for key, item in value.items():
         if key != name:
             _visit(item, f"{pointer}/{escape(key)}", reduce, losses)
+    if value.get("type") == "regex":
+        try:
+            value["pattern"] = to_pattern(parse_fullmatch(value["pattern"]))
+        except UnsupportedRegex as error:
+            losses.append(Loss(pointer, "pattern", str(error)))
     if name is not None:
-        reduced, lost = reduce(value[name])
+        with inside_tag(f"{pointer}/{name}"):
+            reduced, lost = reduce(value[name])
+        losses += [Loss(pointer, keyword, reason) for keyword, reason in _not_exact(value, reduced)]
         style = "json" if older else "xml" if value["type"] != "json_schema" else value.get("style") or "json"
         if style != "json":
             losses.append(
@@ -77,3 +90,14 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
         value[name] = reduced
         if not older and value.get("max_whitespace_cnt") is None:
             value["max_whitespace_cnt"] = TOOL_WHITESPACE  # else a model that likes white space continues for ever
+
+
+def _not_exact(part: dict[str, Any], schema: Any) -> Iterator[tuple[str, str]]:
+    """The options of a JSON format that xgrammar does not enforce exactly, and why."""
+    if part.get("any_order"):
+        yield "any_order", "with it, xgrammar lets required members be missing, and members come twice; leave it out"
+    if part.get("max_whitespace_cnt") == 0:
+        yield "max_whitespace_cnt", "xgrammar takes no bound below 1"
+    keywords = {key for each in iter_subschemas(schema) if isinstance(each.schema, dict) for key in each.schema}
+    if part.get("excludes") and (unfiltered := sorted(keywords & _NOT_FILTERED)):
+        yield "excludes", f"xgrammar does not enforce it together with {', '.join(unfiltered)}"

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ..constraints.json_style import JsonStyle
+from ..constraints.structural_tag_checks import inside_tag
 from ..constraints.tool_xml import STYLES
 from ..constraints.values import JsonSchema
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
@@ -20,12 +21,12 @@ from ..regex import (
     ALL,
     ANYTHING,
     EMPTY,
-    NOTHING,
     Alt,
     And,
     Chars,
     CharSet,
     Concat,
+    Emptiness,
     Node,
     Repeat,
     UnsupportedRegex,
@@ -65,7 +66,6 @@ class Times(NamedTuple):
 # A sequence: regular languages, no two adjacent, and other parts: names of rules, choices, repetitions.
 Piece = tuple["Node | str | Choice | Times", ...]
 _NOT_EMPTY = repeat(chars(ALL), 1)
-MAX_SPACE = 41  # white space in a row, where it is flexible: see schema/layout.py
 _OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # in JSON
 # What narrows a region and has no counterpart here.
 _OTHER_ENGINES = "only xgrammar has this"
@@ -83,6 +83,7 @@ class TagLark:
         self._lines: list[str] = []
         self._terminals: dict[Node, str] = {}
         self._ended: set[Node] = set()
+        self._is_empty = Emptiness()
         self._schemas: dict[str, str] = {}
         root, pointer = (tag["format"], "/format") if "format" in tag else (_triggered(tag), "")
         start = self._expression(self._piece(root, pointer))
@@ -92,25 +93,22 @@ class TagLark:
         lines += [f"{name}: {to_lark(node)}" for node, name in self._terminals.items()]
         self.grammar = "\n".join(lines)
 
-    def _piece(self, part: Any, pointer: str) -> Piece:
-        kind = part.get("type") if isinstance(part, dict) else None
-        write = self._WRITERS.get(kind) if isinstance(kind, str) else None
+    def _piece(self, part: Format, pointer: str) -> Piece:
+        write = self._WRITERS.get(part["type"])
         if write is None:
-            raise _unsupported(pointer, str(kind), _OTHER_ENGINES)
+            raise _unsupported(pointer, part["type"], _OTHER_ENGINES)
         return write(self, part, pointer)
 
     def _const(self, node_format: Format, pointer: str) -> Piece:
         return (text(node_format["value"]),)
 
     def _regex(self, node_format: Format, pointer: str) -> Piece:
-        if node_format.get("excludes"):
-            raise _unsupported(pointer, "excludes", _OTHER_ENGINES)
         try:
             node = parse_fullmatch(node_format["pattern"])
         except UnsupportedRegex as error:
             raise _unsupported(pointer, "pattern", str(error)) from None
-        if node == NOTHING:
-            raise InvalidConstraint(f"the pattern at {pointer} of the structural tag matches nothing")
+        if self._is_empty(node):
+            raise _impossible(f"the pattern at {pointer}/pattern", pointer)
         return (node,)
 
     def _any_text(self, node_format: Format, pointer: str) -> Piece:
@@ -131,20 +129,19 @@ class TagLark:
         if not set(excludes) <= set(left_out):
             raise _unsupported(pointer, "excludes", _OTHER_ENGINES)
         if node_format.get("any_order"):
-            raise _unsupported(pointer, "any_order", _OTHER_ENGINES)
+            raise _unsupported(pointer, "any_order", "members come in the order of the schema; leave it out")
         constraint = JsonSchema(node_format["json_schema"])
-        known = f"{style} {node_format.get('max_whitespace_cnt')} {excludes} {constraint.schema_json}"
+        layout = JsonStyle(max_space=node_format.get("max_whitespace_cnt"))
+        known = f"{style} {layout} {excludes} {constraint.schema_json}"
         if known not in self._schemas:
-            n = Normalizer.of(constraint)
             prefix = f"g{len(self._schemas)}_"
-            if style == "json":
-                layout = _style(node_format, pointer)
-                contents_of = contents(n, closed=True, spelling=layout.spelling)
-                rules = SchemaWriter(n, contents_of, layout, prefix, excludes).write()
-            elif style in STYLES:
-                rules = xml_rules(n, STYLES[style], closed=True, prefix=prefix)
-            else:
-                raise _unsupported(pointer, "style", f"nothing is known of the style {style!r}")
+            with inside_tag(f"{pointer}/json_schema"):
+                n = Normalizer.of(constraint)
+                if style == "json":
+                    contents_of = contents(n, closed=True, spelling=layout.spelling)
+                    rules = SchemaWriter(n, contents_of, layout, prefix, excludes).write()
+                else:
+                    rules = xml_rules(n, STYLES[style], layout, closed=True, prefix=prefix)
             self.losses += [loss._replace(pointer=f"{pointer}/json_schema{loss.pointer}") for loss in n.losses]
             self._lines += rules.lines
             self._schemas[known] = rules.start
@@ -170,11 +167,11 @@ class TagLark:
         if not isinstance(begin, str):
             raise _unsupported(pointer, "begin", _OTHER_ENGINES)
         ends = [node_format["end"]] if isinstance(node_format["end"], str) else node_format["end"]
-        if not isinstance(ends, list) or not all(isinstance(end, str) for end in ends):
+        if not isinstance(ends, list):
             raise _unsupported(pointer, "end", _OTHER_ENGINES)
         content, inside = node_format["content"], f"{pointer}/content"
         end = alt(*map(text, ends))
-        if content.get("type") == "any_text" and "" not in ends:
+        if content["type"] == "any_text" and "" not in ends:
             last: Piece = (self._ending(both(concat(self._free(content, inside), end), _nothing_behind(ends))),)
         else:
             last = _joined(self._piece(content, inside), (end,))
@@ -195,17 +192,13 @@ class TagLark:
         return _joined(_times(later, 0, None), (free,))
 
     def _after_text(self, tag: Format, pointer: str, triggers: Sequence[str], excludes: Sequence[str]) -> Piece:
-        if not isinstance(tag["begin"], str):
-            raise _unsupported(pointer, "begin", _OTHER_ENGINES)
-        trigger = next((trigger for trigger in triggers if tag["begin"].startswith(trigger)), None)
-        if trigger is None:
-            raise InvalidConstraint(f"no trigger of the structural tag is how its tag at {pointer} begins")
+        trigger = next(trigger for trigger in triggers if tag["begin"].startswith(trigger))
         # Up to the first trigger of all: it must not contain the end of any other one.
         first = self._ending(both(concat(ANYTHING, text(trigger)), _nothing_behind(triggers), _without(excludes)))
         return self._tag_after(tag, pointer, tag["begin"][len(trigger) :], first)
 
     def _separated(self, node_format: Format, pointer: str) -> Piece:
-        tags = [self._piece(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(node_format["tags"])]
+        tags = [self._tag(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(node_format["tags"])]
         piece = _any_of(tags)
         if not node_format.get("stop_after_first"):
             later = _any_of([_joined((text(node_format["separator"]),), tag) for tag in tags])
@@ -250,6 +243,10 @@ class TagLark:
                 written.append(self._expression(self._without_end(part), more))
             else:
                 whole = both(part, _NOT_EMPTY) if part.nullable else part  # an empty terminal would match anywhere
+                if self._is_empty(whole):
+                    if not part.nullable:
+                        raise _impossible("a part", "")
+                    continue
                 name = self._terminals.setdefault(whole, f"TEXT{len(self._terminals)}")
                 written.append(f"{name}?" if part.nullable else name)
         return " ".join(written) or '""'
@@ -347,17 +344,9 @@ def _older(pointer: str) -> str:
     return re.sub(r"^/tags/(\d+)/content/json_schema", r"/structures/\1/schema", pointer)
 
 
-def _style(node_format: Format, pointer: str) -> JsonStyle:
-    """How JSON is laid out with at most so much white space in a row."""
-    most = node_format.get("max_whitespace_cnt")
-    if most == 0:
-        raise _unsupported(pointer, "max_whitespace_cnt", "at least one space follows a comma or colon")
-    return JsonStyle("flexible" if most is None or most > MAX_SPACE else "compact")
-
-
 def _is_inside_strings(mark: str) -> bool:
     """Whether JSON can hold this only inside one of its strings."""
-    return mark[:1] not in ("", *_OUTSIDE_STRINGS) and '"' not in mark
+    return '"' not in mark and not _OUTSIDE_STRINGS.issuperset(mark)
 
 
 def _without(texts: Sequence[str]) -> Node:
@@ -367,6 +356,10 @@ def _without(texts: Sequence[str]) -> Node:
 def _nothing_behind(texts: Sequence[str]) -> Node:
     """Text that ends where the first of these ends, or has none of them."""
     return complement(concat(ANYTHING, alt(*map(text, texts)), _NOT_EMPTY))
+
+
+def _impossible(what: str, pointer: str) -> InvalidConstraint:
+    return InvalidConstraint(f"{what} of the structural tag matches nothing", pointers=[pointer])
 
 
 def _unsupported(pointer: str, keyword: str, reason: str) -> UnsupportedConstraint:

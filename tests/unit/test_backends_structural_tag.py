@@ -71,7 +71,8 @@ def test_alternatives_with_a_common_beginning_are_distinguished(compiler: Compil
         ("xgrammar", {}, TOOL_WHITESPACE, TOOL_WHITESPACE),
         ("xgrammar", {"max_whitespace_cnt": 3}, 3, 3),
         ("llguidance", {}, 1, 1 + 8),  # the newline, and eight columns for the one level
-        ("llguidance", {"max_whitespace_cnt": 3}, 0, 0),  # as json.dumps writes it
+        ("llguidance", {"max_whitespace_cnt": 3}, 3, 3),
+        ("llguidance", {"max_whitespace_cnt": 0}, 0, 0),
     ],
 )
 def test_whitespace_in_a_tag_is_bounded(

@@ -244,7 +244,7 @@ def test_constraints_with_different_texts_have_different_keys() -> None:
         Choice(["ab"]),
         Grammar("a", "lark"),
         Grammar("a", "gbnf"),
-        StructuralTag({"format": {}}),
+        StructuralTag({"format": {"type": "any_text"}}),
         ToolCalls([TOOL]),
         ToolCalls([TOOL], "llama"),
         ToolCalls([TOOL], choice="required"),
@@ -284,7 +284,7 @@ def test_annotation_that_is_a_reference_target_changes_the_key(ref: str) -> None
         Regex("a"),
         Choice(["a"]),
         Grammar('start: "a"'),
-        StructuralTag({"format": {}}),
+        StructuralTag({"format": {"type": "any_text"}}),
         ToolCalls([TOOL]),
     ],
 )
@@ -376,7 +376,7 @@ def test_structural_tags_take_every_form_of_xgrammar() -> None:
     grammars = {str(xgrammar.Grammar.from_structural_tag(StructuralTag(form).tag)) for form in (tag, model)}
     assert grammars == {str(xgrammar.Grammar.from_structural_tag(model))}
     assert coerce(model) == StructuralTag(model)
-    for bad in ({"type": "other", "format": {}}, {}, "[]", 5):
+    for bad in ({"type": "other", "format": {"type": "any_text"}}, {}, "[]", 5):
         with pytest.raises(InvalidConstraint, match="expected"):
             StructuralTag(bad)
 
@@ -442,7 +442,9 @@ def test_coerce_takes_keyword_forms() -> None:
     assert coerce({"choice": ["a"]}) == coerce(["a"]) == coerce(("a",)) == Choice(["a"])
     assert coerce({"grammar": 'start: "a"'}) == Grammar('start: "a"')
     assert coerce({"json_object": True}) == JsonObject()
-    assert coerce({"structural_tag": {"format": {}}}) == StructuralTag({"format": {}})
+    assert coerce({"structural_tag": {"format": {"type": "any_text"}}}) == StructuralTag(
+        {"format": {"type": "any_text"}}
+    )
 
 
 @pytest.mark.parametrize(
