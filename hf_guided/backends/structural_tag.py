@@ -72,6 +72,9 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
     for key, item in value.items():
         if key != name:
             _visit(item, f"{pointer}/{escape(key)}", reduce, losses)
+    if value.get("max_tokens") is not None:
+        reason = "xgrammar writes more tokens where a character, or what follows, is not complete; use max_chars"
+        losses.append(Loss(pointer, "max_tokens", reason))
     if value.get("type") == "regex":
         try:
             value["pattern"] = to_pattern(parse_fullmatch(value["pattern"]))

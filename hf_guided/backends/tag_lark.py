@@ -116,7 +116,7 @@ class TagLark:
 
     def _free(self, node_format: Format, pointer: str) -> Node:
         if node_format.get("max_tokens") is not None:
-            raise _unsupported(pointer, "max_tokens", _OTHER_ENGINES)
+            raise _unsupported(pointer, "max_tokens", "a grammar of characters cannot count tokens; use max_chars")
         limit = node_format.get("max_chars")
         free = ANYTHING if limit is None else repeat(chars(ALL), 0, limit)
         return both(free, _without(node_format.get("excludes", ())))
