@@ -262,8 +262,14 @@ class TagLark:
         if isinstance(node, Concat):
             following = [*node.parts[1:], None]
             return all(
-                self._ends(part) or _stops_at(part, then) for part, then in zip(node.parts, following, strict=True)
+                self._ends(part) or self._stops_at(part, then) for part, then in zip(node.parts, following, strict=True)
             )
+        return False
+
+    def _stops_at(self, node: Node, following: Node | None) -> bool:
+        """Whether what follows a repeated part begins with another character than that part."""
+        if isinstance(node, Repeat) and isinstance(following, Chars):
+            return self._ends(node.body) and _begin_apart((node.body, following))
         return False
 
     def _without_end(self, node: Node) -> Piece:
@@ -306,13 +312,6 @@ def _language(piece: Piece) -> Node | None:
     if not piece:
         return EMPTY
     return piece[0] if len(piece) == 1 and isinstance(piece[0], Node) else None
-
-
-def _stops_at(node: Node, following: Node | None) -> bool:
-    """Whether what follows a run of characters begins with another one."""
-    if isinstance(node, Repeat) and isinstance(node.body, Chars) and isinstance(following, Chars):
-        return not node.body.charset & following.charset
-    return False
 
 
 def _begin_apart(nodes: Sequence[Node]) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..constraints.json_text import shorten
 from ..errors import InvalidConstraint
-from .structural_tag import literals
+from .tag_marks import literals
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary

@@ -133,7 +133,10 @@ class XGrammarBackend(Adapter):
             try:
                 compiled = compiles(text, **options)
             except RuntimeError as error:
-                raise InvalidConstraint(f"xgrammar cannot compile this: {_without_source(error)}") from error
+                message = _without_source(error)
+                if message.startswith("Invalid structural tag error: "):  # our own checks found no error
+                    raise self._unsupported("structural_tag", message) from error
+                raise InvalidConstraint(f"xgrammar cannot compile this: {message}") from error
             matcher = self._lib.GrammarMatcher
             return lambda: _Engine(self.vocabulary, matcher(compiled), jumps=jumps), int(compiled.memory_size_bytes)
 

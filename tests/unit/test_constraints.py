@@ -391,8 +391,9 @@ def test_tool_calls_become_a_structural_tag_that_xgrammar_reads(choice: str) -> 
     assert ("get_weather" in tag.tag_json) == (choice != "none")
 
 
-def test_tool_calls_enforce_the_schema_of_non_strict_tools() -> None:
-    function = {"name": "f", "strict": False, "parameters": {"type": "object", "properties": {"a": {"const": "xyz"}}}}
+@pytest.mark.parametrize("strict", [{}, {"strict": None}, {"strict": True}])
+def test_tool_calls_enforce_the_schema_unless_a_tool_says_otherwise(strict: dict[str, Any]) -> None:
+    function = {"name": "f", **strict, "parameters": {"type": "object", "properties": {"a": {"const": "xyz"}}}}
     assert "xyz" in ToolCalls([{"type": "function", "function": function}], "qwen_3").structural_tag().tag_json
 
 
@@ -416,7 +417,7 @@ def test_error_of_tool_calls_names_the_invalid_tool() -> None:
     ]:
         with pytest.raises(InvalidConstraint, match=says):
             ToolCalls(tools, choice=choice)  # type: ignore[arg-type]
-    with pytest.raises(InvalidConstraint, match="Unknown format"):
+    with pytest.raises(InvalidConstraint, match="expected one of cohere, .*, got 'nope'"):
         ToolCalls([TOOL], format="nope").check()
 
 
