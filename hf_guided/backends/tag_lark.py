@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, combinations, starmap
 from typing import Any, NamedTuple
 
 from ..constraints.json_style import JsonStyle
@@ -67,6 +67,7 @@ class Times(NamedTuple):
 Piece = tuple["Node | str | Choice | Times", ...]
 _NOT_EMPTY = repeat(chars(ALL), 1)
 _OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # in JSON
+_MAX_PAIRED = 64  # alternatives that are compared with each other
 # What narrows a region and has no counterpart here.
 _OTHER_ENGINES = "only xgrammar has this"
 
@@ -320,9 +321,23 @@ def _begin_apart(nodes: Sequence[Node]) -> bool:
     seen = CharSet()
     for first in firsts:
         if not isinstance(first, Chars) or first.charset & seen:
-            return False
+            return len(nodes) <= _MAX_PAIRED and all(starmap(_differ, combinations(nodes, 2)))
         seen |= first.charset
     return True
+
+
+def _differ(one: Node, other: Node) -> bool:
+    """Whether two languages have different characters at some place, with nothing but single characters before it."""
+    for left, right in zip(_parts(one), _parts(other), strict=False):
+        if not isinstance(left, Chars) or not isinstance(right, Chars):
+            return False
+        if not left.charset & right.charset:
+            return True
+    return False
+
+
+def _parts(node: Node) -> tuple[Node, ...]:
+    return node.parts if isinstance(node, Concat) else (node,)
 
 
 def _triggered(tag: Format) -> Format:

@@ -55,10 +55,9 @@ def _in_list(name: str) -> Tag:
 def _marked(name: str, format: str) -> Tag:
     if format == "mistral_v13":
         return {"type": "tag", "begin": name + _ARGUMENTS, "content": _arguments(name), "end": ""}
-    # The bracket that both marks begin with comes first, so that the next character tells them apart.
-    call_id = _sequence(_text(_ID[1:]), {"type": "regex", "pattern": _ID_PATTERN}, _text(_ARGUMENTS))
-    marks = {"type": "or", "elements": [call_id, _text(_ARGUMENTS[1:])]}
-    return {"type": "tag", "begin": f"{name}[", "content": _sequence(marks, _arguments(name)), "end": ""}
+    call_id = _sequence(_text(_ID), {"type": "regex", "pattern": _ID_PATTERN}, _text(_ARGUMENTS))
+    marks = {"type": "or", "elements": [call_id, _text(_ARGUMENTS)]}
+    return {"type": "tag", "begin": name, "content": _sequence(marks, _arguments(name)), "end": ""}
 
 
 def _arguments(name: str) -> Tag:
