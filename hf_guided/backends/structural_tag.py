@@ -49,6 +49,11 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
     if value.get("max_tokens") is not None:
         reason = "xgrammar writes more tokens where a character, or what follows, is not complete; use max_chars"
         losses.append(Loss(pointer, "max_tokens", reason))
+    content = value["content"] if value.get("type") == "tag" else value if value.get("excludes") else {}
+    if content.get("type") == "any_text" and content.get("max_chars") is not None:
+        at = pointer if content is value else f"{pointer}/content"
+        reason = "where a text excludes something, or ends at a mark, xgrammar counts bytes and not characters"
+        losses.append(Loss(at, "max_chars", reason))
     if value.get("type") == "regex":
         try:
             value["pattern"] = to_pattern(parse_fullmatch(value["pattern"]))

@@ -165,7 +165,9 @@ def test_older_form(change: dict[str, Any], pointer: str) -> None:
     assert caught.value.pointers == (pointer,)
 
 
-@pytest.mark.parametrize("schema", [{"type": "objekt"}, False, {"type": "string", "minLength": 3, "maxLength": 2}])
+@pytest.mark.parametrize(
+    "schema", [{"type": "objekt"}, False, {"type": "string", "minLength": 3, "maxLength": 2}, {"$ref": []}]
+)
 def test_wrong_schema_is_refused_with_its_pointer_when_compiled(compiler: Compiler, schema: Any) -> None:
     tag = hg.StructuralTag({"format": {**TAG, "content": {**JSON, "json_schema": schema}}})
     for backend in ("auto", "llguidance", "xgrammar"):
@@ -203,3 +205,21 @@ def test_a_pattern_means_the_same_to_both_engines(compiler: Compiler) -> None:
         matcher = compiler.compile(tag, backend).matcher()
         verdicts.append([text for text in texts if matcher.validate_tokens([*text.encode(), 256]) == 4])
     assert verdicts == [["k1b", "k1\n", "K1b", "K1\n"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("part", "pointer"),
+    [
+        ({"type": "any_text", "max_chars": 1, "excludes": ["z"]}, "/format"),
+        ({"type": "tag", "begin": "<", "content": {"type": "any_text", "max_chars": 1}, "end": ">"}, "/format/content"),
+    ],
+)
+def test_characters_that_xgrammar_counts_as_bytes(compiler: Compiler, part: dict[str, Any], pointer: str) -> None:
+    """Its matcher takes the first byte of a character, and then none of the others."""
+    tag = hg.StructuralTag({"format": part})
+    assert [(row.pointer, row.keyword) for row in compiler.audit(tag, "xgrammar").lost] == [(pointer, "max_chars")]
+    text = "<é>" if part["type"] == "tag" else "é"
+    for allowed, longer in ((text, False), (text.replace("é", "éé"), True)):
+        token_ids = [*allowed.encode(), 256]
+        matcher = compiler.compile(tag).matcher()
+        assert (matcher.validate_tokens(token_ids) == len(token_ids)) is not longer
