@@ -218,3 +218,36 @@ def test_elements_of_open_schemas_hold_what_xgrammar_says(compiler: Compiler, st
         expected = its_own.accept_string(text) and its_own.is_completed()
         token_ids = [*text.encode(), 256]
         assert (matcher.validate_tokens(token_ids) == len(token_ids)) is expected, text
+
+
+FREE: dict[str, Any] = {"type": "any_text"}
+X: dict[str, Any] = {"type": "const_string", "value": "x"}
+INNER = {
+    "type": "triggered_tags",
+    "triggers": ["[t]"],
+    "tags": [{"type": "tag", "begin": "[t]", "content": X, "end": "[/t]"}],
+}
+ENDING_IN_FREE_TEXT: dict[str, dict[str, Any]] = {
+    "alone": FREE,
+    "sequence": {"type": "sequence", "elements": [X, FREE]},
+    "or": {"type": "or", "elements": [X, FREE]},
+    "optional": {"type": "optional", "content": FREE},
+    "plus": {"type": "plus", "content": FREE},
+    "star": {"type": "star", "content": FREE},
+    "repeat": {"type": "repeat", "min": 1, "max": 2, "content": FREE},
+    "tags": INNER,
+    "sequence of tags": {"type": "sequence", "elements": [X, INNER]},
+}
+
+
+@pytest.mark.parametrize("name", ENDING_IN_FREE_TEXT)
+def test_free_text_in_a_tag_ends_at_its_first_end(compiler: Compiler, name: str) -> None:
+    """However deep it is: a reader takes the first end for the end."""
+    tag = {"type": "tag", "begin": "<", "content": ENDING_IN_FREE_TEXT[name], "end": ">"}
+    matcher = compiler.compile(hg.StructuralTag({"format": tag})).matcher()
+    accepted = [
+        text
+        for text in ("<x>", "<xa>", "<xa>b>", "<x>>", "<x[t]x[/t]y>", "<x>[t]x[/t]>")
+        if matcher.validate_tokens([*text.encode(), 256]) == len(text) + 1
+    ]
+    assert accepted == ["<x>", "<xa>", "<x[t]x[/t]y>"]
