@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import chain, combinations, starmap
+from itertools import chain, combinations, groupby, starmap
 from typing import Any, NamedTuple
 
 from ..constraints.json_style import JsonStyle
@@ -291,14 +291,10 @@ class TagLark:
 
 def _joined(*pieces: Piece) -> Piece:
     parts: list[Node | str | Choice | Times] = []
-    for part in chain(*pieces):
-        if part == EMPTY:
-            continue
-        if parts and isinstance(part, Node) and isinstance(before := parts[-1], Node):
-            parts[-1] = concat(before, part)
-        else:
-            parts.append(part)
-    return tuple(parts)
+    for is_language, run in groupby(chain(*pieces), lambda part: isinstance(part, Node)):
+        adjacent: list[Any] = list(run)
+        parts += [concat(*adjacent)] if is_language else adjacent
+    return tuple(part for part in parts if part != EMPTY)
 
 
 def _any_of(pieces: Sequence[Piece]) -> Piece:
