@@ -73,6 +73,9 @@ class LLGuidanceBackend(Adapter):
         return build, n.losses
 
     def _text(self, constraint: Constraint) -> Build:
+        if isinstance(constraint, Grammar) and constraint.syntax == "lark":
+            grammar = lark_grammar_of(constraint, self.vocabulary)
+            return lambda: self._built_lark(constraint, grammar)
         if isinstance(constraint, StructuralTag):
             tag = TagLark(constraint.tag)
             if tag.losses:

@@ -1,0 +1,198 @@
+"""A user's Lark grammar as llguidance gets it, with the parts that llguidance would take in another sense replaced.
+
+- ``%json`` is this package's JSON Schema: the rules it makes of the schema, as a grammar beside the user's.
+- ``<|name|>`` is the id of the tokenizer's special token: llguidance knows special tokens by number only.
+- What it would drop in silence, or enforce only together with a sampler of its own, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from ..constraints.json_text import shorten
+from ..constraints.suggestions import did_you_mean
+from ..constraints.values import Grammar, JsonSchema
+from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..grammars.lark import Lark
+from ..grammars.lark_tokens import Token
+from ..grammars.rules import references
+from ..schema.normalize import Normalizer
+from ..schema.to_lark import lark_grammar
+
+if TYPE_CHECKING:
+    from ..vocabulary.tokens import Vocabulary
+
+_START = "start"
+_LOST_ATTRIBUTES = {
+    "temperature": "the temperature is an argument of generate(), for the whole text",
+    "capture": "a result has the whole text, and no parts of it; parse it with your own parser",
+    "stop_capture": "a result has the whole text, and no parts of it; parse it with your own parser",
+    "stop": "it would take text back that is written already; use suffix= or lazy",
+}
+_OPTIONS = ("no_forcing", "allow_initial_skip")
+_SUBSTRINGS = (["substring_chunks"], ["substring_words"], ["substring_chars"])
+# A pattern without these matches something; the others are tried.
+_MAY_BE_EMPTY = ("[^", "&", "~", "--", "\\b", "\\B", "\\P", "^", "$", "{0")
+
+
+@dataclass(frozen=True)
+class LarkGrammar:
+    """What llguidance compiles.
+
+    Args:
+        text: the grammar.
+        schemas: the grammars that it refers to, by name.
+        special: the special tokens that are part of its texts, and their names.
+        names_tokens: whether some tokens are given by id, so that their bytes do not say which token it is.
+        counts_tokens: whether the next tokens depend on how many there were, and not on the text alone.
+    """
+
+    text: str
+    schemas: Mapping[str, str]
+    special: Mapping[int, bytes]
+    names_tokens: bool
+    counts_tokens: bool
+
+
+def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
+    """Read and replace.
+
+    Args:
+        constraint: a Lark grammar.
+        vocabulary: whose special tokens it may name.
+
+    Raises:
+        InvalidConstraint: it is malformed, or names a token that does not exist.
+        UnsupportedConstraint: parts cannot be enforced.
+    """
+    lark = _parsed(constraint.text, constraint.root)
+    losses = [
+        Loss("", attribute.name, f"{_LOST_ATTRIBUTES[attribute.name]} (at {lark.where(attribute.position)})")
+        for attribute in lark.attributes
+        if attribute.name in _LOST_ATTRIBUTES
+    ]
+    special: dict[int, bytes] = {}
+    schemas: dict[str, str] = {}
+    replaced: list[tuple[int, int, str]] = []
+    for token in lark.tokens:
+        if token.kind == "special":
+            ids = _token_ids(lark, token, vocabulary)
+            special |= {i: vocabulary.token_text(i).encode() for i in ids if not vocabulary.is_text(i)}
+            replaced.append((token.start, token.end, f"<[{','.join(map(str, ids))}]>"))
+        elif token.kind == "%json":
+            name = f"json-{len(schemas)}"
+            schemas[name] = _schema(lark, token, losses)
+            replaced.append((token.start, token.end, f"@{name} "))
+        elif token.kind == "%llguidance":
+            _check_options(lark, token, losses)
+        elif token.kind == "%regex" and [*_object(lark, token)] not in _SUBSTRINGS:
+            raise lark.malformed("%regex: expected substring_chunks, substring_words or substring_chars", token.start)
+        elif token.kind == "grammar":
+            raise lark.malformed(f"there is no grammar {token.text}; write %lark {{...}} in its place", token.start)
+    if losses:
+        raise UnsupportedConstraint("llguidance does not enforce all of this grammar", losses)
+    text = _renamed(lark, constraint.root, replaced)
+    names_tokens = any(token.kind == "special" for token in lark.tokens)
+    counts_tokens = any(attribute.name == "max_tokens" for attribute in lark.attributes)
+    return LarkGrammar(text, schemas, special, names_tokens, counts_tokens)
+
+
+def check_terminals(constraint: Grammar, is_empty: Callable[[str], bool]) -> None:
+    """Refuse terminals that match nothing.
+
+    Args:
+        constraint: a Lark grammar.
+        is_empty: whether a grammar has no text.
+
+    Raises:
+        InvalidConstraint: names the terminal.
+    """
+    lark = _parsed(constraint.text, constraint.root)
+    for scope in lark.scopes:
+        for name, (position, body) in scope.terminals.items():
+            doubtful = any(sign in body for sign in _MAY_BE_EMPTY)
+            if doubtful and is_empty("\n".join([f"{_START}: {name}", *scope.definitions])):
+                raise lark.malformed(f"no text matches {shorten(name)}", position)
+
+
+_parsed = lru_cache(maxsize=4)(Lark)
+
+
+def _token_ids(lark: Lark, token: Token, vocabulary: Vocabulary) -> list[int]:
+    """The ids that ``<|name|>``, ``<[5]>`` or ``<[5,8-9]>`` stands for."""
+    if not (token.text.startswith("<[") and token.text.endswith("]>")):
+        ids = [_named(lark, token, vocabulary)]
+    elif any(sign in token.text for sign in "*^"):
+        raise lark.unsupported(f"{token.text} (it may be a stop token; list the tokens)", token.start)
+    else:
+        ranges = [part.partition("-") for part in token.text[2:-2].split(",")]
+        if not all(first.isdecimal() and (last.isdecimal() or not dash) for first, dash, last in ranges):
+            raise lark.malformed(f"expected ids of tokens, as in <[5,8-9]>, got {token.text}", token.start)
+        ids = []
+        for first, _, last in ranges:
+            if not int(first) <= int(last or first) < len(vocabulary.token_bytes):
+                raise lark.malformed(
+                    f"{token.text}: the ids go from 0 to {len(vocabulary.token_bytes) - 1}, the lower one first",
+                    token.start,
+                )
+            ids += range(int(first), int(last or first) + 1)
+    if set(ids) & set(vocabulary.stop_token_ids):
+        raise lark.unsupported(f"{token.text}, a stop token (it ends the text by itself; leave it out)", token.start)
+    return ids
+
+
+def _named(lark: Lark, token: Token, vocabulary: Vocabulary) -> int:
+    names = {vocabulary.token_text(i): i for i, data in enumerate(vocabulary.token_bytes) if data is None}
+    if token.text not in names:
+        hint = did_you_mean(token.text, names)
+        raise lark.malformed(f"the tokenizer has no special token {token.text}{hint}", token.start)
+    return names[token.text]
+
+
+def _schema(lark: Lark, token: Token, losses: list[Loss]) -> str:
+    """The rules of a ``%json``, which start at ``start``."""
+    if not isinstance(token.value, (dict, bool)):
+        raise lark.malformed("%json: expected a JSON Schema, an object or a bool", token.start)
+    constraint = JsonSchema(token.value)
+    constraint.check()
+    n = Normalizer.of(constraint)
+    rules = lark_grammar(n, constraint.style, closed=True)
+    where = lark.where(token.start)
+    losses += [loss._replace(reason=f"{loss.reason} (in %json at {where})") for loss in n.losses]
+    return rules
+
+
+def _object(lark: Lark, token: Token) -> dict[str, Any]:
+    if not isinstance(token.value, dict):
+        raise lark.malformed("expected a JSON object", token.start)
+    return token.value
+
+
+def _check_options(lark: Lark, token: Token, losses: list[Loss]) -> None:
+    for name, value in _object(lark, token).items():
+        if name not in _OPTIONS:
+            losses.append(Loss("", f"%llguidance {name}", f"known are {', '.join(_OPTIONS)} (at {lark.where(token.start)})"))
+        elif not isinstance(value, bool):
+            raise lark.malformed(f"%llguidance: expected true or false for {name}, got {value!r}", token.start)
+
+
+def _renamed(lark: Lark, root: str, replaced: list[tuple[int, int, str]]) -> str:
+    """The text with some parts replaced, and with the root named ``start``."""
+    main = lark.main
+    added = ""
+    if root != _START:
+        added = f"\n{_START}: {root}"
+        if _START in main.rules:
+            name = next(name for name in (f"{_START}-{i}" for i in count()) if name not in main.rules)
+            at = [main.heads[_START]]
+            at += [ref.position for rule in main.rules.values() for ref in references(rule) if ref.name == _START]
+            replaced = replaced + [(position, position + len(_START), name) for position in at]
+    parts, end = [], 0
+    for first, last, new in sorted(replaced):
+        parts += [lark.text[end:first], new]
+        end = last
+    return "".join([*parts, lark.text[end:], added])
