@@ -38,6 +38,7 @@ def test_finished_texts_are_valid() -> None:
 
 @needs_schemas
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the schema has keywords that constrain nothing")  # one has "type:"
 def test_two_thousand_finished_texts_are_valid(capsys: pytest.CaptureFixture[str]) -> None:
     reports = {name: walked(name, load_samples(), rounds=4) for name in ("tekken", "demo")}
     with capsys.disabled():
