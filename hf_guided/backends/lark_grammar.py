@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..constraints.json_text import shorten
 from ..constraints.suggestions import did_you_mean
 from ..constraints.values import Grammar, JsonSchema
-from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..errors import Loss, UnsupportedConstraint
 from ..grammars.lark import Lark
 from ..grammars.lark_tokens import Token
 from ..grammars.rules import references
@@ -71,7 +71,7 @@ def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
     """
     lark = _parsed(constraint.text, constraint.root)
     losses = [
-        Loss("", attribute.name, f"{_LOST_ATTRIBUTES[attribute.name]} (at {lark.where(attribute.position)})")
+        lark.loss(attribute.name, _LOST_ATTRIBUTES[attribute.name], attribute.position)
         for attribute in lark.attributes
         if attribute.name in _LOST_ATTRIBUTES
     ]
@@ -127,7 +127,7 @@ def _token_ids(lark: Lark, token: Token, vocabulary: Vocabulary) -> list[int]:
     if not (token.text.startswith("<[") and token.text.endswith("]>")):
         ids = [_named(lark, token, vocabulary)]
     elif any(sign in token.text for sign in "*^"):
-        raise lark.unsupported(f"{token.text} (it may be a stop token; list the tokens)", token.start)
+        raise lark.unsupported(token.text, "it may be a stop token; list the tokens", token.start)
     else:
         ranges = [part.partition("-") for part in token.text[2:-2].split(",")]
         if not all(first.isdecimal() and (last.isdecimal() or not dash) for first, dash, last in ranges):
@@ -141,7 +141,7 @@ def _token_ids(lark: Lark, token: Token, vocabulary: Vocabulary) -> list[int]:
                 )
             ids += range(int(first), int(last or first) + 1)
     if set(ids) & set(vocabulary.stop_token_ids):
-        raise lark.unsupported(f"{token.text}, a stop token (it ends the text by itself; leave it out)", token.start)
+        raise lark.unsupported(token.text, "a stop token ends every text by itself; leave it out", token.start)
     return ids
 
 
@@ -175,7 +175,7 @@ def _object(lark: Lark, token: Token) -> dict[str, Any]:
 def _check_options(lark: Lark, token: Token, losses: list[Loss]) -> None:
     for name, value in _object(lark, token).items():
         if name not in _OPTIONS:
-            losses.append(Loss("", f"%llguidance {name}", f"known are {', '.join(_OPTIONS)} (at {lark.where(token.start)})"))
+            losses.append(lark.loss(f"%llguidance {name}", f"known are {' and '.join(_OPTIONS)}", token.start))
         elif not isinstance(value, bool):
             raise lark.malformed(f"%llguidance: expected true or false for {name}, got {value!r}", token.start)
 

@@ -66,7 +66,9 @@ class Gbnf(Reader):
         while position < len(self.text):
             match = _TOKEN.match(self.text, position)
             if match is None:
-                raise self.malformed(f"expected a part of a rule, got {self.text[position : position + 10]!r}", position)
+                raise self.malformed(
+                    f"expected a part of a rule, got {self.text[position : position + 10]!r}", position
+                )
             kind = str(match.lastgroup)
             if kind == "define":
                 if not tokens or tokens[-1].kind != "name" or tokens[-1].position != line_start:
@@ -134,7 +136,7 @@ class Gbnf(Reader):
         if token.kind == "any":
             return Leaf(_class(ALL))
         if token.kind == "token":
-            raise self.unsupported(f"the token {token.text} in GBNF (Lark may name special tokens)", token.position)
+            raise self.unsupported(token.text, "no token can be named in GBNF; use Lark", token.position)
         self.open(token.position)
         inside = self._choice()
         if self._take(")") is None:
@@ -160,7 +162,9 @@ class Gbnf(Reader):
     def _text(self, token: Token) -> Expression:
         codes = [ord("-") if code == _HYPHEN else code for code in self._characters(token, 1)]
         if any(0xD800 <= code < 0xE000 for code in codes):
-            raise self.malformed(f"half of a character in {token.text}; write it whole, as in \\U0001f600", token.position)
+            raise self.malformed(
+                f"half of a character in {token.text}; write it whole, as in \\U0001f600", token.position
+            )
         return Leaf(f'"{"".join(map(_code, codes))}"')
 
     def _set(self, token: Token) -> Expression:

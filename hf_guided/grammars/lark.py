@@ -122,7 +122,7 @@ class Lark(Reader):
                 self._next += 1
             scope.definitions.append(self.text[first.start : self.tokens[self._next].start])
         elif first.kind != "%llguidance":
-            raise self.unsupported(first.kind, first.start)
+            raise self.unsupported(first.kind, "write the rules of both grammars into one", first.start)
 
     def _rule(self, scope: Scope, head: Token) -> None:
         name = head.text.lstrip("!?")
@@ -143,7 +143,9 @@ class Lark(Reader):
     def _colon(self) -> None:
         token = self.tokens[self._next]
         if token.kind in ".{":
-            raise self.unsupported("priorities" if token.kind == "." else "templates", token.start)
+            if token.kind == "{":
+                raise self.unsupported("template", "write each use as a rule of its own", token.start)
+            raise self.unsupported("priority", "every text of the grammar is allowed, in whatever order", token.start)
         self._expect("a colon", ":")
 
     def _attributes(self) -> bool:
@@ -214,7 +216,7 @@ class Lark(Reader):
                 self._next += 1
                 self._skip_brackets()
             if self.tokens[self._next].kind == "{" and self.tokens[self._next + 1].kind not in ("number", ","):
-                raise self.unsupported("templates", token.start)
+                raise self.unsupported("template", "write each use as a rule of its own", token.start)
             return Reference(token.text, token.start)
         if token.kind == "text" and self._take(".."):
             self._expect("a text", "text")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 
@@ -52,7 +52,7 @@ class Repeat(NamedTuple):
     high: int | None
 
 
-Expression = Union[Leaf, Reference, Sequence, Choice, Repeat]
+Expression = Leaf | Reference | Sequence | Choice | Repeat
 Rules = Mapping[str, Expression]
 
 
@@ -67,10 +67,13 @@ class Reader:
         """The error for what is wrong at a position."""
         return InvalidConstraint(f"Grammar: {self.where(position)}: {problem}")
 
-    def unsupported(self, construct: str, position: int) -> UnsupportedConstraint:
-        """The error for what is well formed, and no engine enforces."""
-        reason = f"no engine enforces {construct}, at {self.where(position)}"
-        return UnsupportedConstraint("this grammar cannot be enforced", [Loss("", construct, reason)])
+    def loss(self, construct: str, reason: str, position: int) -> Loss:
+        """What is well formed at a position, and not enforced."""
+        return Loss("", construct, f"{reason} (at {self.where(position)})")
+
+    def unsupported(self, construct: str, reason: str, position: int) -> UnsupportedConstraint:
+        """The error for a single loss."""
+        return UnsupportedConstraint("no engine enforces all of this grammar", [self.loss(construct, reason, position)])
 
     def where(self, position: int) -> str:
         """The position as messages say it."""
@@ -120,8 +123,7 @@ def check_rules(reader: Reader, rules: Rules, start: str) -> None:
         name = todo.pop()
         if name not in productive:
             raise InvalidConstraint(
-                f"Grammar: no text matches the rule {name!r}: every alternative leads back to it; add one that "
-                "ends"
+                f"Grammar: no text matches the rule {name!r}: every alternative leads back to it; add one that ends"
             )
         following = {reference.name for reference in references(rules[name])} - reached
         reached |= following
