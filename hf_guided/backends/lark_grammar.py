@@ -7,15 +7,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..constraints.json_text import shorten
 from ..constraints.suggestions import did_you_mean
-from ..constraints.values import Grammar, JsonSchema
+from ..constraints.values import Constraint, Grammar, JsonSchema
 from ..errors import Loss, UnsupportedConstraint
 from ..grammars.lark import Lark
 from ..grammars.lark_tokens import Token
@@ -36,7 +37,8 @@ _LOST_ATTRIBUTES = {
 _OPTIONS = ("no_forcing", "allow_initial_skip")
 _SUBSTRINGS = (["substring_chunks"], ["substring_words"], ["substring_chars"])
 # A pattern without these matches something; the others are tried.
-_MAY_BE_EMPTY = ("[^", "&", "~", "--", "\\b", "\\B", "\\P", "^", "$", "{0")
+_MAY_BE_EMPTY = ("[^", "&", "~", "--", "\\b", "\\B", "\\P", "^", "$")
+_IDS = re.compile(r"<\[[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*\]>")
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,13 @@ class LarkGrammar:
         text: the grammar.
         schemas: the grammars that it refers to, by name.
         special: the special tokens that are part of its texts, and their names.
-        names_tokens: whether some tokens are given by id, so that their bytes do not say which token it is.
-        counts_tokens: whether the next tokens depend on how many there were, and not on the text alone.
+        by_text: whether a position depends on nothing but the text: not on which tokens wrote it, or on how many.
     """
 
     text: str
     schemas: Mapping[str, str]
     special: Mapping[int, bytes]
-    names_tokens: bool
-    counts_tokens: bool
+    by_text: bool
 
 
 def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
@@ -82,7 +82,8 @@ def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
         if token.kind == "special":
             ids = _token_ids(lark, token, vocabulary)
             special |= {i: vocabulary.token_text(i).encode() for i in ids if not vocabulary.is_text(i)}
-            replaced.append((token.start, token.end, f"<[{','.join(map(str, ids))}]>"))
+            if not token.text.startswith("<["):
+                replaced.append((token.start, token.end, f"<[{ids[0]}]>"))
         elif token.kind == "%json":
             name = f"json-{len(schemas)}"
             schemas[name] = _schema(lark, token, losses)
@@ -93,20 +94,40 @@ def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
             raise lark.malformed("%regex: expected substring_chunks, substring_words or substring_chars", token.start)
         elif token.kind == "grammar":
             raise lark.malformed(f"there is no grammar {token.text}; write %lark {{...}} in its place", token.start)
+    for begins, ends in lark.negated:  # else a negation takes bytes that are no text
+        replaced += [(begins, begins, "(/(?s:.*)/ & "), (ends, ends, ")")]
     if losses:
         raise UnsupportedConstraint("llguidance does not enforce all of this grammar", losses)
     text = _renamed(lark, constraint.root, replaced)
-    names_tokens = any(token.kind == "special" for token in lark.tokens)
     counts_tokens = any(attribute.name == "max_tokens" for attribute in lark.attributes)
-    return LarkGrammar(text, schemas, special, names_tokens, counts_tokens)
+    return LarkGrammar(text, schemas, special, by_text=not (counts_tokens or names_tokens(constraint)))
 
 
-def check_terminals(constraint: Grammar, is_empty: Callable[[str], bool]) -> None:
-    """Refuse terminals that match nothing.
+def names_tokens(constraint: Constraint) -> bool:
+    """Whether a constraint is a Lark grammar that names tokens, which no other vocabulary has."""
+    if not isinstance(constraint, Grammar) or constraint.syntax != "lark":
+        return False
+    return any(token.kind == "special" for token in _parsed(constraint.text, constraint.root).tokens)
+
+
+class Probe(NamedTuple):
+    """What is known of a terminal.
+
+    Args:
+        is_nullable: whether it matches the empty text.
+        is_empty: whether it matches nothing at all.
+    """
+
+    is_nullable: bool
+    is_empty: bool
+
+
+def check_terminals(constraint: Grammar, probe: Callable[[str], Probe]) -> None:
+    """Refuse terminals that match nothing, and lazy ones that match the empty text, and so no other.
 
     Args:
         constraint: a Lark grammar.
-        is_empty: whether a grammar has no text.
+        probe: examines a grammar of one terminal.
 
     Raises:
         InvalidConstraint: names the terminal.
@@ -114,9 +135,13 @@ def check_terminals(constraint: Grammar, is_empty: Callable[[str], bool]) -> Non
     lark = _parsed(constraint.text, constraint.root)
     for scope in lark.scopes:
         for name, (position, body) in scope.terminals.items():
-            doubtful = any(sign in body for sign in _MAY_BE_EMPTY)
-            if doubtful and is_empty("\n".join([f"{_START}: {name}", *scope.definitions])):
+            if name not in scope.lazy and not any(sign in body for sign in _MAY_BE_EMPTY):
+                continue
+            nullable, empty = probe("\n".join([f"{_START}: {name}", *scope.definitions]))
+            if empty:
                 raise lark.malformed(f"no text matches {shorten(name)}", position)
+            if nullable and name in scope.lazy:
+                raise lark.malformed("a lazy rule that may be empty always is; leave lazy out", position)
 
 
 _parsed = lru_cache(maxsize=4)(Lark)
@@ -129,11 +154,10 @@ def _token_ids(lark: Lark, token: Token, vocabulary: Vocabulary) -> list[int]:
     elif any(sign in token.text for sign in "*^"):
         raise lark.unsupported(token.text, "it may be a stop token; list the tokens", token.start)
     else:
-        ranges = [part.partition("-") for part in token.text[2:-2].split(",")]
-        if not all(first.isdecimal() and (last.isdecimal() or not dash) for first, dash, last in ranges):
-            raise lark.malformed(f"expected ids of tokens, as in <[5,8-9]>, got {token.text}", token.start)
+        if not _IDS.fullmatch(token.text):
+            raise lark.malformed(f"expected ids of tokens, as in <[5,8-9]>, got {shorten(token.text)}", token.start)
         ids = []
-        for first, _, last in ranges:
+        for first, _, last in (part.partition("-") for part in token.text[2:-2].split(",")):
             if not int(first) <= int(last or first) < len(vocabulary.token_bytes):
                 raise lark.malformed(
                     f"{token.text}: the ids go from 0 to {len(vocabulary.token_bytes) - 1}, the lower one first",

@@ -35,7 +35,7 @@ from ..vocabulary.bitmask import allocate_bitmask, unpack, words
 from .adapter import Adapter, Build
 from .base import Engine
 from .lark_chains import longest_chain
-from .lark_grammar import LarkGrammar, check_terminals, read
+from .lark_grammar import LarkGrammar, Probe, check_terminals, read
 from .tag_lark import TagLark
 from .vocabulary_coverage import single_bytes
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # What its messages about limits have in common.
 _LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_(?!tokens)|max is", re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')  # in a message: parts of the grammar
-_SOURCE = re.compile(r"\n +\d+ \| ")  # the lines of the grammar after a message
+_REST = re.compile(r"\n +\d+ \| |\n<backtrace>")  # what follows a message: lines of the grammar, or of the library
 _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
 _T = TypeVar("_T")
 
@@ -102,8 +102,8 @@ class LLGuidanceBackend(Adapter):
         return read(constraint, self.vocabulary)
 
     def _built_lark(self, constraint: Grammar, lark: LarkGrammar) -> tuple[Callable[[], Engine], int]:
-        check_terminals(constraint, self._is_empty)
-        return self._built(lark.text, lark.schemas, by_text=not (lark.names_tokens or lark.counts_tokens))
+        check_terminals(constraint, self._probe)
+        return self._built(lark.text, lark.schemas, by_text=lark.by_text)
 
     def _built(
         self, grammar: str, others: Mapping[str, str] = MappingProxyType({}), *, by_text: bool = True
@@ -113,7 +113,7 @@ class LLGuidanceBackend(Adapter):
         Args:
             grammar: its text.
             others: the grammars that it refers to, by name.
-            by_text: whether a position depends on nothing but the text.
+            by_text: see ``LarkGrammar``.
         """
         for text in (grammar, *others.values()):
             if longest_chain(text) > LLGUIDANCE_MAX_CHAIN:
@@ -131,14 +131,14 @@ class LLGuidanceBackend(Adapter):
         # The library does not report its size; its lexer grows to this order.
         return lambda: _Engine(template, template.copy()), 200_000 + 20 * len(written)
 
-    def _is_empty(self, grammar: str) -> bool:
-        """Whether a grammar of one terminal has no text; False if it is malformed."""
+    def _probe(self, grammar: str) -> Probe:
         matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=self._limits)
-        if matcher.is_error() or matcher.is_accepting():
-            return False
+        if matcher.is_error():
+            return Probe(False, False)  # malformed, as the whole grammar will be
         mask = allocate_bitmask(1, 257)
         matcher.unsafe_compute_mask_ptr(mask.data_ptr(), 4 * mask.shape[1])
-        return not unpack(mask, 256).any()
+        nullable = bool(matcher.is_accepting())
+        return Probe(nullable, not nullable and not unpack(mask, 256).any())
 
     def _matcher(self, grammar: str) -> Any:
         matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
@@ -326,7 +326,7 @@ def _byte_tokenizer() -> Any:
 
 def _refused(message: str) -> Exception:
     """The exception for a message of the library."""
-    text = _SOURCE.split(message.replace("<non-verbose/>", ""))[0].strip()
+    text = _REST.split(message.replace("<non-verbose/>", ""))[0].strip()
     said = _QUOTED.sub("", text.rpartition("\nerror: ")[2])  # what it says itself: names in a grammar may be any words
     if _LIMIT.search(said):
         return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")

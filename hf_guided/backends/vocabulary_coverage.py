@@ -18,6 +18,7 @@ from ..errors import UnwritableConstraint
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary
 from .base import Backend, CompiledConstraint, Matcher
+from .lark_grammar import names_tokens
 
 _MAX_STEPS = 2000
 _CLOSING_FIRST = b'"}]\n' + bytes(b for b in range(256) if b not in b'"}]\n')
@@ -35,7 +36,7 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
         UnwritableConstraint: names the bytes; for a Choice also if a single option cannot be written.
     """
     vocabulary = compiled.vocabulary
-    if len(vocabulary.writable_bytes) == 256:
+    if len(vocabulary.writable_bytes) == 256 or names_tokens(compiled.constraint):
         return
     if isinstance(compiled.constraint, Choice):
         for option in compiled.constraint.options:

@@ -40,12 +40,14 @@ class Scope:
         definitions: the terminals, and the statements that import some: texts that any grammar may begin with.
         terminals: what the lexer looks for: names of terminals, patterns, and bodies of rules with attributes; where
             it stands, and its text.
+        lazy: those of the terminals that end as soon as they can.
     """
 
     rules: dict[str, Expression] = field(default_factory=dict)
     heads: dict[str, int] = field(default_factory=dict)
     definitions: list[str] = field(default_factory=list)
     terminals: dict[str, tuple[int, str]] = field(default_factory=dict)
+    lazy: set[str] = field(default_factory=set)
 
 
 class Lark(Reader):
@@ -64,7 +66,9 @@ class Lark(Reader):
         super().__init__(text)
         self.tokens = lex(self)
         self._next = 0
+        self._in_terminal = False
         self.attributes: list[Attribute] = []
+        self.negated: list[tuple[int, int]] = []  # where ~ and its operand begin and end
         self.scopes: list[Scope] = []
         self.main = self._scope("end", root)
 
@@ -108,13 +112,13 @@ class Lark(Reader):
             self._rule(scope, first)
         elif first.kind == "terminal":
             self._colon()
-            self._expressions(scope)
+            self._terminal(scope)
             definition = self.text[first.start : self.tokens[self._next].start]
             scope.definitions.append(definition)
             scope.terminals[first.text] = first.start, definition
         elif first.kind == "%ignore":
             begins = self.tokens[self._next].start
-            self._expressions(scope)
+            self._terminal(scope)
             if not self.text[begins : self.tokens[self._next].start].strip():
                 raise self.malformed("expected a pattern after %ignore", first.start)
         elif first.kind == "%import":
@@ -130,15 +134,23 @@ class Lark(Reader):
             raise self.malformed(f"the rule {name!r} is defined twice", head.start)
         if self._take("::"):
             self._expect("_", "_")
-        is_terminal = self._attributes()
+        words = self._attributes()
         self._colon()
         begins = self.tokens[self._next].start
         scope.heads[name] = head.end - len(name)
-        scope.rules[name] = Leaf("")  # a rule may be defined twice inside itself, in a nested grammar of its own
-        scope.rules[name] = self._expressions(scope)
-        if is_terminal:
-            body = f"({self.text[begins : self.tokens[self._next].start]})"
+        scope.rules[name] = self._terminal(scope) if words - {"capture"} else self._expressions(scope)
+        if words - {"capture", "max_tokens", "temperature"}:
+            body = f"({self.text[begins : self.tokens[self._next].start].strip()})"
             scope.terminals[body] = begins, body
+            if "lazy" in words:
+                scope.lazy.add(body)
+
+    def _terminal(self, scope: Scope) -> Expression:
+        """The expressions of a terminal."""
+        self._in_terminal = True
+        expression = self._expressions(scope)
+        self._in_terminal = False
+        return expression
 
     def _colon(self) -> None:
         token = self.tokens[self._next]
@@ -148,11 +160,11 @@ class Lark(Reader):
             raise self.unsupported("priority", "every text of the grammar is allowed, in whatever order", token.start)
         self._expect("a colon", ":")
 
-    def _attributes(self) -> bool:
-        """The words in brackets; whether one of them makes the rule a terminal."""
-        if self._take("[") is None:
-            return False
+    def _attributes(self) -> set[str]:
+        """The words in brackets."""
         first = len(self.attributes)
+        if self._take("[") is None:
+            return set()
         while self._take("]") is None:
             word = self._expect("an attribute", "rule")
             value = ""
@@ -163,7 +175,15 @@ class Lark(Reader):
                 value = self.text[begins.start : self.tokens[self._next - 1].end]
             self.attributes.append(Attribute(word.text, value, word.start))
             self._take(",")
-        return any(attribute.name != "capture" for attribute in self.attributes[first:])
+            self._check_attribute(self.attributes[-1])
+        return {attribute.name for attribute in self.attributes[first:]}
+
+    def _check_attribute(self, attribute: Attribute) -> None:
+        name, value, position = attribute
+        if name == "max_tokens" and not (value.isdecimal() and value.strip("0")):
+            raise self.malformed(f"max_tokens: expected a number of at least 1, got {value!r}", position)
+        if name == "suffix" and value in ("", '""'):
+            raise self.malformed("suffix: expected a text with characters, or a terminal", position)
 
     # -- expressions -------------------------------------------------------------------------------------------------
 
@@ -185,8 +205,15 @@ class Lark(Reader):
     def _expression(self, scope: Scope) -> Expression:
         parts: list[Expression] = []
         while self.tokens[self._next].kind not in _ENDS:
-            self._take("~")
-            parts.append(self._repeated(self._part(scope)))
+            negation = self._take("~")
+            part = self._part(scope)
+            if negation is not None:
+                if not self._in_terminal:
+                    raise self.unsupported(
+                        "~", "only terminals can be negated; give it a name in capitals", negation.start
+                    )
+                self.negated.append((negation.start, self.tokens[self._next - 1].end))
+            parts.append(self._repeated(part))
         if self._take("->"):
             self._expect("a name", "rule")
         if self._take("%if"):
