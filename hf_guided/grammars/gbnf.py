@@ -26,7 +26,7 @@ _HYPHEN = -1
 
 
 class Token(NamedTuple):
-    """A part of the text: its kind, itself, and where it begins."""
+    """A part of the text: its kind (of a sign, the sign), itself, and where it begins."""
 
     kind: str
     text: str
@@ -77,16 +77,16 @@ class Gbnf(Reader):
             elif kind == "space":
                 first_in_line = first_in_line or "\n" in match[0] or "\r" in match[0]
             else:
-                tokens.append(Token(kind, match[0], position))
+                tokens.append(Token(match[0] if kind == "sign" else kind, match[0], position))
                 line_start = position if first_in_line else line_start
                 first_in_line = False
             position = match.end()
         return [*tokens, Token("end", "the end of the text", position)]
 
     def _take(self, *kinds: str) -> Token | None:
-        """The next token, if it is of one of these kinds, or one of these signs."""
+        """The next token, if it is of one of these kinds."""
         token = self._tokens[self._next]
-        if token.kind in kinds or token.text in kinds:
+        if token.kind in kinds:
             self._next += 1
             return token
         return None
