@@ -170,11 +170,16 @@ def _token_ids(lark: Lark, token: Token, vocabulary: Vocabulary) -> list[int]:
 
 
 def _named(lark: Lark, token: Token, vocabulary: Vocabulary) -> int:
-    names = {vocabulary.token_text(i): i for i, data in enumerate(vocabulary.token_bytes) if data is None}
-    if token.text not in names:
-        hint = did_you_mean(token.text, names)
-        raise lark.malformed(f"the tokenizer has no special token {token.text}{hint}", token.start)
-    return names[token.text]
+    texts = vocabulary.token_bytes
+    names = {vocabulary.token_text(i): i for i, data in enumerate(texts) if data is None}
+    if token.text in names:
+        return names[token.text]
+    if (written := token.text.encode()) in texts:  # a token that was added as text
+        return texts.index(written)
+    raise lark.malformed(
+        f"the tokenizer has no token {token.text}{did_you_mean(token.text, names)}; the text itself stands in quotes",
+        token.start,
+    )
 
 
 def _schema(lark: Lark, token: Token, losses: list[Loss]) -> str:

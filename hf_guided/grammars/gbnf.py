@@ -11,7 +11,20 @@ import re
 from typing import NamedTuple
 
 from ..regex import ALL, CharSet
-from .rules import Choice, Expression, Leaf, Reader, Reference, Repeat, Rules, Sequence, check_rules, choice, sequence
+from .rules import (
+    Choice,
+    Expression,
+    Leaf,
+    Reader,
+    Reference,
+    Repeat,
+    Rules,
+    Sequence,
+    check_rules,
+    choice,
+    sequence,
+    writing,
+)
 
 _TOKEN = re.compile(
     r"""(?P<space>(?:[ \t\r\n]|\#[^\r\n]*)+) | (?P<define>::=) | (?P<name>[a-zA-Z0-9_-]+)
@@ -23,6 +36,7 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}
 _ESCAPED = {"t": "\t", "r": "\r", "n": "\n", **{sign: sign for sign in "\\\"[]-'/^"}}
 _MOST_OPERATORS = 4  # in a row
 _HYPHEN = -1
+_EMPTY = Leaf('""')
 
 
 class Token(NamedTuple):
@@ -56,8 +70,10 @@ class Gbnf(Reader):
 
     def to_ebnf(self) -> str:
         """The grammar as xgrammar reads it; it starts at ``root``."""
-        names = {name: f"r{number}" for number, name in enumerate(self.rules)}
-        lines = [f"{names[name]} ::= {_ebnf(rule, names)}" for name, rule in self.rules.items()]
+        # Of rules that lead to themselves and write nothing, as `x ::= x*`, it may run out of stack.
+        writing_rules = writing(self.rules, _EMPTY)
+        names = {name: f"r{i}" if name in writing_rules else _EMPTY.written for i, name in enumerate(self.rules)}
+        lines = [f"{names[name]} ::= {_ebnf(self.rules[name], names)}" for name in self.rules if name in writing_rules]
         return "\n".join([f"root ::= {names[self._root]}", *lines])
 
     def _lex(self) -> list[Token]:
@@ -223,10 +239,10 @@ def _ebnf(expression: Expression, names: dict[str, str]) -> str:
     if isinstance(expression, Reference):
         return names[expression.name]
     if isinstance(expression, Sequence):
-        return f"({' '.join(_ebnf(part, names) for part in expression.parts)})" if expression.parts else '""'
+        return f"({' '.join(_ebnf(part, names) for part in expression.parts)})" if expression.parts else _EMPTY.written
     if isinstance(expression, Choice):
         return f"({' | '.join(_ebnf(branch, names) for branch in expression.branches)})"
     body, low, high = _ebnf(expression.body, names), expression.low, expression.high
     if high == 0:
-        return '""'
+        return _EMPTY.written
     return f"({body}){{{low},{'' if high is None else high}}}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
@@ -117,7 +117,7 @@ def check_rules(reader: Reader, rules: Rules, start: str) -> None:
     Raises:
         InvalidConstraint: names the rule.
     """
-    productive = _productive(rules)
+    productive = _known_by_steps(rules, _has_text)
     reached, todo = {start}, [start]
     while todo:
         name = todo.pop()
@@ -145,29 +145,50 @@ def references(expression: Expression) -> Iterator[Reference]:
             todo.append(part.body)
 
 
-def _productive(rules: Rules) -> set[str]:
-    """The rules that have a text."""
+def writing(rules: Rules, empty: Leaf) -> set[str]:
+    """The rules that have another text than the empty one; all rules have a text.
+
+    Args:
+        rules: all rules that are referred to.
+        empty: the empty text, as it stands in the rules.
+    """
+
+    def writes(expression: Expression, known: set[str]) -> bool:
+        if isinstance(expression, Leaf):
+            return expression != empty
+        if isinstance(expression, Reference):
+            return expression.name in known
+        if isinstance(expression, Repeat):
+            return expression.high != 0 and writes(expression.body, known)
+        parts = expression.parts if isinstance(expression, Sequence) else expression.branches
+        return any(writes(part, known) for part in parts)
+
+    return _known_by_steps(rules, writes)
+
+
+def _known_by_steps(rules: Rules, holds: Callable[[Expression, set[str]], bool]) -> set[str]:
+    """The rules of which something holds that may follow from its holding of other rules."""
     users: dict[str, list[str]] = {}
     for name, expression in rules.items():
         for reference in references(expression):
             users.setdefault(reference.name, []).append(name)
-    productive: set[str] = set()
+    known: set[str] = set()
     todo = list(rules)
     while todo:
         name = todo.pop()
-        if name not in productive and _has_text(rules[name], productive):
-            productive.add(name)
+        if name not in known and holds(rules[name], known):
+            known.add(name)
             todo += users.get(name, ())
-    return productive
+    return known
 
 
-def _has_text(expression: Expression, productive: set[str]) -> bool:
+def _has_text(expression: Expression, known: set[str]) -> bool:
     if isinstance(expression, Leaf):
         return True
     if isinstance(expression, Reference):
-        return expression.name in productive
+        return expression.name in known
     if isinstance(expression, Sequence):
-        return all(_has_text(part, productive) for part in expression.parts)
+        return all(_has_text(part, known) for part in expression.parts)
     if isinstance(expression, Choice):
-        return any(_has_text(branch, productive) for branch in expression.branches)
-    return expression.low == 0 or _has_text(expression.body, productive)
+        return any(_has_text(branch, known) for branch in expression.branches)
+    return expression.low == 0 or _has_text(expression.body, known)

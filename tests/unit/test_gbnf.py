@@ -268,3 +268,11 @@ def test_nesting_is_bounded() -> None:
     assert accepts(compiled(f'root ::= {"(" * 50}"a"{")" * 50}'), "a")
     with pytest.raises(CompileLimitExceeded, match="more than 50 parentheses"):
         compiled(f'root ::= {"(" * 100_000}"a"')
+
+
+@pytest.mark.parametrize("rules", ["x ::= x{0,3}", "x ::= (x{2}){0,3}", "x ::= x?{2,3}", 'x ::= y{0,3}\ny ::= x{2} ""'])
+def test_rules_that_write_nothing(rules: str) -> None:
+    """xgrammar runs out of stack on them, which ends the process."""
+    matched = compiled(f'root ::= "a" x\n{rules}')
+    assert accepts(matched, "a") and not accepts(matched, "aa")
+    assert accepts(compiled(rules, "x"), "")

@@ -73,7 +73,7 @@ def accepts(compiled: CompiledConstraint, text: str) -> bool:
         ('start: "a" <[999]>', "the ids go from 0 to 256"),
         ("start: <[5-3]>", "the lower one first"),
         ("start: <[x]>", "expected ids of tokens"),
-        ("start: <|tool|>", r"line 1, column 8: the tokenizer has no special token <\|tool\|>"),
+        ("start: <|tool|>", r"line 1, column 8: the tokenizer has no token <\|tool\|>"),
         # No text.
         ("start: start", "no text matches the rule 'start'"),
         ('start: "x" | y\ny: "a" y | y "b"', "no text matches the rule 'y'"),
