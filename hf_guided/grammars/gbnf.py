@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from ..errors import CompileLimitExceeded
 from ..regex import ALL, CharSet
 from .rules import (
     Choice,
@@ -29,11 +30,12 @@ from .rules import (
 _TOKEN = re.compile(
     r"""(?P<space>(?:[ \t\r\n]|\#[^\r\n]*)+) | (?P<define>::=) | (?P<name>[a-zA-Z0-9_-]+)
       | (?P<text>"(?:[^"\\]|\\.)*") | (?P<set>\[(?:[^\]\\]|\\.)*\]) | (?P<token>!?<[^>]*>) | (?P<any>\.)
-      | (?P<times>[*+?] | \{\s*\d{0,9}\s*(?:,\s*\d{0,9}\s*)?\}) | (?P<sign>[|()])""",
+      | (?P<times>[*+?] | \{\s*[0-9]*\s*(?:,\s*[0-9]*\s*)?\}) | (?P<sign>[|()])""",
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _ESCAPED = {"t": "\t", "r": "\r", "n": "\n", **{sign: sign for sign in "\\\"[]-'/^"}}
+MAX_REPEAT = 100_000  # xgrammar counts every one: some megabytes for this many
 _MOST_OPERATORS = 4  # in a row
 _HYPHEN = -1
 _EMPTY = Leaf('""')
@@ -57,7 +59,7 @@ class Gbnf(Reader):
     Raises:
         InvalidConstraint: it is malformed, or a rule has no text; with line and column.
         UnsupportedConstraint: it names tokens.
-        CompileLimitExceeded: its parentheses are nested too deeply.
+        CompileLimitExceeded: its parentheses are nested too deeply, or a count is too high.
     """
 
     def __init__(self, text: str, root: str) -> None:
@@ -169,6 +171,10 @@ class Gbnf(Reader):
         first, comma, last = "".join(times.text[1:-1].split()).partition(",")
         if not (first or last):
             raise self.malformed("expected a number of repetitions between { and }", times.position)
+        if max(len(first), len(last)) > len(str(MAX_REPEAT)) or max(int(first or 0), int(last or 0)) > MAX_REPEAT:
+            raise CompileLimitExceeded(
+                f"Grammar: {self.where(times.position)}: more than {MAX_REPEAT} repetitions; leave the bound out"
+            )
         low = int(first or 0)
         high = (int(last) if last else None) if comma else low
         if high is not None and high < low:
