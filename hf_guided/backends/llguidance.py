@@ -27,7 +27,7 @@ from ..errors import (
     UnsupportedConstraint,
     UnwritableConstraint,
 )
-from ..options import LLGUIDANCE_MAX_CHAIN
+from ..options import LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_CHAIN
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
@@ -62,7 +62,7 @@ class LLGuidanceBackend(Adapter):
         super().__init__(vocabulary)
         self._lib = llguidance
         self._tokenizer = _tokenizer(llguidance, vocabulary)
-        self._limits = llguidance.LLParserLimits(verbose_errors=False)
+        self._limits = llguidance.LLParserLimits(verbose_errors=False, step_max_items=LLGUIDANCE_MASK_ITEMS)
         self._with_text = lru_cache(maxsize=4)(lambda names: vocabulary.with_text(dict(names)))
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
