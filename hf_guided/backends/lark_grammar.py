@@ -38,6 +38,7 @@ _OPTIONS = ("no_forcing", "allow_initial_skip")
 _SUBSTRINGS = (["substring_chunks"], ["substring_words"], ["substring_chars"])
 # A pattern without these matches something; the others are tried.
 _MAY_BE_EMPTY = ("[^", "&", "~", "--", "\\b", "\\B", "\\P", "^", "$")
+_MOST_PROBES = 100
 _IDS = re.compile(r"<\[[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*\]>")
 
 
@@ -133,10 +134,14 @@ def check_terminals(constraint: Grammar, probe: Callable[[str], Probe]) -> None:
         InvalidConstraint: names the terminal.
     """
     lark = _parsed(constraint.text, constraint.root)
+    probes = 0
     for scope in lark.scopes:
         for name, (position, body) in scope.terminals.items():
             if name not in scope.lazy and not any(sign in body for sign in _MAY_BE_EMPTY):
                 continue
+            probes += 1
+            if probes > _MOST_PROBES:
+                return  # a dead end is still found while generating
             nullable, empty = probe("\n".join([f"{_START}: {name}", *scope.definitions]))
             if empty:
                 raise lark.malformed(f"no text matches {shorten(name)}", position)
@@ -190,8 +195,7 @@ def _schema(lark: Lark, token: Token, losses: list[Loss]) -> str:
     constraint.check()
     n = Normalizer.of(constraint)
     rules = lark_grammar(n, constraint.style, closed=True)
-    where = lark.where(token.start)
-    losses += [loss._replace(reason=f"{loss.reason} (in %json at {where})") for loss in n.losses]
+    losses += [loss._replace(reason=f"{loss.reason} (in %json at {lark.where(token.start)})") for loss in n.losses]
     return rules
 
 

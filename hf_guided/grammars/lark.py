@@ -136,9 +136,13 @@ class Lark(Reader):
             self._expect("_", "_")
         words = self._attributes()
         self._colon()
-        begins = self.tokens[self._next].start
+        body_begins = self._next
+        begins = self.tokens[body_begins].start
         scope.heads[name] = head.end - len(name)
         scope.rules[name] = self._terminal(scope) if words - {"capture"} else self._expressions(scope)
+        kinds = {token.kind for token in self.tokens[body_begins : self._next]}
+        if "max_tokens" in words and kinds & {"%json", "%lark"}:
+            raise self.unsupported("max_tokens", "only the tokens of a terminal are counted", head.start)
         if words - {"capture", "max_tokens", "temperature"}:
             body = f"({self.text[begins : self.tokens[self._next].start].strip()})"
             scope.terminals[body] = begins, body
@@ -148,9 +152,10 @@ class Lark(Reader):
     def _terminal(self, scope: Scope) -> Expression:
         """The expressions of a terminal."""
         self._in_terminal = True
-        expression = self._expressions(scope)
-        self._in_terminal = False
-        return expression
+        try:
+            return self._expressions(scope)
+        finally:
+            self._in_terminal = False
 
     def _colon(self) -> None:
         token = self.tokens[self._next]
@@ -230,13 +235,18 @@ class Lark(Reader):
         if token.kind in "([":
             self.open(token.start)
             inside = self._expressions(scope)
-            self._expect(f"{_CLOSING[token.kind]} for the bracket at {self.where(token.start)}", _CLOSING[token.kind])
+            if self._take(_CLOSING[token.kind]) is None:
+                raise self.malformed(
+                    f"this bracket is not closed on its line; expected {_CLOSING[token.kind]}", token.start
+                )
             self.close()
             return Repeat(inside, 0, 1) if token.kind == "[" else inside
         if token.kind == "%lark":
             self.open(token.start)
             self._expect("{", "{")
+            surroundings, self._in_terminal = self._in_terminal, False
             self._scope("}", "start")
+            self._in_terminal = surroundings
             self.close()
         if token.kind == "rule":
             if self._take("::"):

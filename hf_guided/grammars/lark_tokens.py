@@ -18,6 +18,7 @@ _TOKEN = re.compile(
       | (?P<operator>[+*?]) | (?P<sign>->|::|\.\.|[:.,=(){}\[\]~|&_])""",
     re.VERBOSE,
 )
+_SPACE = re.compile(r"\s*")
 
 
 class Token(NamedTuple):
@@ -61,9 +62,8 @@ def lex(reader: Reader) -> list[Token]:
 
 
 def _json(reader: Reader, keyword: str, position: int) -> tuple[Any, int]:
-    start = len(reader.text) - len(reader.text[position:].lstrip())
     try:
-        return json.JSONDecoder().raw_decode(reader.text, start)
+        return json.JSONDecoder().raw_decode(reader.text, _SPACE.match(reader.text, position).end())
     except ValueError as error:
         raise reader.malformed(f"{keyword} must be followed by JSON: {error}", position) from None
     except RecursionError:
