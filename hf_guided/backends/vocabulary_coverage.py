@@ -38,6 +38,10 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
     vocabulary = compiled.vocabulary
     if len(vocabulary.writable_bytes) == 256:
         return
+    from .lark_grammar import names_tokens  # reads schemas and patterns, which takes time to import
+
+    if names_tokens(compiled.constraint):
+        return
     if isinstance(compiled.constraint, Choice):
         for option in compiled.constraint.options:
             vocabulary.encode_bytes(option.encode())
@@ -47,7 +51,7 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
     held = frozenset(b"".join(token for token in vocabulary.token_bytes if token is not None))
     if isinstance(compiled.constraint, (JsonSchema, JsonObject)):
         held -= _JSON_LAYOUT
-    missing = _missing(backend(_single_bytes()).compile(compiled.constraint).matcher(), held) - _JSON_LAYOUT
+    missing = _missing(backend(single_bytes()).compile(compiled.constraint).matcher(), held) - _JSON_LAYOUT
     if missing:
         names = ", ".join(repr(bytes([byte]))[1:] for byte in sorted(missing)[:8])
         raise UnwritableConstraint(
@@ -78,7 +82,7 @@ def _missing(start: Matcher, held: frozenset[int]) -> set[int]:
 
 
 @lru_cache(maxsize=1)
-def _single_bytes() -> Vocabulary:
+def single_bytes() -> Vocabulary:
     """The 256 bytes and a stop token."""
     tokenizer: Any = None  # nothing uses one: no chat template, no error text
     tokens = (*(bytes([byte]) for byte in range(256)), None)
