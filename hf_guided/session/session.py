@@ -26,7 +26,7 @@ from .background_worker import Pending
 from .logprob_recorder import LogprobRecorder
 from .logprobs import TokenLogprob
 from .lookahead import ExpectedIds, Lookahead
-from .masks import MaskFiller, Masks, OnEmpty, Segments
+from .masks import MaskFiller, Masks, OnDeadEnd, Segments
 from .options import SessionOptions
 from .requests import Request, Requests
 from .row import Row
@@ -236,19 +236,20 @@ class Session:
         pending.run()
         return pending
 
-    def apply(self, scores: Tensor, masks: Masks, on_empty: OnEmpty | None = None) -> Tensor:
+    def apply(self, scores: Tensor, masks: Masks, on_dead_end: OnDeadEnd | None = None) -> Tensor:
         """Masked scores, one row for each of the ``masks`` positions; see ``MaskFiller.apply``.
 
         Args:
             scores: (positions, vocab).
             masks: of these positions.
-            on_empty: called with each position that has no allowed token left. None records each as a dead end: for
-                calls without drafts, whose rows reach every position.
+            on_dead_end: called with each position where a row has to end. None records them all: for calls without
+                drafts, whose rows reach every position.
         """
         if self.recorder is not None:
             self.recorder.see(scores, masks)
         start = time.perf_counter_ns()
-        masked = self._filler.apply(scores, masks, on_empty or (lambda _, error: self.record_dead_end(error)))
+        record = on_dead_end or (lambda position, reason: self.record_dead_end(masks.rows[position], reason))
+        masked = self._filler.apply(scores, masks, record)
         self.stats.calls += 1
         self.stats.masked_rows += len(masks.governed)
         self.stats.apply_ns += time.perf_counter_ns() - start
@@ -272,17 +273,22 @@ class Session:
         """The number of tokens within which every row closes its text; None if there is no limit."""
         return self._max_new_tokens
 
-    def record_dead_end(self, error: EmptyIntersection) -> None:
-        """Record a row whose allowed tokens all have no finite score: it has to end, alone.
+    def record_dead_end(self, row: int, reason: EmptyIntersection | str) -> None:
+        """Record a row that has to end, alone.
+
+        Args:
+            row: its number.
+            reason: its allowed tokens all have no finite score; or why its engine or the vocabulary cannot continue it,
+                of which filling the masks has warned.
 
         Raises:
-            EmptyIntersection: with ``on_violation="raise"``.
+            EmptyIntersection: the first reason, with ``on_violation="raise"``.
         """
-        if self._raise_on_violation:
-            raise error
-        assert error.row is not None
-        self.dead_ends.setdefault(error.row, str(error))
-        self._filler.warn_once(f"{error}; it ends here")
+        if isinstance(reason, EmptyIntersection):
+            if self._raise_on_violation:
+                raise reason
+            self._filler.warn_once(f"{reason}; it ends here")
+        self.dead_ends.setdefault(row, str(reason))
 
     def nothing_left(self, index: int, row: Row, generated: int) -> EmptyIntersection:
         """The error for a row whose allowed tokens all have no finite score.
