@@ -173,13 +173,15 @@ class RowReader:
             return "stop", None
         if not self._refused:
             return "length", None
+        if self._row.failure is not None:
+            return "dead_end", self._row.dead_end
         before = self._row.fork()  # the first refused token
         before.rewind(1)
         could_continue = before.fill(allocate_bitmask(1, self._vocabulary.padded_size), 0)
         if could_continue and all(token_id == self._pad_token_id for token_id in self._refused):
             return "length", None  # a criterion of generate() cut a row that could continue
-        if reason := self._row.dead_end or before.dead_end:
-            return "dead_end", reason
+        if before.dead_end:
+            return "dead_end", before.dead_end
         if self._refused[0] in self._stops:
             return "dead_end", "the row was stopped here, though its constraint could continue"
         name = self._vocabulary.token_text(self._refused[0])
