@@ -32,7 +32,8 @@ A message says what was expected, what came, and what to do next.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 MAX_MESSAGE = 2000  # characters of an error's message
@@ -318,3 +319,22 @@ class UsageError(HFGuidedError):
 
 class InternalError(HFGuidedError, RuntimeError):
     """A belief of ours did not hold."""
+
+
+@contextmanager
+def reading(what: str, kind: type[HFGuidedError] = InvalidArgument) -> Iterator[None]:
+    """Around code, or on a function, that reads a caller's objects: they may raise anything.
+
+    Args:
+        what: the arguments, for messages.
+        kind: the error for exceptions that are neither of this package, nor a TypeError or ValueError with a message of
+            usual length.
+    """
+    try:
+        yield
+    except HFGuidedError:
+        raise
+    except Exception as error:
+        if type(error) in (TypeError, ValueError) and len(str(error)) <= MAX_MESSAGE:
+            raise
+        raise kind(f"{what}: the arguments cannot be read: {cause(error)}") from error

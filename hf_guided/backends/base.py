@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn, Protocol, cast, runtime_checkable
+from operator import index
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import BackendError, HFGuidedError, Loss, cause
+from ..errors import BackendError, BitmaskShapeError, HFGuidedError, InvalidArgument, Loss, cause, reading, shown
 from ..vocabulary.bitmask import check_width
 
 if TYPE_CHECKING:
@@ -207,6 +208,14 @@ class _Tokens:
         self.stops_are_text = bool((vocabulary.text_words & stops).any())
 
 
+def _as_int(name: str, value: Any) -> int:
+    """An int from a caller: of Python, numpy, or a tensor of one element."""
+    try:
+        return int(index(value))
+    except Exception:
+        raise InvalidArgument(f"{name}: expected an int, got {shown(value)}", name=name) from None
+
+
 class Matcher:
     """One row's position in the grammar, ending included. Made by ``CompiledConstraint.matcher`` and ``fork``.
 
@@ -243,6 +252,8 @@ class Matcher:
         Returns:
             True if accepted. On False the matcher is as it was.
         """
+        if type(token_id) is not int:
+            token_id = _as_int("token_id", token_id)
         if token_id in self.stop_token_ids:  # also again: rows are padded with it while others continue
             allowed = self.is_completed()
             self._stops += allowed
@@ -260,6 +271,9 @@ class Matcher:
 
     def validate_tokens(self, token_ids: Sequence[int]) -> int:
         """The length of the longest acceptable prefix of these tokens; never advances."""
+        if type(token_ids) not in (list, tuple, range):
+            with reading("token_ids"):
+                token_ids = [_as_int("token_ids", token_id) for token_id in token_ids]
         text = 0
         if not self._stops:
             text = next((i for i, token_id in enumerate(token_ids) if not self._is_text(token_id)), len(token_ids))
@@ -299,6 +313,7 @@ class Matcher:
         Raises:
             ValueError: more than were accepted; nothing is taken back.
         """
+        num_tokens = _as_int("num_tokens", num_tokens)
         if not 0 <= num_tokens <= self.num_accepted:
             raise ValueError(f"cannot roll back {num_tokens} tokens, {self.num_accepted} were accepted")
         stops = min(num_tokens, self._stops)
@@ -338,7 +353,18 @@ class Matcher:
 
         Returns:
             True: the row forbids something and has to be applied. (A row that forbids nothing has no matcher.)
+
+        Raises:
+            BitmaskShapeError: the bitmask has another shape or device, or no such row.
         """
+        check_width(bitmask, self.compiled.vocabulary.padded_size)
+        if bitmask.device.type != "cpu" or type(row) is not int or not 0 <= row < len(bitmask):
+            raise BitmaskShapeError(
+                f"expected a bitmask on the CPU and one of its rows, got {len(bitmask)} rows on {bitmask.device} and "
+                f"row {shown(row)}"
+            )
+        if tokens_left is not None and type(tokens_left) is not int:
+            raise InvalidArgument(f"tokens_left: expected an int or None, got {shown(tokens_left)}", name="tokens_left")
         self.fill_row(bitmask, row, tokens_left)
         return True
 

@@ -13,13 +13,14 @@ from ..constraints.coerce import coerce
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.tool_formats import AUTO
 from ..constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
-from ..errors import InvalidConstraint
+from ..errors import InvalidConstraint, reading, shown
 from ..schema.sketch import sketch_of
 from .tag_sketch import call_sketch, tag_sketch
 
 _BRACKETS = "where [...] stands for what it describes"
 
 
+@reading("describe")
 def describe(constraint: Any, tokenizer: Any = None) -> str:
     """Describe for a model the format that its answer has to have.
 
@@ -72,7 +73,7 @@ def _plain(constraint: Constraint) -> str:
     if isinstance(constraint, Grammar):
         name = {"lark": "Lark", "gbnf": "GBNF"}[constraint.syntax]
         return f"Answer only with text of this {name} grammar:\n{constraint.text.strip()}"
-    raise InvalidConstraint(f"describe: expected a constraint of this package, got {constraint!r}")
+    raise InvalidConstraint(f"describe: expected a constraint of this package, got {shown(constraint)}")
 
 
 def _tools(constraint: ToolCalls) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..backends.base import CompiledConstraint, Engine
 from ..constraints.values import Constraint
-from ..errors import BackendError, BatchSizeError, BudgetTooSmall, InvalidConstraint
+from ..errors import BackendError, BatchSizeError, BudgetTooSmall, InvalidConstraint, shown
 from .reasoning import Opening, ReasoningGate
 from .reasoning_gate import gate_constraint
 from .row import Row
@@ -181,7 +181,7 @@ def check_budget(row: Row, max_new_tokens: int) -> None:
 def prefix_bytes(prefix: str | None) -> bytes:
     """A prefix as bytes, empty for None; raises InvalidConstraint if it is not text."""
     if not isinstance(prefix, (str, type(None))):
-        raise InvalidConstraint(f"prefix: expected a str, got {prefix!r} of type {type(prefix).__name__}")
+        raise InvalidConstraint(f"prefix: expected a str, got {shown(prefix)} of type {type(prefix).__name__}")
     try:
         return (prefix or "").encode()
     except UnicodeEncodeError as error:

@@ -18,7 +18,15 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from ..errors import BatchSizeError, EmptyIntersection, GenerationError, StopTokenError, TokenRejected
+from ..errors import (
+    BatchSizeError,
+    EmptyIntersection,
+    GenerationError,
+    InvalidArgument,
+    StopTokenError,
+    TokenRejected,
+    shown,
+)
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
@@ -110,6 +118,13 @@ class Session:
 
     def _masked(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """See ``mask``."""
+        if not isinstance(input_ids, Tensor) or not isinstance(scores, Tensor):
+            raise InvalidArgument(f"expected two tensors, got input_ids {shown(input_ids)} and scores {shown(scores)}")
+        if input_ids.ndim != 2 or scores.ndim != 2 or len(input_ids) != len(scores):
+            raise BatchSizeError(
+                "expected input_ids (rows, length) and scores (rows, vocab) with the same number of rows, "
+                f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
+            )
         if scores.shape[-1] != self.vocabulary.padded_size:
             self._filler.warn_once(
                 f"scores with {scores.shape[-1]} columns pass through unmasked: the Guide was built for "
@@ -117,11 +132,6 @@ class Session:
                 "otherwise build the Guide with this model"
             )
             return scores
-        if input_ids.ndim != 2 or scores.ndim != 2 or len(input_ids) != len(scores):
-            raise BatchSizeError(
-                "expected input_ids (rows, length) and scores (rows, vocab) with the same number of rows, "
-                f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
-            )
         if not self._requests.ready:
             self._prepare()
         try:
