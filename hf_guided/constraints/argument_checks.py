@@ -99,7 +99,11 @@ STREAMER = Rule(
     _is_streamer,
     "pass transformers.TextStreamer(tokenizer), or hg.generate(..., stream=True) for values",
 )
-TEXTS = Rule(f"a text or a list of texts of at most {_LONGEST_STOP} characters", _is_texts, 'pass ["..."]; tokens that end a row are eos_token_id')
+TEXTS = Rule(
+    f"a text or a list of texts of at most {_LONGEST_STOP} characters",
+    _is_texts,
+    'pass ["..."]; tokens that end a row are eos_token_id',
+)
 STOP_STRINGS = Rule(
     f"a text or a list of texts, one or more, of at most {_LONGEST_STOP} characters",
     lambda value: _is_texts(value) and len(value) > 0,
