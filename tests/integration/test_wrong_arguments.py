@@ -9,6 +9,7 @@ import inspect
 import json
 import random
 import signal
+import sys
 import urllib.error
 import urllib.request
 import warnings
@@ -209,7 +210,9 @@ def limit(seconds: int) -> Iterator[None]:
 
     signal.signal(signal.SIGALRM, ring)
     signal.alarm(seconds)
-    faulthandler.dump_traceback_later(4 * seconds, exit=True)  # native code does not hear the signal
+    faulthandler.dump_traceback_later(
+        4 * seconds, exit=True, file=sys.__stderr__
+    )  # native code does not hear the signal
     try:
         yield
     finally:
@@ -267,7 +270,7 @@ def test_no_foreign_exception_leaves_a_public_call(name: str) -> None:
 # -- the command line --------------------------------------------------------------------------------------------------
 
 
-def test_command_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\x00\xfe" * 100)
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "deep.json").write_text("[" * 100_000)
@@ -307,7 +310,7 @@ def test_command_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
                 code = main(argv)
         except SystemExit as end:
             code = int(end.code or 0)
-        said = capsys.readouterr().err
+        said = capfd.readouterr().err
         assert code in (0, 1, 2) and "Traceback" not in said, (argv, said)
 
 

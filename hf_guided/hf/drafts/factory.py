@@ -7,7 +7,7 @@ from typing import Any
 
 from ...backends.base import CompiledConstraint
 from ...constraints.values import Constraint
-from ...errors import InvalidArgument, shown
+from ...errors import InvalidArgument, reading, shown
 from ...vocabulary.retokenize import Continuation
 from .assistant import AssistantDraft
 from .base import DraftSource
@@ -16,6 +16,7 @@ from .grammar import GrammarDraft, compact_twin
 from .prompt_lookup import PromptLookup
 
 
+@reading("draft")
 def draft_source(
     draft: Any,
     continuation: Continuation,
