@@ -18,6 +18,7 @@ from ..errors import UnwritableConstraint
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary
 from .base import Backend, CompiledConstraint, Matcher
+from .lark_grammar import names_tokens
 
 _MAX_STEPS = 2000
 _CLOSING_FIRST = b'"}]\n' + bytes(b for b in range(256) if b not in b'"}]\n')
@@ -35,7 +36,7 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
         UnwritableConstraint: names the bytes; for a Choice also if a single option cannot be written.
     """
     vocabulary = compiled.vocabulary
-    if len(vocabulary.writable_bytes) == 256:
+    if len(vocabulary.writable_bytes) == 256 or names_tokens(compiled.constraint):
         return
     if isinstance(compiled.constraint, Choice):
         for option in compiled.constraint.options:
@@ -44,7 +45,7 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
     held = frozenset(b"".join(token for token in vocabulary.token_bytes if token is not None))
     if isinstance(compiled.constraint, (JsonSchema, JsonObject)):
         held -= _JSON_LAYOUT
-    missing = _missing(backend(_single_bytes()).compile(compiled.constraint).matcher(), held) - _JSON_LAYOUT
+    missing = _missing(backend(single_bytes()).compile(compiled.constraint).matcher(), held) - _JSON_LAYOUT
     if missing:
         names = ", ".join(repr(bytes([byte]))[1:] for byte in sorted(missing)[:8])
         raise UnwritableConstraint(
@@ -75,7 +76,7 @@ def _missing(start: Matcher, held: frozenset[int]) -> set[int]:
 
 
 @lru_cache(maxsize=1)
-def _single_bytes() -> Vocabulary:
+def single_bytes() -> Vocabulary:
     """The 256 bytes and a stop token."""
     tokenizer: Any = None  # nothing uses one: no chat template, no error text
     tokens = (*(bytes([byte]) for byte in range(256)), None)
