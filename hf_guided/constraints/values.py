@@ -436,8 +436,9 @@ class Grammar(Constraint):
         else:
             known = _one_of("syntax", "gbnf" if syntax == "ebnf" else syntax, Syntax)
         if root is not None and not isinstance(root, str):
-            raise InvalidConstraint(f"root: expected the name of a rule, or None, got {root!r}")
-        set_fields(self, text=text, syntax=known, root=root or DEFAULT_ROOT[known])
+            raise InvalidConstraint(f"root: expected the name of a rule, or None, got {shown(root)}")
+        name = "" if root is None else root[:]  # of plain str: a subclass may have methods that raise
+        set_fields(self, text=text, syntax=known, root=name or DEFAULT_ROOT[known])
 
     def _identity(self) -> Sequence[Any]:
         return self.syntax, self.root, self.text
