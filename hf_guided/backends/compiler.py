@@ -50,7 +50,7 @@ from . import registry
 from .base import Backend, CompiledConstraint, QuickBackend
 from .compile_pool import Pool
 from .router import AUTO, NATIVE, BackendChoice, choose_backend
-from .structural_tag import literals
+from .tag_tokens import special_tokens
 from .tiers import has_second_tier, second_tier
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ class Compiler:
         """The engines, over a vocabulary where the special tokens of a tag's marks are text."""
         if self._given is not None or not isinstance(constraint, StructuralTag):
             return self._backends
-        special, stops = self._vocabulary.special_in(literals(constraint.tag)), self._vocabulary.stop_token_ids
+        special, stops = special_tokens(constraint.tag, self._vocabulary), self._vocabulary.stop_token_ids
         marks = {token_id: name for token_id, name in special.items() if token_id not in stops}
         if not marks:
             return self._backends

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from ..constraints.values import Choice, JsonObject, JsonSchema
+from ..constraints.values import Choice, JsonObject, JsonSchema, StructuralTag
 from ..errors import UnwritableConstraint
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary
 from .base import Backend, CompiledConstraint, Matcher
-from .lark_grammar import names_tokens
+from .tag_tokens import depends_on_tokens
 
 _MAX_STEPS = 2000
 _CLOSING_FIRST = b'"}]\n' + bytes(b for b in range(256) if b not in b'"}]\n')
@@ -36,12 +36,18 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
         UnwritableConstraint: names the bytes; for a Choice also if a single option cannot be written.
     """
     vocabulary = compiled.vocabulary
-    if len(vocabulary.writable_bytes) == 256 or names_tokens(compiled.constraint):
+    if len(vocabulary.writable_bytes) == 256:
+        return
+    from .lark_grammar import names_tokens  # reads schemas and patterns, which takes time to import
+
+    if names_tokens(compiled.constraint):
         return
     if isinstance(compiled.constraint, Choice):
         for option in compiled.constraint.options:
             vocabulary.encode_bytes(option.encode())
         return
+    if isinstance(compiled.constraint, StructuralTag) and depends_on_tokens(compiled.constraint.tag):
+        return  # single bytes are other tokens
     held = frozenset(b"".join(token for token in vocabulary.token_bytes if token is not None))
     if isinstance(compiled.constraint, (JsonSchema, JsonObject)):
         held -= _JSON_LAYOUT

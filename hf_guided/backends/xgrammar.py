@@ -31,6 +31,7 @@ from .adapter import Adapter, Build
 from .base import Engine
 from .json_subset import Schema
 from .structural_tag import reduce_schemas
+from .tag_tokens import depends_on_tokens, resolve_tokens
 from .xgrammar_json import UNESCAPED, XGrammarSubset
 from .xgrammar_patterns import Patterns
 
@@ -115,10 +116,12 @@ class XGrammarBackend(Adapter):
             return self._built(compiler.compile_regex, f"(?:{pattern}){'?' if '' in constraint.options else ''}")
         if isinstance(constraint, StructuralTag):
             tag, patterns = constraint.tag, Patterns()
+            resolve_tokens(tag, self.vocabulary)
             lost = reduce_schemas(tag, lambda schema: self._reduced(JsonSchema(schema), patterns))
             if lost:
                 raise UnsupportedConstraint("xgrammar does not enforce all of the schemas in this tag", lost)
-            return self._built(self._with_rules(self._lib.Grammar.from_structural_tag, patterns), json.dumps(tag))
+            grammar = self._with_rules(self._lib.Grammar.from_structural_tag, patterns)
+            return self._built(grammar, json.dumps(tag), jumps=not depends_on_tokens(tag))
         if isinstance(constraint, Grammar) and constraint.syntax == "gbnf":
             return self._built(compiler.compile_grammar, Gbnf(constraint.text, constraint.root).to_ebnf())
         if isinstance(constraint, Grammar):
@@ -126,23 +129,29 @@ class XGrammarBackend(Adapter):
             raise self._unsupported("grammar", "xgrammar reads GBNF; for Lark use llguidance")
         raise self._unsupported(constraint.kind, "xgrammar has no such constraint")
 
-    def _built(self, compiles: Callable[..., Any], text: str, **options: Any) -> Build:
+    def _built(self, compiles: Callable[..., Any], text: str, *, jumps: bool = True, **options: Any) -> Build:
         def build() -> tuple[Callable[[], Engine], int]:
             try:
                 compiled = compiles(text, **options)
             except RuntimeError as error:
-                raise InvalidConstraint(f"xgrammar cannot compile this: {_without_source(error)}") from error
+                message = _without_source(error)
+                if message.startswith("Invalid structural tag error: "):  # our own checks found no error
+                    raise self._unsupported("structural_tag", message) from error
+                raise InvalidConstraint(f"xgrammar cannot compile this: {message}") from error
             matcher = self._lib.GrammarMatcher
-            return lambda: _Engine(self.vocabulary, matcher(compiled)), int(compiled.memory_size_bytes)
+            return lambda: _Engine(self.vocabulary, matcher(compiled), jumps=jumps), int(compiled.memory_size_bytes)
 
         return build
 
 
 class _Engine:
-    def __init__(self, vocabulary: Vocabulary, matcher: Any, states: Sequence[int] = (utf8.COMPLETE,)):
+    def __init__(
+        self, vocabulary: Vocabulary, matcher: Any, states: Sequence[int] = (utf8.COMPLETE,), *, jumps: bool = True
+    ):
         self._vocabulary = vocabulary
         self._matcher = matcher
         self._states = list(states)  # of the UTF-8 guard, one more than tokens accepted
+        self._jumps = jumps  # the library looks for forced bytes past formats of tokens
 
     def accept(self, token_id: int) -> bool:
         state = utf8.advance(self._states[-1], self._vocabulary.token_bytes[token_id] or b"")
@@ -164,7 +173,7 @@ class _Engine:
         del self._states[len(self._states) - num_tokens :]
 
     def fork(self) -> _Engine:
-        return _Engine(self._vocabulary, self._matcher.fork(), self._states)
+        return _Engine(self._vocabulary, self._matcher.fork(), self._states, jumps=self._jumps)
 
     def fill(self, bitmask: Tensor, row: int) -> None:
         covered = words(self._vocabulary.padded_size)
@@ -178,7 +187,7 @@ class _Engine:
         return self._states[-1] == utf8.COMPLETE and bool(self._matcher.is_completed())
 
     def jump_forward_bytes(self) -> bytes:
-        if self.is_completed():
+        if not self._jumps or self.is_completed():
             return b""
         try:
             return bytes(self._matcher.find_jump_forward_string().encode())
