@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, reading, shown
 
 # transformers stops after 20 tokens unless the caller sets a limit, which cuts nearly every structured output.
 DEFAULT_MAX_NEW_TOKENS = 512
@@ -123,14 +123,15 @@ class CompilerOptions:
     timeout_s: float | None = 600.0
     tiering: bool = True
 
+    @reading("CompilerOptions")
     def __post_init__(self) -> None:
         for name, least in ("workers", 1), ("cache_bytes", 0), ("max_failures", 0):
             value = getattr(self, name)
             if type(value) is not int or value < least:
-                raise InvalidArgument(f"{name}: expected an int of {least} or more, got {value!r}")
+                raise InvalidArgument(f"{name}: expected an int of {least} or more, got {shown(value)}")
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise InvalidArgument(
-                f"timeout_s: expected seconds above 0, or None to wait for ever, got {self.timeout_s!r}"
+                f"timeout_s: expected seconds above 0, or None to wait for ever, got {shown(self.timeout_s)}"
             )
 
     @classmethod

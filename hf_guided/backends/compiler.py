@@ -33,7 +33,16 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from ..automaton.lru_bytes import ByteCache
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonSchema, StructuralTag
-from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
+from ..errors import (
+    BackendError,
+    CompileLimitExceeded,
+    ConstraintError,
+    HFGuidedError,
+    Loss,
+    UnsupportedConstraint,
+    cause,
+    shown,
+)
 from ..options import CompilerOptions
 from ..schema.audit import Audit, audit
 from ..schema.misspelt import misspelt_keywords
@@ -237,7 +246,7 @@ class Compiler:
         try:
             compilation = self._compile(job.constraint, *key[1:])
         except BaseException as error:  # every exception goes to the callers; the thread continues
-            failure = error
+            failure = _own(error, job.constraint)
         seconds = time.perf_counter() - began
         upgrade: Future[None] | None = None
         with self._lock:
@@ -278,11 +287,11 @@ class Compiler:
                     # The size already counts the masks of budgets.
                     self._cache.put((key, backend, True), Compilation(*second))
         except BaseException as error:  # any exception must reach the waiting callers
-            done.set_exception(error)
+            done.set_exception(_own(error, job.constraint))
             with suppress(RuntimeWarning):  # raised where warnings are errors: it would end the worker thread
                 warnings.warn(
                     f"the native engine failed on {job.constraint}, {first.backend} keeps serving; please report "
-                    f"this: {type(error).__name__}: {error}",
+                    f"this: {cause(error)}",
                     RuntimeWarning,
                     stacklevel=2,
                 )
@@ -455,6 +464,15 @@ def _warn_of_misspelt_keywords(constraint: Constraint) -> None:
         schemas = list(constraint.parameters.values())
     if misspelt := [sentence for schema in schemas for sentence in misspelt_keywords(schema)]:
         warnings.warn("the schema has keywords that constrain nothing:\n  " + "\n  ".join(misspelt), stacklevel=2)
+
+
+def _own(error: BaseException, constraint: Constraint) -> BaseException:
+    """An engine's exception as an error of this package; what ends a thread (SystemExit ...) as it is."""
+    if isinstance(error, HFGuidedError) or not isinstance(error, Exception):
+        return error
+    own = BackendError(f"the compile of {shown(constraint)} failed: {cause(error)}; please report it")
+    own.__cause__ = error
+    return own
 
 
 def _bare(error: Exception) -> Exception:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import BitmaskShapeError
+from ..errors import BitmaskShapeError, shown
 
 WORD_BITS = 32
 ALL_ALLOWED = -1  # every bit of an int32 word
@@ -71,6 +71,8 @@ def unpack(bitmask: Tensor, vocab_size: int) -> Tensor:
 
 def check_width(bitmask: Tensor, vocab_size: int) -> None:
     """Refuse a bitmask that covers fewer tokens than requested."""
+    if not isinstance(bitmask, Tensor):
+        raise BitmaskShapeError(f"expected an int32 bitmask of shape (rows, words), got {shown(bitmask)}")
     if bitmask.dtype != torch.int32 or bitmask.dim() != 2:
         raise BitmaskShapeError(
             f"expected an int32 bitmask of shape (rows, words), got {bitmask.dtype} of shape {tuple(bitmask.shape)}; "
