@@ -18,6 +18,7 @@ from ..constraints.json_text import shorten
 from ..constraints.suggestions import did_you_mean
 from ..constraints.values import Constraint, Grammar, JsonSchema
 from ..errors import Loss, UnsupportedConstraint
+from ..grammars.endless import may_repeat_one_text
 from ..grammars.lark import Lark
 from ..grammars.lark_tokens import Token
 from ..grammars.rules import references
@@ -52,12 +53,14 @@ class LarkGrammar:
         schemas: the grammars that it refers to, by name.
         special: the special tokens that are part of its texts, and their names.
         by_text: whether a position depends on nothing but the text: not on which tokens wrote it, or on how many.
+        forces_text: whether it may be asked which text comes next: forced text always has an end.
     """
 
     text: str
     schemas: Mapping[str, str]
     special: Mapping[int, bytes]
     by_text: bool
+    forces_text: bool
 
 
 def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
@@ -102,7 +105,9 @@ def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
         raise UnsupportedConstraint("llguidance does not enforce all of this grammar", losses)
     text = _renamed(lark, constraint.root, replaced)
     counts_tokens = any(attribute.name == "max_tokens" for attribute in lark.attributes)
-    return LarkGrammar(text, schemas, special, by_text=not (counts_tokens or names_tokens(constraint)))
+    by_text = not (counts_tokens or names_tokens(constraint))
+    endless = any(may_repeat_one_text(body) for scope in lark.scopes for _, body in scope.terminals.values())
+    return LarkGrammar(text, schemas, special, by_text, forces_text=by_text and not endless)
 
 
 def names_tokens(constraint: Constraint) -> bool:

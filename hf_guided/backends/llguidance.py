@@ -103,10 +103,15 @@ class LLGuidanceBackend(Adapter):
 
     def _built_lark(self, constraint: Grammar, lark: LarkGrammar) -> tuple[Callable[[], Engine], int]:
         check_terminals(constraint, self._probe)
-        return self._built(lark.text, lark.schemas, by_text=lark.by_text)
+        return self._built(lark.text, lark.schemas, by_text=lark.by_text, forces_text=lark.forces_text)
 
     def _built(
-        self, grammar: str, others: Mapping[str, str] = MappingProxyType({}), *, by_text: bool = True
+        self,
+        grammar: str,
+        others: Mapping[str, str] = MappingProxyType({}),
+        *,
+        by_text: bool = True,
+        forces_text: bool = True,
     ) -> tuple[Callable[[], Engine], int]:
         """Compile a grammar in Lark.
 
@@ -114,6 +119,7 @@ class LLGuidanceBackend(Adapter):
             grammar: its text.
             others: the grammars that it refers to, by name.
             by_text: see ``LarkGrammar``.
+            forces_text: see there too.
         """
         for text in (grammar, *others.values()):
             if longest_chain(text) > LLGUIDANCE_MAX_CHAIN:
@@ -125,7 +131,8 @@ class LLGuidanceBackend(Adapter):
         # is not the tokenizer's. Jump-forward is unchanged. It stands at the end: lines in messages are the user's.
         texts = {"": f'{grammar}\n%llguidance {{"no_forcing": true}}', **others}
         written = json.dumps({"grammars": [{"name": name, "lark_grammar": text} for name, text in texts.items()]})
-        template = _Template(lambda: self._matcher(written), words(self.vocabulary.padded_size), by_text)
+        size = words(self.vocabulary.padded_size)
+        template = _Template(lambda: self._matcher(written), size, by_text, forces_text)
         if template.is_broken(template.copy()):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
         # The library does not report its size; its lexer grows to this order.
@@ -161,9 +168,9 @@ class LLGuidanceBackend(Adapter):
 class _Template:
     """Makes matchers at the start of one grammar, which share a lexer until one of them breaks it."""
 
-    def __init__(self, build: Callable[[], Any], words: int, by_text: bool):
+    def __init__(self, build: Callable[[], Any], words: int, by_text: bool, forces_text: bool):
         self.words = words  # of a mask row; the library refuses any other size
-        self.by_text = by_text
+        self.by_text, self.forces_text = by_text, forces_text
         self._build = build
         self.start = build()
 
@@ -241,7 +248,7 @@ class _Engine:
         return bool(self._matcher.is_accepting())
 
     def jump_forward_bytes(self) -> bytes:
-        if self._matcher.is_accepting() or not self._template.by_text:
+        if self._matcher.is_accepting() or not self._template.forces_text:
             return b""
         return self._try(lambda: bytes(self._matcher.compute_ff_bytes()), b"")
 

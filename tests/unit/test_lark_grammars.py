@@ -15,6 +15,7 @@ from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.lark_grammar import read
 from hf_guided.backends.llguidance import _refused
 from hf_guided.errors import BackendError, CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
+from hf_guided.grammars.endless import may_repeat_one_text
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.property.strategies import allowed, backend, single_bytes
 from tests.toy import LetterTokenizer
@@ -309,3 +310,31 @@ def test_jump_forward_keeps_what_depends_on_tokens() -> None:
         assert not read(hg.Grammar(text, "lark"), tokens()).by_text
         assert compiled(text, tokens()).matcher().jump_forward_bytes() == b""
     assert compiled('start: "ab" "ab"', tokens()).matcher().jump_forward_bytes() == b"abab"
+
+
+@pytest.mark.parametrize(
+    ("terminal", "endless"),
+    [
+        ("/a+/", True),
+        ("/[a]+/", True),
+        (r"/[\n]*/", True),
+        ("/(ab){2,}/", True),
+        ('A: "a"+', True),
+        ("A: B & /[a-z]+/", True),
+        ("/[ab]+/", False),
+        (r"/\d+/", False),
+        ('/[^"]*/', False),
+        ("/a{1,9}/", False),
+        ('"a+b*"', False),
+    ],
+)
+def test_terminals_that_repeat_one_text(terminal: str, endless: bool) -> None:
+    assert may_repeat_one_text(terminal) == endless
+
+
+@pytest.mark.parametrize("text", ["start: /a+/ /a+/", 'start: "x" | "b" /a+/ /a+/', 'start: A A\nA: "a"+'])
+def test_forced_text_without_an_end_is_not_asked_for(text: str) -> None:
+    """The library would never return."""
+    matcher = backend("llguidance", single_bytes()).compile(hg.Grammar(text)).matcher()
+    matcher.accept_token(ord("b"))
+    assert matcher.jump_forward_bytes() == b""
