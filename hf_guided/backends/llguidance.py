@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from torch import Tensor
+import numpy as np
+from typing_extensions import override
 
+from ..automaton.limits import allowance
 from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from ..errors import (
     BackendError,
@@ -29,13 +31,16 @@ from ..options import LLGUIDANCE_MAX_CHAIN
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
-from ..vocabulary.bitmask import allocate_bitmask, words
+from ..vocabulary.layout import words
 from .adapter import Adapter, Build
-from .base import Engine
+from .base import CompiledConstraint, Engine
 from .lark_chains import longest_chain
+from .lexer_cost import MOST_STATES, lexer_cost
 from .tag_lark import TagLark
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..vocabulary.tokens import Vocabulary
 
 # What its messages about limits have in common.
@@ -89,11 +94,22 @@ class LLGuidanceBackend(Adapter):
                 f"llguidance would run out of stack: more than {LLGUIDANCE_MAX_CHAIN} rules lead from one into the "
                 "next; make the constraint smaller"
             )
-        template = _Template(lambda: self._matcher(grammar), words(self.vocabulary.padded_size))
+        if (allowed := allowance()) is not None and lexer_cost(grammar) > MOST_STATES:
+            allowed.move()
+        template = _Template(grammar, self._matcher, words(self.vocabulary.padded_size))
         if template.is_broken(template.copy()):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
         # The library does not report its size; its lexer grows to this order.
         return lambda: _Engine(template, template.copy()), 200_000 + 20 * len(grammar)
+
+    @override
+    def packed(self, compiled: CompiledConstraint) -> str:
+        """The grammar; its matchers cannot be pickled."""
+        return cast(_Engine, compiled.new_engine()).grammar
+
+    @override
+    def _unpack(self, packed: str) -> tuple[Callable[[], Engine], int]:
+        return self._built(packed)
 
     def _matcher(self, grammar: str) -> Any:
         matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
@@ -122,22 +138,23 @@ class LLGuidanceBackend(Adapter):
 class _Template:
     """Makes matchers at the start of one grammar, which share a lexer until one of them breaks it."""
 
-    def __init__(self, build: Callable[[], Any], words: int):
+    def __init__(self, grammar: str, build: Callable[[str], Any], words: int):
+        self.grammar = grammar
         self.words = words  # of a mask row; the library refuses any other size
         self._build = build
-        self._matcher = build()
+        self._matcher = build(grammar)
 
     def copy(self) -> Any:
         return self._matcher.deep_copy()
 
     def renew(self) -> None:
-        self._matcher = self._build()
+        self._matcher = self._build(self.grammar)
 
     def is_broken(self, matcher: Any) -> bool:
         """Whether this matcher's lexer has reached its limit: only a mask shows this; until then it just refuses."""
         probe = matcher.deep_copy()
-        scratch = allocate_bitmask(1, 32 * self.words)
-        probe.unsafe_compute_mask_ptr(scratch.data_ptr(), 4 * self.words)
+        scratch = np.empty(self.words, np.int32)
+        probe.unsafe_compute_mask_ptr(scratch.ctypes.data, scratch.nbytes)
         return bool(probe.is_error()) and not _is_dead_end(probe)
 
 
@@ -147,6 +164,10 @@ class _Engine:
         self._matcher = matcher
         self._history = list(history)
         self._sound = False  # a mask was made in this state, so the lexer works
+
+    @property
+    def grammar(self) -> str:
+        return self._template.grammar
 
     def accept(self, token_id: int) -> bool:
         taken = bool(self._try(lambda: self._matcher.try_consume_tokens([token_id]), 0, enough=1))

@@ -12,28 +12,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from typing_extensions import override
 
+from ..automaton.limits import allowance
 from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..options import XGRAMMAR_MAX_NESTING, XGRAMMAR_MAX_OPTIONAL, usable_cores
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.prepare import prepare
 from ..schema.subschemas import iter_subschemas
-from ..vocabulary.bitmask import words
+from ..vocabulary.layout import words
 from . import utf8
 from .adapter import Adapter, Build
-from .base import Engine
+from .base import CompiledConstraint, Engine
+from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .json_subset import Schema
 from .structural_tag import reduce_schemas
 from .xgrammar_json import UNESCAPED, XGrammarSubset
 from .xgrammar_patterns import Patterns
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..vocabulary.tokens import Vocabulary
 
 # Enough for json.dumps(indent=4) at ten levels; without a bound a model can write white space for ever.
@@ -52,7 +56,7 @@ class XGrammarBackend(Adapter):
         self._lib = xgrammar
         size = vocabulary.padded_size
         known = [data or b"" for data in vocabulary.token_bytes]
-        info = xgrammar.TokenizerInfo(
+        self._info = xgrammar.TokenizerInfo(
             [*known, *[b""] * (size - len(known))],  # what has no bytes is never allowed
             xgrammar.VocabType.RAW,
             vocab_size=size,
@@ -60,7 +64,7 @@ class XGrammarBackend(Adapter):
         )
         # Its own cache can raise on some patterns, and ours holds the result anyway.
         # Our pool runs a compile on half the cores already: two threads for each keep the machine busy, not crowded.
-        self._compiler = xgrammar.GrammarCompiler(info, max_threads=min(2, usable_cores()), cache_enabled=False)
+        self._compiler = xgrammar.GrammarCompiler(self._info, max_threads=min(2, usable_cores()), cache_enabled=False)
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         patterns = Patterns()
@@ -98,7 +102,10 @@ class XGrammarBackend(Adapter):
     def _with_rules(self, read: Callable[..., Any], patterns: Patterns) -> Callable[..., Any]:
         def compile(text: str, **options: Any) -> Any:
             grammar = read(text, **options)
-            return self._compiler.compile_grammar(patterns.into(str(grammar)) if patterns else grammar)
+            if patterns:
+                grammar = patterns.into(str(grammar))
+                _move_if_costly(grammar)
+            return self._compiler.compile_grammar(grammar)
 
         return compile
 
@@ -127,19 +134,34 @@ class XGrammarBackend(Adapter):
 
     def _built(self, compiles: Callable[..., Any], text: str, **options: Any) -> Build:
         def build() -> tuple[Callable[[], Engine], int]:
+            _move_if_costly(text)
             try:
                 compiled = compiles(text, **options)
             except RuntimeError as error:
+                if "bad_alloc" in str(error):
+                    raise MemoryError from error
                 raise InvalidConstraint(f"xgrammar cannot compile this: {_without_source(error)}") from error
-            matcher = self._lib.GrammarMatcher
-            return lambda: _Engine(self.vocabulary, matcher(compiled)), int(compiled.memory_size_bytes)
+            return self._engines(compiled)
 
         return build
 
+    def _engines(self, compiled: Any) -> tuple[Callable[[], Engine], int]:
+        matcher = self._lib.GrammarMatcher
+        return lambda: _Engine(self.vocabulary, compiled, matcher(compiled)), int(compiled.memory_size_bytes)
+
+    @override
+    def packed(self, compiled: CompiledConstraint) -> str:
+        """The library's own JSON of it."""
+        return str(cast(_Engine, compiled.new_engine()).compiled.serialize_json())
+
+    @override
+    def _unpack(self, packed: str) -> tuple[Callable[[], Engine], int]:
+        return self._engines(self._lib.CompiledGrammar.deserialize_json(packed, self._info))
+
 
 class _Engine:
-    def __init__(self, vocabulary: Vocabulary, matcher: Any, states: Sequence[int] = (utf8.COMPLETE,)):
-        self._vocabulary = vocabulary
+    def __init__(self, vocabulary: Vocabulary, compiled: Any, matcher: Any, states: Sequence[int] = (utf8.COMPLETE,)):
+        self._vocabulary, self.compiled = vocabulary, compiled
         self._matcher = matcher
         self._states = list(states)  # of the UTF-8 guard, one more than tokens accepted
 
@@ -163,7 +185,7 @@ class _Engine:
         del self._states[len(self._states) - num_tokens :]
 
     def fork(self) -> _Engine:
-        return _Engine(self._vocabulary, self._matcher.fork(), self._states)
+        return _Engine(self._vocabulary, self.compiled, self._matcher.fork(), self._states)
 
     def fill(self, bitmask: Tensor, row: int) -> None:
         covered = words(self._vocabulary.padded_size)
@@ -184,6 +206,11 @@ class _Engine:
         except UnicodeDecodeError as error:
             # Forced bytes may begin or end inside a character; the binding wants a str, and its error holds them.
             return bytes(error.object)
+
+
+def _move_if_costly(text: str) -> None:
+    if (allowed := allowance()) is not None and (len(text) > MOST_GRAMMAR or written_out(text) > MOST_WRITTEN_OUT):
+        allowed.move()
 
 
 def _depth(value: Any) -> int:

@@ -14,6 +14,10 @@ from ..errors import InvalidConstraint
 MAX_NESTING = 256
 """Deeper JSON is refused: engines and Python's own json fail on it at depths that vary."""
 
+MAX_POINTERS = 100_000_000
+"""Characters of the JSON pointers to all values together: a megabyte of ordinary JSON has some millions. A name of a
+megabyte around 10,000 values makes 10 gigabytes, and every walk through the document writes them."""
+
 
 def loads(text: str, what: str) -> Any:
     """Parse JSON text.
@@ -46,13 +50,15 @@ def dumps(value: Any, what: str) -> str:
         InvalidConstraint: the value has no exact JSON text.
     """
     try:
-        _check(value, "", MAX_NESTING)
+        _check(value, what)
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         text.encode()  # a lone surrogate has no UTF-8, so no text could ever match it
     except RecursionError:
         raise InvalidConstraint(
             f"{what} refers to itself, or is nested deeper than {MAX_NESTING} levels; use $defs and $ref"
         ) from None
+    except InvalidConstraint:
+        raise
     except (TypeError, ValueError) as error:
         raise InvalidConstraint(f"{what} has no exact JSON text: {error}; use plain JSON values only") from None
     return text
@@ -76,15 +82,29 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _check(value: Any, pointer: str, levels_left: int) -> None:
-    if isinstance(value, (dict, list, tuple)) and not levels_left:
-        raise RecursionError
-    if isinstance(value, dict):
-        for key, child in value.items():
+def _check(value: Any, what: str) -> None:
+    """Refuse keys that are not strings, what nests too deeply, and what has too long pointers."""
+    total = 0
+    todo: list[tuple[Any, int, int]] = [(value, 0, MAX_NESTING)]  # a value, the length of its pointer, levels left
+    while todo:
+        here, length, levels_left = todo.pop()
+        total += length
+        if isinstance(here, dict):
             # json.dumps converts the keys 1, 1.0, True and None to strings.
-            if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} at {pointer or '/'} is a {type(key).__name__}, not a string")
-            _check(child, f"{pointer}/{key}", levels_left - 1)
-    elif isinstance(value, (list, tuple)):
-        for index, child in enumerate(value):
-            _check(child, f"{pointer}/{index}", levels_left - 1)
+            if (key := next((key for key in here if not isinstance(key, str)), None)) is not None or None in here:
+                raise TypeError(f"the key {key!r} is a {type(key).__name__}, not a string")
+            inner = [(child, length + 1 + len(key), levels_left - 1) for key, child in here.items()]
+        elif isinstance(here, (list, tuple)):
+            inner = [(child, length + 8, levels_left - 1) for child in here]
+        else:
+            continue
+        if not levels_left:
+            raise RecursionError
+        if total > MAX_POINTERS:
+            break
+        todo += inner
+    if total > MAX_POINTERS:
+        raise InvalidConstraint(
+            f"{what}: the names around its values are too long, {MAX_POINTERS} characters in all paths together are "
+            "the most; shorten them"
+        )

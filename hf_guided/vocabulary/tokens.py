@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import cycle, islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
 
 from ..errors import InvalidArgument, StopTokenError, UnwritableConstraint, VocabularySizeError
-from .bitmask import WORD_BITS, words
+from .layout import WORD_BITS, words
 from .stop_tokens import stops_with_logits
-from .token_bytes import added_token_ids, read_token_bytes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _LONG = 32  # bytes; longer tokens are rulers and indentation
 
@@ -63,6 +65,11 @@ class Vocabulary:
                 belongs to another model.
             StopTokenError: the model can write no stop token, or one is unknown to the tokenizer and the model.
         """
+        from .token_bytes import (  # transformers, which the compile worker does without
+            added_token_ids,
+            read_token_bytes,
+        )
+
         token_bytes = read_token_bytes(tokenizer)
         name = type(tokenizer).__name__
         size = len(token_bytes) if padded_size is None else int(padded_size)
@@ -208,6 +215,10 @@ class Vocabulary:
     def with_text(self, names: Mapping[int, bytes]) -> Vocabulary:
         """This vocabulary, in which these tokens are text."""
         return replace(self, token_bytes=tuple(names.get(i, data) for i, data in enumerate(self.token_bytes)))
+
+    def bare(self) -> Vocabulary:
+        """The same tokens without the tokenizer and without what was computed of them: to be pickled."""
+        return replace(self, tokenizer=None)  # only chat templates and error texts read it
 
     @cached_property
     def _ids_by_bytes(self) -> dict[bytes, int]:
