@@ -3,8 +3,9 @@
 - A key is (``constraint.key``, backend requested, whether to keep budgets). Per key at most one compile runs; later
   callers wait for the same one. Every caller gets a future of its own, so cancelling it takes nothing from the
   others; a compile that all its callers cancelled before it began is left out.
-- Compiled constraints are kept in a cache bounded in bytes. An error caused by the constraint is raised again at once;
-  an error that may not recur (a package not installed, no memory, our bugs) is tried again.
+- Compiled constraints are kept in a cache bounded in bytes; one that is too large for it is found as long as a caller
+  holds it. An error caused by the constraint is raised again at once; an error that may not recur (a package not
+  installed, no memory, our bugs) is tried again.
 - What "auto" compiled is compiled once more where a second engine is worth it (tiers.py), on a thread of its own, and
   replaces the first one in the cache.
 - What may take long (cost_estimate.py) is compiled in the worker process (compile_gate.py). The thread that waits for
@@ -203,7 +204,7 @@ class Compiler:
         waiter = _Waiter(pick, self.options)
         in_worker = key not in self._cache and self._is_costly(constraint, backend)
         with self._lock:
-            compilation = self._cache.get(key)
+            compilation = self._cache.get(key) or self._held_by_a_caller(key)
             failure = self._failures.get(key)
             job = self._in_flight.get(key)
             if compilation is not None:
@@ -263,6 +264,8 @@ class Compiler:
         if compilation is not None:
             self._cache.put(key, compilation)  # before it leaves ``_in_flight``: no gap in which it would start again
         with self._lock:
+            if compilation is not None and self._is_too_large(compilation):
+                self._held[key], self._choices[compilation.compiled] = compilation.compiled, compilation.choice
             if compilation is not None and upgrade is not None:
                 self._second_pool.submit(partial(self._upgrade, job, compilation.choice, upgrade))
             del self._in_flight[key]  # from here on no caller joins, so the list of waiters is complete
@@ -271,6 +274,11 @@ class Compiler:
                 waiter.finish(compilation)
             elif failure is not None:
                 waiter.fail(failure)
+
+    def _held_by_a_caller(self, key: Key) -> Compilation | None:
+        """What is too large for the cache, but a call that is still running has."""
+        compiled = self._held.get(key)
+        return None if compiled is None else Compilation(compiled, self._choices[compiled])
 
     def _has_second_tier(self, job: _Job, compilation: Compilation) -> bool:
         _, backend, budget = job.key
@@ -356,13 +364,16 @@ class Compiler:
             self._warn(constraint.key, f"{choice.backend} does not enforce all of the schema:\n  {lost}")
 
     def _warn_of_size(self, key: Key, compilation: Compilation) -> None:
-        if compilation.nbytes > self.options.cache_bytes > 0:  # with 0 the user wants none
+        if self._is_too_large(compilation):
             self._warn(
                 "/".join(map(str, key)),
                 f"{compilation.compiled.constraint} takes {compilation.nbytes} bytes when compiled, and the cache of "
                 f"compiled constraints holds {self.options.cache_bytes} in all: every request compiles it again; raise "
                 f"CompilerOptions.cache_bytes to at least {compilation.nbytes}",
             )
+
+    def _is_too_large(self, compilation: Compilation) -> bool:
+        return compilation.nbytes > self.options.cache_bytes > 0  # with 0 the user wants no cache
 
     def _warn(self, key: str, message: str) -> None:
         """Warn, once for a key."""
@@ -385,6 +396,8 @@ class Compiler:
         self._lock = threading.Lock()
         self._backends = _OnDemand(self._vocabulary) if self._given is None else self._given
         self._cache: ByteCache[Compilation] = ByteCache(self.options.cache_bytes)
+        self._held: weakref.WeakValueDictionary[Key, CompiledConstraint] = weakref.WeakValueDictionary()
+        self._choices: weakref.WeakKeyDictionary[CompiledConstraint, BackendChoice] = weakref.WeakKeyDictionary()
         self._marked: OrderedDict[frozenset[int], Mapping[str, Backend]] = OrderedDict()
         self._failures: OrderedDict[Key, Exception] = OrderedDict()
         self._in_flight: dict[Key, _Job] = {}

@@ -24,7 +24,7 @@ MOST_TEXT = 200_000  # characters of JSON, or of all options together; a string 
 MOST_OBJECTS = 800  # in a schema or a tag: half a millisecond each, and more where they refer to each other
 MOST_VALUES = 8_000  # of any kind: a tenth of a millisecond each
 MOST_PAIRS = 5_000  # of branches beside each other: 40 microseconds each
-MOST_SIGNS = 2_000  # of a pattern: 15,000 times `a?` take 3 s, with the square of their number
+MOST_SIGNS = 4_000  # of a pattern: 15,000 times `a?` take 3 s, with the square of their number
 MOST_PATTERN = 20_000  # characters
 MOST_GRAMMAR = 20_000  # characters: 2 megabytes take xgrammar 12 gigabytes
 MOST_TAGS = 8  # that are inside each other
@@ -65,8 +65,8 @@ def written_out(text: str) -> int:
             repeated = _REPEATED.match(text, start)
             if repeated is not None and repeated[1]:
                 size[-1] += inner * (int(repeated[2] or repeated[1]) - 1)
-        elif found[1]:
-            size[-1] += int(found[2] or found[1])  # of one character: the repetition of a group is counted above
+        elif found[1] and text[found.start() - 1 : found.start()] != ")":  # of a character; groups are counted above
+            size[-1] += int(found[2] or found[1])
         if size[-1] > MOST_WRITTEN_OUT:
             return size[-1]
     return sum(size) + len(text) - start + sum(int(count) for count in _COUNTED.findall(text))

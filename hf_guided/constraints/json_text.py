@@ -82,29 +82,36 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
+_Path = tuple[Any, Any]  # of the value around it, and the last step
+
+
 def _check(value: Any, what: str) -> None:
     """Refuse keys that are not strings, what nests too deeply, and what has too long pointers."""
     total = 0
-    todo: list[tuple[Any, int, int]] = [(value, 0, MAX_NESTING)]  # a value, the length of its pointer, levels left
+    todo: list[tuple[Any, _Path | None, int, int]] = [(value, None, 0, MAX_NESTING)]
     while todo:
-        here, length, levels_left = todo.pop()
-        total += length
-        if isinstance(here, dict):
-            # json.dumps converts the keys 1, 1.0, True and None to strings.
-            if (key := next((key for key in here if not isinstance(key, str)), None)) is not None or None in here:
-                raise TypeError(f"the key {key!r} is a {type(key).__name__}, not a string")
-            inner = [(child, length + 1 + len(key), levels_left - 1) for key, child in here.items()]
-        elif isinstance(here, (list, tuple)):
-            inner = [(child, length + 8, levels_left - 1) for child in here]
-        else:
+        here, path, length, levels_left = todo.pop()
+        total += length  # of its pointer, which is written only for an error
+        if not isinstance(here, (dict, list, tuple)):
             continue
         if not levels_left:
             raise RecursionError
         if total > MAX_POINTERS:
-            break
-        todo += inner
-    if total > MAX_POINTERS:
-        raise InvalidConstraint(
-            f"{what}: the names around its values are too long, {MAX_POINTERS} characters in all paths together are "
-            "the most; shorten them"
-        )
+            raise InvalidConstraint(
+                f"{what}: the names around its values are too long: the paths to all values have more than "
+                f"{MAX_POINTERS} characters; shorten them"
+            )
+        for key, child in here.items() if isinstance(here, dict) else enumerate(here):
+            # json.dumps converts the keys 1, 1.0, True and None to strings.
+            if isinstance(here, dict) and not isinstance(key, str):
+                raise TypeError(f"the key {key!r} at {_pointer(path) or '/'} is a {type(key).__name__}, not a string")
+            step = len(key) if isinstance(key, str) else 8
+            todo.append((child, (path, key), length + 1 + step, levels_left - 1))
+
+
+def _pointer(path: _Path | None) -> str:
+    steps = []
+    while path is not None:
+        path, step = path
+        steps.append(f"/{step}")
+    return "".join(reversed(steps))
