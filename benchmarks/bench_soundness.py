@@ -41,7 +41,7 @@ class Walked(NamedTuple):
 
     Args:
         text: its bytes.
-        ending: "finished", "cut", or "dead end" where the mask was empty.
+        ending: "finished", "cut", "dead end" where the mask was empty, or "limit" where the engine gave up.
     """
 
     text: bytes
@@ -77,7 +77,10 @@ class HotWalker:
         patience = self._random.randrange(most_tokens // 8)
         taken: list[int] = []
         while len(taken) < most_tokens:
-            allowed = allowed_tokens(matcher, self._bitmask)
+            try:
+                allowed = allowed_tokens(matcher, self._bitmask)
+            except hg.CompileLimitExceeded:
+                return Walked(self._vocabulary.decode_bytes(taken), "limit")
             if not len(allowed):
                 return Walked(self._vocabulary.decode_bytes(taken), "dead end")
             tired = len(taken) > patience
@@ -122,6 +125,7 @@ class Report:
             "finished": self.endings["finished"],
             "cut": self.endings["cut"],
             "dead_ends": self.endings["dead end"],
+            "limits": self.endings["limit"],
             "valid": self.valid,
             "invalid": len(self.failures),
             "undecided": len(self.undecided),

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from .limits import EDGES, WorkMeter
 from .reach import Reach, classes_with, distances, single_byte_tokens
-from .token_walk import TokenWalk, level_steps
+from .token_walk import TokenWalk
 
 Ints = NDArray[np.int64]
 _SEARCHED = 32  # entries of arrays that looking up one node of a trie costs
 NEVER = np.iinfo(np.int32).max
 WALK_STEPS = 150_000  # of work: a hundred states of a vocabulary of 131k tokens, where many tokens fit
+_STEPS_TOGETHER = 20_000  # of as many states as are walked at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,16 +55,16 @@ def token_budget(walk: TokenWalk, reached: Reach, meter: WorkMeter, walk_steps: 
     meter.spend(sum(map(len, edges)) // EDGES)
     needed = _counted(edges, accepting)
     open_states = np.flatnonzero(reached.can_end & (needed > 2))
-    exact = True
-    for state in open_states[np.argsort(needed[open_states], kind="stable")].tolist():
-        if walk_steps <= 0:
-            exact = False
-            break
-        levels = [leads for _, leads in walk.levels(state)]
-        walk_steps -= sum(level_steps(len(leads)) for leads in levels)
-        targets = np.unique(np.concatenate(levels)) if levels else np.empty(0, np.int64)
-        edges.append(np.stack((np.full(len(targets), state), targets), 1))
-    return TokenBudget(_counted(edges, accepting), exact)
+    rest = open_states[np.argsort(needed[open_states], kind="stable")]
+    together = 1
+    while len(rest) and walk_steps > 0:
+        sources, rest = rest[:together], rest[together:]
+        reaches, steps = walk.successors(sources)
+        walk_steps -= steps
+        which, targets = reaches.nonzero()
+        edges.append(np.stack((sources[which], targets), 1))
+        together = max(1, min(2 * together, _STEPS_TOGETHER * len(sources) // steps))
+    return TokenBudget(_counted(edges, accepting), not len(rest))
 
 
 def _counted(edges: list[Ints], accepting: NDArray[np.bool_]) -> Ints:

@@ -196,6 +196,31 @@ class TokenWalk:
             if len(nodes):
                 yield nodes, rows // self._classes
 
+    def successors(self, states: Ints) -> tuple[NDArray[np.bool_], int]:
+        """Where a token leads, from several states in one walk.
+
+        Args:
+            states: (n,) of the automaton, each once.
+
+        Returns:
+            (n, states of the automaton) whether a token leads from the one to the other; and the steps of work.
+        """
+        trie, has_token = self.tokens.trie, self.tokens.has_token
+        reached = np.zeros((len(states), self.dfa.states), np.bool_)
+        nodes, rows, origins, steps = np.zeros(len(states), np.int64), states * self._classes, np.arange(len(states)), 0
+        while len(nodes):
+            starts = trie.child.take(nodes)
+            counts = trie.child.take(nodes + 1) - starts
+            below = ranges(starts, counts)
+            moved = self._next.take(np.repeat(rows, counts) + self._class_of.take(below))
+            kept = np.flatnonzero(moved)
+            origins = np.repeat(origins, counts).take(kept)
+            nodes, rows = below.take(kept), moved.take(kept).astype(np.int64)
+            ends = np.flatnonzero(has_token.take(nodes))
+            reached[origins.take(ends), rows.take(ends) // self._classes] = True
+            steps += level_steps(len(nodes))
+        return reached, steps
+
     def tokens_at(self, nodes: Ints) -> tuple[Ints, Ints]:
         """The tokens that end in these nodes, one node after the other, and how many each node has."""
         starts = self.tokens.token_start.take(nodes)

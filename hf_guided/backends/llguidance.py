@@ -27,7 +27,7 @@ from ..errors import (
     UnsupportedConstraint,
     UnwritableConstraint,
 )
-from ..options import LLGUIDANCE_MAX_CHAIN
+from ..options import LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_CHAIN
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
@@ -62,7 +62,7 @@ class LLGuidanceBackend(Adapter):
         super().__init__(vocabulary)
         self._lib = llguidance
         self._tokenizer = _tokenizer(llguidance, vocabulary)
-        self._limits = llguidance.LLParserLimits(verbose_errors=False)
+        self._limits = llguidance.LLParserLimits(verbose_errors=False, step_max_items=LLGUIDANCE_MASK_ITEMS)
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
@@ -142,13 +142,13 @@ class _Template:
         self.grammar = grammar
         self.words = words  # of a mask row; the library refuses any other size
         self._build = build
-        self._matcher = build(grammar)
+        self.start = build(grammar)
 
     def copy(self) -> Any:
-        return self._matcher.deep_copy()
+        return self.start.deep_copy()
 
     def renew(self) -> None:
-        self._matcher = self._build(self.grammar)
+        self.start = self._build(self.grammar)
 
     def is_broken(self, matcher: Any) -> bool:
         """Whether this matcher's lexer has reached its limit: only a mask shows this; until then it just refuses."""
@@ -159,10 +159,18 @@ class _Template:
 
 
 class _Engine:
+    """One text.
+
+    The library's own rollback (of 1.9.1, at least) can leave a matcher whose masks allow tokens that it refuses then.
+    So nothing is ever rolled back: going back begins from a copy of an earlier matcher, the *anchor*, which stands
+    where the row went back to last, as a row whose drafts are refused goes back to ever later places.
+    """
+
     def __init__(self, template: _Template, matcher: Any, history: Sequence[int] = ()):
         self._template = template
         self._matcher = matcher
         self._history = list(history)
+        self._anchor: tuple[Any, int] = template.start, 0  # never advanced; and how many tokens it has
         self._sound = False  # a mask was made in this state, so the lexer works
 
     @property
@@ -181,17 +189,22 @@ class _Engine:
         return self._try(lambda: int(self._matcher.validate_tokens(tokens)), 0, enough=len(tokens)) if tokens else 0
 
     def rollback(self, num_tokens: int) -> None:
-        remaining = self._history[: len(self._history) - num_tokens]
-        if self._matcher.is_error() or not self._matcher.rollback(num_tokens):
-            # Out of a dead end, or of a broken lexer, there is no other path back.
-            self._template.renew()
-            self._replay(remaining)
-        self._history = remaining
+        del self._history[len(self._history) - num_tokens :]
         self._sound = False
+        anchor, kept = self._anchor
+        if kept > len(self._history):
+            self._replay()
+            return
+        self._matcher = anchor.deep_copy()
+        if rest := self._history[kept:]:
+            if self._matcher.consume_tokens(rest):
+                self._anchor = self._matcher.deep_copy(), len(self._history)
+            else:  # another row broke the lexer
+                self._replay()
 
     def fork(self) -> _Engine:
         twin = _Engine(self._template, self._matcher.deep_copy(), self._history)
-        twin._sound = self._sound
+        twin._sound, twin._anchor = self._sound, self._anchor
         return twin
 
     def fill(self, bitmask: Tensor, row: int) -> None:
@@ -234,16 +247,20 @@ class _Engine:
             message = self._matcher.get_error()
             self._template.renew()
             if attempt == 0:
-                self._replay(self._history)
+                self._replay()
         raise _refused(message or "lexer limit reached: too complex")
 
-    def _replay(self, history: Sequence[int]) -> None:
-        matcher = self._template.copy()
-        if history and not matcher.consume_tokens(list(history)):
-            message = matcher.get_error()
+    def _replay(self) -> None:
+        """Go the whole way again, with a lexer of its own if the shared one is broken."""
+        message = ""
+        for _ in range(2):
+            self._matcher = self._template.copy()
+            if not self._history or self._matcher.consume_tokens(self._history):
+                self._anchor = self._matcher.deep_copy(), len(self._history)
+                return
+            message = self._matcher.get_error()
             self._template.renew()
-            raise _refused(message)
-        self._matcher = matcher
+        raise _refused(message)
 
 
 def _is_dead_end(matcher: Any) -> bool:

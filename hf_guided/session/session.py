@@ -353,8 +353,7 @@ class Session:
         self._ids = ids
         rows = find_rows()
         self.stats.track_ns += time.perf_counter_ns() - start
-        most = self._max_new_tokens
-        left = None if most is None else most - (ids.shape[1] - self._tracker.prompt_length)
+        left = self.tokens_left(ids.shape[1] - self._tracker.prompt_length)
         return self._fill(filler, rows, [left] * len(rows))
 
     def _fill(

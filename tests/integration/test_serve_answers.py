@@ -127,7 +127,7 @@ def test_calls_of_other_families(name):
         for stream in (False, True):
             for choice in ("required", {"type": "function", "function": {"name": "get_weather"}}):
                 asked: dict[str, Any] = {"tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False}
-                _, _, calls = parts(api, stream=stream, extra_body=HOT, **asked)
+                _, _, calls = parts(api, stream=stream, max_tokens=150, extra_body=HOT, **asked)
                 assert [name for name, _ in calls] == ["get_weather"]
                 jsonschema.validate(json.loads(calls[0][1]), PARAMETERS)
 

@@ -170,8 +170,7 @@ class DecodeLoop:
         choosing = set(at_choice)
         states = [self._sequences[i].row if i in choosing else Row(None) for i in rows]
         row_drafts = [drafts.get(i, EMPTY_BLOCK) for i in rows]
-        most = self._session.max_new_tokens
-        left = [None if most is None else most - self._sequences[i].num_generated for i in rows]
+        left = [self._session.tokens_left(self._sequences[i].num_generated) for i in rows]
         segments = [draft.segments for draft in row_drafts] if drafts else None
         return _Choice(rows, choosing, row_drafts, bool(drafts), self._session.fill_ahead(states, left, segments, rows))
 
