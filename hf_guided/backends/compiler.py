@@ -59,6 +59,7 @@ Key = tuple[str, str, bool]
 _REPLAYED = (ConstraintError, CompileLimitExceeded)  # caused by the constraint, so it will fail again
 T = TypeVar("T")
 _IN_WORKER = frozenset({AUTO, "llguidance", "xgrammar", "automaton", "lm_format_enforcer"})  # outlines is there anyway
+_MAX_SENTENCES = 10  # of a warning
 _MAX_MARKED = 4  # sets of special tokens as text; as a rule a model has one format for calls
 
 
@@ -482,6 +483,8 @@ def _warn_of_misspelt_keywords(constraint: Constraint) -> None:
     if isinstance(constraint, ToolCalls):
         schemas = list(constraint.parameters.values())
     if misspelt := [sentence for schema in schemas for sentence in misspelt_keywords(schema)]:
+        if len(misspelt) > _MAX_SENTENCES:
+            misspelt[_MAX_SENTENCES:] = [f"{len(misspelt) - _MAX_SENTENCES} more"]
         warnings.warn("the schema has keywords that constrain nothing:\n  " + "\n  ".join(misspelt), stacklevel=2)
 
 

@@ -92,15 +92,15 @@ def _check(value: Any, what: str) -> None:
     while todo:
         here, path, length, levels_left = todo.pop()
         total += length  # of its pointer, which is written only for an error
-        if not isinstance(here, (dict, list, tuple)):
-            continue
-        if not levels_left:
-            raise RecursionError
         if total > MAX_POINTERS:
             raise InvalidConstraint(
                 f"{what}: the names around its values are too long: the paths to all values have more than "
                 f"{MAX_POINTERS} characters; shorten them"
             )
+        if not isinstance(here, (dict, list, tuple)):
+            continue
+        if not levels_left:
+            raise RecursionError
         for key, child in here.items() if isinstance(here, dict) else enumerate(here):
             # json.dumps converts the keys 1, 1.0, True and None to strings.
             if isinstance(here, dict) and not isinstance(key, str):

@@ -91,6 +91,7 @@ def run_child(name: str, pipe: int) -> NoReturn:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # newer Pythons warn of any fork with threads
+@pytest.mark.filterwarnings("ignore:the schema has keywords")
 @pytest.mark.parametrize(
     "name", [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in HOSTILE]
 )
