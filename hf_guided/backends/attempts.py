@@ -12,10 +12,17 @@ from .router import AUTO, NATIVE, BackendChoice, choose_backend
 
 
 class Compilation(NamedTuple):
-    """A compiled constraint and the choice of its backend."""
+    """A compiled constraint and the choice of its backend.
+
+    Args:
+        compiled: the constraint.
+        choice: of its backend.
+        worker_s: CPU time that the worker process took for it; 0 where it was compiled in this process.
+    """
 
     compiled: CompiledConstraint
     choice: BackendChoice
+    worker_s: float = 0.0
 
     @property
     def nbytes(self) -> int:

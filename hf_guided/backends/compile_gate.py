@@ -60,11 +60,11 @@ def compile_in_worker(constraint: Constraint, backend: str, engines: Engines, *,
         compiled = engine.compile(constraint)
     if budget and not compiled.keeps_budget and packed.used_s > AGAIN_CPU_S:
         raise CompileLimitExceeded(
-            f"{packed.choice.backend} compiled this {constraint.kind} in {packed.used_s:.3g} s of CPU time; a token "
-            f"budget needs the way to its end too, and is found only for constraints that take {AGAIN_CPU_S:g} s; make "
+            f"{packed.choice.backend} compiled this {constraint.kind} in {packed.used_s:.3g} s of CPU time; the way to "
+            f"its end, which a token budget needs, is looked for only in constraints that take {AGAIN_CPU_S:g} s; make "
             "the constraint smaller"
         )
-    return Compilation(compiled, packed.choice)
+    return Compilation(compiled, packed.choice, packed.used_s)
 
 
 def check_in_worker(constraint: Constraint) -> None:

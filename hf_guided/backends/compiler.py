@@ -38,7 +38,7 @@ from ..automaton.lru_bytes import ByteCache
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonSchema, StructuralTag
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
-from ..options import CompilerOptions
+from ..options import AGAIN_CPU_S, CompilerOptions
 from ..schema.audit import Audit, audit
 from ..schema.misspelt import misspelt_keywords
 from . import registry
@@ -321,16 +321,19 @@ class Compiler:
             assert isinstance(backends, _OnDemand), "given backends stay in this process"
             made = compile_in_worker(constraint, backend, backends, budget=budget)
             self._warn_of_losses(constraint, made.choice)
-            return made._replace(compiled=self._finished(made.compiled, made.choice, budget))
+            return made._replace(compiled=self._finished(*made, budget=budget))
 
         def compile(choice: BackendChoice, engine: Backend) -> CompiledConstraint:
             self._warn_of_losses(constraint, choice)
-            return self._finished(engine.compile(constraint), choice, budget)
+            return self._finished(engine.compile(constraint), choice, budget=budget)
 
         return compile_with_first(constraint, backend, backends, compile, budget=budget)
 
-    def _finished(self, compiled: CompiledConstraint, choice: BackendChoice, budget: bool) -> CompiledConstraint:
-        check_writable(compiled, partial(registry.create, choice.backend))
+    def _finished(
+        self, compiled: CompiledConstraint, choice: BackendChoice, worker_s: float = 0.0, *, budget: bool
+    ) -> CompiledConstraint:
+        if worker_s <= AGAIN_CPU_S:  # else a dead end is still found while generating
+            check_writable(compiled, partial(registry.create, choice.backend))
         if budget:
             from .budget_rtn import with_budget  # all of schema/ and automaton/: only where it is needed
 

@@ -120,7 +120,7 @@ def compile_packed(
         with part(choice.backend, Limits(again, AGAIN_BYTES), _AGAIN):
             return engine.compile(constraint)
 
-    compiled, choice = compile_with_first(constraint, backend, engines, compile, budget=budget, refused=refused)
+    compiled, choice, _ = compile_with_first(constraint, backend, engines, compile, budget=budget, refused=refused)
     engine = engines[choice.backend]
     packed = engine.packed(compiled) if isinstance(engine, Adapter) else None
     return Packed(choice, tuple(compiled.losses), packed, used_s())
