@@ -7,9 +7,11 @@ is proven on: one type at a time, references and alternatives standing alone, en
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from jsonschema import ValidationError, validators
 from jsonschema.validators import Draft202012Validator, validator_for
 
 from ..errors import InvalidConstraint, Loss
@@ -34,6 +36,8 @@ KEYWORDS: dict[str, frozenset[str]] = {
 }
 _ANYWHERE = frozenset("type enum const anyOf oneOf allOf not if then else $ref $dynamicRef $recursiveRef".split())
 _ASSERTIONS = _ANYWHERE.union(*KEYWORDS.values())
+_OLD_FORMS: dict[str, type] = {"items": list, "exclusiveMinimum": bool, "exclusiveMaximum": bool}
+_CODE = re.compile(r"\\u\{([0-9a-f]+)\}")  # of a character, in a prepared pattern
 _DEFINITIONS = ("$defs", "definitions")
 
 
@@ -128,17 +132,22 @@ class JsonSubset:
     def _values(self, here: Schema, pointer: str) -> Schema:
         values = [here["const"]] if "const" in here else here["enum"]
         # References inside the other keywords lead from the root, so the root stays around them.
-        kind = validator_for(self._root, default=Draft202012Validator)
+        kind = validators.extend(validator_for(self._root, default=Draft202012Validator), {"pattern": _pattern})  # type: ignore[no-untyped-call]
+        keyword = "const" if "const" in here else "enum"
         # The values of an enum are in it: to look each of them up there takes the square of their number.
         beside = here if "const" in here else {keyword: value for keyword, value in here.items() if keyword != "enum"}
         checker = kind(self._root).evolve(schema=beside)
-        fitting = [value for value in values if checker.is_valid(value)]
+        try:
+            fitting = [value for value in values if checker.is_valid(value)]
+        except re.error as error:  # a pattern of ECMA-262 that Python does not read
+            self.lose(pointer, keyword, f"cannot tell which of these values are valid: {error}")
+            return {}
         if not fitting:
-            return self.nothing(pointer, "const" if "const" in here else "enum")
+            return self.nothing(pointer, keyword)
         written = [value for value in fitting if self.writes(value)]
         if len(written) == len(fitting):
             return {"enum": written}
-        self.lose(pointer, "const" if "const" in here else "enum", "does not write all of these values")
+        self.lose(pointer, keyword, "does not write all of these values")
         return {}
 
     def _branches(self, keyword: str, here: Schema, pointer: str) -> Schema | None:
@@ -159,8 +168,7 @@ class JsonSubset:
         if types is None:
             if not here:
                 return {}
-            # Without a type a keyword binds only values of its own; we write such values, and no others.
-            types = [kind for kind, keywords in KEYWORDS.items() if keywords & here.keys() and kind != "integer"]
+            types = [kind for kind in KEYWORDS if kind != "integer"]  # values that no keyword binds are all valid
         elif isinstance(types, str):
             types = [types]
         reduced = [self._type(kind, here, pointer) for kind in types]
@@ -168,10 +176,20 @@ class JsonSubset:
 
     def _type(self, kind: str, here: Schema, pointer: str) -> Schema:
         relevant = {keyword: value for keyword, value in here.items() if keyword in KEYWORDS[kind]}
-        for keyword in relevant.keys() - self.enforced[kind]:
-            self.lose(pointer, keyword, "does not enforce it")
-            del relevant[keyword]
+        for keyword, value in list(relevant.items()):
+            old = isinstance(value, _OLD_FORMS.get(keyword, ()))
+            if old or keyword not in self.enforced[kind]:
+                self.lose(pointer, keyword, f"does not enforce {'its form of older drafts' if old else 'it'}")
+                del relevant[keyword]
         return self.of_type(kind, relevant, pointer)
+
+
+def _pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[ValidationError]:
+    r"""The keyword for ``jsonschema``, where a prepared pattern may hold ``\u{...}``, which ``re`` does not read."""
+    if validator.is_type(value, "string"):
+        python = _CODE.sub(lambda match: re.escape(chr(int(match[1], 16))), pattern)
+        if not re.search(python, value):
+            yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
 def _disjoint(branches: Iterable[Any]) -> bool:

@@ -65,21 +65,21 @@ class LMFormatEnforcerBackend(Adapter):
 
     def _text(self, constraint: Constraint) -> Build:
         pattern = self._pattern(constraint)
-        return lambda: self._built(self._text_tree, self._regex_parser(pattern))
+        return lambda: self._built(self._text_tree, self._regex_parser(pattern, self._alphabet))
 
     def _built(self, tree: Any, parser: Any) -> tuple[Callable[[], Engine], int]:
         masks = _Masks(self.vocabulary, tree)
         # Its size is not known: parsers are small, masks are kept per state of a regex.
         return lambda: _Engine(masks, [parser]), 1_000_000
 
-    def _regex_parser(self, plain: str) -> Any:
+    def _regex_parser(self, plain: str, alphabet: str) -> Any:
         with _bounded(LM_FORMAT_ENFORCER_MAX_CALLS):
-            return self._lib.RegexParser(spelled_for_interegular(plain, self._alphabet), self._config)
+            return self._lib.RegexParser(spelled_for_interegular(plain, self._alphabet), self._config(alphabet))
 
     def _json_parser(self, schema: Schema) -> Any:
         try:
             with _bounded(LM_FORMAT_ENFORCER_MAX_CALLS):
-                return StrictJson(self._lib.JsonSchemaParser(schema, self._config))
+                return StrictJson(self._lib.JsonSchemaParser(schema, self._config(self._unescaped)))
         except RecursionError as error:
             raise CompileLimitExceeded("lm-format-enforcer: the JSON Schema refers to itself without end") from error
 
@@ -94,7 +94,7 @@ class LMFormatEnforcerBackend(Adapter):
             raise self._unsupported("regex", str(error)) from None
 
     def _starts_with_space(self, pattern: str) -> bool:
-        return bool(set(WHITESPACE) & set(self._regex_parser(pattern[1:-1]).get_allowed_characters()))
+        return bool(set(WHITESPACE) & set(self._regex_parser(pattern[1:-1], self._unescaped).get_allowed_characters()))
 
     @cached_property
     def _texts(self) -> list[tuple[int, str]]:
@@ -113,11 +113,14 @@ class LMFormatEnforcerBackend(Adapter):
         return "".join(sorted(set("".join(text for _, text in self._texts))))
 
     @cached_property
-    def _config(self) -> Any:
-        # The characters it takes for "any": no raw control character is allowed in a JSON string. Regular expressions
-        # name their characters, so they lose nothing.
+    def _unescaped(self) -> str:
+        """The characters that a JSON string may hold as they are."""
+        return "".join(character for character in self._alphabet if character >= " ")
+
+    def _config(self, alphabet: str) -> Any:
+        """A configuration with these characters for "any"."""
         config = self._lib.CharacterLevelParserConfig()
-        config.alphabet = "".join(character for character in self._alphabet if character >= " ")
+        config.alphabet = alphabet
         return config
 
     @cached_property

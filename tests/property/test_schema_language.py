@@ -59,16 +59,32 @@ def validator(schema: dict[str, Any], draft: int) -> Any:
     return cls(parsed(json.dumps(schema), draft), format_checker=cls.FORMAT_CHECKER)
 
 
+def compact(text: str) -> str:
+    """The same JSON without white space."""
+    return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
+
+
 def mistakes(
-    compiled: CompiledConstraint, valid: Any, draft: int, values: list[Any], random: Random
+    compiled: CompiledConstraint, valid: Any, draft: int, values: list[Any], random: Random, every: bool = True
 ) -> Iterator[Wrong]:
-    """Yield the disagreements on these values and on unusual spellings of them."""
+    """Yield the disagreements on these values and on unusual spellings of them.
+
+    Args:
+        compiled: the grammar.
+        valid: the validator.
+        draft: of the schema.
+        values: what to try.
+        random: for the unusual spellings.
+        every: whether the engine writes all spellings: integers as 1.0, listed values with spaces.
+    """
     for value in values:
         texts = [json.dumps(ordered, ensure_ascii=False) for ordered in islice(orders(value), MOST_ORDERS + 1)]
         is_valid = valid.is_valid(parsed(texts[0], draft))
         taken = [text for text in texts if accepts(compiled, text)]
         # In draft 4 the number 1.0 is no integer. Our grammars do not write it as another number either.
-        doubtful = draft == 4 and re.search(r"\.0\b", texts[0])
+        doubtful = (draft == 4 or not every) and re.search(r"\.0\b", texts[0])
+        if not every:
+            taken += [text for text in map(compact, texts) if accepts(compiled, text)]
         if is_valid and not taken and len(texts) <= MOST_ORDERS and not doubtful:
             yield Wrong("valid refused", texts[0])
         if not is_valid and taken:
