@@ -107,9 +107,12 @@ class LoopOptions:
 class CompilerOptions:
     """How much time, memory and how many threads compiling may take.
 
-    One limit holds for one whole compile: all engines that "auto" tries spend the same CPU time. Engines that count
-    their work give up earlier, at the same point on every machine. Where a compile reaches ``cpu_s`` or
-    ``memory_bytes`` first, what is served depends on the machine: a faster one may compile what a slower one refuses.
+    One limit holds for one whole compile: all engines that "auto" tries spend the same CPU time. Constraints that may
+    take long, by an estimate from their text alone, are compiled in a worker process that is killed at the limit. The
+    others stay in this process; the native engine counts its work there, and gives up at the same point on every
+    machine. Where a compile reaches ``cpu_s`` or ``memory_bytes`` first, what is served depends on the machine: a
+    faster one may compile what a slower one refuses. So does what llguidance takes: at most 1 s and 128 MiB in the
+    worker, because it is made again in this process.
 
     Args:
         workers: threads that compile; by default half the cores, rounded up.

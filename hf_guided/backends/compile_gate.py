@@ -91,6 +91,8 @@ def _packed(constraint: Constraint, backend: str, vocabulary: Vocabulary, budget
         except JobKilled as killed:
             if allowed is not None:
                 allowed.spend(killed.used_s)
+            if not killed.may_recur:
+                raise
             left_s = 1.0 if allowed is None or allowed.left_s is None else allowed.left_s
             if backend != AUTO or killed.title == _TITLE or killed.title in refused or left_s <= 0:
                 raise CompileLimitExceeded(str(killed)) from None

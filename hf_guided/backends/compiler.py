@@ -49,6 +49,7 @@ from .compile_pool import Pool
 from .cost_estimate import is_costly
 from .router import AUTO, BackendChoice
 from .structural_tag import literals
+from .subprocess_worker import JobKilled
 from .tiers import has_second_tier, second_tier
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Compiler:
             InvalidConstraint: it is malformed. What cannot be enforced is reported, not raised.
         """
         try:
-            if self._is_costly(constraint, backend):
+            if isinstance(constraint, JsonSchema) and self._is_costly(constraint, backend):
                 with limited(self.options):
                     check_in_worker(constraint)
             else:
@@ -254,7 +255,7 @@ class Compiler:
             self._compile_s += seconds
             if failure is not None:
                 self._counts["failures"] += 1
-                if isinstance(failure, _REPLAYED):
+                if isinstance(failure, _REPLAYED) and not isinstance(failure, JobKilled):  # that is the machine's state
                     self._remember(key, failure)
             # A running upgrade is reused: the first compile may have left the cache meanwhile.
             # The native engine counts its work, but nothing counts how long a costly constraint is read before.

@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -40,6 +41,7 @@ _ADVICE = "make the constraint smaller, or raise CompilerOptions.cpu_s and memor
 _LAST_WORDS = 2000  # bytes kept of the process's stderr
 # What Rust, C++ and Python say there before they abort for want of memory.
 _NO_MEMORY = re.compile(rb"memory allocation of|bad_alloc|MemoryError|[Oo]ut of memory")
+_KILL = 9  # of SIGKILL: the system's, where memory ends
 _PATIENCE = 5.0  # seconds that a process may take to be gone
 
 
@@ -50,10 +52,11 @@ class JobKilled(CompileLimitExceeded):
         message: who, which limit, and what to do.
         title: the part of the job that ran.
         used_s: CPU time of the job, about.
+        may_recur: whether the job is the cause; otherwise the machine is, busy or without memory.
     """
 
-    def __init__(self, message: str, *, title: str, used_s: float) -> None:
-        self.title, self.used_s = title, used_s
+    def __init__(self, message: str, *, title: str, used_s: float, may_recur: bool = True) -> None:
+        self.title, self.used_s, self.may_recur = title, used_s, may_recur
         super().__init__(message)
 
 
@@ -173,7 +176,7 @@ class _Child:
         """
         self._said.clear()
         self.report = Report(title, 0.0, limits, _ADVICE)
-        self._busy = True
+        self._busy, self._reported = True, time.monotonic()
         timer = None
         if limits.wall_s is not None:
             timer = threading.Timer(limits.wall_s, self._time_out)
@@ -186,6 +189,7 @@ class _Child:
                 if outcome != REPORT:
                     return outcome, value, used_s
                 part, used_s, narrower, advice = value
+                self._reported = time.monotonic()
                 self.report = Report(part, used_s, _within(Limits(*narrower), limits), advice or _ADVICE)
         finally:
             if timer is not None:
@@ -215,8 +219,11 @@ class _Child:
     def failure(self) -> Exception:
         """Why there was no answer; called after ``end``."""
         code, said, report = self._process.returncode, bytes(self._said), self.report
-        used_s = report.used_s + (report.limits.cpu_s or 0.0)
+        used_s = report.used_s + (time.monotonic() - self._reported)  # about: more, where the machine is busy
+        if report.limits.cpu_s is not None:
+            used_s = min(used_s, report.used_s + report.limits.cpu_s)
         if -code == PROF:
+            used_s = report.used_s + (report.limits.cpu_s or 0.0)
             message = f"{report.title} needed more than {report.limits.cpu_s:.3g} s of CPU time; {report.advice}"
             return JobKilled(message, title=report.title, used_s=used_s)
         if self.timed_out or -code == ALARM:
@@ -224,9 +231,9 @@ class _Child:
                 f"{report.title} did not finish in {report.limits.wall_s:.3g} s on a machine that is busy with other "
                 "work; make the constraint smaller, or try again later"
             )
-            return JobKilled(message, title=report.title, used_s=used_s)
+            return JobKilled(message, title=report.title, used_s=used_s, may_recur=False)
         if code < 0 and _NO_MEMORY.search(said):
-            return _too_much_memory(report, report.used_s)
+            return _too_much_memory(report, used_s)
         last = said.decode(errors="replace").strip()
         last = f" (its last words: {last})" if last else ""
         if code < 0:
@@ -234,7 +241,7 @@ class _Child:
                 f"the process in which {report.title} was compiling died of {signal.Signals(-code).name}{last}; it was "
                 "too much for the engine, or for the memory of this machine: make the constraint smaller"
             )
-            return JobKilled(message, title=report.title, used_s=report.used_s)
+            return JobKilled(message, title=report.title, used_s=used_s, may_recur=-code != _KILL)
         return InternalError(f"the process in which {report.title} was compiling ended with exit code {code}{last}")
 
 

@@ -14,9 +14,10 @@ import jsonschema
 import pytest
 
 import hf_guided as hg
-from hf_guided.backends import compiler, cost_estimate, worker_compile
+from hf_guided.backends import compile_gate, compiler, cost_estimate, worker_compile
 from hf_guided.backends.cost_estimate import MOST_WRITTEN_OUT, is_costly, written_out
 from hf_guided.backends.lexer_cost import MOST_STATES, lexer_cost
+from hf_guided.backends.subprocess_worker import JobKilled
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
 from hf_guided.options import CompilerOptions
 from hf_guided.regex import parse_fullmatch, to_lark
@@ -145,6 +146,24 @@ def test_lexer_cost_multiplies_what_is_repeated_side_by_side(pattern: str, state
 def test_written_out_counts_repetitions(text: str, size: int) -> None:
     assert size * 0.7 <= written_out(text) <= size * 1.7
     assert written_out("(" * 5 + "a" + "){1,50}" * 5) > MOST_WRITTEN_OUT
+
+
+def test_trouble_of_the_machine_is_tried_again(all_in_worker: hg.Guide, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker that the system kills for want of memory says nothing about the constraint."""
+    kills = [JobKilled("died of SIGKILL", title="llguidance", used_s=0.1, may_recur=False)]
+    run = compile_gate.SHARED.run
+
+    def run_or_die(*args: Any) -> Any:
+        if kills:
+            raise kills.pop()
+        return run(*args)
+
+    monkeypatch.setattr(compile_gate.SHARED, "run", run_or_die)
+    with pytest.raises(CompileLimitExceeded, match="SIGKILL"):
+        all_in_worker.compile(hg.Regex("ab"))
+    assert all_in_worker.compile(hg.Regex("ab")).backend == "llguidance"
+    kills.append(JobKilled("llguidance needed more memory", title="llguidance", used_s=0.1))
+    assert all_in_worker.compile(hg.Regex("abc")).backend == "xgrammar"
 
 
 @pytest.mark.slow
