@@ -16,7 +16,7 @@ MOST_STATES = 5_000
 
 _MOST = 10**9  # Python's integers have no bound
 _PIECE = re.compile(
-    r"""\{(?P<low>\d+)(?P<comma>,)?(?P<high>\d*)\}(?!\w) | (?P<open>\((?:\?[:=!])?) | (?P<close>\)) | (?P<or>\|)
+    r"""\{(?P<low>\d+)(?P<comma>,)?(?P<high>\d*)\} | (?P<open>\((?:\?[:=!])?) | (?P<close>\)) | (?P<or>\|)
       | (?P<and>[ ]&[ ]) | (?P<times>[*+?]) | \[(?:\\.|[^\]\\])*\] | \\u\{[^{}]*\} | \\. | [ /~] | (?P<one>.)""",
     re.VERBOSE | re.DOTALL,
 )
