@@ -630,14 +630,14 @@ REMOVALS = [
         "vocabulary/retokenize.py",
         "        token_ids = self._cut(context, data)\n",
         "        token_ids = None\n",
-        f"{CONTINUATION}::test_continuation_has_the_tokens_of_the_whole_text[demo]",
+        f"{CONTINUATION}::test_pairs_have_the_tokens_of_the_whole_text[demo]",
     ),
     Removal(
         "continuation: exactly these bytes",
         "vocabulary/retokenize.py",
         "return cut if self._vocabulary.decode_bytes(cut) == data else None",
         "return cut",
-        f"{CONTINUATION}::test_continuation_writes_exactly_its_bytes",
+        f"{CONTINUATION}::test_tokenizer_that_changes_letters_writes_exactly_its_bytes",
     ),
     Removal(
         "continuation: bytes without a token of their own",

@@ -44,6 +44,10 @@ class Adapter(ABC):
     def _text(self, constraint: Constraint) -> Build:
         """A function that compiles other constraints; raises UnsupportedConstraint before any long work."""
 
+    def _vocabulary(self, constraint: Constraint) -> Vocabulary:
+        """The vocabulary of a constraint: its special tokens are text there if the constraint names them."""
+        return self.vocabulary
+
     def losses(self, constraint: Constraint) -> Sequence[Loss]:
         """See ``Backend.losses``."""
         try:
@@ -87,7 +91,7 @@ class Adapter(ABC):
         return CompiledConstraint(
             constraint=constraint,
             backend=self.name,
-            vocabulary=self.vocabulary,
+            vocabulary=self._vocabulary(constraint),
             new_engine=new_engine,
             nbytes=nbytes,
             compile_seconds=time.perf_counter() - began,

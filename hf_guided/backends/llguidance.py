@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -32,9 +34,11 @@ from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
+from ..vocabulary.tokens import single_bytes
 from .adapter import Adapter, Build
 from .base import CompiledConstraint, Engine
 from .lark_chains import longest_chain
+from .lark_grammar import LarkGrammar, Probe, check_terminals, read
 from .lexer_cost import MOST_STATES, lexer_cost
 from .tag_lark import TagLark
 
@@ -44,9 +48,10 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 # What its messages about limits have in common.
-_LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_|max is", re.IGNORECASE)
+_LIMIT = re.compile(r"too (many|large|big|complex|long|deep)|fuel|limit|exceed|max_(?!tokens)|max is", re.IGNORECASE)
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')  # in a message: parts of the grammar
+_REST = re.compile(r"\n +\d+ \| |\n<backtrace>")  # what follows a message: lines of the grammar, or of the library
 _DEAD_END = "NoExtensionBias"  # no token fits and the text may not stop: not an error here, the row just ends
-_OPTIONS = re.compile(r"^%llguidance\s*", re.MULTILINE)
 _T = TypeVar("_T")
 
 
@@ -63,6 +68,7 @@ class LLGuidanceBackend(Adapter):
         self._lib = llguidance
         self._tokenizer = _tokenizer(llguidance, vocabulary)
         self._limits = llguidance.LLParserLimits(verbose_errors=False, step_max_items=LLGUIDANCE_MASK_ITEMS)
+        self._with_text = lru_cache(maxsize=4)(lambda names: vocabulary.with_text(dict(names)))
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         n = Normalizer.of(constraint)
@@ -78,6 +84,9 @@ class LLGuidanceBackend(Adapter):
         return build, n.losses
 
     def _text(self, constraint: Constraint) -> Build:
+        if isinstance(constraint, Grammar):
+            lark = self._lark(constraint)
+            return lambda: self._built_lark(constraint, lark)
         if isinstance(constraint, StructuralTag):
             tag = TagLark(constraint.tag)
             if tag.losses:
@@ -87,29 +96,69 @@ class LLGuidanceBackend(Adapter):
             grammar = self._grammar(constraint)
         return lambda: self._built(grammar)
 
-    def _built(self, grammar: str) -> tuple[Callable[[], Engine], int]:
-        grammar = _unforced(grammar)
-        if longest_chain(grammar) > LLGUIDANCE_MAX_CHAIN:
-            raise CompileLimitExceeded(
-                f"llguidance would run out of stack: more than {LLGUIDANCE_MAX_CHAIN} rules lead from one into the "
-                "next; make the constraint smaller"
-            )
-        if (allowed := allowance()) is not None and lexer_cost(grammar) > MOST_STATES:
+    def _vocabulary(self, constraint: Constraint) -> Vocabulary:
+        special = self._lark(constraint).special if isinstance(constraint, Grammar) else {}
+        return self._with_text(tuple(special.items())) if special else self.vocabulary
+
+    def _lark(self, constraint: Grammar) -> LarkGrammar:
+        if constraint.syntax != "lark":
+            # Its own translation makes rules into greedy terminals: with `x ::= [a-z]+`, `x "b"` never matches.
+            raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use xgrammar, or write Lark")
+        return read(constraint, self.vocabulary)
+
+    def _built_lark(self, constraint: Grammar, lark: LarkGrammar) -> tuple[Callable[[], Engine], int]:
+        check_terminals(constraint, self._probe)
+        return self._built(lark.text, lark.schemas, by_text=lark.by_text)
+
+    def _built(
+        self, grammar: str, others: Mapping[str, str] = MappingProxyType({}), *, by_text: bool = True
+    ) -> tuple[Callable[[], Engine], int]:
+        """Compile a grammar in Lark.
+
+        Args:
+            grammar: its text.
+            others: the grammars that it refers to, by name.
+            by_text: see ``LarkGrammar``.
+        """
+        for text in (grammar, *others.values()):
+            if longest_chain(text) > LLGUIDANCE_MAX_CHAIN:
+                raise CompileLimitExceeded(
+                    f"llguidance would run out of stack: more than {LLGUIDANCE_MAX_CHAIN} rules lead from one into the "
+                    "next; make the constraint smaller"
+                )
+        # Where the text is forced, a mask would allow one token only: the library's idea of how it is tokenized, which
+        # is not the tokenizer's. Jump-forward is unchanged. It stands at the end: lines in messages are the user's.
+        texts = {"": f'{grammar}\n%llguidance {{"no_forcing": true}}', **others}
+        written = json.dumps({"grammars": [{"name": name, "lark_grammar": text} for name, text in texts.items()]})
+        if (allowed := allowance()) is not None and max(map(lexer_cost, texts.values())) > MOST_STATES:
             allowed.move()
-        template = _Template(grammar, self._matcher, words(self.vocabulary.padded_size))
+        return self._made(written, by_text)
+
+    def _made(self, written: str, by_text: bool) -> tuple[Callable[[], Engine], int]:
+        template = _Template(written, self._matcher, words(self.vocabulary.padded_size), by_text)
         if template.is_broken(template.copy()):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
         # The library does not report its size; its lexer grows to this order.
-        return lambda: _Engine(template, template.copy()), 200_000 + 20 * len(grammar)
+        return lambda: _Engine(template, template.copy()), 200_000 + 20 * len(written)
+
+    def _probe(self, grammar: str) -> Probe:
+        matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=self._limits)
+        if matcher.is_error():
+            return Probe(False, False)  # malformed, as the whole grammar will be
+        mask = np.empty(words(257), np.int32)
+        matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        nullable = bool(matcher.is_accepting())
+        return Probe(nullable, not nullable and not mask[: words(256)].any())
 
     @override
-    def packed(self, compiled: CompiledConstraint) -> str:
+    def packed(self, compiled: CompiledConstraint) -> tuple[str, bool]:
         """The grammar; its matchers cannot be pickled."""
-        return cast(_Engine, compiled.new_engine()).grammar
+        template = cast(_Engine, compiled.new_engine()).template
+        return template.grammar, template.by_text
 
     @override
-    def _unpack(self, packed: str) -> tuple[Callable[[], Engine], int]:
-        return self._built(packed)
+    def _unpack(self, packed: tuple[str, bool]) -> tuple[Callable[[], Engine], int]:
+        return self._made(*packed)
 
     def _matcher(self, grammar: str) -> Any:
         matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
@@ -118,29 +167,24 @@ class LLGuidanceBackend(Adapter):
         return matcher
 
     def _grammar(self, constraint: Constraint) -> str:
-        """What is no JSON, in llguidance's own words."""
-        make = self._lib.LLMatcher
+        """What is no JSON, as one terminal."""
         if isinstance(constraint, Regex):
             try:
-                return str(make.grammar_from_lark(f"start: TEXT\nTEXT: {to_lark(parse_fullmatch(constraint.pattern))}"))
+                return f"start: TEXT\nTEXT: {to_lark(parse_fullmatch(constraint.pattern))}"
             except UnsupportedRegex as error:
                 raise self._unsupported("regex", str(error)) from None
         if isinstance(constraint, Choice):
-            return str(make.grammar_from_regex("|".join(f"(?:{literal(text)})" for text in constraint.options)))
-        if isinstance(constraint, Grammar) and constraint.syntax == "lark":
-            return str(make.grammar_from_lark(constraint.text))
-        if isinstance(constraint, Grammar):
-            # Its own translation makes rules into greedy terminals: with `x ::= [a-z]+`, `x "b"` never matches.
-            raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use xgrammar, or write Lark")
+            return f"start: /{'|'.join(f'(?:{literal(text)})' for text in constraint.options)}/"
         raise self._unsupported(constraint.kind, "llguidance has no such constraint")
 
 
 class _Template:
     """Makes matchers at the start of one grammar, which share a lexer until one of them breaks it."""
 
-    def __init__(self, grammar: str, build: Callable[[str], Any], words: int):
+    def __init__(self, grammar: str, build: Callable[[str], Any], words: int, by_text: bool):
         self.grammar = grammar
         self.words = words  # of a mask row; the library refuses any other size
+        self.by_text = by_text
         self._build = build
         self.start = build(grammar)
 
@@ -174,8 +218,8 @@ class _Engine:
         self._sound = False  # a mask was made in this state, so the lexer works
 
     @property
-    def grammar(self) -> str:
-        return self._template.grammar
+    def template(self) -> _Template:
+        return self._template
 
     def accept(self, token_id: int) -> bool:
         taken = bool(self._try(lambda: self._matcher.try_consume_tokens([token_id]), 0, enough=1))
@@ -186,6 +230,9 @@ class _Engine:
 
     def validate(self, token_ids: Sequence[int]) -> int:
         tokens = list(token_ids)
+        if not self._template.by_text:
+            ahead = self.fork()  # the library's own answer looks at the bytes
+            return next((i for i, token_id in enumerate(tokens) if not ahead.accept(token_id)), len(tokens))
         return self._try(lambda: int(self._matcher.validate_tokens(tokens)), 0, enough=len(tokens)) if tokens else 0
 
     def rollback(self, num_tokens: int) -> None:
@@ -219,7 +266,7 @@ class _Engine:
         return bool(self._matcher.is_accepting())
 
     def jump_forward_bytes(self) -> bytes:
-        if self._matcher.is_accepting():
+        if self._matcher.is_accepting() or not self._template.by_text:
             return b""
         return self._try(lambda: bytes(self._matcher.compute_ff_bytes()), b"")
 
@@ -294,32 +341,22 @@ def _tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
     return lib.LLTokenizer(lib.TokenizerWrapper(Tokens()), n_vocab=size)
 
 
-def _unforced(grammar: str) -> str:
-    """The grammar with masks that allow every token that fits.
+@cache
+def _byte_tokenizer() -> Any:
+    """One token for each byte, and a stop token."""
+    import llguidance
 
-    By default, where the text is forced, a mask allows one token only: the library's idea of how it is tokenized,
-    which is not the tokenizer's. Jump-forward is unchanged. There is no such switch outside of Lark.
-    """
-    lark = grammar
-    if grammar.startswith("{"):
-        (inner,) = json.loads(grammar)["grammars"]
-        lark = inner["lark_grammar"] or f"start: %json {json.dumps(inner['json_schema'])}"
-    options: dict[str, Any] = {}
-    if match := _OPTIONS.search(lark):
-        try:
-            options, end = json.JSONDecoder().raw_decode(lark, match.end())
-        except ValueError as error:
-            raise InvalidConstraint(f"%llguidance must be followed by a JSON object: {error}") from error
-        lark = lark[: match.start()] + lark[end:]
-    # At the end, so that lines in messages are the user's.
-    return f"{lark}\n%llguidance {json.dumps({**options, 'no_forcing': True})}"
+    return _tokenizer(llguidance, single_bytes())
 
 
 def _refused(message: str) -> Exception:
     """The exception for a message of the library."""
-    text = message.replace("<non-verbose/>", "").strip()
-    if _LIMIT.search(text):
+    text = _REST.split(message.replace("<non-verbose/>", ""))[0].strip()
+    said = _QUOTED.sub("", text.rpartition("\nerror: ")[2])  # what it says itself: names in a grammar may be any words
+    if _LIMIT.search(said):
         return CompileLimitExceeded(f"llguidance gave up: {text}; make the constraint smaller")
-    if "InternalError" in text or "panic" in text:
+    if "InternalError" in said or "panic" in said:
         return BackendError(f"llguidance failed: {text}")
+    if "supported" in said:
+        return UnsupportedConstraint("llguidance cannot enforce this", [Loss("", "grammar", text)])
     return InvalidConstraint(f"llguidance cannot compile this: {text}")

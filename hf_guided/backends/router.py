@@ -3,7 +3,7 @@
 "auto" takes the first backend that loses nothing: llguidance, because it is ready at once, then xgrammar for what
 llguidance refuses, then the automaton for what both refuse. The automaton goes first where a text has to close within a
 number of tokens, because it knows the shortest path from every state, and where the depth of nesting is bounded,
-because no other engine does that; it has no tags.
+because no other engine does that; it has no tags. A grammar has one engine: llguidance reads Lark, xgrammar GBNF.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..constraints.json_style import Spelling
-from ..constraints.values import Constraint, JsonObject, JsonSchema, StructuralTag
+from ..constraints.values import Constraint, Grammar, JsonObject, JsonSchema, StructuralTag
 from ..errors import BackendUnavailable, Loss, UnsupportedConstraint
 from .base import Backend, held_spelling
 
@@ -47,6 +47,9 @@ def candidates(constraint: Constraint, backend: str, budget: bool = False) -> tu
         return (backend,)
     if isinstance(constraint, StructuralTag):
         return ("llguidance", "xgrammar")
+    if isinstance(constraint, Grammar):
+        # Each engine reads one syntax: terminals are greedy in llguidance and not in xgrammar.
+        return ("llguidance",) if constraint.syntax == "lark" else ("xgrammar",)
     if budget or (isinstance(constraint, JsonSchema) and constraint.max_depth is not None):
         return (NATIVE, "llguidance", "xgrammar")
     if isinstance(constraint, JsonSchema):

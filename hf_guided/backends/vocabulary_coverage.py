@@ -8,15 +8,13 @@ is bounded: where it does not come to a verdict, a dead end is still detected wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
 
 import torch
 
 from ..constraints.values import Choice, JsonObject, JsonSchema
 from ..errors import UnwritableConstraint
 from ..vocabulary.bitmask import allocate_bitmask, unpack
-from ..vocabulary.tokens import Vocabulary
+from ..vocabulary.tokens import Vocabulary, single_bytes
 from .base import Backend, CompiledConstraint, Matcher
 
 _MAX_STEPS = 2000
@@ -37,6 +35,10 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
     vocabulary = compiled.vocabulary
     if len(vocabulary.writable_bytes) == 256:
         return
+    from .lark_grammar import names_tokens  # reads patterns and schemas, which takes time to import
+
+    if names_tokens(compiled.constraint):
+        return
     if isinstance(compiled.constraint, Choice):
         for option in compiled.constraint.options:
             vocabulary.encode_bytes(option.encode())
@@ -44,7 +46,7 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
     held = frozenset(b"".join(token for token in vocabulary.token_bytes if token is not None))
     if isinstance(compiled.constraint, (JsonSchema, JsonObject)):
         held -= _JSON_LAYOUT
-    missing = _missing(backend(_single_bytes()).compile(compiled.constraint).matcher(), held) - _JSON_LAYOUT
+    missing = _missing(backend(single_bytes()).compile(compiled.constraint).matcher(), held) - _JSON_LAYOUT
     if missing:
         names = ", ".join(repr(bytes([byte]))[1:] for byte in sorted(missing)[:8])
         raise UnwritableConstraint(
@@ -72,11 +74,3 @@ def _missing(start: Matcher, held: frozenset[int]) -> set[int]:
             fork.accept_token(byte)
             matchers.append(fork)
     return set()
-
-
-@lru_cache(maxsize=1)
-def _single_bytes() -> Vocabulary:
-    """The 256 bytes and a stop token."""
-    tokenizer: Any = None  # nothing uses one: no chat template, no error text
-    tokens = (*(bytes([byte]) for byte in range(256)), None)
-    return Vocabulary(token_bytes=tokens, stop_token_ids=(256,), padded_size=257, tokenizer=tokenizer)

@@ -21,6 +21,7 @@ from typing_extensions import override
 from ..automaton.limits import allowance
 from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
+from ..grammars.gbnf import Gbnf
 from ..options import XGRAMMAR_MAX_NESTING, XGRAMMAR_MAX_OPTIONAL, usable_cores
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.prepare import prepare
@@ -126,7 +127,7 @@ class XGrammarBackend(Adapter):
                 raise UnsupportedConstraint("xgrammar does not enforce all of the schemas in this tag", lost)
             return self._built(self._with_rules(self._lib.Grammar.from_structural_tag, patterns), json.dumps(tag))
         if isinstance(constraint, Grammar) and constraint.syntax == "gbnf":
-            return self._built(compiler.compile_grammar, constraint.text)
+            return self._built(compiler.compile_grammar, Gbnf(constraint.text, constraint.root).to_ebnf())
         if isinstance(constraint, Grammar):
             # Terminals are not greedy in xgrammar's Lark: one text has two meanings in the two engines.
             raise self._unsupported("grammar", "xgrammar reads GBNF; for Lark use llguidance")

@@ -33,6 +33,7 @@ Extra = Literal["forbid", "allow"]
 OnUnsupported = Literal["error", "warn", "validate"]
 KeyOrder = Literal["declared", "any"]
 Syntax = Literal["lark", "gbnf"]
+DEFAULT_ROOT: dict[str, str] = {"lark": "start", "gbnf": "root"}
 
 
 class Constraint:
@@ -407,19 +408,21 @@ class Grammar(Constraint):
     """Text that matches a context-free grammar.
 
     Args:
-        text: Lark (``start: "a" b``; starts at ``start``) or GBNF (``root ::= "a" b``; starts at ``root``).
+        text: Lark as llguidance reads it (``start: "a" b``), or GBNF as llama.cpp reads it (``root ::= "a" b``).
         syntax: "lark" or "gbnf" ("ebnf" is another name for it); None looks at the first rule.
+        root: the rule that every text matches; None is ``start`` in Lark and ``root`` in GBNF.
 
     Raises:
-        InvalidConstraint: the syntax cannot be recognized. A rule that is not defined is found when it is compiled.
+        InvalidConstraint: the syntax cannot be recognized. The rules are read when it is compiled.
     """
 
     kind: ClassVar[str] = "grammar"
 
     text: str
     syntax: Syntax
+    root: str
 
-    def __init__(self, text: str, syntax: Syntax | Literal["ebnf"] | None = None) -> None:
+    def __init__(self, text: str, syntax: Syntax | Literal["ebnf"] | None = None, root: str | None = None) -> None:
         if not isinstance(text, str):
             raise InvalidConstraint(f"Grammar: expected its text as a string, got {type(text).__name__}")
         _expect_utf8(text, "Grammar")
@@ -428,10 +431,12 @@ class Grammar(Constraint):
             known = _detect_syntax(text)
         else:
             known = _one_of("syntax", "gbnf" if syntax == "ebnf" else syntax, Syntax)
-        set_fields(self, text=text, syntax=known)
+        if root is not None and not isinstance(root, str):
+            raise InvalidConstraint(f"root: expected the name of a rule, or None, got {root!r}")
+        set_fields(self, text=text, syntax=known, root=root or DEFAULT_ROOT[known])
 
     def _identity(self) -> Sequence[Any]:
-        return self.syntax, self.text
+        return self.syntax, self.root, self.text
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -12,7 +12,16 @@ from typing import Any
 from ..constraints.coerce import coerce
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.tool_formats import AUTO
-from ..constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+from ..constraints.values import (
+    DEFAULT_ROOT,
+    Choice,
+    Constraint,
+    Grammar,
+    JsonObject,
+    JsonSchema,
+    Regex,
+    StructuralTag,
+)
 from ..errors import InvalidConstraint
 from ..schema.sketch import sketch_of
 from .tag_sketch import call_sketch, tag_sketch
@@ -71,7 +80,8 @@ def _plain(constraint: Constraint) -> str:
         return f"Answer with exactly one of these, without the quotes: {options}"
     if isinstance(constraint, Grammar):
         name = {"lark": "Lark", "gbnf": "GBNF"}[constraint.syntax]
-        return f"Answer only with text of this {name} grammar:\n{constraint.text.strip()}"
+        start = "" if constraint.root in DEFAULT_ROOT.values() else f", from its rule {constraint.root}"
+        return f"Answer only with text of this {name} grammar{start}:\n{constraint.text.strip()}"
     raise InvalidConstraint(f"describe: expected a constraint of this package, got {constraint!r}")
 
 

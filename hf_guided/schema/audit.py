@@ -11,7 +11,7 @@ from ..constraints.json_style import Spelling
 from ..constraints.suggestions import did_you_mean
 from ..constraints.values import JsonSchema
 from ..errors import Loss
-from .documents import LATEST, dialect_of
+from .documents import LATEST, OLDEST, dialect_of
 from .formats import FORMATS
 from .misspelt import MOST_LOOKED_AT
 from .subschemas import escape, iter_subschemas
@@ -142,6 +142,8 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
 
     document = constraint.schema
     dialect = dialect_of(document, LATEST) if isinstance(document, dict) else LATEST
+    if dialect < OLDEST:
+        return  # its keywords have other meanings
     unknown = 0
     for subschema in iter_subschemas(document):
         if isinstance(subschema.schema, dict):

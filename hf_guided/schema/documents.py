@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin
 
-from ..errors import InvalidConstraint
+from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
 from .pointers import lookup
 from .subschemas import escape, iter_subschemas
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Schema = dict[str, Any] | bool
 
 _DIALECTS = {
-    "http://json-schema.org/draft-03/schema": 3,
+    **{f"http://json-schema.org/draft-0{draft}/schema": draft for draft in range(4)},
     "http://json-schema.org/draft-04/schema": 4,
     "http://json-schema.org/draft-06/schema": 6,
     "http://json-schema.org/draft-07/schema": 7,
@@ -32,6 +32,7 @@ _DIALECTS = {
     "https://json-schema.org/draft/2020-12/schema": 2020,
 }
 LATEST = 2020
+OLDEST = 4
 
 
 class UnknownReference(Exception):
@@ -174,6 +175,7 @@ class Documents:
 
     def _make(self, schema: Schema, pointer: str, base: str, dialect: int) -> Subschema:
         self._count += 1
+        check_dialect(dialect, pointer)
         made = Subschema(schema, pointer, base, dialect, self._count)
         if isinstance(schema, dict):
             self._made[id(schema)] = made
@@ -199,6 +201,7 @@ class Documents:
         if isinstance(target, dict):
             known = self._made.get(id(target)) or self._index.get(id(target))
             if known is not None:
+                check_dialect(known.dialect, known.pointer)
                 self._made[id(target)] = known
                 return known
         if not isinstance(target, (dict, bool)):
@@ -259,9 +262,22 @@ def _anchors(subschema: Subschema, keyword: str, value: Any) -> bool:
 
 
 def dialect_of(schema: dict[str, Any], inherited: int) -> int:
-    """The draft a schema names; the inherited one where it names no known draft."""
+    """The draft a schema names, by its metaschema or its hyper-schema; else the inherited one."""
     name = schema.get("$schema")
-    return _DIALECTS.get(name.rstrip("#"), inherited) if isinstance(name, str) else inherited
+    if not isinstance(name, str):
+        return inherited
+    return _DIALECTS.get(name.rstrip("#").replace("/hyper-schema", "/schema"), inherited)
+
+
+def check_dialect(dialect: int, pointer: str) -> None:
+    """Refuse the drafts whose keywords have other names, and other values: ``required: true``, ``divisibleBy`` ...
+
+    Raises:
+        UnsupportedConstraint: with the position of the schema.
+    """
+    if dialect < OLDEST:
+        reason = f"draft {dialect} is not read; write the schema in a draft from {OLDEST} on, and name that in $schema"
+        raise UnsupportedConstraint("the JSON Schema is of an old draft", [Loss(pointer, "$schema", reason)])
 
 
 def _unread_vocabulary(root: Schema, registry: Mapping[str, Any]) -> str | None:
@@ -287,7 +303,6 @@ def _specification(root: Subschema) -> Any:
     from referencing import jsonschema
 
     return {
-        3: jsonschema.DRAFT3,
         4: jsonschema.DRAFT4,
         6: jsonschema.DRAFT6,
         7: jsonschema.DRAFT7,

@@ -10,6 +10,7 @@ from ..constraints.values import JsonSchema
 from ..errors import InvalidConstraint, Loss
 from ..regex import ALL, CharSet, UnsupportedRegex, only, parse_search, to_pattern
 from .additional_properties import close_objects
+from .documents import LATEST, check_dialect, dialect_of
 from .formats import spell_out
 from .pointers import local_target
 from .subschemas import iter_subschemas
@@ -29,11 +30,15 @@ def prepare(constraint: JsonSchema, *, alphabet: CharSet = ALL) -> tuple[dict[st
     Raises:
         InvalidConstraint: it is no valid JSON Schema, or no value satisfies it; a ``$ref`` inside the document leads
             nowhere, or only back to itself.
+        UnsupportedConstraint: it is of a draft before 4.
     """
     constraint.check()
     schema = constraint.schema
     if schema is False:
         raise InvalidConstraint("the JSON Schema is `false`: no value satisfies it")
+    for subschema in iter_subschemas(schema):
+        if isinstance(subschema.schema, dict):
+            check_dialect(dialect_of(subschema.schema, LATEST), subschema.pointer)
     _check_references(schema)
     _plain_words(schema)
     if constraint.extra == "forbid":

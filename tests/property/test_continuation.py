@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from hf_guided.vocabulary.retokenize import Continuation
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import vocabularies
 from tests.property.strategies import allowed, sentencepiece, tiny, without_bytes
+from tests.tokenizer_zoo import ZOO
 
 TOKENIZERS: dict[str, Callable[[], Any]] = {
     "byte_level": vocabularies.tiny_byte_level,
@@ -50,19 +52,29 @@ def vocabulary(name: str) -> Vocabulary:
     return Vocabulary.from_tokenizer(tokenizer, padded_size=len(tokenizer), stop_token_ids=[tokenizer.eos_token_id])
 
 
-@pytest.mark.parametrize("name", TOKENIZERS)
-@given(text=TEXTS, data=st.data())
-def test_continuation_has_the_tokens_of_the_whole_text(name: str, text: str, data: st.DataObject) -> None:
+def check_every_cut(name: str, text: str) -> None:
     ours = vocabulary(name)
     whole = ours.tokenizer(text, add_special_tokens=False)["input_ids"]
     if ours.decode_bytes(whole) != text.encode():
         return  # the tokenizer adds a space, cannot write a character, or reads a special token
-    cut = data.draw(st.integers(0, len(whole) - 1))
-    rest = ours.decode_bytes(whole[cut:])
-    token_ids = Continuation(ours)(whole[:cut], rest)
-    assert ours.decode_bytes(token_ids) == rest
-    if cut:
-        assert token_ids == whole[cut:]
+    for cut in range(len(whole)):
+        rest = ours.decode_bytes(whole[cut:])
+        token_ids = Continuation(ours)(whole[:cut], rest)
+        assert ours.decode_bytes(token_ids) == rest
+        if cut:
+            assert token_ids == whole[cut:]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(text=TEXTS)
+def test_continuation_has_the_tokens_of_the_whole_text(name: str, text: str) -> None:
+    check_every_cut(name, text)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_pairs_have_the_tokens_of_the_whole_text(name: str) -> None:
+    for pair in product(PIECES, PIECES):
+        check_every_cut(name, "".join(pair))
 
 
 def test_context_may_begin_inside_a_character() -> None:
@@ -85,6 +97,14 @@ def test_continuation_writes_exactly_its_bytes(name: str, before: str, text: str
         assert ours.tokenizer.unk_token_id is not None
         return
     assert ours.decode_bytes(token_ids) == text.encode() and all(map(ours.is_text, token_ids))
+
+
+def test_tokenizer_that_changes_letters_writes_exactly_its_bytes() -> None:
+    """A lower-casing tokenizer: as many bytes, but others."""
+    tokenizer = ZOO["gpt2, added, lower case"]()
+    ours = Vocabulary.from_tokenizer(tokenizer, padded_size=len(tokenizer), stop_token_ids=[tokenizer.eos_token_id])
+    assert ours.decode_bytes(tokenizer("AB")["input_ids"]) == b"ab"
+    assert ours.decode_bytes(Continuation(ours)([], b"AB")) == b"AB"
 
 
 @pytest.mark.parametrize("name", ["byte_level", "tekken"])

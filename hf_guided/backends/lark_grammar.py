@@ -1,0 +1,231 @@
+"""A user's Lark grammar as llguidance gets it, with the parts that llguidance would take in another sense replaced.
+
+- ``%json`` is this package's JSON Schema: the rules it makes of the schema, as a grammar beside the user's.
+- ``<|name|>`` is the id of the tokenizer's special token: llguidance knows special tokens by number only.
+- What it would drop in silence, or enforce only together with a sampler of its own, is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..constraints.json_text import shorten
+from ..constraints.suggestions import did_you_mean
+from ..constraints.values import Constraint, Grammar, JsonSchema
+from ..errors import Loss, UnsupportedConstraint
+from ..grammars.lark import Lark
+from ..grammars.lark_tokens import Token
+from ..grammars.rules import references
+from ..schema.normalize import Normalizer
+from ..schema.to_lark import lark_grammar
+
+if TYPE_CHECKING:
+    from ..vocabulary.tokens import Vocabulary
+
+_START = "start"
+_LOST_ATTRIBUTES = {
+    "temperature": "the temperature is an argument of generate(), for the whole text",
+    "capture": "a result has the whole text, and no parts of it; parse it with your own parser",
+    "stop_capture": "a result has the whole text, and no parts of it; parse it with your own parser",
+    "stop": "it would take text back that is written already; use suffix= or lazy",
+}
+_OPTIONS = ("no_forcing", "allow_initial_skip")
+_SUBSTRINGS = (["substring_chunks"], ["substring_words"], ["substring_chars"])
+# A pattern without these matches something; the others are tried.
+_MAY_BE_EMPTY = ("[^", "&", "~", "--", "\\b", "\\B", "\\P", "^", "$")
+_MOST_PROBES = 100
+_IDS = re.compile(r"<\[[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*\]>")
+
+
+@dataclass(frozen=True)
+class LarkGrammar:
+    """What llguidance compiles.
+
+    Args:
+        text: the grammar.
+        schemas: the grammars that it refers to, by name.
+        special: the special tokens that are part of its texts, and their names.
+        by_text: whether a position depends on nothing but the text: not on which tokens wrote it, or on how many.
+    """
+
+    text: str
+    schemas: Mapping[str, str]
+    special: Mapping[int, bytes]
+    by_text: bool
+
+
+def read(constraint: Grammar, vocabulary: Vocabulary) -> LarkGrammar:
+    """Read and replace.
+
+    Args:
+        constraint: a Lark grammar.
+        vocabulary: whose special tokens it may name.
+
+    Raises:
+        InvalidConstraint: it is malformed, or names a token that does not exist.
+        UnsupportedConstraint: parts cannot be enforced.
+    """
+    lark = _parsed(constraint.text, constraint.root)
+    losses = [
+        lark.loss(attribute.name, _LOST_ATTRIBUTES[attribute.name], attribute.position)
+        for attribute in lark.attributes
+        if attribute.name in _LOST_ATTRIBUTES
+    ]
+    special: dict[int, bytes] = {}
+    schemas: dict[str, str] = {}
+    replaced: list[tuple[int, int, str]] = []
+    for token in lark.tokens:
+        if token.kind == "special":
+            ids = _token_ids(lark, token, vocabulary)
+            special |= {i: vocabulary.token_text(i).encode() for i in ids if not vocabulary.is_text(i)}
+            if not token.text.startswith("<["):
+                replaced.append((token.start, token.end, f"<[{ids[0]}]>"))
+        elif token.kind == "%json":
+            name = f"json-{len(schemas)}"
+            schemas[name] = _schema(lark, token, losses)
+            replaced.append((token.start, token.end, f"@{name} "))
+        elif token.kind == "%llguidance":
+            _check_options(lark, token, losses)
+        elif token.kind == "%regex" and [*_object(lark, token)] not in _SUBSTRINGS:
+            raise lark.malformed("%regex: expected substring_chunks, substring_words or substring_chars", token.start)
+        elif token.kind == "grammar":
+            raise lark.malformed(f"there is no grammar {token.text}; write %lark {{...}} in its place", token.start)
+    for begins, ends in lark.negated:  # else a negation takes bytes that are no text
+        replaced += [(begins, begins, "(/(?s:.*)/ & "), (ends, ends, ")")]
+    if losses:
+        raise UnsupportedConstraint("llguidance does not enforce all of this grammar", losses)
+    text = _renamed(lark, constraint.root, replaced)
+    counts_tokens = any(attribute.name == "max_tokens" for attribute in lark.attributes)
+    return LarkGrammar(text, schemas, special, by_text=not (counts_tokens or names_tokens(constraint)))
+
+
+def names_tokens(constraint: Constraint) -> bool:
+    """Whether a constraint is a Lark grammar that names tokens, which no other vocabulary has."""
+    if not isinstance(constraint, Grammar) or constraint.syntax != "lark":
+        return False
+    return any(token.kind == "special" for token in _parsed(constraint.text, constraint.root).tokens)
+
+
+class Probe(NamedTuple):
+    """What is known of a terminal.
+
+    Args:
+        is_nullable: whether it matches the empty text.
+        is_empty: whether it matches nothing at all.
+    """
+
+    is_nullable: bool
+    is_empty: bool
+
+
+def check_terminals(constraint: Grammar, probe: Callable[[str], Probe]) -> None:
+    """Refuse terminals that match nothing, and lazy ones that match the empty text, and so no other.
+
+    Args:
+        constraint: a Lark grammar.
+        probe: examines a grammar of one terminal.
+
+    Raises:
+        InvalidConstraint: names the terminal.
+    """
+    lark = _parsed(constraint.text, constraint.root)
+    probes = 0
+    for scope in lark.scopes:
+        for name, (position, body) in scope.terminals.items():
+            if name not in scope.lazy and not any(sign in body for sign in _MAY_BE_EMPTY):
+                continue
+            probes += 1
+            if probes > _MOST_PROBES:
+                return  # a dead end is still found while generating
+            nullable, empty = probe("\n".join([f"{_START}: {name}", *scope.definitions]))
+            if empty:
+                raise lark.malformed(f"no text matches {shorten(name)}", position)
+            if nullable and name in scope.lazy:
+                raise lark.malformed("a lazy rule that may be empty always is; leave lazy out", position)
+
+
+_parsed = lru_cache(maxsize=4)(Lark)
+
+
+def _token_ids(lark: Lark, token: Token, vocabulary: Vocabulary) -> list[int]:
+    """The ids that ``<|name|>``, ``<[5]>`` or ``<[5,8-9]>`` stands for."""
+    if not (token.text.startswith("<[") and token.text.endswith("]>")):
+        ids = [_named(lark, token, vocabulary)]
+    elif any(sign in token.text for sign in "*^"):
+        raise lark.unsupported(token.text, "it may be a stop token; list the tokens", token.start)
+    else:
+        if not _IDS.fullmatch(token.text):
+            raise lark.malformed(f"expected ids of tokens, as in <[5,8-9]>, got {shorten(token.text)}", token.start)
+        ids = []
+        for first, _, last in (part.partition("-") for part in token.text[2:-2].split(",")):
+            if not int(first) <= int(last or first) < len(vocabulary.token_bytes):
+                raise lark.malformed(
+                    f"{token.text}: the ids go from 0 to {len(vocabulary.token_bytes) - 1}, the lower one first",
+                    token.start,
+                )
+            ids += range(int(first), int(last or first) + 1)
+    if set(ids) & set(vocabulary.stop_token_ids):
+        raise lark.unsupported(token.text, "a stop token ends every text by itself; leave it out", token.start)
+    return ids
+
+
+def _named(lark: Lark, token: Token, vocabulary: Vocabulary) -> int:
+    texts = vocabulary.token_bytes
+    names = {vocabulary.token_text(i): i for i, data in enumerate(texts) if data is None}
+    if token.text in names:
+        return names[token.text]
+    if (written := token.text.encode()) in texts:  # a token that was added as text
+        return texts.index(written)
+    raise lark.malformed(
+        f"the tokenizer has no token {token.text}{did_you_mean(token.text, names)}; the text itself stands in quotes",
+        token.start,
+    )
+
+
+def _schema(lark: Lark, token: Token, losses: list[Loss]) -> str:
+    """The rules of a ``%json``, which start at ``start``."""
+    if not isinstance(token.value, (dict, bool)):
+        raise lark.malformed("%json: expected a JSON Schema, an object or a bool", token.start)
+    constraint = JsonSchema(token.value)
+    constraint.check()
+    n = Normalizer.of(constraint)
+    rules = lark_grammar(n, constraint.style, closed=True)
+    losses += [loss._replace(reason=f"{loss.reason} (in %json at {lark.where(token.start)})") for loss in n.losses]
+    return rules
+
+
+def _object(lark: Lark, token: Token) -> dict[str, Any]:
+    if not isinstance(token.value, dict):
+        raise lark.malformed("expected a JSON object", token.start)
+    return token.value
+
+
+def _check_options(lark: Lark, token: Token, losses: list[Loss]) -> None:
+    for name, value in _object(lark, token).items():
+        if name not in _OPTIONS:
+            losses.append(lark.loss(f"%llguidance {name}", f"known are {' and '.join(_OPTIONS)}", token.start))
+        elif not isinstance(value, bool):
+            raise lark.malformed(f"%llguidance: expected true or false for {name}, got {value!r}", token.start)
+
+
+def _renamed(lark: Lark, root: str, replaced: list[tuple[int, int, str]]) -> str:
+    """The text with some parts replaced, and with the root named ``start``."""
+    main = lark.main
+    added = ""
+    if root != _START:
+        added = f"\n{_START}: {root}"
+        if _START in main.rules:
+            name = next(name for name in (f"{_START}-{i}" for i in count()) if name not in main.rules)
+            at = [main.heads[_START]]
+            at += [ref.position for rule in main.rules.values() for ref in references(rule) if ref.name == _START]
+            replaced = replaced + [(position, position + len(_START), name) for position in at]
+    parts, end = [], 0
+    for first, last, new in sorted(replaced):
+        parts += [lark.text[end:first], new]
+        end = last
+    return "".join([*parts, lark.text[end:], added])

@@ -1,0 +1,1 @@
+"""Grammars as text, GBNF and Lark: read into rules, and checked."""

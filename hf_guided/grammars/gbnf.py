@@ -1,0 +1,254 @@
+r"""GBNF, the grammars of llama.cpp, as rules that xgrammar writes.
+
+All of llama.cpp's syntax is read, with empty alternatives and ``.`` for any character. Beyond it, ``{,2}`` is
+``{0,2}``, and a rule may continue on the next line without parentheses. Where llama.cpp takes the last of two
+definitions, or a class without characters, this is an error. Tokens (``<[5]>``, ``<name>``, ``!<name>``) are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..errors import CompileLimitExceeded
+from ..regex import ALL, CharSet
+from .rules import (
+    Choice,
+    Expression,
+    Leaf,
+    Reader,
+    Reference,
+    Repeat,
+    Rules,
+    Sequence,
+    check_rules,
+    choice,
+    sequence,
+    writing,
+)
+
+_TOKEN = re.compile(
+    r"""(?P<space>(?:[ \t\r\n]|\#[^\r\n]*)+) | (?P<define>::=) | (?P<name>[a-zA-Z0-9_-]+)
+      | (?P<text>"(?:[^"\\]|\\.)*") | (?P<set>\[(?:[^\]\\]|\\.)*\]) | (?P<token>!?<[^>]*>) | (?P<any>\.)
+      | (?P<times>[*+?] | \{\s*[0-9]*\s*(?:,\s*[0-9]*\s*)?\}) | (?P<sign>[|()])""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_ESCAPED = {"t": "\t", "r": "\r", "n": "\n", **{sign: sign for sign in "\\\"[]-'/^"}}
+MAX_REPEAT = 100_000  # xgrammar counts every one: some megabytes for this many
+_MOST_OPERATORS = 4  # in a row
+_HYPHEN = -1
+_EMPTY = Leaf('""')
+
+
+class Token(NamedTuple):
+    """A part of the text: its kind (of a sign, the sign), itself, and where it begins."""
+
+    kind: str
+    text: str
+    position: int
+
+
+class Gbnf(Reader):
+    """Reads one grammar.
+
+    Args:
+        text: the grammar.
+        root: the rule that it starts at.
+
+    Raises:
+        InvalidConstraint: it is malformed, or a rule has no text; with line and column.
+        UnsupportedConstraint: it names tokens.
+        CompileLimitExceeded: its parentheses are nested too deeply, or a count is too high.
+    """
+
+    def __init__(self, text: str, root: str) -> None:
+        super().__init__(text)
+        self._root = root
+        self._tokens = self._lex()
+        self._next = 0
+        self.rules = self._read()
+        check_rules(self, self.rules, root)
+
+    def to_ebnf(self) -> str:
+        """The grammar as xgrammar reads it; it starts at ``root``."""
+        # Of rules that lead to themselves and write nothing, as `x ::= x*`, it may run out of stack.
+        writing_rules = writing(self.rules, _EMPTY)
+        names = {name: f"r{i}" if name in writing_rules else _EMPTY.written for i, name in enumerate(self.rules)}
+        lines = [f"{names[name]} ::= {_ebnf(self.rules[name], names)}" for name in self.rules if name in writing_rules]
+        return "\n".join([f"root ::= {names[self._root]}", *lines])
+
+    def _lex(self) -> list[Token]:
+        tokens: list[Token] = []
+        position, line_start, first_in_line = 0, 0, True
+        while position < len(self.text):
+            match = _TOKEN.match(self.text, position)
+            if match is None:
+                raise self.malformed(
+                    f"expected a part of a rule, got {self.text[position : position + 10]!r}", position
+                )
+            kind = str(match.lastgroup)
+            if kind == "define":
+                if not tokens or tokens[-1].kind != "name" or tokens[-1].position != line_start:
+                    raise self.malformed("expected the name of a rule at the beginning of the line", position)
+                tokens[-1] = tokens[-1]._replace(kind="head")
+            elif kind == "space":
+                first_in_line = first_in_line or "\n" in match[0] or "\r" in match[0]
+            else:
+                tokens.append(Token(match[0] if kind == "sign" else kind, match[0], position))
+                line_start = position if first_in_line else line_start
+                first_in_line = False
+            position = match.end()
+        return [*tokens, Token("end", "the end of the text", position)]
+
+    def _take(self, *kinds: str) -> Token | None:
+        """The next token, if it is of one of these kinds."""
+        token = self._tokens[self._next]
+        if token.kind in kinds:
+            self._next += 1
+            return token
+        return None
+
+    def _read(self) -> Rules:
+        rules: dict[str, Expression] = {}
+        while (head := self._take("head")) is not None:
+            if head.text in rules:
+                raise self.malformed(f"the rule {head.text!r} is defined twice", head.position)
+            rules[head.text] = self._choice()
+        if self._take("end") is None:
+            token = self._tokens[self._next]
+            raise self.malformed(f"expected a rule, got {token.text!r}", token.position)
+        if self._root not in rules:
+            raise self.malformed(f"there is no rule {self._root!r} to start at; name it, or pass root=", 0)
+        for token in self._tokens:
+            if token.kind == "name" and token.text not in rules:
+                raise self.malformed(f"the rule {token.text!r} is not defined", token.position)
+        return rules
+
+    def _choice(self) -> Expression:
+        branches = [self._sequence()]
+        while self._take("|"):
+            branches.append(self._sequence())
+        return choice(branches)
+
+    def _sequence(self) -> Expression:
+        parts: list[Expression] = []
+        while (part := self._part()) is not None:
+            operators = 0
+            while (times := self._take("times")) is not None:
+                operators += 1
+                part = self._repeat(part, times, operators)
+            parts.append(part)
+        return sequence(parts)
+
+    def _part(self) -> Expression | None:
+        token = self._take("name", "text", "set", "any", "token", "(")
+        if token is None:
+            return None
+        if token.kind == "name":
+            return Reference(token.text, token.position)
+        if token.kind == "text":
+            return self._text(token)
+        if token.kind == "set":
+            return self._set(token)
+        if token.kind == "any":
+            return Leaf(_class(ALL))
+        if token.kind == "token":
+            raise self.unsupported(token.text, "no token can be named in GBNF; use Lark", token.position)
+        self.open(token.position)
+        inside = self._choice()
+        if self._take(")") is None:
+            raise self.malformed("this parenthesis is not closed", token.position)
+        self.close()
+        return inside
+
+    def _repeat(self, part: Expression, times: Token, operators: int) -> Expression:
+        if operators > _MOST_OPERATORS:
+            raise self.malformed(f"more than {_MOST_OPERATORS} operators follow each other", times.position)
+        if times.text in "*+?":
+            low, high = {"*": (0, None), "+": (1, None), "?": (0, 1)}[times.text]
+            return Repeat(part, low, high)
+        first, comma, last = "".join(times.text[1:-1].split()).partition(",")
+        if not (first or last):
+            raise self.malformed("expected a number of repetitions between { and }", times.position)
+        if max(len(first), len(last)) > len(str(MAX_REPEAT)) or max(int(first or 0), int(last or 0)) > MAX_REPEAT:
+            raise CompileLimitExceeded(
+                f"Grammar: {self.where(times.position)}: more than {MAX_REPEAT} repetitions; leave the bound out"
+            )
+        low = int(first or 0)
+        high = (int(last) if last else None) if comma else low
+        if high is not None and high < low:
+            raise self.malformed(f"expected at least {low} after the comma, got {high}", times.position)
+        return Repeat(part, low, high)
+
+    def _text(self, token: Token) -> Expression:
+        codes = [ord("-") if code == _HYPHEN else code for code in self._characters(token, 1)]
+        if any(0xD800 <= code < 0xE000 for code in codes):
+            raise self.malformed(
+                f"half of a character in {token.text}; write it whole, as in \\U0001f600", token.position
+            )
+        return Leaf(f'"{"".join(map(_code, codes))}"')
+
+    def _set(self, token: Token) -> Expression:
+        negated = token.text.startswith("[^")
+        characters = self._characters(token, 2 if negated else 1)
+        ranges, i = [], 0
+        while i < len(characters):
+            is_range = i + 2 < len(characters) and characters[i + 1] == _HYPHEN
+            first, last = (
+                ord("-") if code == _HYPHEN else code for code in (characters[i], characters[i + 2 * is_range])
+            )
+            i += 3 if is_range else 1
+            if last < first:
+                raise self.malformed(f"the range {chr(first)!r} to {chr(last)!r} is empty", token.position)
+            ranges.append((first, last))
+        charset = CharSet(ranges)
+        charset = ALL - charset if negated else charset
+        if not characters or not charset:
+            raise self.malformed(f"no character is in {token.text}", token.position)
+        return Leaf(_class(charset))
+
+    def _characters(self, token: Token, start: int) -> list[int]:
+        """The code points of a text or a class; ``_HYPHEN`` is a hyphen that is not escaped."""
+        characters = []
+        position = start
+        while position < len(token.text) - 1:
+            escape = _ESCAPE.match(token.text, position)
+            if escape is None:
+                if token.text[position] == "\\":
+                    raise self.malformed("this escape is not complete", token.position + position)
+                character = token.text[position]
+                characters.append(_HYPHEN if character == "-" else ord(character))
+                position += 1
+                continue
+            code = escape[1] or escape[2] or escape[3]
+            if code is None and escape[4] not in _ESCAPED:
+                raise self.malformed(f"the escape {escape[0]} is not known", token.position + position)
+            characters.append(int(code, 16) if code else ord(_ESCAPED[escape[4]]))
+            if characters[-1] > 0x10FFFF:
+                raise self.malformed(f"{escape[0]} is no character", token.position + position)
+            position = escape.end()
+        return characters
+
+
+def _class(charset: CharSet) -> str:
+    return f"[{''.join(f'{_code(first)}-{_code(last)}' for first, last in charset.ranges)}]"
+
+
+def _code(code: int) -> str:
+    return f"\\U{code:08x}"
+
+
+def _ebnf(expression: Expression, names: dict[str, str]) -> str:
+    if isinstance(expression, Leaf):
+        return expression.written
+    if isinstance(expression, Reference):
+        return names[expression.name]
+    if isinstance(expression, Sequence):
+        return f"({' '.join(_ebnf(part, names) for part in expression.parts)})" if expression.parts else _EMPTY.written
+    if isinstance(expression, Choice):
+        return f"({' | '.join(_ebnf(branch, names) for branch in expression.branches)})"
+    body, low, high = _ebnf(expression.body, names), expression.low, expression.high
+    if high == 0:
+        return _EMPTY.written
+    return f"({body}){{{low},{'' if high is None else high}}}"

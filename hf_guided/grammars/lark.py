@@ -1,0 +1,300 @@
+"""A Lark grammar in llguidance's dialect: its rules, and the parts that need more than llguidance's own reading.
+
+llguidance judges the text as well, so what is odd here and harmless is left to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .lark_tokens import Token, lex
+from .rules import Expression, Leaf, Reader, Reference, Repeat, check_rules, choice, references, sequence
+
+_ENDS = ("newline", "|", "->", ")", "]", "}", "%if", "&", "end")
+_REPEATS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+class Attribute(NamedTuple):
+    """One of the words in brackets after the name of a rule, as in ``x[lazy, max_tokens=5]: /.*/``.
+
+    Args:
+        name: the word.
+        value: the text after the equals sign, or "".
+        position: where it stands.
+    """
+
+    name: str
+    value: str
+    position: int
+
+
+@dataclass
+class Scope:
+    """The rules of one grammar: of the whole text, or of a nested ``%lark {...}``.
+
+    Args:
+        rules: by name, without the marks ``!`` and ``?``.
+        heads: where the names of the rules begin.
+        definitions: the terminals, and the statements that import some: texts that any grammar may begin with.
+        terminals: what the lexer looks for: names of terminals, patterns, and bodies of rules with attributes; where
+            it stands, and its text.
+        lazy: those of the terminals that end as soon as they can.
+    """
+
+    rules: dict[str, Expression] = field(default_factory=dict)
+    heads: dict[str, int] = field(default_factory=dict)
+    definitions: list[str] = field(default_factory=list)
+    terminals: dict[str, tuple[int, str]] = field(default_factory=dict)
+    lazy: set[str] = field(default_factory=set)
+
+
+class Lark(Reader):
+    """Reads one grammar.
+
+    Args:
+        text: the grammar.
+        root: the rule that it starts at.
+
+    Raises:
+        InvalidConstraint: it is malformed, or a rule has no text; with line and column.
+        CompileLimitExceeded: its parentheses are nested too deeply.
+    """
+
+    def __init__(self, text: str, root: str) -> None:
+        super().__init__(text)
+        self.tokens = lex(self)
+        self._next = 0
+        self._in_terminal = False
+        self.attributes: list[Attribute] = []
+        self.negated: list[tuple[int, int]] = []  # where ~ and its operand begin and end
+        self.scopes: list[Scope] = []
+        self.main = self._scope("end", root)
+
+    def _take(self, *kinds: str) -> Token | None:
+        """The next token, if it is of one of these kinds."""
+        token = self.tokens[self._next]
+        if token.kind not in kinds:
+            return None
+        self._next += 1
+        return token
+
+    def _expect(self, what: str, *kinds: str) -> Token:
+        token = self._take(*kinds)
+        if token is None:
+            found = self.tokens[self._next]
+            raise self.malformed(f"expected {what}, got {found.text.strip() or 'the end of the line'!r}", found.start)
+        return token
+
+    # -- statements --------------------------------------------------------------------------------------------------
+
+    def _scope(self, end: str, root: str) -> Scope:
+        scope, begins = Scope(), self.tokens[self._next].start
+        self.scopes.append(scope)
+        while self._take(end) is None:
+            if self._take("newline") is None:
+                self._statement(scope)
+        if root not in scope.rules:
+            raise self.malformed(f"there is no rule {root!r} to start at; name it, or pass root=", begins)
+        for rule in scope.rules.values():
+            for reference in references(rule):
+                if reference.name not in scope.rules:
+                    raise self.malformed(f"the rule {reference.name!r} is not defined", reference.position)
+        check_rules(self, scope.rules, root)
+        return scope
+
+    def _statement(self, scope: Scope) -> None:
+        first = self._expect(
+            "a rule or a statement", "rule", "terminal", "%ignore", "%import", "%declare", "%override", "%llguidance"
+        )
+        if first.kind == "rule":
+            self._rule(scope, first)
+        elif first.kind == "terminal":
+            self._colon()
+            self._terminal(scope)
+            definition = self.text[first.start : self.tokens[self._next].start]
+            scope.definitions.append(definition)
+            scope.terminals[first.text] = first.start, definition
+        elif first.kind == "%ignore":
+            begins = self.tokens[self._next].start
+            self._terminal(scope)
+            if not self.text[begins : self.tokens[self._next].start].strip():
+                raise self.malformed("expected a pattern after %ignore", first.start)
+        elif first.kind == "%import":
+            while self.tokens[self._next].kind != "newline":
+                self._next += 1
+            scope.definitions.append(self.text[first.start : self.tokens[self._next].start])
+        elif first.kind != "%llguidance":
+            raise self.unsupported(first.kind, "write the rules of both grammars into one", first.start)
+
+    def _rule(self, scope: Scope, head: Token) -> None:
+        name = head.text.lstrip("!?")
+        if name in scope.rules:
+            raise self.malformed(f"the rule {name!r} is defined twice", head.start)
+        if self._take("::"):
+            self._expect("_", "_")
+        words = self._attributes()
+        self._colon()
+        body_begins = self._next
+        begins = self.tokens[body_begins].start
+        scope.heads[name] = head.end - len(name)
+        scope.rules[name] = self._terminal(scope) if words - {"capture"} else self._expressions(scope)
+        kinds = {token.kind for token in self.tokens[body_begins : self._next]}
+        if "max_tokens" in words and kinds & {"%json", "%lark"}:
+            raise self.unsupported("max_tokens", "only the tokens of a terminal are counted", head.start)
+        if words - {"capture", "max_tokens", "temperature"}:
+            body = f"({self.text[begins : self.tokens[self._next].start].strip()})"
+            scope.terminals[body] = begins, body
+            if "lazy" in words:
+                scope.lazy.add(body)
+
+    def _terminal(self, scope: Scope) -> Expression:
+        """The expressions of a terminal."""
+        self._in_terminal = True
+        try:
+            return self._expressions(scope)
+        finally:
+            self._in_terminal = False
+
+    def _colon(self) -> None:
+        token = self.tokens[self._next]
+        if token.kind in ".{":
+            if token.kind == "{":
+                raise self.unsupported("template", "write each use as a rule of its own", token.start)
+            raise self.unsupported("priority", "every text of the grammar is allowed, in whatever order", token.start)
+        self._expect("a colon", ":")
+
+    def _attributes(self) -> set[str]:
+        """The words in brackets."""
+        first = len(self.attributes)
+        if self._take("[") is None:
+            return set()
+        while self._take("]") is None:
+            word = self._expect("an attribute", "rule")
+            value = ""
+            if self._take("="):
+                begins = self.tokens[self._next]
+                while self.tokens[self._next].kind not in (",", "]", "newline", "end"):
+                    self._next += 1
+                value = self.text[begins.start : self.tokens[self._next - 1].end]
+            self.attributes.append(Attribute(word.text, value, word.start))
+            self._take(",")
+            self._check_attribute(self.attributes[-1])
+        return {attribute.name for attribute in self.attributes[first:]}
+
+    def _check_attribute(self, attribute: Attribute) -> None:
+        name, value, position = attribute
+        if name == "max_tokens" and not (value.isdecimal() and value.strip("0")):
+            raise self.malformed(f"max_tokens: expected a number of at least 1, got {value!r}", position)
+        if name == "suffix" and value in ("", '""'):
+            raise self.malformed("suffix: expected a text with characters, or a terminal", position)
+
+    # -- expressions -------------------------------------------------------------------------------------------------
+
+    def _expressions(self, scope: Scope) -> Expression:
+        branches = [self._expression(scope)]
+        while self._follows("|") or self._follows("&"):
+            branches.append(self._expression(scope))
+        return choice(branches)
+
+    def _follows(self, sign: str) -> bool:
+        """Take a sign, which may stand on the next line."""
+        begins = self._next
+        self._take("newline")
+        if self._take(sign):
+            return True
+        self._next = begins
+        return False
+
+    def _expression(self, scope: Scope) -> Expression:
+        parts: list[Expression] = []
+        while self.tokens[self._next].kind not in _ENDS:
+            negation = self._take("~")
+            part = self._part(scope)
+            if negation is not None:
+                if not self._in_terminal:
+                    raise self.unsupported(
+                        "~", "only terminals can be negated; give it a name in capitals", negation.start
+                    )
+                self.negated.append((negation.start, self.tokens[self._next - 1].end))
+            parts.append(self._repeated(part))
+        if self._take("->"):
+            self._expect("a name", "rule")
+        if self._take("%if"):
+            while self.tokens[self._next].kind not in _ENDS:
+                self._next += 1
+                self._skip_brackets()
+        return sequence(parts)
+
+    def _part(self, scope: Scope) -> Expression:
+        token = self._expect(
+            "a part of a rule",
+            *("(", "[", "text", "pattern", "special", "grammar", "%json", "%regex", "%lark", "terminal", "rule"),
+        )
+        if token.kind in "([":
+            self.open(token.start)
+            inside = self._expressions(scope)
+            if self._take(_CLOSING[token.kind]) is None:
+                raise self.malformed(
+                    f"this bracket is not closed on its line; expected {_CLOSING[token.kind]}", token.start
+                )
+            self.close()
+            return Repeat(inside, 0, 1) if token.kind == "[" else inside
+        if token.kind == "%lark":
+            self.open(token.start)
+            self._expect("{", "{")
+            surroundings, self._in_terminal = self._in_terminal, False
+            self._scope("}", "start")
+            self._in_terminal = surroundings
+            self.close()
+        if token.kind == "rule":
+            if self._take("::"):
+                self._next += 1
+                self._skip_brackets()
+            if self.tokens[self._next].kind == "{" and self.tokens[self._next + 1].kind not in ("number", ","):
+                raise self.unsupported("template", "write each use as a rule of its own", token.start)
+            return Reference(token.text, token.start)
+        if token.kind == "text" and self._take(".."):
+            self._expect("a text", "text")
+        if token.kind == "pattern":
+            scope.terminals.setdefault(token.text, (token.start, token.text))
+        return Leaf(token.text)
+
+    def _repeated(self, part: Expression) -> Expression:
+        if operator := self._take("operator"):
+            return Repeat(part, *_REPEATS[operator.text])
+        if self.tokens[self._next].kind == "~" and self.tokens[self._next + 1].kind == "number":
+            self._next += 1
+            low = self._number()
+            if self._take(".."):
+                self._number()
+            return Repeat(part, low, None)
+        if self._take("{"):
+            low = 0 if self.tokens[self._next].kind == "," else self._number()
+            if self._take(",") and self.tokens[self._next].kind != "}":
+                self._number()
+            self._expect("}", "}")
+            return Repeat(part, low, None)
+        return part
+
+    def _number(self) -> int:
+        token = self._expect("a number", "number")
+        try:
+            return int(token.text)
+        except ValueError:
+            raise self.malformed(f"expected a whole number, got {token.text[:20]}", token.start) from None
+
+    def _skip_brackets(self) -> None:
+        """Skip an argument list, if the next token opens one."""
+        closing: list[str] = []
+        while (kind := self.tokens[self._next].kind) in _CLOSING or closing:
+            if kind in ("newline", "end"):
+                raise self.malformed(f"expected {closing[-1]}", self.tokens[self._next].start)
+            if kind in _CLOSING:
+                closing.append(_CLOSING[kind])
+            elif kind == closing[-1]:
+                closing.pop()
+            self._next += 1
+            if not closing:
+                return

@@ -1,0 +1,284 @@
+"""GBNF: the shapes of llama.cpp's own grammars, decided by json, re and plain Python; and what is refused, where."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from itertools import product
+
+import pytest
+
+import hf_guided as hg
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
+from tests.property.strategies import backend, single_bytes
+
+# Groups over several lines, comments inside them, an empty first alternative, counts.
+JSON = r"""
+root ::= map
+any  ::= map | seq | text | num | ("null" | "true" | "false") gap
+
+map ::=
+  "{" gap (
+    pair      # the first one
+    ("," gap pair)*
+  )? "}" gap
+pair ::= text ":" gap any
+seq ::= "[" gap (any ("," gap any)*)? "]" gap
+
+text ::= "\"" (
+    [^\x00-\x1F"\\\x7F] |
+    [\\] (["/\\bfnrt] | "u" [A-Fa-f0-9]{4})
+  )* "\"" gap
+
+num ::= "-"? ("0" | [1-9] [0-9]{0,15}) ("." [0-9]+)? ([Ee] [+-]? [0-9]{1,3})? gap
+
+gap ::= | " " | "\n" [\t ]{0,20}
+"""
+
+LIST = r"""# one line for each entry
+root  ::= entry+
+
+entry ::= "- " [^\n\r\x0b\x0c\x85\u2028\u2029]+ "\n"
+"""
+
+ARITHMETIC = r"""root ::= (sum "=" gap atom "\n")+
+sum  ::= atom ([-+*/] atom)*
+atom ::= name | [0-9]+ gap | "(" gap sum ")" gap
+name ::= [a-z] [a-z0-9_]* gap
+gap  ::= [ \t\n]*"""
+
+CHESS = r"""root ::= (
+    # the first pair of moves has the number 1
+    "1. " half " " half "\n"
+    ([1-9] [0-9]? ". " half " " half "\n")+   # the others have any
+)
+half  ::= (pawn | piece | "O-O" "-O"?) [#+]?
+piece ::= [BKNQR] [a-h]? [1-8]? "x"? field
+pawn  ::= ([a-h] "x")? field ("=" [BKNQR])?
+field ::= [a-h] [1-8]"""
+
+JAPANESE = r"""root   ::= letter+ ([ \t\n] letter+)*
+letter ::= kana | mark | [一-鿿]
+kana   ::= [ぁ-ゟ] | [ァ-ヿ]
+mark   ::= [、-〾]"""
+
+C_FUNCTIONS = r"""root     ::= (function)*
+function ::= typeName name "(" parameter? ")" "{" line* "}"
+typeName ::= ("int" | "float") space
+name     ::= [a-z] [a-z0-9]*
+parameter ::= typeName name
+line     ::= typeName name space "=" space name ";" | "return" space name ";"
+space    ::= ([ \t\n]+)"""
+
+
+def compiled(text: str, root: str | None = None) -> CompiledConstraint:
+    return backend("xgrammar", single_bytes()).compile(hg.Grammar(text, "gbnf", root))
+
+
+def accepts(compiled: CompiledConstraint, text: str) -> bool:
+    matcher = compiled.matcher()
+    return all(map(matcher.accept_token, text.encode())) and matcher.is_completed()
+
+
+def by_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def by_pattern(pattern: str) -> Callable[[str], bool]:
+    return lambda text: re.fullmatch(pattern, text) is not None
+
+
+def by_python_arithmetic(text: str) -> bool:
+    """Names are the same in Python, and white space is no matter inside parentheses."""
+    lines = re.fullmatch(r"(?:[^=]*=[ \t\n]*[^=\n]*\n)+", text)
+    return bool(lines) and all(_is_equation(line) for line in text.splitlines())
+
+
+def _is_equation(line: str) -> bool:
+    left, _, right = line.partition("=")
+    try:
+        compile(left.lstrip(), "", "eval"), compile(right.lstrip(), "", "eval")
+    except SyntaxError:
+        return False
+    return True
+
+
+MOVE = r"(?:(?:[a-h]x)?[a-h][1-8](?:=[NBKQR])?|[NBKQR][a-h]?[1-8]?x?[a-h][1-8]|O-O(?:-O)?)[+#]?"
+SAMPLES: dict[str, tuple[str, Callable[[str], bool], list[str]]] = {
+    "json": (
+        JSON,
+        by_json,
+        [*('{"a":1}', '{ "a": [true, null],\n\t"b": {"c": -0.5e+1}}', '{"a":"\\u00e9\\n"}', "{}", '{"a":[]}')]
+        + [*("", "[1]", '{"a":}', '{"a" 1}', '{"a":01}', "{'a':1}", '{"a":"\\q"}', '{"a":1,}', '{"a":"\n"}', "{} x")],
+    ),
+    "list": (
+        LIST,
+        by_pattern(r"(?:- [^\r\n\x0b\x0c\x85\u2028\u2029]+\n)+"),
+        ["- a\n", "- ä 東\n- b\n", "", "- a", "-a\n", "- \n", "- a\u2028\n", "- a\x85\n", "a\n"],
+    ),
+    "arithmetic": (
+        ARITHMETIC,
+        by_python_arithmetic,
+        ["1=1\n", "a_1+(2*b)=c\n", "((x))=1\n1=2\n", "1+=1\n", "(1=1\n", "1=1", "=1\n", "1*2-3/x=9\n", "1=\n"],
+    ),
+    "chess": (
+        CHESS,
+        by_pattern(rf"1\. {MOVE} {MOVE}\n(?:[1-9][0-9]?\. {MOVE} {MOVE}\n)+"),
+        [
+            "1. e4 e5\n2. Nf3 Nc6\n",
+            "1. e4 e5\n10. O-O O-O-O+\n11. exd8=Q# Rhx1a1\n",
+            "1. e4 e5\n",
+            "1. e9 e5\n2. a1 b2\n",
+        ]
+        + ["1. e4 e5\n2. Ra1h8 bxa3\n", "1. e4 e5\n0. a1 b2\n"],
+    ),
+    "japanese": (
+        JAPANESE,
+        by_pattern("[ぁ-ゟァ-ヿ、-〾一-鿿]+(?:[ \t\n][ぁ-ゟァ-ヿ、-〾一-鿿]+)*"),
+        ["こんにちは", "東京 タワー。", "", "a", "東  京", " 東", "東a", "한"],
+    ),
+    "c": (
+        C_FUNCTIONS,
+        by_pattern(
+            r"(?:(?:int|float)\s+[a-z][a-z0-9]*\((?:(?:int|float)\s+[a-z][a-z0-9]*)?\)\{"
+            r"(?:(?:int|float)\s+[a-z][a-z0-9]*\s+=\s+[a-z][a-z0-9]*;|return\s+[a-z][a-z0-9]*;)*\})*"
+        ),
+        [
+            "",
+            "int f(){}",
+            "int f(float x){return x;}",
+            "int f(x){}",
+            "int f(){int a = b;return a;}int g(){}",
+            "int f()",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_shapes_of_the_grammars_of_llama_cpp(name: str) -> None:
+    grammar, oracle, texts = SAMPLES[name]
+    matched = compiled(grammar)
+    assert {text: accepts(matched, text) for text in texts} == {text: oracle(text) for text in texts}
+    assert len({oracle(text) for text in texts}) == 2, "the oracle takes some of the texts, and refuses others"
+
+
+@pytest.mark.parametrize(
+    ("grammar", "pattern"),
+    [
+        ('root ::= "a" |', "a?"),
+        ('root ::= | "a"', "a?"),
+        ('root ::= ( | "a" ) "b"', "a?b"),
+        ("root ::= .{,2}", "(?s:.{0,2})"),
+        ('root ::= "a"{,2} "b"{1} "-"{0,0} "\\n"{0}', "a{0,2}b"),
+        ('root ::= "a"{ 1 , 2 }{2}', "(?:a{1,2}){2}"),
+        ("root ::= [a-]*", "[a-]*"),
+        ("root ::= [-a]*", "[-a]*"),
+        ("root ::= [\\-a-b\\]\\[]*", "[-a-b]*"),
+        ("root ::= [^a]*", "[^a]*"),
+        ("root ::= [^\\n]*", "[^\\n]*"),
+        ('root ::= "\\x61\\u0062\\U0000000A"?', "(?:ab\\n)?"),
+        ('root ::= ("a"\n|\n"b") # comment\n# another\n\n', "a|b"),
+        ('root ::= "a" |\n  "b"\n', "a|b"),
+        ('root ::= "a"\n  | "b"\n', "a|b"),
+        ('root ::= x y-1\nx ::= "a"\r\ny-1 ::= 2z\n2z ::= "b"', "ab"),
+        ('root ::= root "a" | "b"', "ba*"),
+        ('root ::= ("a"?)* "b"', "a*b"),
+        ('root ::= "a"*+?', "a*"),
+        ('root ::= ""', ""),
+        ('root ::= "a"\nunused ::= "b" unused', "a"),
+    ],
+)
+def test_syntax_decided_by_re(grammar: str, pattern: str) -> None:
+    matched = compiled(grammar)
+    for text in texts_over("ab-\n", 3):
+        assert accepts(matched, text) == bool(re.fullmatch(pattern, text)), text
+
+
+def texts_over(alphabet: str, most: int) -> Iterator[str]:
+    for length in range(most + 1):
+        yield from map("".join, product(alphabet, repeat=length))
+
+
+def test_any_character_is_any_character() -> None:
+    """Line breaks too, as in llama.cpp; and never a part of one."""
+    matched = compiled("root ::= .")
+    assert all(accepts(matched, character) for character in ("a", "\n", "\0", "é", "東", "😀"))
+    assert not matched.matcher().accept_token(0x80) and not accepts(matched, "ab")
+
+
+def test_root_names_the_first_rule() -> None:
+    text = 'root ::= "[" item "]"\nitem ::= "a" | "b"'
+    assert accepts(compiled(text, "item"), "b") and not accepts(compiled(text, "item"), "[b]")
+    assert hg.Grammar(text) == hg.Grammar(text, root="root") != hg.Grammar(text, root="item")
+    assert hg.Grammar(text).key != hg.Grammar(text, root="item").key
+    with pytest.raises(InvalidConstraint, match="there is no rule 'items' to start at"):
+        compiled(text, "items")
+    with pytest.raises(InvalidConstraint, match="root: expected the name of a rule"):
+        hg.Grammar(text, root=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('root ::= "a', "line 1, column 10: expected a part of a rule"),
+        ('root ::= "a"\n  foo', "line 2, column 3: the rule 'foo' is not defined"),
+        ('root ::= ("a"\nx ::= "b"', "line 1, column 10: this parenthesis is not closed"),
+        ('root ::= "a")', "line 1, column 13: expected a rule"),
+        ('root ::= "a" x ::= "b"', "line 1, column 16: expected the name of a rule at the beginning"),
+        ('root ::= "a"\nroot ::= "b"', "line 2, column 1: the rule 'root' is defined twice"),
+        ('a ::= "a"', "no rule 'root' to start at"),
+        ('root ::= "a" | *', "line 1, column 16: expected a rule"),
+        ('root ::= "a"{2,1}', "expected at least 2 after the comma, got 1"),
+        ('root ::= "a"{}', "expected a number of repetitions"),
+        ("root ::= []", r"no character is in \[\]"),
+        ("root ::= [^]", r"no character is in \[\^\]"),
+        ("root ::= [^\\x00-\\U0010FFFF]", "no character is in"),
+        ("root ::= [\\ud800-\\udfff]", "no character is in"),
+        ("root ::= [b-a]", "the range 'b' to 'a' is empty"),
+        ('root ::= "\\q"', r"column 11: the escape \\q is not known"),
+        ('root ::= "\\x1"', r"column 11: the escape \\x is not known"),
+        ('root ::= "\\U00110000"', "is no character"),
+        ('root ::= "\\ud83d\\ude00"', "half of a character"),
+        ("root ::= root", "no text matches the rule 'root'"),
+        ('root ::= "a" | x\nx ::= "b" y\ny ::= y "c" | x', "no text matches the rule '[xy]'"),
+        ('root ::= "a"*****', "more than 4 operators follow each other"),
+        ("limit ::= exceeded too many", "rule '(exceeded|root)'"),
+    ],
+)
+def test_malformed_grammars_and_those_without_text(text: str, message: str) -> None:
+    with pytest.raises(InvalidConstraint, match=message):
+        compiled(text)
+
+
+@pytest.mark.parametrize("token", ["<think>", "<[5]>", "!<think>"])
+def test_tokens_in_gbnf_are_a_loss(token: str) -> None:
+    with pytest.raises(UnsupportedConstraint, match="line 1, column 14") as caught:
+        compiled(f'root ::= "a" {token}*')
+    assert [loss.keyword for loss in caught.value.losses] == [token]
+
+
+@pytest.mark.parametrize("count", ["100001", "999999999,", "2," + "9" * 5000])
+def test_counts_are_bounded(count: str) -> None:
+    with pytest.raises(CompileLimitExceeded, match="line 1, column 13: more than 100000 repetitions"):
+        compiled(f'root ::= "a"{{{count}}}')
+    assert compiled('root ::= "a"{100000}').matcher().accept_token(ord("a"))
+
+
+def test_nesting_is_bounded() -> None:
+    assert accepts(compiled(f'root ::= {"(" * 50}"a"{")" * 50}'), "a")
+    with pytest.raises(CompileLimitExceeded, match="more than 50 parentheses"):
+        compiled(f'root ::= {"(" * 100_000}"a"')
+
+
+@pytest.mark.parametrize("rules", ["x ::= x{0,3}", "x ::= (x{2}){0,3}", "x ::= x?{2,3}", 'x ::= y{0,3}\ny ::= x{2} ""'])
+def test_rules_that_write_nothing(rules: str) -> None:
+    """xgrammar runs out of stack on them, which ends the process."""
+    matched = compiled(f'root ::= "a" x\n{rules}')
+    assert accepts(matched, "a") and not accepts(matched, "aa")
+    assert accepts(compiled(rules, "x"), "")

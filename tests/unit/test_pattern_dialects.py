@@ -1,0 +1,158 @@
+"""What patterns mean in Python and in ECMA-262: the documentation's table, by `re`, by Node.js and by our masks."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from hf_guided.constraints.values import JsonSchema
+from hf_guided.errors import ConstraintError
+from hf_guided.regex import UnsupportedRegex, matches, parse_search
+from tests import node
+from tests.property.strategies import backend, single_bytes
+
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "patterns.md"
+_ROW = re.compile(
+    r'^\| `(.+)` \| `(".*")`[^|]* \| (yes|no|error) \| (yes|no|error) \| (yes|no|refused) \|$', re.MULTILINE
+)
+
+
+class Row(NamedTuple):
+    """One row of the table."""
+
+    pattern: str
+    text: str
+    python: str
+    ecma: str
+    ours: str
+
+
+ROWS = [
+    Row(pattern, json.loads(text), *rest) for pattern, text, *rest in _ROW.findall(PAGE.read_text(encoding="utf-8"))
+]
+
+
+def test_the_table_is_read() -> None:
+    table = PAGE.read_text(encoding="utf-8").partition("## Where")[2]
+    assert len(ROWS) == table.count("\n| ") - 2 > 25
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.pattern} {row.text!a}")
+def test_python_reads_as_the_table_says(row: Row) -> None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            answer = "yes" if re.search(row.pattern, row.text) else "no"
+    except re.error:
+        answer = "error"
+    assert answer == row.python
+
+
+@pytest.mark.skipif(node.NODE is None, reason="Node.js is not installed")
+def test_ecma_262_reads_as_the_table_says() -> None:
+    answers = node.searches([(row.pattern, "u", row.text) for row in ROWS])
+    said = {None: "error", True: "yes", False: "no"}
+    assert [(row.pattern, row.text, said[answer]) for row, answer in zip(ROWS, answers, strict=True)] == [
+        (row.pattern, row.text, row.ecma) for row in ROWS
+    ]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.pattern} {row.text!a}")
+@pytest.mark.parametrize("name", ["llguidance", "automaton"])
+def test_hf_guided_writes_what_the_table_says(row: Row, name: str) -> None:
+    schema = JsonSchema({"type": "string", "pattern": row.pattern}, spelling="any")
+    try:
+        matcher = backend(name, single_bytes()).compile(schema).matcher()
+    except ConstraintError:
+        assert row.ours == "refused"
+        return
+    written = json.dumps(row.text)
+    accepted = all(map(matcher.accept_token, written.encode())) and matcher.is_completed()
+    assert ("yes" if accepted else "no") == row.ours
+
+
+# Parts that both syntaxes take, or one of them: combined, and asked of both.
+_PARTS = [
+    "a",
+    "é",
+    ".",
+    r"\d",
+    r"\w",
+    r"\s",
+    r"\D",
+    r"\W",
+    r"\S",
+    "[a-c]",
+    r"[^\d]",
+    r"[\s\w]",
+    r"\u0061",
+    r"\x41",
+    r"\b",
+]
+_PARTS += [
+    "^",
+    "$",
+    "(a|é)",
+    "(?:b)",
+    "a?",
+    "b{1,2}",
+    r"\.",
+    r"[^a]",
+    r"\t",
+    r"\n",
+    r"[\b]",
+    "(?=a)",
+    "(?!b)",
+    "(?<=a)",
+]
+_TEXTS = [
+    "",
+    "a",
+    "b",
+    "é",
+    "ab",
+    "aé",
+    "a\n",
+    "\n",
+    "\r",
+    "\u2028",
+    "7",
+    "\u0667",
+    " ",
+    "\ufeff",
+    "\x85",
+    "\x1c",
+    "A.",
+    "b a",
+]
+
+
+@pytest.mark.skipif(node.NODE is None, reason="Node.js is not installed")
+def test_a_pattern_of_a_schema_matches_what_both_match() -> None:
+    """All pairs of parts: 15,000 questions."""
+    patterns = [first + second for first in _PARTS for second in _PARTS]
+    answers = iter(node.searches([(pattern, "u", text) for pattern in patterns for text in _TEXTS]))
+    examined, narrower = 0, []
+    for pattern in patterns:
+        ecma = [next(answers) for _ in _TEXTS]
+        try:
+            both = [bool(re.search(pattern, text)) for text in _TEXTS]
+            read = parse_search(pattern)
+        except (re.error, UnsupportedRegex):
+            continue
+        if None not in ecma:
+            both = [python and bool(other) for python, other in zip(both, ecma, strict=True)]
+        examined += 1
+        for text, expected in zip(_TEXTS, both, strict=True):
+            ours = matches(read, text)
+            assert expected or not ours, (pattern, text)
+            if ours != expected:
+                narrower.append((pattern[-2:], text))
+    assert examined > 800
+    # Python ends the word after é, and ECMA-262 before it: there is no one position at which both match.
+    assert set(narrower) == {(r"\b", "aé")}
