@@ -17,7 +17,8 @@ MOST_STATES = 5_000
 _MOST = 10**9  # Python's integers have no bound
 _PIECE = re.compile(
     r"""\{(?P<low>\d+)(?P<comma>,)?(?P<high>\d*)\} | (?P<open>\((?:\?[:=!])?) | (?P<close>\)) | (?P<or>\|)
-      | (?P<and>[ ]&[ ]) | (?P<times>[*+?]) | \[(?:\\.|[^\]\\])*\] | \\u\{[^{}]*\} | \\. | [ /~] | (?P<one>.)""",
+      | (?P<and>[ ]&[ ]) | (?P<times>[*+?]) | \[(?:\\.|[^\]\\])*\] | \\u\{[^{}]*\} | \\. | [ /]
+      | (?P<not>~) | (?P<one>.)""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -43,6 +44,16 @@ class _Group:
         self.alternatives: list[_Size] = []
         self.parts: list[_Size] = []
         self.items: list[_Size] = []
+        self._negated = False
+
+    def add(self, item: _Size) -> None:
+        if self._negated:  # whatever it is, there is no end to what it is not
+            item = item._replace(cycle=max(item.cycle, 1))
+        self.items.append(item)
+        self._negated = False
+
+    def negate(self) -> None:
+        self._negated = True
 
     def repeat(self, low: int, unbounded: bool) -> None:
         if self.items:
@@ -64,10 +75,9 @@ class _Group:
         self.end_part()
         product = 1
         for part in self.parts:
-            product = min(product * max(part.cycle, 1), _MOST)
-        for part in self.parts:
-            if not part.cycle:  # its texts end, and the others with them
-                product = min(product, max(part.counted, 1))
+            product = min(product * part.cycle, _MOST)
+        if not all(part.cycle for part in self.parts):
+            product = 0  # the texts of one part end, and those of the others with them
         longest = max(part.counted for part in self.parts)
         self.alternatives.append(_Size(max(part.shortest for part in self.parts), product, longest))
         self.parts = []
@@ -100,18 +110,20 @@ def _line_cost(expression: str) -> int:
         elif piece["close"]:
             if len(groups) > 1:
                 groups.pop()
-                groups[-1].items.append(group.size())
+                groups[-1].add(group.size())
         elif piece["or"]:
             group.end_alternative()
         elif piece["and"]:
             group.end_part()
+        elif piece["not"]:
+            group.negate()
         elif piece["low"]:
             group.repeat(int(piece["low"]), bool(piece["comma"]) and not piece["high"])
         elif piece["times"]:
             group.repeat(1 if piece["times"] == "+" else 0, piece["times"] != "?")
         elif piece["one"] or piece[0][0] in "[\\":
-            group.items.append(_Size())
+            group.add(_Size())
     while len(groups) > 1:
         group = groups.pop()
-        groups[-1].items.append(group.size())
+        groups[-1].add(group.size())
     return groups[0].size().cycle

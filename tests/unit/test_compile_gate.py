@@ -233,3 +233,18 @@ def test_hostile_constraint_does_not_hold_up_others() -> None:
     assert not hostile.done()
     assert ordinary.result().backend == "llguidance"
     hostile.cancel()
+
+
+def test_lexer_cost_of_texts_that_end_and_of_complements() -> None:
+    side_by_side = "/(?:.{70})*/ & /(?:.{110})*/"
+    assert lexer_cost(f"start: T\nT: {side_by_side} & /[a-z]{{5}}/") == 1
+    assert lexer_cost(f"start: T\nT: {side_by_side} & ~(/[a-z]{{5}}/)") > MOST_STATES
+
+
+def test_special_tokens_have_their_names_in_the_worker(all_in_worker: hg.Guide) -> None:
+    vocabulary = all_in_worker.vocabulary
+    stop, bare = vocabulary.stop_token_ids[0], vocabulary.bare()
+    assert bare.token_text(stop) == vocabulary.token_text(stop)
+    assert bare.fingerprint == vocabulary.fingerprint
+    with pytest.raises(InvalidConstraint, match=r"no token <\|nonesuch\|>"):
+        all_in_worker.compile(hg.Grammar('start: "a" <|nonesuch|>'))
