@@ -782,8 +782,8 @@ REMOVALS = [
     Removal(
         "tool calls: JSON does not hold what ends its element",
         "schema/xml_to_lark.py",
-        "JsonStyle(), prefix, style.marks)",
-        "JsonStyle(), prefix)",
+        "json_style, prefix, style.marks)",
+        "json_style, prefix)",
         f"{READING}::test_json_escapes_the_end_marker_of_the_argument",
     ),
     Removal(

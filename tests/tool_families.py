@@ -104,6 +104,9 @@ FAMILIES: dict[str, Family] = {
     "llama": _json_family('{"name": "NAME", "parameters": ', "}"),
     "qwen_3": _json_family('<tool_call>\n{"name": "NAME", "arguments": ', "}\n</tool_call>", between="\n"),
     "exaone": _json_family('<tool_call>{"name": "NAME", "arguments": ', "}</tool_call>", between="\n"),
+    "mistral": _json_family('{"name": "NAME", "arguments": ', "}", begin="[TOOL_CALLS][", end="]", between=", "),
+    "mistral_v11": _json_family("[TOOL_CALLS]NAME[CALL_ID]aB3456789[ARGS]", ""),
+    "mistral_v13": _json_family("[TOOL_CALLS]NAME[ARGS]", ""),
     "kimi": _json_family(
         "<|tool_call_begin|>functions.NAME:NUMBER<|tool_call_argument_begin|>",
         "<|tool_call_end|>",
@@ -178,6 +181,9 @@ ENDS: dict[str, tuple[str, ...]] = {
     "llama": (),
     "qwen_3": ("</tool_call>",),
     "exaone": ("</tool_call>",),
+    "mistral": ("[TOOL_CALLS]",),
+    "mistral_v11": ("[TOOL_CALLS]",),
+    "mistral_v13": ("[TOOL_CALLS]",),
     "kimi": ("<|tool_call_end|>", "<|tool_calls_section_end|>"),
     "deepseek_r1": _THINKS,
     "deepseek_v3_1": _THINKS,
@@ -198,6 +204,9 @@ ENDS: dict[str, tuple[str, ...]] = {
 
 STARTS = {
     "llama": '{"name": ',
+    "mistral": "[TOOL_CALLS]",
+    "mistral_v11": "[TOOL_CALLS]",
+    "mistral_v13": "[TOOL_CALLS]",
     "harmony": "<|channel|>commentary to=",
     "qwen_3_coder": "<tool_call>\n<function=",
     "qwen_3_5": "<tool_call>\n<function=",
@@ -232,6 +241,12 @@ def parsed(name: str, text: str) -> list[tuple[str, Any]]:
             calls.append((call["name"], flat(call["parameters"])))
             text = text[end:]
         return calls
+    if name.startswith("mistral"):  # split at the marks, and read as JSON, as `mistral-common` writes it
+        _, *calls = text.split("[TOOL_CALLS]")
+        if name == "mistral":
+            return [(call["name"], flat(call["arguments"])) for one in calls for call in json.loads(one)]
+        heads = [call.split("[ARGS]", 1) for call in calls]
+        return [(head.split("[CALL_ID]")[0], flat(json.loads(arguments))) for head, arguments in heads]
     # The other two ways in which Harmony may begin a call.
     text = re.sub(
         r" to=(\S+?)<\|channel\|>commentary (<\|constrain\|>)?json",

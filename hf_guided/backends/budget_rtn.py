@@ -30,7 +30,7 @@ from .base import CompiledConstraint
 from .budget_search import SearchBudgetEngine
 from .completion_search import CompletionSearch, leads_to_end
 from .layer import Layer
-from .structural_tag import closing_marks
+from .tag_marks import closing_marks
 
 if TYPE_CHECKING:
     from torch import Tensor

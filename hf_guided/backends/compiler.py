@@ -48,8 +48,8 @@ from .compile_gate import check_in_worker, compile_in_worker
 from .compile_pool import Pool
 from .cost_estimate import is_costly
 from .router import AUTO, BackendChoice
-from .structural_tag import literals
 from .subprocess_worker import JobKilled
+from .tag_tokens import special_tokens
 from .tiers import has_second_tier, second_tier
 
 if TYPE_CHECKING:
@@ -350,7 +350,7 @@ class Compiler:
         """The engines, over a vocabulary where the special tokens of a tag's marks are text."""
         if self._given is not None or not isinstance(constraint, StructuralTag):
             return self._backends
-        special, stops = self._vocabulary.special_in(literals(constraint.tag)), self._vocabulary.stop_token_ids
+        special, stops = special_tokens(constraint.tag, self._vocabulary), self._vocabulary.stop_token_ids
         marks = {token_id: name for token_id, name in special.items() if token_id not in stops}
         if not marks:
             return self._backends

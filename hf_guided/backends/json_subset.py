@@ -122,6 +122,11 @@ class JsonSubset:
     def _reference(self, here: Schema, pointer: str) -> Schema:
         for keyword in here.keys() - {"$ref"}:
             self.lose(pointer, keyword, "ignores it beside $ref")
+        if not isinstance(here["$ref"], str):  # the metaschema of draft 4 says nothing of it
+            raise InvalidConstraint(
+                f"not a valid JSON Schema, at {pointer}/$ref: expected a string, got {here['$ref']!r}",
+                pointers=[f"{pointer}/$ref"],
+            )
         parts = here["$ref"].split("/")
         known = len(parts) == 3 and parts[0] == "#" and parts[1] in _DEFINITIONS
         if known and "%" not in here["$ref"] and "~" not in here["$ref"]:

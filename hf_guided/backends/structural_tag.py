@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..constraints.tool_formats import objects_in
-from ..constraints.tool_xml import STYLES
+from ..constraints.structural_tag_checks import inside_tag
 from ..errors import Loss
-from ..schema.subschemas import escape
+from ..regex import UnsupportedRegex, parse_fullmatch, to_pattern
+from ..schema.subschemas import escape, iter_subschemas
 
 Reduce = Callable[[Any], tuple[Any, Sequence[Loss]]]
 TOOL_WHITESPACE = 20  # white space characters in a row inside a call's arguments; without a bound it may never end
 _SCHEMA_FORMATS = ("json_schema", "qwen_xml_parameter")
+# Beside these, xgrammar's ``excludes`` drops the bounds of a string, or does not apply to it.
+_NOT_FILTERED = frozenset(("pattern", "format", "minLength", "maxLength", "patternProperties", "propertyNames"))
 
 
 def reduce_schemas(tag: dict[str, Any], reduce: Reduce) -> list[Loss]:
     """Replace every schema in a structural tag by its enforced part, and bound its white space, in place.
+
+    Patterns are written plainly, so that they mean what they mean to Python's `re`.
 
     Args:
         tag: the structural tag; arguments written as elements (XML) are a loss, since ``reduce`` speaks JSON.
@@ -28,30 +32,6 @@ def reduce_schemas(tag: dict[str, Any], reduce: Reduce) -> list[Loss]:
     losses: list[Loss] = []
     _visit(tag, "", reduce, losses)
     return losses
-
-
-def closing_marks(tag: Any) -> list[str]:
-    """The texts that end a segment of free text in a structural tag: ends of tags, and of arguments as elements."""
-    marks: dict[str, None] = {}
-    for part in objects_in(tag):
-        if (style := STYLES.get(part.get("style") or "")) is not None and "{name}" not in style.closing:
-            marks[style.closing] = None
-        ends = part.get("end", ())
-        marks |= dict.fromkeys(end for end in ([ends] if isinstance(ends, str) else ends) if isinstance(end, str))
-    return [mark for mark in marks if mark]
-
-
-def literals(tag: Any) -> list[str]:
-    """The literal texts of a structural tag: its marks, and the texts between them."""
-    written: dict[str, None] = {}
-    for part in objects_in(tag):
-        texts = [part.get(key) for key in ("value", "begin", "separator")]
-        ends = part.get("end")
-        texts += ends if isinstance(ends, list) else [ends]
-        if (style := STYLES.get(part.get("style") or "")) is not None:
-            texts += [style.opening, style.closing, style.item]
-        written |= dict.fromkeys(text for text in texts if isinstance(text, str))
-    return list(written)
 
 
 def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None:
@@ -66,8 +46,23 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
     for key, item in value.items():
         if key != name:
             _visit(item, f"{pointer}/{escape(key)}", reduce, losses)
+    if value.get("max_tokens") is not None:
+        reason = "xgrammar writes more tokens where a character, or what follows, is not complete; use max_chars"
+        losses.append(Loss(pointer, "max_tokens", reason))
+    content = value["content"] if value.get("type") == "tag" else value if value.get("excludes") else {}
+    if content.get("type") == "any_text" and content.get("max_chars") is not None:
+        at = pointer if content is value else f"{pointer}/content"
+        reason = "where a text excludes something, or ends at a mark, xgrammar counts bytes and not characters"
+        losses.append(Loss(at, "max_chars", reason))
+    if value.get("type") == "regex":
+        try:
+            value["pattern"] = to_pattern(parse_fullmatch(value["pattern"]))
+        except UnsupportedRegex as error:
+            losses.append(Loss(pointer, "pattern", str(error)))
     if name is not None:
-        reduced, lost = reduce(value[name])
+        with inside_tag(f"{pointer}/{name}"):
+            reduced, lost = reduce(value[name])
+        losses += [Loss(pointer, keyword, reason) for keyword, reason in _not_exact(value, reduced)]
         style = "json" if older else "xml" if value["type"] != "json_schema" else value.get("style") or "json"
         if style != "json":
             losses.append(
@@ -77,3 +72,14 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
         value[name] = reduced
         if not older and value.get("max_whitespace_cnt") is None:
             value["max_whitespace_cnt"] = TOOL_WHITESPACE  # else a model that likes white space continues for ever
+
+
+def _not_exact(part: dict[str, Any], schema: Any) -> Iterator[tuple[str, str]]:
+    """The options of a JSON format that xgrammar does not enforce exactly, and why."""
+    if part.get("any_order"):
+        yield "any_order", "with it, xgrammar lets required members be missing, and members come twice; leave it out"
+    if part.get("max_whitespace_cnt") == 0:
+        yield "max_whitespace_cnt", "xgrammar takes no bound below 1"
+    keywords = {key for each in iter_subschemas(schema) if isinstance(each.schema, dict) for key in each.schema}
+    if part.get("excludes") and (unfiltered := sorted(keywords & _NOT_FILTERED)):
+        yield "excludes", f"xgrammar does not enforce it together with {', '.join(unfiltered)}"

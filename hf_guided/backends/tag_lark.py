@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, combinations, groupby, starmap
 from typing import Any, NamedTuple
 
 from ..constraints.json_style import JsonStyle
+from ..constraints.structural_tag_checks import inside_tag
 from ..constraints.tool_xml import STYLES
 from ..constraints.values import JsonSchema
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
@@ -20,12 +21,12 @@ from ..regex import (
     ALL,
     ANYTHING,
     EMPTY,
-    NOTHING,
     Alt,
     And,
     Chars,
     CharSet,
     Concat,
+    Emptiness,
     Node,
     Repeat,
     UnsupportedRegex,
@@ -65,8 +66,8 @@ class Times(NamedTuple):
 # A sequence: regular languages, no two adjacent, and other parts: names of rules, choices, repetitions.
 Piece = tuple["Node | str | Choice | Times", ...]
 _NOT_EMPTY = repeat(chars(ALL), 1)
-MAX_SPACE = 41  # white space in a row, where it is flexible: see schema/layout.py
 _OUTSIDE_STRINGS = frozenset('{}[],:"+-.0123456789eEtrufalsn \t\n\r')  # in JSON
+_MAX_PAIRED = 64  # alternatives that are compared with each other
 # What narrows a region and has no counterpart here.
 _OTHER_ENGINES = "only xgrammar has this"
 
@@ -83,6 +84,7 @@ class TagLark:
         self._lines: list[str] = []
         self._terminals: dict[Node, str] = {}
         self._ended: set[Node] = set()
+        self._is_empty = Emptiness()
         self._schemas: dict[str, str] = {}
         root, pointer = (tag["format"], "/format") if "format" in tag else (_triggered(tag), "")
         start = self._expression(self._piece(root, pointer))
@@ -92,25 +94,22 @@ class TagLark:
         lines += [f"{name}: {to_lark(node)}" for node, name in self._terminals.items()]
         self.grammar = "\n".join(lines)
 
-    def _piece(self, part: Any, pointer: str) -> Piece:
-        kind = part.get("type") if isinstance(part, dict) else None
-        write = self._WRITERS.get(kind) if isinstance(kind, str) else None
+    def _piece(self, part: Format, pointer: str) -> Piece:
+        write = self._WRITERS.get(part["type"])
         if write is None:
-            raise _unsupported(pointer, str(kind), _OTHER_ENGINES)
+            raise _unsupported(pointer, part["type"], _OTHER_ENGINES)
         return write(self, part, pointer)
 
     def _const(self, node_format: Format, pointer: str) -> Piece:
         return (text(node_format["value"]),)
 
     def _regex(self, node_format: Format, pointer: str) -> Piece:
-        if node_format.get("excludes"):
-            raise _unsupported(pointer, "excludes", _OTHER_ENGINES)
         try:
             node = parse_fullmatch(node_format["pattern"])
         except UnsupportedRegex as error:
             raise _unsupported(pointer, "pattern", str(error)) from None
-        if node == NOTHING:
-            raise InvalidConstraint(f"the pattern at {pointer} of the structural tag matches nothing")
+        if self._is_empty(node):
+            raise _impossible(f"the pattern at {pointer}/pattern", pointer)
         return (node,)
 
     def _any_text(self, node_format: Format, pointer: str) -> Piece:
@@ -118,7 +117,7 @@ class TagLark:
 
     def _free(self, node_format: Format, pointer: str) -> Node:
         if node_format.get("max_tokens") is not None:
-            raise _unsupported(pointer, "max_tokens", _OTHER_ENGINES)
+            raise _unsupported(pointer, "max_tokens", "a grammar of characters cannot count tokens; use max_chars")
         limit = node_format.get("max_chars")
         free = ANYTHING if limit is None else repeat(chars(ALL), 0, limit)
         return both(free, _without(node_format.get("excludes", ())))
@@ -131,20 +130,19 @@ class TagLark:
         if not set(excludes) <= set(left_out):
             raise _unsupported(pointer, "excludes", _OTHER_ENGINES)
         if node_format.get("any_order"):
-            raise _unsupported(pointer, "any_order", _OTHER_ENGINES)
+            raise _unsupported(pointer, "any_order", "members come in the order of the schema; leave it out")
         constraint = JsonSchema(node_format["json_schema"])
-        known = f"{style} {node_format.get('max_whitespace_cnt')} {excludes} {constraint.schema_json}"
+        layout = JsonStyle(max_space=node_format.get("max_whitespace_cnt"))
+        known = f"{style} {layout} {excludes} {constraint.schema_json}"
         if known not in self._schemas:
-            n = Normalizer.of(constraint)
             prefix = f"g{len(self._schemas)}_"
-            if style == "json":
-                layout = _style(node_format, pointer)
-                contents_of = contents(n, closed=True, spelling=layout.spelling)
-                rules = SchemaWriter(n, contents_of, layout, prefix, excludes).write()
-            elif style in STYLES:
-                rules = xml_rules(n, STYLES[style], closed=True, prefix=prefix)
-            else:
-                raise _unsupported(pointer, "style", f"nothing is known of the style {style!r}")
+            with inside_tag(f"{pointer}/json_schema"):
+                n = Normalizer.of(constraint)
+                if style == "json":
+                    contents_of = contents(n, closed=True, spelling=layout.spelling)
+                    rules = SchemaWriter(n, contents_of, layout, prefix, excludes).write()
+                else:
+                    rules = xml_rules(n, STYLES[style], layout, closed=True, prefix=prefix)
             self.losses += [loss._replace(pointer=f"{pointer}/json_schema{loss.pointer}") for loss in n.losses]
             self._lines += rules.lines
             self._schemas[known] = rules.start
@@ -170,12 +168,14 @@ class TagLark:
         if not isinstance(begin, str):
             raise _unsupported(pointer, "begin", _OTHER_ENGINES)
         ends = [node_format["end"]] if isinstance(node_format["end"], str) else node_format["end"]
-        if not isinstance(ends, list) or not all(isinstance(end, str) for end in ends):
+        if not isinstance(ends, list):
             raise _unsupported(pointer, "end", _OTHER_ENGINES)
         content, inside = node_format["content"], f"{pointer}/content"
         end = alt(*map(text, ends))
-        if content.get("type") == "any_text" and "" not in ends:
+        if content["type"] == "any_text" and "" not in ends:
             last: Piece = (self._ending(both(concat(self._free(content, inside), end), _nothing_behind(ends))),)
+        elif _runs_on(content) and ends != [""]:
+            raise _unsupported(inside, content["type"], f"free text in it ends at the tag's end; {_OTHER_ENGINES}")
         else:
             last = _joined(self._piece(content, inside), (end,))
         return _joined((before,), (text(begin),), last)
@@ -195,17 +195,13 @@ class TagLark:
         return _joined(_times(later, 0, None), (free,))
 
     def _after_text(self, tag: Format, pointer: str, triggers: Sequence[str], excludes: Sequence[str]) -> Piece:
-        if not isinstance(tag["begin"], str):
-            raise _unsupported(pointer, "begin", _OTHER_ENGINES)
-        trigger = next((trigger for trigger in triggers if tag["begin"].startswith(trigger)), None)
-        if trigger is None:
-            raise InvalidConstraint(f"no trigger of the structural tag is how its tag at {pointer} begins")
+        trigger = next(trigger for trigger in triggers if tag["begin"].startswith(trigger))
         # Up to the first trigger of all: it must not contain the end of any other one.
         first = self._ending(both(concat(ANYTHING, text(trigger)), _nothing_behind(triggers), _without(excludes)))
         return self._tag_after(tag, pointer, tag["begin"][len(trigger) :], first)
 
     def _separated(self, node_format: Format, pointer: str) -> Piece:
-        tags = [self._piece(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(node_format["tags"])]
+        tags = [self._tag(tag, f"{pointer}/tags/{i}") for i, tag in enumerate(node_format["tags"])]
         piece = _any_of(tags)
         if not node_format.get("stop_after_first"):
             later = _any_of([_joined((text(node_format["separator"]),), tag) for tag in tags])
@@ -250,6 +246,10 @@ class TagLark:
                 written.append(self._expression(self._without_end(part), more))
             else:
                 whole = both(part, _NOT_EMPTY) if part.nullable else part  # an empty terminal would match anywhere
+                if self._is_empty(whole):
+                    if not part.nullable:
+                        raise _impossible("a part", "")
+                    continue
                 name = self._terminals.setdefault(whole, f"TEXT{len(self._terminals)}")
                 written.append(f"{name}?" if part.nullable else name)
         return " ".join(written) or '""'
@@ -265,8 +265,14 @@ class TagLark:
         if isinstance(node, Concat):
             following = [*node.parts[1:], None]
             return all(
-                self._ends(part) or _stops_at(part, then) for part, then in zip(node.parts, following, strict=True)
+                self._ends(part) or self._stops_at(part, then) for part, then in zip(node.parts, following, strict=True)
             )
+        return False
+
+    def _stops_at(self, node: Node, following: Node | None) -> bool:
+        """Whether what follows a repeated part begins with another character than that part."""
+        if isinstance(node, Repeat) and isinstance(following, Chars):
+            return self._ends(node.body) and _begin_apart((node.body, following))
         return False
 
     def _without_end(self, node: Node) -> Piece:
@@ -285,14 +291,10 @@ class TagLark:
 
 def _joined(*pieces: Piece) -> Piece:
     parts: list[Node | str | Choice | Times] = []
-    for part in chain(*pieces):
-        if part == EMPTY:
-            continue
-        if parts and isinstance(part, Node) and isinstance(before := parts[-1], Node):
-            parts[-1] = concat(before, part)
-        else:
-            parts.append(part)
-    return tuple(parts)
+    for is_language, run in groupby(chain(*pieces), lambda part: isinstance(part, Node)):
+        adjacent: list[Any] = list(run)
+        parts += [concat(*adjacent)] if is_language else adjacent
+    return tuple(part for part in parts if part != EMPTY)
 
 
 def _any_of(pieces: Sequence[Piece]) -> Piece:
@@ -311,22 +313,47 @@ def _language(piece: Piece) -> Node | None:
     return piece[0] if len(piece) == 1 and isinstance(piece[0], Node) else None
 
 
-def _stops_at(node: Node, following: Node | None) -> bool:
-    """Whether what follows a run of characters begins with another one."""
-    if isinstance(node, Repeat) and isinstance(node.body, Chars) and isinstance(following, Chars):
-        return not node.body.charset & following.charset
-    return False
-
-
 def _begin_apart(nodes: Sequence[Node]) -> bool:
     """Whether the first characters distinguish these."""
     firsts = [node.parts[0] if isinstance(node, Concat) else node for node in nodes]
     seen = CharSet()
     for first in firsts:
         if not isinstance(first, Chars) or first.charset & seen:
-            return False
+            return len(nodes) <= _MAX_PAIRED and all(starmap(_differ, combinations(nodes, 2)))
         seen |= first.charset
     return True
+
+
+def _differ(one: Node, other: Node) -> bool:
+    """Whether two languages have different characters at some place, with nothing but single characters before it."""
+    for left, right in zip(_parts(one), _parts(other), strict=False):
+        if not isinstance(left, Chars) or not isinstance(right, Chars):
+            return False
+        if not left.charset & right.charset:
+            return True
+    return False
+
+
+def _parts(node: Node) -> tuple[Node, ...]:
+    return node.parts if isinstance(node, Concat) else (node,)
+
+
+def _runs_on(part: Format) -> bool:
+    """Whether the end of a format may be free text, which continues until a mark after it."""
+    kind = part.get("type", "tag")
+    if kind == "sequence":
+        return _runs_on(part["elements"][-1])
+    if kind == "or":
+        return any(map(_runs_on, part["elements"]))
+    if kind in ("optional", "plus", "star", "repeat"):
+        return _runs_on(part["content"])
+    if kind == "tag":
+        return part["end"] in ("", [""]) and _runs_on(part["content"])
+    if kind == "triggered_tags" and part.get("at_least_one") and part.get("stop_after_first"):
+        return any(map(_runs_on, part["tags"]))
+    if kind == "tags_with_separator":
+        return any(map(_runs_on, part["tags"]))
+    return kind in ("any_text", "triggered_tags")
 
 
 def _triggered(tag: Format) -> Format:
@@ -347,17 +374,9 @@ def _older(pointer: str) -> str:
     return re.sub(r"^/tags/(\d+)/content/json_schema", r"/structures/\1/schema", pointer)
 
 
-def _style(node_format: Format, pointer: str) -> JsonStyle:
-    """How JSON is laid out with at most so much white space in a row."""
-    most = node_format.get("max_whitespace_cnt")
-    if most == 0:
-        raise _unsupported(pointer, "max_whitespace_cnt", "at least one space follows a comma or colon")
-    return JsonStyle("flexible" if most is None or most > MAX_SPACE else "compact")
-
-
 def _is_inside_strings(mark: str) -> bool:
     """Whether JSON can hold this only inside one of its strings."""
-    return mark[:1] not in ("", *_OUTSIDE_STRINGS) and '"' not in mark
+    return '"' not in mark and not _OUTSIDE_STRINGS.issuperset(mark)
 
 
 def _without(texts: Sequence[str]) -> Node:
@@ -367,6 +386,10 @@ def _without(texts: Sequence[str]) -> Node:
 def _nothing_behind(texts: Sequence[str]) -> Node:
     """Text that ends where the first of these ends, or has none of them."""
     return complement(concat(ANYTHING, alt(*map(text, texts)), _NOT_EMPTY))
+
+
+def _impossible(what: str, pointer: str) -> InvalidConstraint:
+    return InvalidConstraint(f"{what} of the structural tag matches nothing", pointers=[pointer])
 
 
 def _unsupported(pointer: str, keyword: str, reason: str) -> UnsupportedConstraint:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 import torch
 
-from ..constraints.values import Choice, JsonObject, JsonSchema
+from ..constraints.values import Choice, JsonObject, JsonSchema, StructuralTag
 from ..errors import UnwritableConstraint
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary, single_bytes
 from .base import Backend, CompiledConstraint, Matcher
+from .tag_tokens import depends_on_tokens
 
 _MAX_STEPS = 2000
 _CLOSING_FIRST = b'"}]\n' + bytes(b for b in range(256) if b not in b'"}]\n')
@@ -35,7 +36,7 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
     vocabulary = compiled.vocabulary
     if len(vocabulary.writable_bytes) == 256:
         return
-    from .lark_grammar import names_tokens  # reads patterns and schemas, which takes time to import
+    from .lark_grammar import names_tokens  # reads schemas and patterns, which takes time to import
 
     if names_tokens(compiled.constraint):
         return
@@ -43,6 +44,8 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
         for option in compiled.constraint.options:
             vocabulary.encode_bytes(option.encode())
         return
+    if isinstance(compiled.constraint, StructuralTag) and depends_on_tokens(compiled.constraint.tag):
+        return  # single bytes are other tokens
     held = frozenset(b"".join(token for token in vocabulary.token_bytes if token is not None))
     if isinstance(compiled.constraint, (JsonSchema, JsonObject)):
         held -= _JSON_LAYOUT

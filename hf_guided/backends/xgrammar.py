@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -33,6 +34,7 @@ from .base import CompiledConstraint, Engine
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .json_subset import Schema
 from .structural_tag import reduce_schemas
+from .tag_tokens import depends_on_tokens, resolve_tokens
 from .xgrammar_json import UNESCAPED, XGrammarSubset
 from .xgrammar_patterns import Patterns
 
@@ -122,10 +124,12 @@ class XGrammarBackend(Adapter):
             return self._built(compiler.compile_regex, f"(?:{pattern}){'?' if '' in constraint.options else ''}")
         if isinstance(constraint, StructuralTag):
             tag, patterns = constraint.tag, Patterns()
+            resolve_tokens(tag, self.vocabulary)
             lost = reduce_schemas(tag, lambda schema: self._reduced(JsonSchema(schema), patterns))
             if lost:
                 raise UnsupportedConstraint("xgrammar does not enforce all of the schemas in this tag", lost)
-            return self._built(self._with_rules(self._lib.Grammar.from_structural_tag, patterns), json.dumps(tag))
+            grammar = self._with_rules(self._lib.Grammar.from_structural_tag, patterns)
+            return self._built(grammar, json.dumps(tag), jumps=not depends_on_tokens(tag))
         if isinstance(constraint, Grammar) and constraint.syntax == "gbnf":
             return self._built(compiler.compile_grammar, Gbnf(constraint.text, constraint.root).to_ebnf())
         if isinstance(constraint, Grammar):
@@ -133,7 +137,7 @@ class XGrammarBackend(Adapter):
             raise self._unsupported("grammar", "xgrammar reads GBNF; for Lark use llguidance")
         raise self._unsupported(constraint.kind, "xgrammar has no such constraint")
 
-    def _built(self, compiles: Callable[..., Any], text: str, **options: Any) -> Build:
+    def _built(self, compiles: Callable[..., Any], text: str, *, jumps: bool = True, **options: Any) -> Build:
         def build() -> tuple[Callable[[], Engine], int]:
             _move_if_costly(text)
             try:
@@ -141,30 +145,45 @@ class XGrammarBackend(Adapter):
             except RuntimeError as error:
                 if "bad_alloc" in str(error):
                     raise MemoryError from error
-                raise InvalidConstraint(f"xgrammar cannot compile this: {_without_source(error)}") from error
-            return self._engines(compiled)
+                message = _without_source(error)
+                if message.startswith("Invalid structural tag error: "):  # our own checks found no error
+                    raise self._unsupported("structural_tag", message) from error
+                raise InvalidConstraint(f"xgrammar cannot compile this: {message}") from error
+            return self._engines(compiled, jumps)
 
         return build
 
-    def _engines(self, compiled: Any) -> tuple[Callable[[], Engine], int]:
+    def _engines(self, compiled: Any, jumps: bool) -> tuple[Callable[[], Engine], int]:
         matcher = self._lib.GrammarMatcher
-        return lambda: _Engine(self.vocabulary, compiled, matcher(compiled)), int(compiled.memory_size_bytes)
+        new = partial(_Engine, self.vocabulary, compiled, jumps=jumps)
+        return lambda: new(matcher(compiled)), int(compiled.memory_size_bytes)
 
     @override
-    def packed(self, compiled: CompiledConstraint) -> str:
-        """The library's own JSON of it."""
-        return str(cast(_Engine, compiled.new_engine()).compiled.serialize_json())
+    def packed(self, compiled: CompiledConstraint) -> tuple[str, bool]:
+        """The library's own JSON of it, and whether forced bytes may be looked for."""
+        engine = cast(_Engine, compiled.new_engine())
+        return str(engine.compiled.serialize_json()), engine.jumps
 
     @override
-    def _unpack(self, packed: str) -> tuple[Callable[[], Engine], int]:
-        return self._engines(self._lib.CompiledGrammar.deserialize_json(packed, self._info))
+    def _unpack(self, packed: tuple[str, bool]) -> tuple[Callable[[], Engine], int]:
+        text, jumps = packed
+        return self._engines(self._lib.CompiledGrammar.deserialize_json(text, self._info), jumps)
 
 
 class _Engine:
-    def __init__(self, vocabulary: Vocabulary, compiled: Any, matcher: Any, states: Sequence[int] = (utf8.COMPLETE,)):
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        compiled: Any,
+        matcher: Any,
+        states: Sequence[int] = (utf8.COMPLETE,),
+        *,
+        jumps: bool = True,
+    ):
         self._vocabulary, self.compiled = vocabulary, compiled
         self._matcher = matcher
         self._states = list(states)  # of the UTF-8 guard, one more than tokens accepted
+        self.jumps = jumps  # the library looks for forced bytes past formats of tokens
 
     def accept(self, token_id: int) -> bool:
         state = utf8.advance(self._states[-1], self._vocabulary.token_bytes[token_id] or b"")
@@ -186,7 +205,7 @@ class _Engine:
         del self._states[len(self._states) - num_tokens :]
 
     def fork(self) -> _Engine:
-        return _Engine(self._vocabulary, self.compiled, self._matcher.fork(), self._states)
+        return _Engine(self._vocabulary, self.compiled, self._matcher.fork(), self._states, jumps=self.jumps)
 
     def fill(self, bitmask: Tensor, row: int) -> None:
         covered = words(self._vocabulary.padded_size)
@@ -200,7 +219,7 @@ class _Engine:
         return self._states[-1] == utf8.COMPLETE and bool(self._matcher.is_completed())
 
     def jump_forward_bytes(self) -> bytes:
-        if self.is_completed():
+        if not self.jumps or self.is_completed():
             return b""
         try:
             return bytes(self._matcher.find_jump_forward_string().encode())

@@ -18,11 +18,13 @@ class JsonStyle(NamedTuple):
             "minified" (``","`` and ``":"``).
         indent: the layout of ``json.dumps(indent=...)`` instead of ``whitespace``; None means no indentation.
         spelling: "canonical" (numbers, strings and times in the shape that ``json.dumps`` gives them), or "any".
+        max_space: white space characters in a row at most, of any kind, instead of the "flexible" layout's own bound.
     """
 
     whitespace: Whitespace = "flexible"
     indent: int | None = None
     spelling: Spelling = "canonical"
+    max_space: int | None = None
 
     @property
     def is_canonical(self) -> bool:

@@ -1,7 +1,8 @@
 """The formats of server requests, as constraints: OpenAI's response_format, text.format, tools and tool_choice.
 
-Pure dict work. An error names the path inside the request. A schema is enforced whether or not ``strict`` is said:
-``"strict": false`` only opens the objects that say nothing about additional properties.
+Pure dict work. An error names the path inside the request. A schema is enforced whether or not ``strict`` is said. In a
+response_format ``"strict": false`` only opens the objects that say nothing about additional properties; in a tool it
+allows any object as arguments.
 """
 
 from __future__ import annotations
@@ -78,14 +79,15 @@ def from_tools(tools: Any, tool_choice: Any = None, tool_format: str = "auto", *
 
     Args:
         tools: a list of tool objects.
-        tool_choice: "auto" (also when None), "required", "none", or an object that names a function.
+        tool_choice: "auto" (also when None), "required", "none", an object that names a function, or one of the type
+            "allowed_tools".
         tool_format: how the model writes its calls.
         parallel: whether there may be more than one call.
     """
     if not isinstance(tools, (list, tuple)):
         raise InvalidConstraint(f"tools: expected a list, got {tools!r}")
     if isinstance(tool_choice, Mapping):
-        tool_choice = _nested(tool_choice)
+        tool_choice = _nested_choice(tool_choice)
     choice = "auto" if tool_choice is None else tool_choice
     return ToolCalls([_nested(tool) for tool in tools], tool_format, choice, parallel)
 
@@ -94,6 +96,18 @@ def _nested(tool: Any) -> Any:
     if not isinstance(tool, Mapping) or tool.get("type") != "function" or "function" in tool:
         return tool
     return {"type": "function", "function": {key: value for key, value in tool.items() if key != "type"}}
+
+
+def _nested_choice(choice: Mapping[str, Any]) -> Any:
+    if choice.get("type") != "allowed_tools":
+        return _nested(choice)
+    if "allowed_tools" not in choice:  # flat, as in /v1/responses
+        flat = {key: value for key, value in choice.items() if key != "type"}
+        choice = {"type": "allowed_tools", "allowed_tools": flat}
+    inner = choice["allowed_tools"]
+    if isinstance(inner, Mapping) and isinstance(inner.get("tools"), (list, tuple)):
+        return {**choice, "allowed_tools": {**inner, "tools": [_nested(tool) for tool in inner["tools"]]}}
+    return choice
 
 
 _JSON_SCHEMA_KEYS = ("name", "description", "schema", "strict")

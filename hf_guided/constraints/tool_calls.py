@@ -13,6 +13,7 @@ from ..errors import InvalidConstraint
 from . import json_text
 from .incremental_utf8 import begun
 from .json_text import shorten
+from .tool_choice import read_choice
 from .tool_formats import AUTO, call_tag, format_of, with_schemas
 from .tool_parser import ReadCall, closed_calls, ends_of, read_answer, settled
 from .values import Constraint, JsonSchema, StructuralTag, set_fields
@@ -58,11 +59,14 @@ class ToolCalls(Constraint):
 
     Args:
         tools: OpenAI tool dicts (``{"type": "function", "function": {...}}``) or documented Python functions, as
-            `apply_chat_template(tools=...)` takes them.
-        format: how the model writes its calls: "auto", by the tokenizer's chat template, or a family's name, as
-            xgrammar's `get_model_structural_tag` takes it ("llama", "qwen_3", "deepseek_v3_1", "harmony" ...).
+            `apply_chat_template(tools=...)` takes them. The arguments of a function with ``"strict": False`` are any
+            JSON object.
+        format: how the model writes its calls: "auto", by the tokenizer's chat template, or a family's name: as
+            xgrammar's `get_model_structural_tag` takes it ("llama", "qwen_3", "deepseek_v3_1", "harmony" ...), or
+            "mistral", "mistral_v11", "mistral_v13".
         choice: "auto" (text or calls), "required" (at least one call), "none" (no calls), or the name of one tool
-            (also as ``{"type": "function", "function": {"name": ...}}``).
+            (also as ``{"type": "function", "function": {"name": ...}}``). OpenAI's ``{"type": "allowed_tools", ...}``
+            limits "auto" or "required" to some of the tools; the prompt still shows all of them.
         parallel: whether there may be more than one call.
 
     Raises:
@@ -75,6 +79,7 @@ class ToolCalls(Constraint):
     format: str
     choice: str
     parallel: bool
+    allowed: tuple[str, ...]  # the names of the tools that may be called
 
     def __init__(
         self,
@@ -89,16 +94,14 @@ class ToolCalls(Constraint):
         names = [tool["function"]["name"] for tool in dicts]
         if len(set(names)) < len(names):
             raise InvalidConstraint(f"ToolCalls: expected every tool to have its own name, got {names}")
-        if isinstance(choice, Mapping):
-            choice = _chosen_name(choice)
-        if choice not in ("auto", "required", "none") and choice not in names:
-            raise InvalidConstraint(
-                f"ToolCalls.choice: expected 'auto', 'required', 'none' or one of {names}, got {choice!r}"
-            )
-        if choice == "required" and not names:
-            raise InvalidConstraint("ToolCalls: choice 'required' needs at least one tool, got none")
+        mode, allowed = read_choice(choice, names)
         set_fields(
-            self, tools_json=json_text.dumps(dicts, "tools"), format=str(format), choice=choice, parallel=bool(parallel)
+            self,
+            tools_json=json_text.dumps(dicts, "tools"),
+            format=str(format),
+            choice=mode,
+            parallel=bool(parallel),
+            allowed=allowed,
         )
 
     @property
@@ -114,7 +117,15 @@ class ToolCalls(Constraint):
         """
         if self.format != AUTO:
             return self
-        return ToolCalls(self.tools, format_of(tokenizer), self.choice, self.parallel)
+        return ToolCalls(self.tools, format_of(tokenizer), self._choice, self.parallel)
+
+    @property
+    def _choice(self) -> str | dict[str, Any]:
+        """The choice as the constructor takes it."""
+        if self.choice not in ("auto", "required") or len(self.allowed) == len(self.tools):
+            return self.choice
+        tools = [{"type": "function", "function": {"name": name}} for name in self.allowed]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": self.choice, "tools": tools}}
 
     def structural_tag(self) -> StructuralTag:
         """The same constraint as a structural tag.
@@ -145,8 +156,9 @@ class ToolCalls(Constraint):
 
     @cached_property
     def parameters(self) -> dict[str, dict[str, Any]]:
-        """The schema of each tool's arguments, which are an object whether or not it says so."""
-        return {call["name"]: _arguments(call.get("parameters")) for call in (tool["function"] for tool in self.tools)}
+        """The schema of the arguments of each tool that may be called: an object whether or not it says so."""
+        functions = (tool["function"] for tool in self.tools)
+        return {call["name"]: _arguments(call) for call in functions if call["name"] in self.allowed}
 
     def parse(self, text: str) -> ToolAnswer:
         """The calls with their arguments, and the text around them.
@@ -169,7 +181,7 @@ class ToolCalls(Constraint):
     @cached_property
     def ends(self) -> frozenset[str]:
         """The marks after which a call may be complete."""
-        return frozenset(filter(None, ends_of(self._tag)))
+        return frozenset(end or "}" for end in ends_of(self._tag))  # without a mark, a call ends with its arguments
 
     def _settled(self, call: ReadCall) -> ToolCall:
         return ToolCall(call.name, settled(call.arguments, self._validator_of(call.name)))
@@ -188,11 +200,12 @@ class ToolCalls(Constraint):
         self.structural_tag()
 
     def _identity(self) -> Sequence[Any]:
-        return self.tools_json, self.format, self.choice, self.parallel
+        return self.tools_json, self.format, self.choice, self.parallel, self.allowed
 
     def __repr__(self) -> str:
         names = [tool["function"]["name"] for tool in self.tools]
-        return f"ToolCalls({names}, format={self.format!r}, choice={self.choice!r}, parallel={self.parallel})"
+        allowed = "" if len(self.allowed) == len(names) else f", allowed={list(self.allowed)}"
+        return f"ToolCalls({names}, format={self.format!r}, choice={self.choice!r}, parallel={self.parallel}{allowed})"
 
 
 def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
@@ -218,6 +231,8 @@ def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
             f"{where}.function.name: expected no quotes, angle brackets, backslashes and control characters, got "
             f"{function['name']!r}"
         )
+    if function.get("strict") not in (None, True, False):
+        raise InvalidConstraint(f"{where}.function.strict: expected true or false, got {function['strict']!r}")
     parameters = function.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise InvalidConstraint(f"{where}.function.parameters: expected a schema, got {parameters!r}")
@@ -227,18 +242,11 @@ def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
     return {**tool, "function": dict(function)}
 
 
-def _arguments(parameters: dict[str, Any] | None) -> dict[str, Any]:
+def _arguments(function: dict[str, Any]) -> dict[str, Any]:
     """A tool's parameters as the schema of an object, closed where there are none: such a tool takes none."""
-    schema = {**(parameters or {"properties": {}}), "type": "object"}
+    if function.get("strict") is False:
+        return {"type": "object"}
+    schema = {**(function.get("parameters") or {"properties": {}}), "type": "object"}
     if schema.get("properties") == {} and not schema.keys() & {"patternProperties", "$ref", "allOf", "anyOf", "oneOf"}:
         schema.setdefault("additionalProperties", False)
     return schema
-
-
-def _chosen_name(choice: Mapping[str, Any]) -> str:
-    function = choice.get("function")
-    if choice.get("type") != "function" or not isinstance(function, Mapping) or "name" not in function:
-        raise InvalidConstraint(
-            f'ToolCalls.choice: expected {{"type": "function", "function": {{"name": ...}}}}, got {dict(choice)!r}'
-        )
-    return str(function["name"])

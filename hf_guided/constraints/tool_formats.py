@@ -1,8 +1,9 @@
 """How model families write tool calls: as structural tags, and how the chat template identifies the family.
 
-The tags are xgrammar's own. What is mended here: "required" that would take no call at all, the end of a thinking part
-that a gate of its own looks after, the line ends that chat templates write around arguments, and JSON that holds what
-ends its call, which its strings can write with escapes: many who read calls look for that first.
+Mistral's tags are in tool_mistral.py, the others are xgrammar's own. What is mended here: "required" that would take no
+call at all, the end of a thinking part that a gate of its own looks after, the line ends that chat templates write
+around arguments, and JSON that holds what ends its call, which its strings can write with escapes: many who read calls
+look for that first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from itertools import dropwhile
 from typing import Any
 
 from ..errors import InvalidConstraint
+from .json_text import shorten
+from .suggestions import did_you_mean
+from .tool_choice import MODES
+from .tool_mistral import MISTRAL, mistral_tag
 
 Tag = dict[str, Any]
 AUTO = "auto"
@@ -21,6 +26,9 @@ AUTO = "auto"
 # What only this family's template has in it, the more particular families first. Templates hold line ends as they are
 # or as escapes, and may put marks together from parts.
 _MARKS: tuple[tuple[str, str], ...] = (
+    ("mistral_v11", r"\[CALL_ID\]"),
+    ("mistral_v13", r"\[ARGS\]"),
+    ("mistral", r"\[TOOL_CALLS\]"),
     ("harmony", r"<\|channel\|>.*to=functions\.|to=functions\..*<\|channel\|>"),
     ("kimi_k3", r"<\|open\|>"),
     ("kimi", r"<\|tool_calls_section_begin\|>"),
@@ -45,7 +53,7 @@ def formats() -> list[str]:
     """The names of all families."""
     from xgrammar.builtin_structural_tag import _structural_tag_registry
 
-    return sorted(_structural_tag_registry)
+    return sorted((*_structural_tag_registry, *MISTRAL))
 
 
 def format_of(tokenizer: Any) -> str:
@@ -97,9 +105,17 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) 
     Raises:
         InvalidConstraint: an unknown family, or one that cannot write this.
     """
+    named = choice not in MODES
+    if format in MISTRAL:
+        root = mistral_tag(
+            format,
+            [choice] if named else names,
+            required=named or choice == "required",
+            parallel=parallel and not named,
+        )
+        return {"type": "structural_tag", "format": _no_calls(root) if choice == "none" else root}
     from xgrammar import get_model_structural_tag
 
-    named = choice not in ("auto", "required", "none")
     try:
         tag = get_model_structural_tag(
             format,
@@ -114,6 +130,11 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool) 
             parallel_tool_calls=parallel,
         )
     except ValueError as error:
+        if format not in formats():
+            raise InvalidConstraint(
+                f"ToolCalls.format: expected one of {', '.join(formats())}, got {shorten(format)}"
+                f"{did_you_mean(format, formats())}"
+            ) from None
         raise InvalidConstraint(f"ToolCalls: {error}") from None
     root = _without_thinking(json.loads(tag.model_dump_json())["format"])
     _spell_out(root)

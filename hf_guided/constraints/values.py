@@ -15,7 +15,7 @@ import enum
 import json
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -28,6 +28,7 @@ from .json_style import MAX_INDENT, JsonStyle, Spelling
 from .json_style import Whitespace as Whitespace
 from .json_text import shorten
 from .python_types import TypeNote, adapter_of, schema_of
+from .structural_tag_checks import check_tag, inside_tag
 
 Extra = Literal["forbid", "allow"]
 OnUnsupported = Literal["error", "warn", "validate"]
@@ -447,7 +448,7 @@ class StructuralTag(Constraint):
         tag: a dict, its JSON text, or an `xgrammar.StructuralTag`.
 
     Raises:
-        InvalidConstraint: not an object, or of another type.
+        InvalidConstraint: not a structural tag; with the JSON pointer of the first thing that is wrong.
     """
 
     kind: ClassVar[str] = "structural_tag"
@@ -468,6 +469,7 @@ class StructuralTag(Constraint):
                 f'or {{"structures": [...], "triggers": [...]}}, got {shorten(str(dict(tag)))}'
             )
         set_fields(self, tag_json=json_text.dumps(dict(tag), "structural tag"))
+        check_tag(self.tag, _part_of_tag(Regex), _part_of_tag(JsonSchema))
 
     @property
     def tag(self) -> dict[str, Any]:
@@ -479,6 +481,16 @@ class StructuralTag(Constraint):
 
     def __repr__(self) -> str:
         return f"StructuralTag({shorten(self.tag_json)[1:-1]})"
+
+
+def _part_of_tag(make: Callable[[Any], Constraint]) -> Callable[[Any, str], None]:
+    """The check of a pattern or a schema inside a structural tag, by the constraint that it would be alone."""
+
+    def check(value: Any, pointer: str) -> None:
+        with inside_tag(pointer):
+            make(value)
+
+    return check
 
 
 def laid_out(

@@ -86,7 +86,8 @@ def _plain(constraint: Constraint) -> str:
 
 
 def _tools(constraint: ToolCalls) -> str:
-    tools = [tool for tool in constraint.tools if constraint.choice in ("auto", "required", tool["function"]["name"])]
+    names = constraint.allowed if constraint.choice in ("auto", "required") else (constraint.choice,)
+    tools = [tool for tool in constraint.tools if tool["function"]["name"] in names]
     if not tools:
         return describe_choice(constraint)
     if constraint.choice == "auto":
@@ -105,5 +106,6 @@ def _tool(constraint: ToolCalls, tool: dict[str, Any]) -> str:
     if constraint.format == AUTO:
         schema = json.dumps(function.get("parameters") or {}, ensure_ascii=False)
         return f"{name}\n  arguments: {sketch_of(schema, {})}"
-    call = ToolCalls([tool], constraint.format, function["name"], parallel=False)
+    held = {**tool, "function": {**function, "strict": True}}  # also where any object is allowed
+    call = ToolCalls([held], constraint.format, function["name"], parallel=False)
     return f"{name}\n{call_sketch(call.structural_tag().tag)}"

@@ -18,7 +18,6 @@ _TOKEN = re.compile(
       | (?P<operator>[+*?]) | (?P<sign>->|::|\.\.|[:.,=(){}\[\]~|&_])""",
     re.VERBOSE,
 )
-_SPACE = re.compile(r"\s*")
 
 
 class Token(NamedTuple):
@@ -62,10 +61,11 @@ def lex(reader: Reader) -> list[Token]:
 
 
 def _json(reader: Reader, keyword: str, position: int) -> tuple[Any, int]:
-    space = _SPACE.match(reader.text, position)
-    assert space is not None, "it matches nothing too"
+    start = position
+    while reader.text[start : start + 1].isspace():
+        start += 1
     try:
-        return json.JSONDecoder().raw_decode(reader.text, space.end())
+        return json.JSONDecoder().raw_decode(reader.text, start)
     except ValueError as error:
         raise reader.malformed(f"{keyword} must be followed by JSON: {error}", position) from None
     except RecursionError:

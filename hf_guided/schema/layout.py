@@ -38,7 +38,7 @@ class Layout(NamedTuple):
 
 def has_levels(style: JsonStyle) -> bool:
     """Whether the layout depends on the number of brackets that are open."""
-    return style.is_flexible or style.indent is not None
+    return (style.is_flexible and style.max_space is None) or style.indent is not None
 
 
 @cache
@@ -57,6 +57,8 @@ def layout_of(style: JsonStyle, level: int | None = None) -> Layout:
         return plain._replace(comma=concat(plain.comma, inside), first=inside, last=outside)
     if style.whitespace != "flexible":
         return _plain(*_SEPARATORS[style.whitespace])
+    if style.max_space is not None:
+        return _spaced(parse_fullmatch(rf"[ \t\n\r]{{0,{style.max_space}}}"))
     # Between two tokens of JSON: nothing, a space, or a new line with its indentation. It comes at most once between
     # two tokens, so a model that likes white space cannot continue for ever.
     columns = MAX_COLUMNS if level is None else min(COLUMNS * level, MAX_COLUMNS)

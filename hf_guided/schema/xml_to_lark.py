@@ -38,12 +38,13 @@ _KINDS: tuple[tuple[type[Clause], Kind], ...] = (
 )
 
 
-def xml_rules(n: Normalizer, style: XmlStyle, *, closed: bool, prefix: str) -> Rules:
+def xml_rules(n: Normalizer, style: XmlStyle, json_style: JsonStyle, *, closed: bool, prefix: str) -> Rules:
     """The rules of all objects that satisfy the schema.
 
     Args:
         n: the schema.
         style: how they are written.
+        json_style: how JSON inside elements is written.
         closed: whether objects that declare properties and do not speak of others have no others.
         prefix: what all names of rules begin with.
 
@@ -51,15 +52,23 @@ def xml_rules(n: Normalizer, style: XmlStyle, *, closed: bool, prefix: str) -> R
         InvalidConstraint: no object satisfies it.
         UnsupportedConstraint: it has names that the style cannot write.
     """
-    contents_of = contents(n, closed=closed, spelling=JsonStyle().spelling)
-    return _XmlWriter(n, contents_of, style, prefix).write()
+    contents_of = contents(n, closed=closed, spelling=json_style.spelling)
+    return _XmlWriter(n, contents_of, style, json_style, prefix).write()
 
 
 class _XmlWriter(SchemaWriter):
-    def __init__(self, n: Normalizer, contents_of: dict[Position, Content], style: XmlStyle, prefix: str):
-        super().__init__(n, contents_of, JsonStyle(), prefix, style.marks)
+    def __init__(
+        self,
+        n: Normalizer,
+        contents_of: dict[Position, Content],
+        style: XmlStyle,
+        json_style: JsonStyle,
+        prefix: str,
+    ):
+        super().__init__(n, contents_of, json_style, prefix, style.marks)
         self._xml = style
-        self._bodies: dict[tuple[Position, Kind], str] = {}
+        self._bodies: dict[tuple[Position, Kind], str] = {}  # of elements
+        self._json: dict[tuple[Position, Kind], str] = {}  # the same positions, where elements hold JSON
         self._is_empty = Emptiness()
 
     def _root(self) -> str:
@@ -131,9 +140,9 @@ class _XmlWriter(SchemaWriter):
     def _inside(self, position: Position, content: Content, kind: Kind) -> str:
         if self._xml.item is not None:
             return self._body(position, kind)
-        name = self._bodies.get((position, kind))
+        name = self._json.get((position, kind))
         if name is None:
-            name = self._bodies[position, kind] = f"{self._prefix}x{len(self._bodies)}"
+            name = self._json[position, kind] = f"{self._prefix}j{len(self._json)}"
             self._lines.append(f"{name}: {' | '.join(self._containers(name, content, self._level(0), (kind,)))}")
         return name
 

@@ -204,6 +204,14 @@ class Vocabulary:
                 pass
         return f"<token {token_id}>"
 
+    def id_of(self, name: str) -> int | None:
+        """The token whose text, or whose name where it is not text, is this; None if there is none."""
+        token_id = self._ids_by_bytes.get(name.encode())
+        if token_id is None:
+            others = (other for other, data in enumerate(self.token_bytes) if data is None)
+            token_id = next((other for other in others if self.token_text(other) == name), None)
+        return token_id
+
     def special_in(self, texts: Iterable[str]) -> dict[int, bytes]:
         """The tokens that are not text but occur in these texts by name (``<|tool_call_begin|>``), and their names."""
         texts, names = list(texts), {}

@@ -44,7 +44,7 @@ def test_unsatisfiable_schema_is_refused(name, schema):
         ("llguidance", Grammar('start: "a')),
         ("xgrammar", Grammar("root ::= foo")),
         ("xgrammar", Grammar('root ::= "a')),
-        ("xgrammar", StructuralTag({"type": "structural_tag", "format": {"type": "nope"}})),
+        ("xgrammar", StructuralTag({"type": "structural_tag", "format": {"type": "grammar", "grammar": "root = "}})),
     ],
 )
 def test_malformed_grammar_is_refused(name, grammar):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+import xgrammar
 
 import hf_guided as hg
 from hf_guided.backends.compiler import Compiler
@@ -71,7 +73,8 @@ def test_alternatives_with_a_common_beginning_are_distinguished(compiler: Compil
         ("xgrammar", {}, TOOL_WHITESPACE, TOOL_WHITESPACE),
         ("xgrammar", {"max_whitespace_cnt": 3}, 3, 3),
         ("llguidance", {}, 1, 1 + 8),  # the newline, and eight columns for the one level
-        ("llguidance", {"max_whitespace_cnt": 3}, 0, 0),  # as json.dumps writes it
+        ("llguidance", {"max_whitespace_cnt": 3}, 3, 3),
+        ("llguidance", {"max_whitespace_cnt": 0}, 0, 0),
     ],
 )
 def test_whitespace_in_a_tag_is_bounded(
@@ -161,3 +164,90 @@ def test_arguments_as_elements_go_to_llguidance(compiler: Compiler) -> None:
     for value, allowed in (("aa", True), ("b", False), ("", False)):
         text = f"<tool_call>f<arg_key>a</arg_key><arg_value>{value}</arg_value></tool_call>".encode()
         assert (matcher.validate_tokens(list(text)) == len(text)) is allowed
+
+
+def dsml(value: str, is_string: str) -> str:
+    return f'<｜DSML｜parameter name="a" string="{is_string}">{value}</｜DSML｜parameter>\n'
+
+
+def kimi(kind: str, value: str, name: str = "a") -> str:
+    return f'<|open|>argument key="{name}" type="{kind}"<|sep|>{value}<|close|>argument<|sep|>'
+
+
+def cohere(kind: str, value: str, name: str = "a") -> str:
+    return f'<cofl:value name="{name}" type="{kind}">{value}</cofl:value>'
+
+
+ELEMENTS = {
+    "deepseek_xml": [
+        *(dsml("x", "true"), dsml("x", "false"), dsml("1", "false"), dsml('{"b": 1}', "false"), dsml("{}", "true"), ""),
+        *(dsml('[1, {"b": [2]}]', "false"), dsml(dsml("1", "false"), "false"), dsml('{"b": 1', "false")),
+    ],
+    "kimi_k3_xml": [
+        *(kimi("object", '{"b": 1}'), kimi("object", kimi("number", "1", "b")), kimi("number", "1")),
+        *(kimi("array", '[{"b": 1}]'), kimi("array", kimi("number", "1", "b"))),
+    ],
+    "cohere_xml": [
+        *(
+            cohere("dict", cohere("json", "1", "b")),
+            cohere("dict", '{"b": 1}'),
+            cohere("json", "1"),
+            cohere("raw", "x"),
+        ),
+    ],
+}
+OPEN_SCHEMAS: list[Any] = [
+    True,
+    {},
+    {"type": "object"},
+    {"type": "object", "properties": {"a": {"type": "object"}}, "required": ["a"]},
+    {"type": "object", "properties": {"a": {"$ref": "#"}}},
+]
+
+
+@pytest.mark.parametrize("style", ELEMENTS)
+@pytest.mark.parametrize("schema", OPEN_SCHEMAS, ids=str)
+def test_elements_of_open_schemas_hold_what_xgrammar_says(compiler: Compiler, style: str, schema: Any) -> None:
+    """The same position is written as elements outside, and as JSON inside an element."""
+    tag = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema, "style": style}}
+    matcher = compiler.compile(hg.StructuralTag(tag)).matcher()
+    info = xgrammar.TokenizerInfo([*(bytes([byte]) for byte in range(256)), b"<s>"], stop_token_ids=[256])
+    grammar = xgrammar.GrammarCompiler(info).compile_grammar(xgrammar.Grammar.from_structural_tag(json.dumps(tag)))
+    for text in ELEMENTS[style]:
+        its_own = xgrammar.GrammarMatcher(grammar)
+        expected = its_own.accept_string(text) and its_own.is_completed()
+        token_ids = [*text.encode(), 256]
+        assert (matcher.validate_tokens(token_ids) == len(token_ids)) is expected, text
+
+
+FREE: dict[str, Any] = {"type": "any_text"}
+X: dict[str, Any] = {"type": "const_string", "value": "x"}
+INNER = {
+    "type": "triggered_tags",
+    "triggers": ["[t]"],
+    "tags": [{"type": "tag", "begin": "[t]", "content": X, "end": "[/t]"}],
+}
+ENDING_IN_FREE_TEXT: dict[str, dict[str, Any]] = {
+    "alone": FREE,
+    "sequence": {"type": "sequence", "elements": [X, FREE]},
+    "or": {"type": "or", "elements": [X, FREE]},
+    "optional": {"type": "optional", "content": FREE},
+    "plus": {"type": "plus", "content": FREE},
+    "star": {"type": "star", "content": FREE},
+    "repeat": {"type": "repeat", "min": 1, "max": 2, "content": FREE},
+    "tags": INNER,
+    "sequence of tags": {"type": "sequence", "elements": [X, INNER]},
+}
+
+
+@pytest.mark.parametrize("name", ENDING_IN_FREE_TEXT)
+def test_free_text_in_a_tag_ends_at_its_first_end(compiler: Compiler, name: str) -> None:
+    """However deep it is: a reader takes the first end for the end."""
+    tag = {"type": "tag", "begin": "<", "content": ENDING_IN_FREE_TEXT[name], "end": ">"}
+    matcher = compiler.compile(hg.StructuralTag({"format": tag})).matcher()
+    accepted = [
+        text
+        for text in ("<x>", "<xa>", "<xa>b>", "<x>>", "<x[t]x[/t]y>", "<x>[t]x[/t]>")
+        if matcher.validate_tokens([*text.encode(), 256]) == len(text) + 1
+    ]
+    assert accepted == ["<x>", "<xa>", "<x[t]x[/t]y>"]

@@ -339,7 +339,7 @@ def test_backend_compiles_tool_calls_as_a_structural_tag() -> None:
     compiler.compile(calls)
     assert fake.compiled == [calls.structural_tag()]
     assert compiler.audit(calls).rows[0].keyword == "tool_calls"
-    with pytest.raises(InvalidConstraint, match="Unknown format"):
+    with pytest.raises(InvalidConstraint, match="ToolCalls.format: expected one of"):
         compiler.compile(ToolCalls(calls.tools, format="nope"))
 
 

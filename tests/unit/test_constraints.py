@@ -244,7 +244,7 @@ def test_constraints_with_different_texts_have_different_keys() -> None:
         Choice(["ab"]),
         Grammar("a", "lark"),
         Grammar("a", "gbnf"),
-        StructuralTag({"format": {}}),
+        StructuralTag({"format": {"type": "any_text"}}),
         ToolCalls([TOOL]),
         ToolCalls([TOOL], "llama"),
         ToolCalls([TOOL], choice="required"),
@@ -284,7 +284,7 @@ def test_annotation_that_is_a_reference_target_changes_the_key(ref: str) -> None
         Regex("a"),
         Choice(["a"]),
         Grammar('start: "a"'),
-        StructuralTag({"format": {}}),
+        StructuralTag({"format": {"type": "any_text"}}),
         ToolCalls([TOOL]),
     ],
 )
@@ -376,7 +376,7 @@ def test_structural_tags_take_every_form_of_xgrammar() -> None:
     grammars = {str(xgrammar.Grammar.from_structural_tag(StructuralTag(form).tag)) for form in (tag, model)}
     assert grammars == {str(xgrammar.Grammar.from_structural_tag(model))}
     assert coerce(model) == StructuralTag(model)
-    for bad in ({"type": "other", "format": {}}, {}, "[]", 5):
+    for bad in ({"type": "other", "format": {"type": "any_text"}}, {}, "[]", 5):
         with pytest.raises(InvalidConstraint, match="expected"):
             StructuralTag(bad)
 
@@ -391,8 +391,9 @@ def test_tool_calls_become_a_structural_tag_that_xgrammar_reads(choice: str) -> 
     assert ("get_weather" in tag.tag_json) == (choice != "none")
 
 
-def test_tool_calls_enforce_the_schema_of_non_strict_tools() -> None:
-    function = {"name": "f", "strict": False, "parameters": {"type": "object", "properties": {"a": {"const": "xyz"}}}}
+@pytest.mark.parametrize("strict", [{}, {"strict": None}, {"strict": True}])
+def test_tool_calls_enforce_the_schema_unless_a_tool_says_otherwise(strict: dict[str, Any]) -> None:
+    function = {"name": "f", **strict, "parameters": {"type": "object", "properties": {"a": {"const": "xyz"}}}}
     assert "xyz" in ToolCalls([{"type": "function", "function": function}], "qwen_3").structural_tag().tag_json
 
 
@@ -416,7 +417,7 @@ def test_error_of_tool_calls_names_the_invalid_tool() -> None:
     ]:
         with pytest.raises(InvalidConstraint, match=says):
             ToolCalls(tools, choice=choice)  # type: ignore[arg-type]
-    with pytest.raises(InvalidConstraint, match="Unknown format"):
+    with pytest.raises(InvalidConstraint, match="expected one of cohere, .*, got 'nope'"):
         ToolCalls([TOOL], format="nope").check()
 
 
@@ -442,7 +443,9 @@ def test_coerce_takes_keyword_forms() -> None:
     assert coerce({"choice": ["a"]}) == coerce(["a"]) == coerce(("a",)) == Choice(["a"])
     assert coerce({"grammar": 'start: "a"'}) == Grammar('start: "a"')
     assert coerce({"json_object": True}) == JsonObject()
-    assert coerce({"structural_tag": {"format": {}}}) == StructuralTag({"format": {}})
+    assert coerce({"structural_tag": {"format": {"type": "any_text"}}}) == StructuralTag(
+        {"format": {"type": "any_text"}}
+    )
 
 
 @pytest.mark.parametrize(

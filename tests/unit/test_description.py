@@ -166,7 +166,9 @@ def test_calls_are_described_in_the_notation_of_the_family(name: str) -> None:
     assert 'city: string, // The city.\n unit?: "c" | "f" // The unit.' in text
     # The text that the family's own template writes before and after the arguments of a call.
     number = r"\[text that matches /\[0-9\]\{1,3\}/\]"
-    opens = re.compile(family.opens.replace("[0-9]+", number).replace(_NAME, "(?P<name>weather|now)"))
+    call_id = r"\[text that matches /\[a-zA-Z0-9\]\{9\}/\]"
+    pattern = family.opens.replace("[0-9]+", number).replace("aB3456789", call_id)
+    opens = re.compile(pattern.replace(_NAME, "(?P<name>weather|now)"))
     assert [match["name"] for match in opens.finditer(text)] == ["weather", "now"]
     assert text.count(family.begin.strip()) >= 2 and text.count(family.closes.strip()) >= 2
 

@@ -34,7 +34,10 @@ FLAT_TOOL = {"type": "function", "name": "f", "parameters": SCHEMA}
         ({"type": "regex", "value": "a+"}, Regex("a+")),
         ({"type": "choice", "choice": ["a"]}, Choice(["a"])),
         ({"type": "grammar", "grammar": 'root ::= "a"'}, Grammar('root ::= "a"')),
-        ({"type": "structural_tag", "format": {}}, StructuralTag({"type": "structural_tag", "format": {}})),
+        (
+            {"type": "structural_tag", "format": {"type": "any_text"}},
+            StructuralTag({"type": "structural_tag", "format": {"type": "any_text"}}),
+        ),
     ],
 )
 def test_response_format_becomes_a_constraint(response_format: dict[str, Any], constraint: Any) -> None:

@@ -90,7 +90,7 @@ def test_auto_requires_the_spelling_and_an_explicit_backend_does_not(constraint:
     chosen = choose_backend(constraint, "xgrammar", known)
     assert (chosen.backend, chosen.spelling, chosen.losses) == ("xgrammar", "any", ())
     assert choose_backend(constraint, "auto", backends()).spelling == "canonical"
-    tag = StructuralTag({"format": {}})
+    tag = StructuralTag({"format": {"type": "any_text"}})
     assert (choose_backend(tag, "auto", known).backend, choose_backend(tag, "auto", known).spelling) == (
         "xgrammar",
         "any",
@@ -113,7 +113,7 @@ def test_auto_takes_the_automaton_for_losses_of_both() -> None:
 
 
 def test_structural_tags_go_to_llguidance() -> None:
-    assert choose_backend(StructuralTag({"format": {}}), "auto", backends()).backend == "llguidance"
+    assert choose_backend(StructuralTag({"format": {"type": "any_text"}}), "auto", backends()).backend == "llguidance"
 
 
 def test_explicit_backend() -> None:
