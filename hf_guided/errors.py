@@ -31,8 +31,12 @@ A message says what was expected, what came, and what to do next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+
+MAX_MESSAGE = 2000  # characters of an error's message
 
 __all__ = [
     "BackendError",
@@ -81,8 +85,43 @@ class Loss(NamedTuple):
         return f"{self.pointer or '/'} ({self.keyword}): {self.reason}"
 
 
+def _within(text: str, limit: int = MAX_MESSAGE) -> str:
+    """A text in at most ``limit`` characters, without its middle if it is longer."""
+    if len(text) <= limit:
+        return text
+    gap = f" ... [{len(text) - limit} more characters] ... "
+    head = (limit - len(gap)) * 2 // 3
+    return text[:head] + gap + text[len(text) - (limit - len(gap) - head) :]
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """The ``repr`` of a caller's value for a message: of at most ``limit`` characters, and it never raises."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = limit
+    try:
+        return _within(short.repr(value), limit)
+    except Exception:  # its own __repr__ raises, or it is an int with more digits than Python writes
+        return f"<{type(value).__name__} without a repr>"
+
+
+def cause(error: BaseException) -> str:
+    """The class and message of a foreign exception for a message of ours; it never raises."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "its message cannot be read"
+    return _within(f"{type(error).__name__}: {message}" if message else type(error).__name__, MAX_MESSAGE // 2)
+
+
 class HFGuidedError(Exception):
-    """Base of every error of this package. Comes back from a pickle as it was: it may cross into another process."""
+    """Base of every error of this package.
+
+    Its message has at most ``MAX_MESSAGE`` characters: a longer one loses its middle. It comes back from a pickle as it
+    was, because it may cross into another process.
+    """
+
+    def __init__(self, message: str = "", *rest: Any) -> None:
+        super().__init__(_within(message), *rest)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _revived, (type(self), self.args, self.__dict__)
@@ -282,7 +321,20 @@ class InternalError(HFGuidedError, RuntimeError):
     """A belief of ours did not hold."""
 
 
-def name_row(error: Exception, row: int) -> None:
-    """Note on an engine's error which row of the batch it served; our own errors name the row where it matters."""
-    if not isinstance(error, HFGuidedError) and hasattr(error, "add_note"):  # Python 3.10 has no notes
-        error.add_note(f"while serving row {row} of the batch")
+@contextmanager
+def reading(what: str, kind: type[HFGuidedError] = InvalidArgument) -> Iterator[None]:
+    """Around code, or on a function, that reads a caller's objects: they may raise anything.
+
+    Args:
+        what: the arguments, for messages.
+        kind: the error for exceptions that are neither of this package, nor a TypeError or ValueError with a message of
+            usual length.
+    """
+    try:
+        yield
+    except HFGuidedError:
+        raise
+    except Exception as error:
+        if type(error) in (TypeError, ValueError) and len(str(error)) <= MAX_MESSAGE:
+            raise
+        raise kind(f"{what}: the arguments cannot be read: {cause(error)}") from error

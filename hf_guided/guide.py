@@ -12,9 +12,10 @@ from torch import Tensor
 from .backends.base import CompiledConstraint
 from .backends.compiler import Compiler, CompilerStats
 from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments
+from .constraints.argument_checks import MOST_TOKENS, TOKEN_IDS, check, check_each
 from .constraints.coerce import coerce, coerce_batch
 from .constraints.values import Constraint
-from .errors import BatchSizeError, InvalidArgument, InvalidConstraint, StopTokenError, UnsupportedModel
+from .errors import BatchSizeError, InvalidArgument, InvalidConstraint, StopTokenError, UnsupportedModel, reading, shown
 from .hf.compat import check_pair, continuous_batching_reason, generation_eos_token_ids, logits_width
 from .hf.decode.options import DecodeOptions
 from .hf.decoder import GuidedDecoder
@@ -65,6 +66,7 @@ class Guide:
             generation config.
     """
 
+    @reading("Guide")
     def __init__(
         self,
         tokenizer: Any,
@@ -74,6 +76,7 @@ class Guide:
         options: CompilerOptions | None = None,
     ):
         check_pair(model, tokenizer)
+        check("stop_token_ids", stop_token_ids, TOKEN_IDS)
         known = generation_eos_token_ids(model)
         unknown = sorted(set(stop_token_ids) - set(known))
         if unknown and hasattr(model, "generation_config"):
@@ -109,6 +112,7 @@ class Guide:
 
         return DeviceStore(self.vocabulary)
 
+    @reading("Guide.audit")
     def audit(self, constraint: Any, backend: str = "auto") -> Audit:
         """Report which parts of a constraint are enforced, by which backend and why, and which parts would be lost.
 
@@ -121,6 +125,7 @@ class Guide:
         """
         return self._compiler.audit(self._required(constraint), backend)
 
+    @reading("Guide.submit")
     def submit(self, constraint: Any, backend: str = "auto", *, budget: bool = False) -> Future[CompiledConstraint]:
         """Compile on the pool; equal constraints share one future. See ``compile``."""
         return self._compiler.submit(self._required(constraint), backend, budget=budget)
@@ -142,6 +147,7 @@ class Guide:
         """
         return self.submit(constraint, backend, budget=budget).result()
 
+    @reading("Guide.warm_up")
     def warm_up(self, constraints: Any, backend: str = "auto") -> None:
         """Compile in advance, and wait until the final engines are ready, so that the first request does not wait.
 
@@ -162,6 +168,7 @@ class Guide:
             self._compiler.settle(constraint, backend)
 
     @takes_only_its_arguments(PROCESSOR)
+    @reading("Guide.logits_processor")
     def logits_processor(
         self,
         constraint: Any,
@@ -210,6 +217,7 @@ class Guide:
         return GuidedLogitsProcessor(self._session(constraint, prefix, options))
 
     @takes_only_its_arguments(DECODER)
+    @reading("Guide.decoder")
     def decoder(
         self,
         constraint: Any,
@@ -310,6 +318,7 @@ class Guide:
         )
         return GuidedDecoder(session, self._continuation, options, drafts=drafts, store=lambda: self._device_store)
 
+    @reading("Guide.session")
     def session(
         self,
         constraint: Any,
@@ -403,6 +412,7 @@ class Guide:
             raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
         return Session(self.vocabulary, requests, options, per_prompt=per_prompt, ranks=self.ranks)
 
+    @reading("Guide.trace")
     def trace(
         self,
         seam: GuidedDecoder | GuidedLogitsProcessor,
@@ -447,6 +457,7 @@ class Guide:
             thinks=reasoning is not None,
         )
 
+    @reading("Guide.attach")
     def attach(self, manager: Any) -> Any:
         """Give every request of transformers' continuous batching its own constraint.
 
@@ -503,9 +514,10 @@ class Guide:
         if reasoning is None:
             return None
         if not isinstance(reasoning, Reasoning):
-            raise InvalidConstraint(f"reasoning: expected hg.Reasoning(...) or None, got {reasoning!r}")
+            raise InvalidConstraint(f"reasoning: expected hg.Reasoning(...) or None, got {shown(reasoning)}")
         return self._gate_for(reasoning)
 
+    @reading("Guide.read")
     def read(
         self,
         constraint: Any,
@@ -546,6 +558,8 @@ class Guide:
                     f"token_ids: expected one row, got a tensor of shape {tuple(token_ids.shape)}; read it row by row"
                 )
             token_ids = token_ids.tolist()
+        if len(token_ids) > MOST_TOKENS:
+            raise InvalidArgument(f"token_ids: expected the tokens of one row, got {len(token_ids)}")
         return self.reader(
             constraint,
             backend=backend,
@@ -558,6 +572,7 @@ class Guide:
             prompt=prompt,
         ).read(token_ids)
 
+    @reading("Guide.reader")
     def reader(
         self,
         constraint: Any,
@@ -572,6 +587,7 @@ class Guide:
         prompt: Sequence[int] = (),
     ) -> RowReader:
         """Reads one output row back while it is being generated; arguments as for ``read``."""
+        check_each({"stop_token_ids": stop_token_ids}, {"stop_token_ids": TOKEN_IDS})
         budget = max_new_tokens is not None
         [request] = self.requests([coerce(constraint)], [prefix], backend, self.gate(reasoning), budget=budget)
         return self.reader_of(
@@ -615,6 +631,7 @@ class Guide:
             raise InvalidConstraint("expected a constraint, got None: a free row has nothing to compile")
         return required.for_tokenizer(self._templates)
 
+    @reading("Guide.close")
     def close(self, timeout_s: float) -> bool:
         """End the threads that compile; see ``Compiler.close``."""
         return self._compiler.close(timeout_s)

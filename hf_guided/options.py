@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, reading, shown
 
 # transformers stops after 20 tokens unless the caller sets a limit, which cuts nearly every structured output.
 DEFAULT_MAX_NEW_TOKENS = 512
@@ -133,15 +133,16 @@ class CompilerOptions:
     memory_bytes: int | None = 1 << 30
     tiering: bool = True
 
+    @reading("CompilerOptions")
     def __post_init__(self) -> None:
         for name, least in ("workers", 1), ("cache_bytes", 0), ("max_failures", 0), ("memory_bytes", 1):
             value = getattr(self, name)
             if name == "memory_bytes" and value is None:
                 continue
             if type(value) is not int or value < least:
-                raise InvalidArgument(f"{name}: expected an int of {least} or more, got {value!r}")
+                raise InvalidArgument(f"{name}: expected an int of {least} or more, got {shown(value)}")
         if self.cpu_s is not None and not (isinstance(self.cpu_s, (int, float)) and self.cpu_s > 0):
-            raise InvalidArgument(f"cpu_s: expected seconds above 0, or None for no limit, got {self.cpu_s!r}")
+            raise InvalidArgument(f"cpu_s: expected seconds above 0, or None for no limit, got {shown(self.cpu_s)}")
 
     @property
     def wait_s(self) -> float | None:

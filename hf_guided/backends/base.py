@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from operator import index
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Loss
+from ..errors import BackendError, BitmaskShapeError, HFGuidedError, InvalidArgument, Loss, cause, reading, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """One position in one grammar, over text tokens.
 
-    Any method may raise CompileLimitExceeded: the engine cannot continue from here. That ends this row alone, and
-    ``rollback`` to a state where it still could must work. Any other exception ends the generate() call.
+    Any method may raise, and that ends its row alone. After CompileLimitExceeded, the engine cannot continue from here,
+    but ``rollback`` to a state where it still could must work. After any other exception the engine's state counts as
+    unknown: no method is called again.
     """
 
     def accept(self, token_id: int) -> bool:
@@ -171,10 +173,24 @@ class CompiledConstraint:
 
         Raises:
             StopTokenError: the model has logits for none of them.
+            BackendError: the engine failed.
         """
         given = stop_token_ids
         ends = self.vocabulary.stop_token_ids if given is None else self.vocabulary.stops_with_logits(given)
-        return Matcher(self, _Tokens(self.vocabulary, ends), self.new_engine())
+        return Matcher(self, _Tokens(self.vocabulary, ends), self.start())
+
+    def start(self) -> Engine:
+        """An engine at the start of the grammar; raises BackendError if the engine fails."""
+        try:
+            return self.new_engine()
+        except Exception as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> NoReturn:
+        """Raise an exception of an engine as an error of this package."""
+        if isinstance(error, HFGuidedError):
+            raise error
+        raise BackendError(f"the engine {self.backend} failed: {cause(error)}") from error
 
 
 class _Tokens:
@@ -192,8 +208,19 @@ class _Tokens:
         self.stops_are_text = bool((vocabulary.text_words & stops).any())
 
 
+def _as_int(name: str, value: Any) -> int:
+    """An int from a caller: of Python, numpy, or a tensor of one element."""
+    try:
+        return int(index(value))
+    except Exception:
+        raise InvalidArgument(f"{name}: expected an int, got {shown(value)}", name=name) from None
+
+
 class Matcher:
-    """One row's position in the grammar, ending included. Made by ``CompiledConstraint.matcher`` and ``fork``."""
+    """One row's position in the grammar, ending included. Made by ``CompiledConstraint.matcher`` and ``fork``.
+
+    Every method that calls the engine raises BackendError if the engine fails; see ``Engine``.
+    """
 
     def __init__(self, compiled: CompiledConstraint, tokens: _Tokens, engine: Engine):
         self.compiled = compiled
@@ -225,6 +252,8 @@ class Matcher:
         Returns:
             True if accepted. On False the matcher is as it was.
         """
+        if type(token_id) is not int:
+            token_id = _as_int("token_id", token_id)
         if token_id in self.stop_token_ids:  # also again: rows are padded with it while others continue
             allowed = self.is_completed()
             self._stops += allowed
@@ -232,17 +261,26 @@ class Matcher:
         texts = self._tokens.vocabulary.token_bytes
         if self._stops or not 0 <= token_id < len(texts) or texts[token_id] is None:
             return False
-        if not self._engine.accept(token_id):
-            return False
-        self._accepted += 1
-        return True
+        try:
+            accepted = self._engine.accept(token_id)
+        except Exception as error:
+            self.compiled.fail(error)
+        if accepted:
+            self._accepted += 1
+        return accepted
 
     def validate_tokens(self, token_ids: Sequence[int]) -> int:
         """The length of the longest acceptable prefix of these tokens; never advances."""
+        if type(token_ids) not in (list, tuple, range):
+            with reading("token_ids"):
+                token_ids = [_as_int("token_ids", token_id) for token_id in token_ids]
         text = 0
         if not self._stops:
             text = next((i for i, token_id in enumerate(token_ids) if not self._is_text(token_id)), len(token_ids))
-            valid = self._engine.validate(token_ids[:text])
+            try:
+                valid = self._engine.validate(token_ids[:text])
+            except Exception as error:
+                self.compiled.fail(error)
             if valid < text:
                 return valid
         stops = next(
@@ -258,10 +296,13 @@ class Matcher:
         """Whether the text may stop after these valid text tokens."""
         if not token_ids:
             return self.is_completed()
-        ahead = self._engine.fork()
-        for token_id in token_ids:
-            ahead.accept(token_id)
-        return ahead.is_completed()
+        try:
+            ahead = self._engine.fork()
+            for token_id in token_ids:
+                ahead.accept(token_id)
+            return ahead.is_completed()
+        except Exception as error:
+            self.compiled.fail(error)
 
     def rollback(self, num_tokens: int) -> None:
         """Take back the last accepted tokens.
@@ -272,24 +313,32 @@ class Matcher:
         Raises:
             ValueError: more than were accepted; nothing is taken back.
         """
+        num_tokens = _as_int("num_tokens", num_tokens)
         if not 0 <= num_tokens <= self.num_accepted:
             raise ValueError(f"cannot roll back {num_tokens} tokens, {self.num_accepted} were accepted")
         stops = min(num_tokens, self._stops)
         self._stops -= stops
         num_tokens -= stops
         if num_tokens:
-            self._engine.rollback(num_tokens)
+            try:
+                self._engine.rollback(num_tokens)
+            except Exception as error:
+                self.compiled.fail(error)
             self._accepted -= num_tokens
 
     def fork(self) -> Matcher:
         """An independent matcher at the same position, history included."""
-        twin = Matcher(self.compiled, self._tokens, self._engine.fork())
+        try:
+            engine = self._engine.fork()
+        except Exception as error:
+            self.compiled.fail(error)
+        twin = Matcher(self.compiled, self._tokens, engine)
         twin._accepted, twin._stops = self._accepted, self._stops
         return twin
 
     def reset(self) -> None:
         """Back to the start of the grammar."""
-        self._engine = self.compiled.new_engine()
+        self._engine = self.compiled.start()
         self._accepted, self._stops = 0, 0
 
     def fill_next_token_bitmask(self, bitmask: Tensor, row: int = 0, *, tokens_left: int | None = None) -> bool:
@@ -304,7 +353,20 @@ class Matcher:
 
         Returns:
             True: the row forbids something and has to be applied. (A row that forbids nothing has no matcher.)
+
+        Raises:
+            BitmaskShapeError: the bitmask has another shape or device, or no such row.
         """
+        from ..vocabulary.bitmask import check_width  # torch, which the compile worker does without
+
+        check_width(bitmask, self.compiled.vocabulary.padded_size)
+        if bitmask.device.type != "cpu" or type(row) is not int or not 0 <= row < len(bitmask):
+            raise BitmaskShapeError(
+                f"expected a bitmask on the CPU and one of its rows, got {len(bitmask)} rows on {bitmask.device} and "
+                f"row {shown(row)}"
+            )
+        if tokens_left is not None and type(tokens_left) is not int:
+            raise InvalidArgument(f"tokens_left: expected an int or None, got {shown(tokens_left)}", name="tokens_left")
         self.fill_row(bitmask, row, tokens_left)
         return True
 
@@ -318,20 +380,24 @@ class Matcher:
         words: NDArray[np.int32] = self._lines[row]
         tokens = self._tokens
         covered = len(tokens.text_words)
-        if self._stops:
-            words[:] = 0
-        elif self._copies_masks:
-            words[:covered] = cast(MaskedEngine, self._engine).mask(tokens_left)
-            if covered < len(words):
-                words[covered:] = 0
-        else:
-            if tokens_left is not None and self.compiled.keeps_budget:
-                self._budgeted.fill_within(bitmask, row, tokens_left)
+        try:
+            if self._stops:
+                words[:] = 0
+            elif self._copies_masks:
+                words[:covered] = cast(MaskedEngine, self._engine).mask(tokens_left)
+                if covered < len(words):
+                    words[covered:] = 0
             else:
-                self._engine.fill(bitmask, row)
-            words[:covered] &= tokens.text_words
-            words[covered:] = 0
-        if self._stops or self._engine.is_completed():
+                if tokens_left is not None and self.compiled.keeps_budget:
+                    self._budgeted.fill_within(bitmask, row, tokens_left)
+                else:
+                    self._engine.fill(bitmask, row)
+                words[:covered] &= tokens.text_words
+                words[covered:] = 0
+            may_stop = self._stops > 0 or self._engine.is_completed()
+        except Exception as error:
+            self.compiled.fail(error)
+        if may_stop:
             for index, word in tokens.stop_words:
                 words[index] |= word
         return words
@@ -340,7 +406,10 @@ class Matcher:
         """How many tokens, the stop token counted, are enough to finish; None if this engine does not know."""
         if self._stops:
             return 0
-        return self._budgeted.min_tokens_to_finish() if self.compiled.keeps_budget else None
+        try:
+            return self._budgeted.min_tokens_to_finish() if self.compiled.keeps_budget else None
+        except Exception as error:
+            self.compiled.fail(error)
 
     @property
     def _budgeted(self) -> BudgetedEngine:
@@ -348,11 +417,17 @@ class Matcher:
 
     def jump_forward_bytes(self) -> bytes:
         """The forced next bytes; empty where the text may stop or has stopped."""
-        return b"" if self._stops else self._engine.jump_forward_bytes()
+        try:
+            return b"" if self._stops else self._engine.jump_forward_bytes()
+        except Exception as error:
+            self.compiled.fail(error)
 
     def is_completed(self) -> bool:
         """Whether the text so far is complete (the row may stop here, or has stopped)."""
-        return self._stops > 0 or self._engine.is_completed()
+        try:
+            return self._stops > 0 or self._engine.is_completed()
+        except Exception as error:
+            self.compiled.fail(error)
 
     def is_terminated(self) -> bool:
         """Whether a stop token was accepted."""

@@ -37,7 +37,16 @@ from ..automaton.limits import MovesToWorker, limited
 from ..automaton.lru_bytes import ByteCache
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonSchema, StructuralTag
-from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
+from ..errors import (
+    BackendError,
+    CompileLimitExceeded,
+    ConstraintError,
+    HFGuidedError,
+    Loss,
+    UnsupportedConstraint,
+    cause,
+    shown,
+)
 from ..options import AGAIN_CPU_S, CompilerOptions
 from ..schema.audit import Audit, audit
 from ..schema.misspelt import misspelt_keywords
@@ -248,7 +257,7 @@ class Compiler:
                 self._worker_pool.submit(lambda: self._run(key, in_worker=True))
             return
         except BaseException as error:  # every exception goes to the callers; the thread continues
-            compilation, failure = None, error
+            compilation, failure = None, _own(error, job.constraint)
         seconds = time.perf_counter() - began
         upgrade: Future[None] | None = None
         with self._lock:
@@ -299,11 +308,11 @@ class Compiler:
                     # The size already counts the masks of budgets.
                     self._cache.put((key, backend, True), Compilation(*second))
         except BaseException as error:  # any exception must reach the waiting callers
-            done.set_exception(error)
+            done.set_exception(_own(error, job.constraint))
             with suppress(RuntimeWarning):  # raised where warnings are errors: it would end the worker thread
                 warnings.warn(
                     f"the native engine failed on {job.constraint}, {first.backend} keeps serving; please report "
-                    f"this: {type(error).__name__}: {error}",
+                    f"this: {cause(error)}",
                     RuntimeWarning,
                     stacklevel=2,
                 )
@@ -490,6 +499,15 @@ def _warn_of_misspelt_keywords(constraint: Constraint) -> None:
         if len(misspelt) > _MAX_SENTENCES:
             misspelt[_MAX_SENTENCES:] = [f"{len(misspelt) - _MAX_SENTENCES} more"]
         warnings.warn("the schema has keywords that constrain nothing:\n  " + "\n  ".join(misspelt), stacklevel=2)
+
+
+def _own(error: BaseException, constraint: Constraint) -> BaseException:
+    """An engine's exception as an error of this package; what ends a thread (SystemExit ...) as it is."""
+    if isinstance(error, HFGuidedError) or not isinstance(error, Exception):
+        return error
+    own = BackendError(f"the compile of {shown(constraint)} failed: {cause(error)}; please report it")
+    own.__cause__ = error
+    return own
 
 
 def _bare(error: Exception) -> Exception:

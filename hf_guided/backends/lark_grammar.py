@@ -39,6 +39,7 @@ _SUBSTRINGS = (["substring_chunks"], ["substring_words"], ["substring_chars"])
 # A pattern without these matches something; the others are tried.
 _MAY_BE_EMPTY = ("[^", "&", "~", "--", "\\b", "\\B", "\\P", "^", "$")
 _MOST_PROBES = 100
+_PROBE = '%llguidance {"no_forcing": true}\nstart: PROBED-TERMINAL\nPROBED-TERMINAL: '
 _IDS = re.compile(r"<\[[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*\]>")
 
 
@@ -142,7 +143,7 @@ def check_terminals(constraint: Grammar, probe: Callable[[str], Probe]) -> None:
             probes += 1
             if probes > _MOST_PROBES:
                 return  # a dead end is still found while generating
-            nullable, empty = probe("\n".join([f"{_START}: {name}", *scope.definitions]))
+            nullable, empty = probe("\n".join([_PROBE + name, *scope.definitions]))
             if empty:
                 raise lark.malformed(f"no text matches {shorten(name)}", position)
             if nullable and name in scope.lazy:

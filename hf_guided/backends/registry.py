@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from ..errors import BackendUnavailable, InvalidConstraint
+from ..errors import BackendUnavailable, InvalidConstraint, shown
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
@@ -51,12 +51,12 @@ def create(name: str, vocabulary: Vocabulary) -> Backend:
     """
     points = {name: _point(name)} if name in BUILT_IN else _points()
     if name not in points:
-        raise InvalidConstraint(f"unknown backend {name!r}; known are: {', '.join(points)}")
+        raise InvalidConstraint(f"unknown backend {shown(name)}; known are: {', '.join(points)}")
     try:
         backend: Backend = points[name].load()(vocabulary)
     except ImportError as error:
         step = _INSTALL.get(name, f"install the package that provides {points[name].value!r}")
-        raise BackendUnavailable(f"backend {name!r} cannot be imported ({error}); {step}") from error
+        raise BackendUnavailable(f"backend {shown(name)} cannot be imported ({error}); {step}") from error
     return backend
 
 

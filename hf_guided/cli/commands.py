@@ -1,7 +1,7 @@
 """The command line: ``hf-guided demo``, ``generate``, ``batch``, ``serve``, ``audit``, ``doctor``.
 
-Exit codes: 0 success; 1 an answer that did not finish, or an audit that loses something; 2 a mistake in the arguments,
-reported in one message on stderr.
+Exit codes: 0 success; 1 an answer that did not finish, an audit that loses something, or a file that cannot be written;
+2 a mistake in the arguments; 130 Ctrl-C. What went wrong is one message on stderr.
 
 Each command imports what it runs: ``--help`` and ``--version`` need neither torch nor transformers.
 """
@@ -51,12 +51,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.command(arguments))
+        code = int(arguments.command(arguments))
+        sys.stdout.flush()
+        return code
     except HFGuidedError as error:
         print(f"hf-guided: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # the reader of stdout has ended, and needs no more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered goes nowhere
+        return 1
+    except OSError as error:  # a file or stdout cannot be written
+        print(f"hf-guided: error: {error}", file=sys.stderr)
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Set
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, shown
 
 MAX_RETRIES = 1000
+_LONGEST_STOP = 1000  # characters of a stop string
+MOST_TOKENS = 2**24  # more than any vocabulary or row has
 
 
 class Rule(NamedTuple):
@@ -32,9 +34,13 @@ class Rule(NamedTuple):
 
 def check(name: str, value: Any, rule: Rule) -> None:
     """Raise InvalidArgument where a value breaks a rule."""
-    if not rule.holds(value):
+    try:
+        holds = rule.holds(value)
+    except Exception:  # of the value's own methods
+        holds = False
+    if not holds:
         raise InvalidArgument(
-            f"{name}: expected {rule.expected}, got {value!r:.80} of type {type(value).__name__}; {rule.step}",
+            f"{name}: expected {rule.expected}, got {shown(value)} of type {type(value).__name__}; {rule.step}",
             name=name,
         )
 
@@ -70,13 +76,21 @@ def _is_streamer(value: Any) -> bool:
 
 
 def _is_texts(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value))
+    texts = [value] if isinstance(value, str) else value
+    return isinstance(texts, (list, tuple)) and all(isinstance(text, str) and _is_short(text) for text in texts)
+
+
+def _is_short(text: str) -> bool:
+    # Transformers compares every token with every position of the text, and cannot write half of a surrogate pair.
+    return len(text) <= _LONGEST_STOP and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _is_token_ids(value: Any) -> bool:
     if hasattr(value, "tolist"):  # a tensor
         value = value.tolist()
-    return is_int(value) or (isinstance(value, (list, tuple, range, Set)) and all(map(is_int, value)))
+    if not isinstance(value, (list, tuple, range, Set)):
+        return is_int(value)
+    return len(value) <= MOST_TOKENS and all(map(is_int, value))
 
 
 FLAG = Rule("True or False", lambda value: isinstance(value, bool) or (is_int(value) and value in (0, 1)))
@@ -85,9 +99,13 @@ STREAMER = Rule(
     _is_streamer,
     "pass transformers.TextStreamer(tokenizer), or hg.generate(..., stream=True) for values",
 )
-TEXTS = Rule("a text or a list of texts", _is_texts, 'pass ["..."]; tokens that end a row are eos_token_id')
+TEXTS = Rule(
+    f"a text or a list of texts of at most {_LONGEST_STOP} characters",
+    _is_texts,
+    'pass ["..."]; tokens that end a row are eos_token_id',
+)
 STOP_STRINGS = Rule(
-    "a text or a list of texts, one or more",
+    f"a text or a list of texts, one or more, of at most {_LONGEST_STOP} characters",
     lambda value: _is_texts(value) and len(value) > 0,
     'pass ["..."], or leave it out; tokens that end a row are eos_token_id',
 )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import InvalidConstraint
+from ..errors import InvalidConstraint, reading, shown
 from . import json_text
 from .json_schema_keywords import ASSERTIONS, KNOWN
 from .json_text import shorten
@@ -25,7 +25,7 @@ _UNSET = (None, False)  # options of other libraries that are written out but un
 
 def _json_object(value: Any) -> JsonObject:
     if value not in (True, {}):
-        raise InvalidConstraint(f"expected True, got {value!r}; for options use hg.JsonObject(whitespace=...)")
+        raise InvalidConstraint(f"expected True, got {shown(value)}; for options use hg.JsonObject(whitespace=...)")
     return JsonObject()
 
 
@@ -39,6 +39,7 @@ _KINDS: dict[str, Callable[[Any], Constraint]] = {
 }
 
 
+@reading("constraint", InvalidConstraint)
 def coerce(value: Any) -> Constraint | None:
     """One row's constraint from any form.
 
@@ -76,6 +77,7 @@ def coerce(value: Any) -> Constraint | None:
     return JsonSchema(value)  # a type; its error tells instances and functions from types
 
 
+@reading("constraint", InvalidConstraint)
 def coerce_batch(value: Any) -> Constraint | None | list[Constraint | None]:
     """One constraint for all rows, or one per prompt.
 

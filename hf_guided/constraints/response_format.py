@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import InvalidConstraint
+from ..errors import InvalidConstraint, shown
 from .suggestions import did_you_mean
 from .tool_calls import ToolCalls
 from .values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
@@ -32,10 +32,10 @@ def from_response_format(response_format: Mapping[str, Any], path: str = "respon
         InvalidConstraint: an unknown type or key, or something missing.
     """
     if not isinstance(response_format, Mapping):
-        raise InvalidConstraint(f"{path}: expected an object, got {response_format!r}")
+        raise InvalidConstraint(f"{path}: expected an object, got {shown(response_format)}")
     kind = response_format.get("type")
     if not isinstance(kind, str) or kind not in TYPES:
-        raise InvalidConstraint(f"{path}.type: expected one of {', '.join(TYPES)}, got {kind!r}")
+        raise InvalidConstraint(f"{path}.type: expected one of {', '.join(TYPES)}, got {shown(kind)}")
     return TYPES[kind](response_format, path)
 
 
@@ -85,7 +85,7 @@ def from_tools(tools: Any, tool_choice: Any = None, tool_format: str = "auto", *
         parallel: whether there may be more than one call.
     """
     if not isinstance(tools, (list, tuple)):
-        raise InvalidConstraint(f"tools: expected a list, got {tools!r}")
+        raise InvalidConstraint(f"tools: expected a list, got {shown(tools)}")
     if isinstance(tool_choice, Mapping):
         tool_choice = _nested_choice(tool_choice)
     choice = "auto" if tool_choice is None else tool_choice
@@ -118,7 +118,9 @@ def _expect_keys(fmt: Mapping[str, Any], known: Sequence[str], path: str) -> Non
     for key, value in fmt.items():
         if key not in known and value is not None:
             keys = ", ".join(known)
-            raise InvalidConstraint(f"{path}: expected the keys {keys}, got {key!r}{did_you_mean(str(key), known)}")
+            raise InvalidConstraint(
+                f"{path}: expected the keys {keys}, got {shown(key)}{did_you_mean(str(key), known)}"
+            )
 
 
 def _json_schema(fmt: Mapping[str, Any], path: str) -> Constraint:
@@ -128,13 +130,13 @@ def _json_schema(fmt: Mapping[str, Any], path: str) -> Constraint:
         path += ".json_schema"
         inner = fmt.get("json_schema") or {}
         if not isinstance(inner, Mapping):
-            raise InvalidConstraint(f'{path}: expected {{"name": ..., "schema": {{...}}}}, got {inner!r}')
+            raise InvalidConstraint(f'{path}: expected {{"name": ..., "schema": {{...}}}}, got {shown(inner)}')
     _expect_keys(inner, ("type", *_JSON_SCHEMA_KEYS) if inner is fmt else _JSON_SCHEMA_KEYS, path)
     name, strict = inner.get("name"), inner.get("strict")
     if not isinstance(name, str) or not name:
-        raise InvalidConstraint(f"{path}.name: expected a name for the schema, got {name!r}")
+        raise InvalidConstraint(f"{path}.name: expected a name for the schema, got {shown(name)}")
     if strict not in (None, True, False):
-        raise InvalidConstraint(f"{path}.strict: expected true or false, got {strict!r}")
+        raise InvalidConstraint(f"{path}.strict: expected true or false, got {shown(strict)}")
     return _schema(inner, "schema", path, extra="allow" if strict is False else "forbid")
 
 

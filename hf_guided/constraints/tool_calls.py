@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ..errors import InvalidConstraint
+from ..errors import InvalidConstraint, reading, shown
 from . import json_text
 from .incremental_utf8 import begun
 from .json_text import shorten
@@ -81,6 +81,7 @@ class ToolCalls(Constraint):
     parallel: bool
     allowed: tuple[str, ...]  # the names of the tools that may be called
 
+    @reading("ToolCalls", InvalidConstraint)
     def __init__(
         self,
         tools: Sequence[Mapping[str, Any] | Callable[..., Any]],
@@ -218,14 +219,14 @@ def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
         except Exception as error:  # a docstring or type hint it cannot read; the reasons have no common class
             raise InvalidConstraint(f"{where}: {getattr(tool, '__name__', tool)!r} is no tool: {error}") from error
     if not isinstance(tool, Mapping):
-        raise InvalidConstraint(f"{where}: expected a tool dict or a function, got {tool!r}")
+        raise InvalidConstraint(f"{where}: expected a tool dict or a function, got {shown(tool)}")
     function = tool.get("function")
     if tool.get("type") != "function" or not isinstance(function, Mapping):
         raise InvalidConstraint(
             f'{where}: expected {{"type": "function", "function": {{...}}}}, got {shorten(str(dict(tool)))}'
         )
     if not isinstance(function.get("name"), str) or not function["name"]:
-        raise InvalidConstraint(f"{where}.function.name: expected a name, got {function.get('name')!r}")
+        raise InvalidConstraint(f"{where}.function.name: expected a name, got {shown(function.get('name'))}")
     if re.search(r'["<>\\\x00-\x1f\x7f]', function["name"]):  # it is written literally, between such marks
         raise InvalidConstraint(
             f"{where}.function.name: expected no quotes, angle brackets, backslashes and control characters, got "
@@ -235,10 +236,10 @@ def _tool_dict(tool: Any, index: int) -> dict[str, Any]:
         raise InvalidConstraint(f"{where}.function.strict: expected true or false, got {function['strict']!r}")
     parameters = function.get("parameters") or {}
     if not isinstance(parameters, dict):
-        raise InvalidConstraint(f"{where}.function.parameters: expected a schema, got {parameters!r}")
+        raise InvalidConstraint(f"{where}.function.parameters: expected a schema, got {shown(parameters)}")
     kind = parameters.get("type", "object")
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
-        raise InvalidConstraint(f"{where}.function.parameters.type: arguments are an object, got {kind!r}")
+        raise InvalidConstraint(f"{where}.function.parameters.type: arguments are an object, got {shown(kind)}")
     return {**tool, "function": dict(function)}
 
 

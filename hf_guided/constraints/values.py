@@ -21,7 +21,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, reading, shown
 from . import json_text
 from .cache_keys import digest, normal_form
 from .json_style import MAX_INDENT, JsonStyle, Spelling
@@ -120,6 +120,7 @@ class JsonSchema(Constraint):
     type_notes: tuple[TypeNote, ...] = field(compare=False)
     described_json: str | None = field(compare=False)
 
+    @reading("JsonSchema", InvalidConstraint)
     def __init__(
         self,
         schema: Any,
@@ -145,7 +146,7 @@ class JsonSchema(Constraint):
             python_type = schema
             schema, described, type_notes = schema_of(python_type)
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
-            raise InvalidConstraint(f"max_depth: expected an int of 1 or more, or None, got {max_depth!r}")
+            raise InvalidConstraint(f"max_depth: expected an int of 1 or more, or None, got {shown(max_depth)}")
         if _one_of("key_order", key_order, KeyOrder) == "any":
             raise InvalidConstraint('key_order="any" is not supported yet; leave it out for the order of the schema')
         style = json_style(whitespace, indent, spelling)
@@ -298,6 +299,7 @@ class JsonObject(Constraint):
     whitespace: Whitespace = "flexible"
     spelling: Spelling = field(default="canonical", kw_only=True)
 
+    @reading("JsonObject", InvalidConstraint)
     def __post_init__(self) -> None:
         json_style(self.whitespace, None, self.spelling)
 
@@ -334,6 +336,7 @@ class Regex(Constraint):
 
     pattern: str
 
+    @reading("Regex", InvalidConstraint)
     def __init__(self, pattern: str | re.Pattern[str]) -> None:
         compiled = _compiled(pattern)
         unknown = re.RegexFlag(compiled.flags) & ~(re.UNICODE | re.DEBUG | re.IGNORECASE | re.DOTALL)
@@ -372,6 +375,7 @@ class Choice(Constraint):
 
     options: tuple[str, ...]
 
+    @reading("Choice", InvalidConstraint)
     def __init__(self, options: Any) -> None:
         if isinstance(options, enum.EnumMeta):
             options = [member.value for member in options]  # type: ignore[var-annotated]
@@ -379,13 +383,13 @@ class Choice(Constraint):
             options = typing.get_args(options)
         if not isinstance(options, (list, tuple)):
             raise InvalidConstraint(
-                f"Choice: expected a list of strings, got {options!r} of type {type(options).__name__}; "
+                f"Choice: expected a list of strings, got {shown(options)} of type {type(options).__name__}; "
                 "write hg.Choice(['yes', 'no'])"
             )
         for index, option in enumerate(options):
             if not isinstance(option, str):
                 raise InvalidConstraint(
-                    f"Choice: expected strings, got {option!r} of type {type(option).__name__} at index {index}; "
+                    f"Choice: expected strings, got {shown(option)} of type {type(option).__name__} at index {index}; "
                     "for other JSON values use hg.JsonSchema({'enum': [...]})"
                 )
             _expect_utf8(option, "Choice")
@@ -423,6 +427,7 @@ class Grammar(Constraint):
     syntax: Syntax
     root: str
 
+    @reading("Grammar", InvalidConstraint)
     def __init__(self, text: str, syntax: Syntax | Literal["ebnf"] | None = None, root: str | None = None) -> None:
         if not isinstance(text, str):
             raise InvalidConstraint(f"Grammar: expected its text as a string, got {type(text).__name__}")
@@ -433,8 +438,9 @@ class Grammar(Constraint):
         else:
             known = _one_of("syntax", "gbnf" if syntax == "ebnf" else syntax, Syntax)
         if root is not None and not isinstance(root, str):
-            raise InvalidConstraint(f"root: expected the name of a rule, or None, got {root!r}")
-        set_fields(self, text=text, syntax=known, root=root or DEFAULT_ROOT[known])
+            raise InvalidConstraint(f"root: expected the name of a rule, or None, got {shown(root)}")
+        name = "" if root is None else root[:]  # of plain str: a subclass may have methods that raise
+        set_fields(self, text=text, syntax=known, root=name or DEFAULT_ROOT[known])
 
     def _identity(self) -> Sequence[Any]:
         return self.syntax, self.root, self.text
@@ -456,13 +462,14 @@ class StructuralTag(Constraint):
 
     tag_json: str
 
+    @reading("StructuralTag", InvalidConstraint)
     def __init__(self, tag: Any) -> None:
         if hasattr(tag, "model_dump_json") and not isinstance(tag, type):
             tag = tag.model_dump_json()
         if isinstance(tag, str):
             tag = json_text.loads(tag, "structural tag")
         if not isinstance(tag, Mapping):
-            raise InvalidConstraint(f"StructuralTag: expected a dict, JSON text or xgrammar object, got {tag!r}")
+            raise InvalidConstraint(f"StructuralTag: expected a dict, JSON text or xgrammar object, got {shown(tag)}")
         if tag.get("type", "structural_tag") != "structural_tag" or not ("format" in tag or "structures" in tag):
             raise InvalidConstraint(
                 'StructuralTag: expected {"type": "structural_tag", "format": {...}} '
@@ -564,10 +571,11 @@ def json_style(whitespace: Any, indent: Any, spelling: Any) -> JsonStyle:
     )
     if indent is not None:
         if type(indent) is not int or not 0 <= indent <= MAX_INDENT:
-            raise InvalidConstraint(f"indent: expected an int from 0 to {MAX_INDENT}, or None, got {indent!r}")
+            raise InvalidConstraint(f"indent: expected an int from 0 to {MAX_INDENT}, or None, got {shown(indent)}")
         if whitespace != "flexible":
             raise InvalidConstraint(
-                f"expected whitespace or indent, got whitespace={whitespace!r} and indent={indent!r}; leave one out"
+                f"expected whitespace or indent, got whitespace={shown(whitespace)} and indent={shown(indent)}; "
+                "leave one out"
             )
     return style
 
@@ -575,13 +583,15 @@ def json_style(whitespace: Any, indent: Any, spelling: Any) -> JsonStyle:
 def _one_of(name: str, value: Any, allowed: Any) -> Any:
     known = typing.get_args(allowed)
     if value not in known:
-        raise InvalidConstraint(f"{name}: expected one of {', '.join(map(repr, known))}, got {value!r}")
+        raise InvalidConstraint(f"{name}: expected one of {', '.join(map(repr, known))}, got {shown(value)}")
     return value
 
 
 def _expect_schema(schema: Any, what: str) -> None:
     if not isinstance(schema, (dict, bool)):
-        raise InvalidConstraint(f"{what}: expected an object or a bool, got {schema!r} of type {type(schema).__name__}")
+        raise InvalidConstraint(
+            f"{what}: expected an object or a bool, got {shown(schema)} of type {type(schema).__name__}"
+        )
 
 
 def _expect_utf8(text: str, what: str) -> None:
@@ -602,7 +612,7 @@ def _registry_json(registry: Mapping[str, Any]) -> str:
 def _compiled(pattern: Any) -> re.Pattern[str]:
     text = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
     if not isinstance(text, str):
-        raise InvalidConstraint(f"Regex: expected a str pattern, got {text!r} of type {type(text).__name__}")
+        raise InvalidConstraint(f"Regex: expected a str pattern, got {shown(text)} of type {type(text).__name__}")
     _expect_utf8(text, "Regex")
     if len(text) > _SHORT_PATTERN:
         _check_length(text)

@@ -11,7 +11,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 from typing_extensions import Unpack
 
 from ..constraints.argument_checks import FLAG, check
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, reading
 from ..guide import Guide
 from ..options import DeviceLane
 from ..session.options import OnViolation
@@ -273,32 +273,33 @@ def generate(
         EmptyIntersection: the generation settings forbid what the constraint needs; with ``on_violation="raise"`` also
             if other processors leave a row no allowed token.
     """
-    check("stream", stream, FLAG)
-    options = GenerateOptions(
-        backend=backend,
-        prefix=prefix,
-        on_violation=on_violation,
-        batch_size=batch_size,
-        retries=retries,
-        jump_forward=jump_forward,
-        draft=draft,
-        device_lane=device_lane,
-        continuous_batching=continuous_batching,
-        stats=stats,
-        progress=progress,
-        reasoning=reasoning,
-        trace=trace,
-        logprobs=logprobs,
-        seed=seed,
-        chat_template_kwargs=chat_template_kwargs,
-        documents=documents,
-        show_tools=show_tools,
-        describe=describe,
-    )
-    guide = guide_for(tokenizer, model, guide)
-    planned = _in_all_processes(
-        partial(plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs), model, guide
-    )
+    with reading("generate"):
+        check("stream", stream, FLAG)
+        options = GenerateOptions(
+            backend=backend,
+            prefix=prefix,
+            on_violation=on_violation,
+            batch_size=batch_size,
+            retries=retries,
+            jump_forward=jump_forward,
+            draft=draft,
+            device_lane=device_lane,
+            continuous_batching=continuous_batching,
+            stats=stats,
+            progress=progress,
+            reasoning=reasoning,
+            trace=trace,
+            logprobs=logprobs,
+            seed=seed,
+            chat_template_kwargs=chat_template_kwargs,
+            documents=documents,
+            show_tools=show_tools,
+            describe=describe,
+        )
+        guide = guide_for(tokenizer, model, guide)
+        planned = _in_all_processes(
+            partial(plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs), model, guide
+        )
     if stream:
         check_can_stream(planned)
         return stream_plan(planned)

@@ -12,6 +12,7 @@ from typing import Any, Literal, overload
 
 from typing_extensions import Unpack
 
+from ..errors import reading
 from ..session.result import GuidedResult
 from ..session.result_types import ModelT, Parses, Pattern, PythonType, Texts, Typed, ValueT
 from .api import generate
@@ -227,7 +228,8 @@ class _Call:
 
     def _start(self, read: Callable[[Any], Any]) -> Running:
         """Begin; ``read`` gets what ``hg.generate`` returns, on the thread."""
-        entered = surroundings(getattr(getattr(self._model, "device", None), "type", "cpu"))
+        with reading("agenerate"):
+            entered = surroundings(getattr(getattr(self._model, "device", None), "type", "cpu"))
 
         def work() -> Any:
             hand_over(self._cancellation)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
-from ..errors import InvalidArgument, PromptError
+from ..errors import InvalidArgument, PromptError, shown
 from ..vocabulary.processors import tokenizer_of
 from .chat_content import (
     PART_TYPES,
@@ -62,7 +62,9 @@ class TemplateOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kwargs, Mapping):
-            raise InvalidArgument(f"chat_template_kwargs: expected a dict, or one for each prompt, got {self.kwargs!r}")
+            raise InvalidArgument(
+                f"chat_template_kwargs: expected a dict, or one for each prompt, got {shown(self.kwargs)}"
+            )
         if reserved := sorted(RESERVED & self.kwargs.keys()):
             raise InvalidArgument(f"chat_template_kwargs: {', '.join(reserved)} cannot be changed here; leave it out")
         if self.documents is not None and "documents" in self.kwargs:

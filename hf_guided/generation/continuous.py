@@ -42,10 +42,12 @@ class Answer:
     Args:
         token_ids: the output.
         logprobs: log probabilities with which they were sampled; empty unless they are recorded.
+        dead_end: why the manager had to end it; None if it had not.
     """
 
     token_ids: list[int]
     logprobs: list[float]
+    dead_end: str | None = None
 
 
 @dataclass(frozen=True)
@@ -181,5 +183,5 @@ def _collect(manager: Any, wanted: set[str], cancellation: Cancellation | None) 
         elif output.status.name == "FAILED":
             raise GenerationError(f"{output.request_id} failed: {output.error}")
         elif output.is_finished():
-            answers[output.request_id] = Answer(output.generated_tokens, output.logprobs)
+            answers[output.request_id] = Answer(output.generated_tokens, output.logprobs, output.error)
     return answers

@@ -22,13 +22,14 @@ from ..constraints.values import (
     Regex,
     StructuralTag,
 )
-from ..errors import InvalidConstraint
+from ..errors import InvalidConstraint, reading, shown
 from ..schema.sketch import sketch_of
 from .tag_sketch import call_sketch, tag_sketch
 
 _BRACKETS = "where [...] stands for what it describes"
 
 
+@reading("describe")
 def describe(constraint: Any, tokenizer: Any = None) -> str:
     """Describe for a model the format that its answer has to have.
 
@@ -82,7 +83,7 @@ def _plain(constraint: Constraint) -> str:
         name = {"lark": "Lark", "gbnf": "GBNF"}[constraint.syntax]
         start = "" if constraint.root in DEFAULT_ROOT.values() else f", from its rule {constraint.root}"
         return f"Answer only with text of this {name} grammar{start}:\n{constraint.text.strip()}"
-    raise InvalidConstraint(f"describe: expected a constraint of this package, got {constraint!r}")
+    raise InvalidConstraint(f"describe: expected a constraint of this package, got {shown(constraint)}")
 
 
 def _tools(constraint: ToolCalls) -> str:

@@ -16,7 +16,7 @@ from ..session.options import SessionOptions
 from ..session.reasoning import Opening, ReasoningGate
 from ..session.reasoning_gate import gate_constraint
 from ..session.requests import Request, check_budget, row_after_prefix
-from ..session.result import RowReader
+from ..session.result import GuidedResult, RowReader, with_dead_end
 from ..session.session import Session
 from ..session.stats import SessionStats
 
@@ -113,6 +113,23 @@ class GuidedCall:
     def run(self, model: Any, **generate_kwargs: Any) -> Any:
         """What ``model.generate`` returns."""
         return model.generate(**self.arguments(generate_kwargs))
+
+    def ended(self, row: int, result: GuidedResult, *, beams: int = 1, copies: int = 1) -> GuidedResult:
+        """The result of a row, with the reason if the call had to end it.
+
+        Args:
+            row: its number among the rows of output.
+            result: as its tokens show it.
+            beams: of each prompt.
+            copies: rows of output of each prompt.
+        """
+        reasons = self.seam.dead_ends
+        if beams == 1:
+            return with_dead_end(result, reasons.get(row))
+        if result.finish_reason != "dead_end":  # another beam has ended
+            return result
+        first = row // copies * beams  # beams change places, so the reason of any of them counts
+        return with_dead_end(result, next((reasons[i] for i in range(first, first + beams) if i in reasons), None))
 
     def reader(self, prompt: int, token_ids: Sequence[int] = (), pad_token_id: int | None = None) -> RowReader:
         """Reads an answer to a prompt.

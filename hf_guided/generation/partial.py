@@ -13,7 +13,7 @@ from ..constraints.tool_calls import ToolAnswer, ToolCall, ToolCalls
 from ..constraints.values import Constraint, JsonObject, JsonSchema
 from ..session.logprobs import TokenLogprob
 from ..session.reasoning import Opening
-from ..session.result import GuidedResult, RowReader
+from ..session.result import GuidedResult, RowReader, with_dead_end
 from ..session.result_types import PartialT, T
 from .partial_json import Move, PartialJson, open_path, value_of
 from .partial_models import model_in, not_begun, typed
@@ -235,16 +235,19 @@ class PartialRow:
         self._entries += entries
         return self._end() if self._complete else None
 
-    def end(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] | None = None) -> Partial:
+    def end(
+        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] | None = None, dead_end: str | None = None
+    ) -> Partial:
         """End the answer when the call has returned, if it has not ended before.
 
         Args:
             token_ids: all of the row, with or without padding.
             logprobs: the entries of all of them, or more; None if none are recorded.
+            dead_end: why the call had to end the row; None if it had not.
         """
         self._take(token_ids[self._num_tokens :])
         self._entries = None if logprobs is None else list(logprobs)
-        return self._end()
+        return self._end(dead_end)
 
     @property
     def _complete(self) -> bool:
@@ -255,11 +258,11 @@ class PartialRow:
         data = self._reader.take(token_ids)
         self._add(*((b"", data) if self._split is None else self._split.take(data)))
 
-    def _end(self) -> Partial:
+    def _end(self, dead_end: str | None = None) -> Partial:
         self.ended = True
         rest = b"" if self._split is None else self._split.rest()
         self._add(rest, b"", final=True)
-        result = self._reader.result()
+        result = with_dead_end(self._reader.result(), dead_end)
         if self._entries is not None:
             del self._entries[len(result.token_ids) :]  # tokens after the row left its constraint
             result = replace(result, logprobs=list(self._entries))

@@ -286,7 +286,15 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         start = 1 if input_ids is None else input_ids.shape[-1]  # generate() begins an empty prompt with BOS
         prompts: list[list[int]] = [[]] * len(batch.rows) if input_ids is None else input_ids.tolist()
         results = [
-            [call.reader(i * batch.copies, prompt).read(token_ids) for token_ids in sequences[:, start:].tolist()]
+            [
+                call.ended(
+                    i * len(sequences) + j,
+                    call.reader(i * batch.copies, prompt).read(token_ids),
+                    beams=settings.get("num_beams") or 1,
+                    copies=len(sequences),
+                )
+                for j, token_ids in enumerate(sequences[:, start:].tolist())
+            ]
             for i, (prompt, sequences) in enumerate(zip(prompts, outputs["generated_sequence"], strict=True))
         ]
         pairs = list(zip(batch.rows, results, strict=True))

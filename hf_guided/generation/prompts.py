@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..constraints.json_text import shorten
 from ..constraints.values import Constraint
-from ..errors import BatchSizeError, InvalidArgument, VocabularySizeError
+from ..errors import BatchSizeError, InvalidArgument, VocabularySizeError, shown
 from ..hf.compat import input_device
 from ..vocabulary.tokens import Vocabulary
 from .chat_prompts import Prompt, applied
@@ -52,12 +52,12 @@ def check_order(prompts: Any, constraint: Any) -> None:
     texts = isinstance(constraint, (list, tuple)) and all(isinstance(item, str) for item in constraint)
     if _is_constraint(prompts) and (chat or text or texts or constraint is None):
         raise InvalidArgument(
-            f"prompts, constraint: expected the prompts before the constraint, got {prompts!r:.80} as the prompts and "
-            f"{constraint!r:.80} as the constraint; swap the two"
+            f"prompts, constraint: expected the prompts before the constraint, got {shown(prompts)} as the prompts and "
+            f"{shown(constraint)} as the constraint; swap the two"
         )
     if chat:
         raise InvalidArgument(
-            f"constraint: expected a constraint, got the chat {constraint!r:.80}; a chat is a prompt, which comes "
+            f"constraint: expected a constraint, got the chat {shown(constraint)}; a chat is a prompt, which comes "
             "before the constraint",
             name="constraint",
         )

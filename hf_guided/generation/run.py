@@ -17,7 +17,7 @@ from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import row_seed
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.logprobs import TokenLogprob
-from ..session.result import GuidedResult, RowReader
+from ..session.result import GuidedResult, RowReader, with_dead_end
 from ..session.stats import SessionStats
 from .cancellation import CancelledListener, CancelledProcessor
 from .continuous import Answer, ContinuousRun, GuidedRequest
@@ -102,8 +102,8 @@ class Batch:
         self._plan = plan
         expand = self.copies if any(plan.prompts[i].media for i in indices) and plan.settings.samples else 1
         self._prompts, self._inputs = plan.inputs.batch(indices, expand)
-        self._beams = (plan.settings.get("num_beams") or 1) > 1
-        if self._beams:
+        self._beams = plan.settings.get("num_beams") or 1
+        if self._beams > 1:
             plan.inputs.check_repeated(self._inputs)
         start = 1 if plan.model.config.is_encoder_decoder else self._inputs["input_ids"].shape[1]
         self._start = start
@@ -173,11 +173,13 @@ class Batch:
         """Entries for every token of a row (more if it has left its constraint); None if they are not requested."""
         return None if self._logprobs is None else self._logprobs[row]
 
+    def dead_end(self, row: int) -> str | None:
+        """Why the call had to end a row; None if it had not. Not for beams."""
+        return self._call.seam.dead_ends.get(row)
+
     def finished(self, row: int, result: GuidedResult) -> GuidedResult:
         """A row's result with its log probabilities and its trace, if they are requested; after ``run``."""
-        why = None if self._beams else self._call.seam.dead_ends.get(row)
-        if why is not None and result.finish_reason != "stop":  # padding could look like a row that was cut
-            result = replace(result, finish_reason="dead_end", error=why)
+        result = self._call.ended(row, result, beams=self._beams, copies=self.copies)
         if self._logprobs is not None:
             result = replace(result, logprobs=self._logprobs[row][: len(result.token_ids)])
         if not self._plan.options.trace:
@@ -219,7 +221,10 @@ def _run_continuous(plan: Plan, indices: Sequence[int], manager: ContinuousRun) 
     answers, stats = manager.run(requests, plan.options.backend, plan.stop_token_ids, plan.cancellation)
     seconds = time.perf_counter() - began
     results = [
-        [_reader(plan, i, stats, request.input_ids).read(answer.token_ids) for answer in rows]
+        [
+            with_dead_end(_reader(plan, i, stats, request.input_ids).read(answer.token_ids), answer.dead_end)
+            for answer in rows
+        ]
         for i, request, rows in zip(indices, requests, answers, strict=True)
     ]
     if plan.options.top_logprobs is not None:

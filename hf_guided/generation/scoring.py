@@ -14,7 +14,7 @@ from ..constraints.argument_advice import SCORE, takes_only_its_arguments
 from ..constraints.argument_checks import BATCH_SIZE, FLAG, check, whole
 from ..constraints.coerce import coerce
 from ..constraints.values import Choice, JsonSchema
-from ..errors import InvalidConstraint, UnsupportedModel
+from ..errors import InvalidConstraint, UnsupportedModel, reading, shown
 from ..guide import Guide
 from ..hf.compat import in_step_with_others
 from ..hf.drafts.forced_text import ForcedText
@@ -84,29 +84,30 @@ def score(
         UnsupportedModel: several processes hold the model.
         InvalidArgument: ``batch_size`` or ``max_prefixes`` is less than 1.
     """
-    check("batch_size", batch_size, BATCH_SIZE)
-    check("max_prefixes", max_prefixes, whole(1))
-    check("describe", describe, FLAG)
-    guide = guide_for(tokenizer, model, guide)
-    if guide.ranks is not None or in_step_with_others(model):
-        raise UnsupportedModel("score: expected a model in one process, got one that several processes hold")
-    planned = plan(
-        model,
-        tokenizer,
-        prompts,
-        _choices(choices),
-        guide,
-        GenerateOptions(
-            backend=backend,
-            batch_size=batch_size,
-            draft=None,
-            device_lane=False,
-            chat_template_kwargs=chat_template_kwargs,
-            documents=documents,
-            describe=describe,
-        ),
-        _SAMPLING,
-    )
+    with reading("score"):
+        check("batch_size", batch_size, BATCH_SIZE)
+        check("max_prefixes", max_prefixes, whole(1))
+        check("describe", describe, FLAG)
+        guide = guide_for(tokenizer, model, guide)
+        if guide.ranks is not None or in_step_with_others(model):
+            raise UnsupportedModel("score: expected a model in one process, got one that several processes hold")
+        planned = plan(
+            model,
+            tokenizer,
+            prompts,
+            _choices(choices),
+            guide,
+            GenerateOptions(
+                backend=backend,
+                batch_size=batch_size,
+                draft=None,
+                device_lane=False,
+                chat_template_kwargs=chat_template_kwargs,
+                documents=documents,
+                describe=describe,
+            ),
+            _SAMPLING,
+        )
     return [scores for indices in planned.batches() for scores in _Scorer(planned, indices, max_prefixes).scores()]
 
 
@@ -132,13 +133,13 @@ def _choice(value: Any) -> Choice:
         values = list(get_args(value))
     if not isinstance(values, (list, tuple)):
         raise InvalidConstraint(
-            f"choices: expected the options as a list of strings, such as ['yes', 'no'], got {value!r:.80} of "
+            f"choices: expected the options as a list of strings, such as ['yes', 'no'], got {shown(value)} of "
             f"type {type(value).__name__}; use hg.generate for other values"
         )
     if isinstance(constraint, JsonSchema) or not all(isinstance(item, str) for item in values):
         texts = [item if isinstance(item, str) else json.dumps(item, default=str) for item in values]
         raise InvalidConstraint(
-            f"choices: expected the options as strings, got {value!r:.80}; hg.score compares texts: pass "
+            f"choices: expected the options as strings, got {shown(value)}; hg.score compares texts: pass "
             f"{texts if len(texts) <= _NAMED else [*texts[:_NAMED], '...']}, or use hg.generate for JSON values"
         )
     return Choice(values)

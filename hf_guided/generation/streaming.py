@@ -167,7 +167,7 @@ def _partials(queue: _Queue, progress: Progress) -> Iterator[Partial]:
             progress.spent(batch.stats, item.seconds)
             for number, (row, token_ids) in enumerate(zip(rows, item.rows, strict=True)):
                 if not row.ended:
-                    yield row.end(token_ids, batch.logprobs(number))
+                    yield row.end(token_ids, batch.logprobs(number), batch.dead_end(number))
             progress.done(len(batch.indices))
         elif item.error is not None:
             raise item.error

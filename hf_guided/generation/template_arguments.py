@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import InvalidArgument, PromptError
+from ..errors import InvalidArgument, PromptError, shown
 from .chat_prompts import Prompt, TemplateOptions
 from .prompts import one_each
 
@@ -55,7 +55,7 @@ def _check_documents(documents: Any) -> None:
         raise InvalidArgument(f"{expected}, got one dict; pass [document]", name="documents")
     if not isinstance(documents, (list, tuple)):
         raise InvalidArgument(
-            f"{expected}, got {documents!r:.80} of type {type(documents).__name__}; put the documents into a list",
+            f"{expected}, got {shown(documents)} of type {type(documents).__name__}; put the documents into a list",
             name="documents",
         )
     shared = all(isinstance(document, Mapping) for document in documents)
@@ -64,7 +64,7 @@ def _check_documents(documents: Any) -> None:
             continue
         if not isinstance(own, (list, tuple)) or not all(isinstance(document, Mapping) for document in own):
             raise InvalidArgument(
-                f"{expected}, got {own!r:.80} at index {index}; write a text as "
+                f"{expected}, got {shown(own)} at index {index}; write a text as "
                 '{"text": ...}, and None for a prompt without documents',
                 name="documents",
             )

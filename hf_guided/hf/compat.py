@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.generation.utils import ALL_CACHE_NAMES, is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
-from ..errors import TokenizerError, UnsupportedModel
+from ..errors import TokenizerError, UnsupportedModel, shown
 from ..vocabulary.processors import tokenizer_of
 
 
@@ -29,7 +29,8 @@ def check_pair(model: Any, tokenizer: Any) -> None:
     for kind, value, loader in (("model", model, "AutoModelForCausalLM"), ("tokenizer", tokenizer, "AutoTokenizer")):
         if isinstance(value, str):
             raise TokenizerError(
-                f"expected a {kind}, got the string {value!r}; load it first: {loader}.from_pretrained({value!r})"
+                f"expected a {kind}, got the string {shown(value)}; load it first: "
+                f"{loader}.from_pretrained({shown(value)})"
             )
     inner = tokenizer_of(tokenizer)
     if not hasattr(inner, "__len__") or not hasattr(inner, "eos_token_id"):

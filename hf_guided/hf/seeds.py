@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, shown
 
 BITS = 64
 
@@ -38,7 +38,9 @@ def prompt_seeds(seed: Any, prompts: int) -> list[int] | None:
         return [row_seed(seed, i) for i in range(prompts)]
     if isinstance(seed, Sequence) and not isinstance(seed, str) and len(seed) == prompts and all(map(_is_int, seed)):
         return list(seed)
-    raise InvalidArgument(f"seed: expected one int, or a list with one for each of {prompts} prompts, got {seed!r}")
+    raise InvalidArgument(
+        f"seed: expected one int, or a list with one for each of {prompts} prompts, got {shown(seed)}"
+    )
 
 
 def as_int64(seed: Any) -> int:
@@ -49,7 +51,7 @@ def as_int64(seed: Any) -> int:
     """
     half = 1 << BITS - 1
     if not _is_int(seed) or not -half <= seed < 2 * half:
-        raise InvalidArgument(f"seeds: expected ints of 64 bits, got {seed!r}")
+        raise InvalidArgument(f"seeds: expected ints of 64 bits, got {shown(seed)}")
     return int(seed - 2 * half if seed >= half else seed)
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin
 
-from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, shown
 from .pointers import lookup
 from .subschemas import escape, iter_subschemas
 
@@ -100,7 +100,7 @@ class Documents:
         pointer = parent.pointer + "".join(f"/{escape(str(step))}" for step in steps)
         if not isinstance(schema, (dict, bool)):
             raise InvalidConstraint(
-                f"not a valid JSON Schema, at {pointer}: expected a schema, got {schema!r}", pointers=[pointer]
+                f"not a valid JSON Schema, at {pointer}: expected a schema, got {shown(schema)}", pointers=[pointer]
             )
         made = self._made.get(id(schema)) if isinstance(schema, dict) else None
         if made is not None:

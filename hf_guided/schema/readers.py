@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any, NoReturn
 
-from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
+from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, shown
 from .documents import Subschema
 from .subschemas import escape
 
@@ -22,7 +22,7 @@ def malformed(sub: Subschema, keyword: str, expected: str) -> NoReturn:
     assert isinstance(sub.schema, dict)
     got, pointer = sub.schema[keyword], f"{sub.pointer}/{escape(keyword)}"
     raise InvalidConstraint(
-        f"not a valid JSON Schema, at {pointer}: expected {expected}, got {got!r}", pointers=[pointer]
+        f"not a valid JSON Schema, at {pointer}: expected {expected}, got {shown(got)}", pointers=[pointer]
     )
 
 

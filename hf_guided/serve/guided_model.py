@@ -98,7 +98,8 @@ class GuidedModel:
                 return output
             start = 1 if self.model.config.is_encoder_decoder else kwargs["input_ids"].shape[1]
             prompt, answer = output[0, :start].tolist(), output[0, start:].tolist()
-            result = call.reader(0, prompt, settings.get("pad_token_id")).read(answer)
+            reader = call.reader(0, prompt, settings.get("pad_token_id"))
+            result = call.ended(0, reader.read(answer), beams=settings.get("num_beams") or 1)
             if result.finish_reason == "dead_end":
                 raise GenerationError(f"the answer left its constraint: {result.error or 'no token went on'}")
         # The server reports every answer of the full length as cut, even if it ended with exactly that token.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import NamedTuple, TypeAlias
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, shown
 
 Alternatives: TypeAlias = "tuple[tuple[int, float], ...]"
 
@@ -63,7 +63,7 @@ def num_top(logprobs: bool | int | None) -> int | None:
         return 0
     if not isinstance(logprobs, Integral) or logprobs < 1:
         raise InvalidArgument(
-            f"logprobs: expected True, False or an int of 1 or more, got {logprobs!r}; True gives the log "
+            f"logprobs: expected True, False or an int of 1 or more, got {shown(logprobs)}; True gives the log "
             "probabilities of the generated tokens alone"
         )
     return int(logprobs)

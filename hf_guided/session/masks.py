@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import EmptyIntersection, StopTokenError, name_row
+from ..errors import EmptyIntersection, StopTokenError
 from ..vocabulary.bitmask import unpack
 from ..vocabulary.tokens import Vocabulary
 from .apply import apply_bitmask
@@ -29,7 +29,8 @@ _FALLBACK_SCORE = -1e4  # finite, also after a low temperature; a beam that has 
 
 # For each row its segments: a draft token and the forced tokens after it, the next draft token and so on.
 Segments: TypeAlias = Sequence[Sequence[Sequence[int]]]
-OnEmpty: TypeAlias = Callable[[int, EmptyIntersection], None]
+# Called with a position, and why its row has to end there: no allowed token is left, or the engine's reason.
+OnDeadEnd: TypeAlias = Callable[[int, "EmptyIntersection | str"], None]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Masks:
         bitmask: (positions, words) int32 on CPU; read only, valid until the second next fill.
         rows: for each position the number of its row.
         governed: the positions that have to be masked; positions of free rows are not included.
-        ended: the governed positions where the row has ended: their masks allow only stop tokens.
+        ended: the governed positions where the row has ended, whose masks allow only stop tokens, with the reason if it
+            is a dead end.
         warnings: (message, cause) of warnings to give when the masks are applied.
         transfer: the copy of the governed positions to the GPU; None if masks stay on the host.
         copy_ns: host time of that copy in nanoseconds: the wait for a free buffer, and the queueing.
@@ -49,7 +51,7 @@ class Masks:
     bitmask: Tensor
     rows: tuple[int, ...]
     governed: tuple[int, ...]
-    ended: frozenset[int]
+    ended: Mapping[int, str | None]
     warnings: tuple[tuple[str, str], ...] = ()
     transfer: Transfer | None = None
     copy_ns: int = 0
@@ -114,45 +116,38 @@ class MaskFiller:
         new_warnings: list[tuple[str, str]] = []
         row_of: list[int] = []
         governed: list[int] = []
-        ended: list[int] = []
-        i = 0
-        try:
-            for i, (row, left, row_segments) in enumerate(zip(rows, tokens_left, segments, strict=True)):
-                taken = 0
-                for segment in ((), *row_segments):
-                    for token_id in segment:
-                        row.advance(token_id)
-                    taken += len(segment)
-                    position = len(row_of)
-                    row_of.append(numbers[i])
-                    if row.matcher is None:
-                        continue
-                    governed.append(position)
-                    if not row.fill(bitmask, first + position, None if left is None else left - taken):
-                        ended.append(position)
-                        self._close(row, numbers[i], bitmask[first + position], new_warnings, alone=len(rows) == 1)
-                if taken:
-                    row.rewind(taken)
-        except Exception as error:
-            name_row(error, numbers[i])
-            raise
-        masks = Masks(
-            bitmask[first : first + positions], tuple(row_of), tuple(governed), frozenset(ended), tuple(new_warnings)
-        )
+        ended: dict[int, str | None] = {}
+        for number, row, left, row_segments in zip(numbers, rows, tokens_left, segments, strict=True):
+            taken = 0
+            for segment in ((), *row_segments):
+                for token_id in segment:
+                    row.advance(token_id)
+                taken += len(segment)
+                position = len(row_of)
+                row_of.append(number)
+                if row.matcher is None:
+                    continue
+                governed.append(position)
+                if not row.fill(bitmask, first + position, None if left is None else left - taken):
+                    ended[position] = row.dead_end
+                    self._close(row, number, bitmask[first + position], new_warnings, alone=len(rows) == 1)
+            if taken:
+                row.rewind(taken)
+        masks = Masks(bitmask[first : first + positions], tuple(row_of), tuple(governed), ended, tuple(new_warnings))
         if transfers is None:
             return masks
         began = time.perf_counter_ns()
         transfer = self._buffers.send(governed, transfers) if governed else None
         return replace(masks, transfer=transfer, copy_ns=taken_ns + time.perf_counter_ns() - began)
 
-    def apply(self, scores: Tensor, masks: Masks, on_empty: OnEmpty) -> Tensor:
+    def apply(self, scores: Tensor, masks: Masks, on_dead_end: OnDeadEnd) -> Tensor:
         """A copy of the scores with -inf for every token that is not allowed.
 
         Args:
             scores: (positions, vocab) floating point, any device; never written.
             masks: of the same positions.
-            on_empty: called with each position of an open row where other processors have forbidden every allowed
-                token, so that the row has to end there.
+            on_dead_end: called with each position where a row has to end though its constraint could continue: other
+                processors have forbidden every allowed token, or the engine could not continue.
         """
         for message, cause in masks.warnings:
             self.warn_once(message, cause)
@@ -160,10 +155,13 @@ class MaskFiller:
             self._buffers.serve(scores.device)
         masked, alive = apply_bitmask(scores, masks.bitmask, masks.governed, masks.transfer)
         for position, ok in zip(masks.governed, alive, strict=True):
-            if ok:
+            dead_end = masks.ended.get(position)
+            if dead_end is not None:
+                on_dead_end(position, dead_end)
+            elif ok:
                 continue
-            if position not in masks.ended:
-                on_empty(position, self.nothing_left(masks.rows[position], masks.bitmask[position : position + 1]))
+            elif position not in masks.ended:
+                on_dead_end(position, self.nothing_left(masks.rows[position], masks.bitmask[position : position + 1]))
             # The row only has to end. A softmax over only -inf would be NaN, which fails the whole batch.
             masked[position] = -torch.inf  # its scores may be NaN
             masked[position, list(self._stop_token_ids)] = _FALLBACK_SCORE
@@ -197,8 +195,7 @@ class MaskFiller:
     ) -> None:
         """Allow only stop tokens in a row that has ended."""
         assert row.matcher is not None
-        if row.ends_dead:
-            reason = str(row.limit or "no token of this vocabulary continues its text")
+        if reason := row.dead_end:
             message = (
                 f"row {number} reached a dead end of its {row.matcher.compiled.backend} grammar: {reason}; it ends here"
             )

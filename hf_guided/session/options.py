@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..constraints.argument_checks import OVERLAP, TOKEN_IDS, check_each
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, reading, shown
 from ..options import LoopOptions, Overlap
 from .reasoning import Reasoning
 
@@ -42,16 +42,17 @@ class SessionOptions:
     reasoning: Reasoning | None = None
     trace: bool = False
 
+    @reading("options")
     def __post_init__(self) -> None:
         if self.on_violation not in ("close", "raise"):
-            raise InvalidArgument(f"expected on_violation='close' or 'raise', got {self.on_violation!r}")
+            raise InvalidArgument(f"expected on_violation='close' or 'raise', got {shown(self.on_violation)}")
         check_each(
             {"stop_token_ids": self.stop_token_ids, "overlap": self.overlap},
             {"stop_token_ids": TOKEN_IDS, "overlap": OVERLAP},
         )
         most: Any = self.max_new_tokens
         if most is not None and (type(most) is not int or most < 1):
-            raise InvalidArgument(f"max_new_tokens: expected an int of 1 or more, or None, got {most!r}")
+            raise InvalidArgument(f"max_new_tokens: expected an int of 1 or more, or None, got {shown(most)}")
 
     @property
     def overlap_or_default(self) -> Overlap:

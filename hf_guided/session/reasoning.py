@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..constraints.incremental_utf8 import begun
-from ..errors import InvalidConstraint, UnwritableConstraint
+from ..errors import InvalidConstraint, UnwritableConstraint, reading, shown
 from ..vocabulary.retokenize import Continuation
 from ..vocabulary.tokens import Vocabulary
 
@@ -48,10 +48,11 @@ class Reasoning:
     end: str = "</think>"
     max_tokens: int | None = None
 
+    @reading("Reasoning", InvalidConstraint)
     def __post_init__(self) -> None:
         for name, marker in (("start", self.start), ("end", self.end)):
             if not isinstance(marker, str):
-                raise InvalidConstraint(f"reasoning: {name}: expected a str, got {marker!r}")
+                raise InvalidConstraint(f"reasoning: {name}: expected a str, got {shown(marker)}")
             try:
                 marker.encode()
             except UnicodeEncodeError as error:
@@ -60,7 +61,7 @@ class Reasoning:
             raise InvalidConstraint('reasoning: end: expected the text that ends thinking, such as "</think>", got ""')
         if self.max_tokens is not None and (type(self.max_tokens) is not int or self.max_tokens < 0):
             raise InvalidConstraint(
-                f"reasoning: max_tokens: expected an int of 0 or more, or None, got {self.max_tokens!r}"
+                f"reasoning: max_tokens: expected an int of 0 or more, or None, got {shown(self.max_tokens)}"
             )
 
 

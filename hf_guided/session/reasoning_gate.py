@@ -63,7 +63,7 @@ class _AnswerPrefixes:
 
     def __init__(self, gate: ReasoningGate, compiled: CompiledConstraint):
         self.gate, self.compiled = gate, compiled
-        self._beginnings: dict[bytes, tuple[tuple[int, ...], int | None] | None] = {b"": ((), self._least())}
+        self._beginnings: dict[bytes, tuple[tuple[int, ...], int | None] | None] = {}
         self._words: dict[int, NDArray[np.int32]] = {}
 
     def token_ids(self, rest: bytes) -> tuple[int, ...] | None:
@@ -103,6 +103,8 @@ class _AnswerPrefixes:
 
     def _compute_beginning(self, rest: bytes) -> tuple[tuple[int, ...], int | None] | None:
         engine = self.compiled.new_engine()
+        if not rest:
+            return (), self._needed(engine)
         try:
             token_ids = self.compiled.vocabulary.encode_bytes(rest)
             if not all(map(engine.accept, token_ids)):
@@ -110,9 +112,6 @@ class _AnswerPrefixes:
             return tuple(token_ids), self._needed(engine)
         except (CompileLimitExceeded, UnwritableConstraint):
             return None  # the marker can be written without these bytes
-
-    def _least(self) -> int | None:
-        return self._needed(self.compiled.new_engine())
 
     def _needed(self, engine: Engine) -> int | None:
         return cast(BudgetedEngine, engine).min_tokens_to_finish() if self.compiled.keeps_budget else None

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.base import CompiledConstraint
+from ..backends.base import CompiledConstraint, Engine
 from ..constraints.values import Constraint
-from ..errors import BatchSizeError, BudgetTooSmall, InvalidConstraint
+from ..errors import BackendError, BatchSizeError, BudgetTooSmall, InvalidConstraint, shown
 from .reasoning import Opening, ReasoningGate
 from .reasoning_gate import gate_constraint
-from .row import Row, RowState
+from .row import Row
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Requests:
         for row in prototypes.values():
             if self._max_new_tokens is None:
                 break
-            if row.state is RowState.OPEN and row.matcher is not None and row.matcher.min_tokens_to_finish() is None:
+            if row.matcher is not None and row.min_tokens_to_finish() is None and row.is_open:
                 warn(
                     f"{row.matcher.compiled.backend} found no way to the end of {row.matcher.compiled.constraint}, so "
                     f"its texts may be cut by max_new_tokens={self._max_new_tokens}; allow more tokens, or a "
@@ -118,9 +118,10 @@ class Requests:
         assert self._prototypes is not None
         gate = self._requests[number].gate
         opening = Opening.ALL if gate is None else gate.opening(prompt)
-        if (number, opening) not in self._prototypes:
-            self._prototypes[number, opening] = self._prototype(number, opening)
-        return self._prototypes[number, opening]
+        prototype = self._prototypes.get((number, opening))
+        if prototype is None or prototype.failure is not None:  # another call is another attempt
+            prototype = self._prototypes[number, opening] = self._prototype(number, opening)
+        return prototype
 
     def _prototype(self, number: int, opening: Opening) -> Row:
         request = self._requests[number]
@@ -138,14 +139,18 @@ class Requests:
 
 
 def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_token_ids: Sequence[int] | None) -> Row:
-    """A row that has accepted the bytes of ``prefix``; a free row without ``compiled``.
+    """A row that has accepted the bytes of ``prefix``; closed if the engine fails, free without ``compiled``.
 
     Raises:
         InvalidConstraint: no text of the constraint begins with the prefix.
     """
     if compiled is None:
         return Row(None)
-    row = Row(compiled.matcher(stop_token_ids))
+    try:
+        row = Row(compiled.matcher(stop_token_ids))
+    except BackendError as error:
+        row = Row(replace(compiled, new_engine=_NoEngine).matcher(stop_token_ids))
+        row.fail(error, lost=True)
     token_ids = compiled.vocabulary.encode_bytes(prefix)
     for taken, token_id in enumerate(token_ids):
         if not row.advance(token_id):
@@ -157,9 +162,13 @@ def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_to
     return row
 
 
+class _NoEngine(Engine):
+    """Stands for an engine that could not be made. Its row is lost, so that no method is called."""
+
+
 def check_budget(row: Row, max_new_tokens: int) -> None:
     """Raise BudgetTooSmall if the row's text cannot be finished in this many tokens."""
-    minimum = None if row.matcher is None else row.matcher.min_tokens_to_finish()
+    minimum = row.min_tokens_to_finish()
     if minimum is not None and minimum > max_new_tokens:
         raise BudgetTooSmall(
             f"max_new_tokens={max_new_tokens} is too small: the shortest text found for this constraint takes "
@@ -172,7 +181,7 @@ def check_budget(row: Row, max_new_tokens: int) -> None:
 def prefix_bytes(prefix: str | None) -> bytes:
     """A prefix as bytes, empty for None; raises InvalidConstraint if it is not text."""
     if not isinstance(prefix, (str, type(None))):
-        raise InvalidConstraint(f"prefix: expected a str, got {prefix!r} of type {type(prefix).__name__}")
+        raise InvalidConstraint(f"prefix: expected a str, got {shown(prefix)} of type {type(prefix).__name__}")
     try:
         return (prefix or "").encode()
     except UnicodeEncodeError as error:

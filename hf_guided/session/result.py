@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from ..backends.base import CompiledConstraint
+from ..errors import cause
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
 from .logprobs import TokenLogprob
@@ -35,7 +36,7 @@ class GuidedResult(Generic[T]):
         token_ids: generated tokens up to and including the stop token.
         finish_reason: "stop": a stop token ended the row, so the text satisfies the constraint; "length": a limit cut
             it; "dead_end": the row left the constraint, because no token could follow, because other processors forbade
-            all allowed tokens, because the engine reached a limit, or because other code forced a token.
+            all allowed tokens, because the engine failed or reached a limit, or because other code forced a token.
         error: why a finished text could not be turned into a value (a validator stricter than the schema), or what
             caused a dead end; None otherwise.
         stats: time and work that the generate() call spent on guidance; shared by the rows of the call.
@@ -64,6 +65,13 @@ class GuidedResult(Generic[T]):
             tokens=len(self.token_ids),
             forwards=self.stats.forwards if self.stats is not None else 0,
         )
+
+
+def with_dead_end(result: GuidedResult[T], reason: str | None) -> GuidedResult[T]:
+    """The result of a row that the session had to end for this reason, which its tokens need not show."""
+    if reason is None or result.finish_reason == "stop":
+        return result
+    return replace(result, finish_reason="dead_end", error=reason)
 
 
 class RowReader:
@@ -127,7 +135,7 @@ class RowReader:
         for token_id in token_ids:
             if self.stopped:
                 break
-            if self._refused or not self._row.advance(token_id) or self._row.limit:
+            if self._refused or not self._row.advance(token_id) or self._row.failure:
                 self._refused.append(token_id)
                 continue
             self._taken.append(token_id)
@@ -155,7 +163,7 @@ class RowReader:
             try:
                 value = self.constraint.parse(text)
             except Exception as exception:  # a caller's validator may raise any error; other rows stay valid
-                error = f"{type(exception).__name__}: {exception}"
+                error = cause(exception)
         thought = None if thinking is None else thinking.decode(errors="replace")
         return GuidedResult(text, value, self._taken, reason, error, self._stats, thought)
 
@@ -165,15 +173,15 @@ class RowReader:
             return "stop", None
         if not self._refused:
             return "length", None
+        if self._row.failure is not None:
+            return "dead_end", self._row.dead_end
         before = self._row.fork()  # the first refused token
         before.rewind(1)
         could_continue = before.fill(allocate_bitmask(1, self._vocabulary.padded_size), 0)
         if could_continue and all(token_id == self._pad_token_id for token_id in self._refused):
             return "length", None  # a criterion of generate() cut a row that could continue
-        if limit := self._row.limit or before.limit:
-            return "dead_end", str(limit)
-        if not could_continue:
-            return "dead_end", "no token of this vocabulary continues the text"
+        if before.dead_end:
+            return "dead_end", before.dead_end
         if self._refused[0] in self._stops:
             return "dead_end", "the row was stopped here, though its constraint could continue"
         name = self._vocabulary.token_text(self._refused[0])

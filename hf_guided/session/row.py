@@ -3,11 +3,14 @@
     open ──stop token──► stopped
       │ ╲
       │  token the grammar forbids ──► closed   (left the grammar from outside: a dead beam, a forced token)
-      └─ no token is allowed ────────► closed   (dead end: no token of the vocabulary fits, or the engine has reached
-                                                 its limit)
+      └─ no token is allowed ────────► closed   (dead end: no token of the vocabulary fits, or the engine has failed)
 
 A free row has no matcher and is never masked. Stopped and closed rows may still be given tokens (padding, a beam that
 continues after its end); ``tail`` collects them, at no cost. ``rewind`` undoes tokens in reverse order.
+
+An engine that raises closes its row, and no other: no exception of an engine leaves this class. After
+CompileLimitExceeded the engine can still be rolled back; after any other error its state is unknown, so that its
+matcher is *lost*: it is not called again, and a row that is rewound makes a new one, which takes the same tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import numpy as np
 from torch import Tensor
 
 from ..backends.base import Matcher
-from ..errors import CompileLimitExceeded
+from ..errors import BackendError, CompileLimitExceeded, HFGuidedError
 
 
 class RowState(str, Enum):
@@ -36,7 +39,7 @@ class Mark(NamedTuple):
     """A state to return to: how many tokens the row had taken, and why it had ended."""
 
     taken: int
-    limit: CompileLimitExceeded | None
+    failure: HFGuidedError | None
     dead_end: bool
 
 
@@ -47,14 +50,16 @@ class Row:
         matcher: at the start of the output (``prefix`` already accepted), or None for a free row. Owned by the row.
     """
 
-    __slots__ = ("_dead_end", "is_open", "limit", "matcher", "tail")
+    __slots__ = ("_dead_end", "_lost", "_taken", "failure", "is_open", "matcher", "tail")
 
     def __init__(self, matcher: Matcher | None):
         self.matcher = matcher
         # Stored rather than computed: it is read several times for each token.
         self.is_open = matcher is not None and not matcher.is_terminated()
         self.tail: list[int] = []
-        self.limit: CompileLimitExceeded | None = None  # the engine's limit that ended this row
+        self.failure: HFGuidedError | None = None  # what the engine raised, which ended this row
+        self._lost = False
+        self._taken: list[int] = []  # the tokens that the matcher has accepted
         self._dead_end = False
 
     @property
@@ -67,9 +72,21 @@ class Row:
         return RowState.STOPPED if self.matcher.is_terminated() else RowState.CLOSED
 
     @property
-    def ends_dead(self) -> bool:
-        """Whether the row ended because the engine or the vocabulary could not continue it."""
-        return self._dead_end or self.limit is not None
+    def dead_end(self) -> str | None:
+        """Why the engine or the vocabulary could not continue the row; None if that is not why it has ended."""
+        if self.failure is not None:
+            return str(self.failure)
+        return "no token of this vocabulary continues the text" if self._dead_end else None
+
+    def fail(self, error: HFGuidedError, *, lost: bool | None = None) -> None:
+        """Close the row, because its engine has raised this.
+
+        Args:
+            error: what it has raised.
+            lost: whether the engine must not be called again; None decides by the error.
+        """
+        self.failure, self.is_open = error, False
+        self._lost |= not isinstance(error, CompileLimitExceeded) if lost is None else lost
 
     def advance(self, token_id: int) -> bool:
         """Take one token.
@@ -85,18 +102,20 @@ class Row:
             return True
         try:
             if matcher.accept_token(token_id):
+                self._taken.append(token_id)
                 if token_id in matcher.stop_token_ids:
                     self.is_open = False
                 return True
-        except CompileLimitExceeded as error:
-            self.limit = error
+        except HFGuidedError as error:
+            self.fail(error)
         self.tail.append(token_id)
         self.is_open = False
-        return self.limit is not None
+        return self.failure is not None
 
     def takes(self, token_ids: Sequence[int]) -> bool:
-        """Whether an open or free row could take all of these tokens; a row that has ended takes none."""
-        return (self.is_open or self.matcher is None) and self.num_taken(token_ids) == len(token_ids)
+        """Whether an open or free row could take all of these tokens; a lost row does, any other ended row does not."""
+        taken = (self.is_open or self.matcher is None) and self.num_taken(token_ids) == len(token_ids)
+        return taken or self._lost
 
     def num_taken(self, token_ids: Sequence[int]) -> int:
         """How many of these tokens, from the first on, the row could take; none if it has ended."""
@@ -107,6 +126,9 @@ class Row:
         try:
             return self.matcher.validate_tokens(token_ids)
         except CompileLimitExceeded:
+            return 0
+        except HFGuidedError as error:
+            self.fail(error)
             return 0
 
     def fill(self, bitmask: Tensor, index: int, tokens_left: int | None = None) -> bool:
@@ -125,8 +147,8 @@ class Row:
         try:
             # Three times as fast as any().
             self.is_open = bool(np.count_nonzero(self.matcher.fill_row(bitmask, index, tokens_left)))
-        except CompileLimitExceeded as error:
-            self.limit, self.is_open = error, False
+        except HFGuidedError as error:
+            self.fail(error)
         self._dead_end = not self.is_open
         return self.is_open
 
@@ -138,31 +160,83 @@ class Row:
             return self.matcher.jump_forward_bytes()
         except CompileLimitExceeded:
             return b""  # the next mask will reach the limit again, and end the row
+        except HFGuidedError as error:
+            self.fail(error)
+            return b""
+
+    def may_stop(self) -> bool:
+        """Whether the row is open and its text complete."""
+        if self.matcher is None or not self.is_open:
+            return False
+        try:
+            return self.matcher.is_completed()
+        except HFGuidedError as error:
+            self.fail(error)
+            return False
+
+    def min_tokens_to_finish(self) -> int | None:
+        """See ``Matcher.min_tokens_to_finish``; None for free rows too, and for rows whose engine has failed."""
+        if self.matcher is None or self._lost:
+            return None
+        try:
+            return self.matcher.min_tokens_to_finish()
+        except HFGuidedError as error:
+            self.fail(error)
+            return None
 
     def rewind(self, num_tokens: int) -> None:
         """Undo the last ``num_tokens`` tokens, also those after the row's end."""
         if self.matcher is None or num_tokens == 0:
             return
-        self._dead_end, self.limit = False, None
+        self._dead_end, self.failure = False, None
         from_tail = min(num_tokens, len(self.tail))
         del self.tail[len(self.tail) - from_tail :]
-        self.matcher.rollback(num_tokens - from_tail)
-        self.is_open = not self.tail and not self.matcher.is_terminated()
+        back = num_tokens - from_tail
+        del self._taken[len(self._taken) - back :]
+        try:
+            if not self._lost:
+                self.matcher.rollback(back)
+        except HFGuidedError:
+            self._lost = True
+        self._recover()
+        self.is_open = not (self._lost or self.tail or self.matcher.is_terminated())
+
+    def _recover(self) -> None:
+        """Replace a lost matcher by a new one that has taken the same tokens."""
+        if self.matcher is None or not self._lost:
+            return
+        try:
+            self.matcher = self.matcher.compiled.matcher(self.matcher.stop_token_ids)
+            self._lost = False
+            if not all(map(self.matcher.accept_token, self._taken)):
+                name = self.matcher.compiled.backend
+                raise BackendError(f"the engine {name} failed: it refuses tokens that it has accepted before")
+        except HFGuidedError as error:
+            self.fail(error, lost=True)
 
     def mark(self) -> Mark:
         """The current state, for ``return_to``."""
-        taken = 0 if self.matcher is None else self.matcher.num_accepted + len(self.tail)
-        return Mark(taken, self.limit, self._dead_end)
+        return Mark(len(self._taken) + len(self.tail), self.failure, self._dead_end)
 
     def return_to(self, mark: Mark) -> None:
         """Undo everything since the mark; unlike ``rewind``, a dead end that existed at the mark remains."""
         self.rewind(self.mark().taken - mark.taken)
-        self.limit, self._dead_end = mark.limit, mark.dead_end
-        self.is_open = self.matcher is not None and not (self.tail or self._dead_end or self.matcher.is_terminated())
+        if mark.failure is None:
+            self._recover()
+            if self._lost:
+                return  # a new engine has failed too
+        self.failure, self._dead_end = mark.failure, mark.dead_end
+        ended = self.tail or self._dead_end or self.failure is not None
+        self.is_open = self.matcher is not None and not (ended or self.matcher.is_terminated())
 
     def fork(self) -> Row:
         """An independent copy."""
-        twin = Row(None if self.matcher is None else self.matcher.fork())
-        twin.tail, twin.limit, twin._dead_end = list(self.tail), self.limit, self._dead_end
-        twin.is_open = self.is_open
+        twin = Row(self.matcher)
+        twin.tail, twin._taken, twin.is_open = list(self.tail), list(self._taken), self.is_open
+        twin.failure, twin._lost, twin._dead_end = self.failure, self._lost, self._dead_end
+        if self.matcher is not None and not self._lost:
+            try:
+                twin.matcher = self.matcher.fork()
+            except HFGuidedError as error:
+                twin.fail(error, lost=True)
         return twin

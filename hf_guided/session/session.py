@@ -18,7 +18,15 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from ..errors import BatchSizeError, EmptyIntersection, GenerationError, StopTokenError, TokenRejected
+from ..errors import (
+    BatchSizeError,
+    EmptyIntersection,
+    GenerationError,
+    InvalidArgument,
+    StopTokenError,
+    TokenRejected,
+    shown,
+)
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
@@ -26,7 +34,7 @@ from .background_worker import Pending
 from .logprob_recorder import LogprobRecorder
 from .logprobs import TokenLogprob
 from .lookahead import ExpectedIds, Lookahead
-from .masks import MaskFiller, Masks, OnEmpty, Segments
+from .masks import MaskFiller, Masks, OnDeadEnd, Segments
 from .options import SessionOptions
 from .requests import Request, Requests
 from .row import Row
@@ -110,6 +118,13 @@ class Session:
 
     def _masked(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """See ``mask``."""
+        if not isinstance(input_ids, Tensor) or not isinstance(scores, Tensor):
+            raise InvalidArgument(f"expected two tensors, got input_ids {shown(input_ids)} and scores {shown(scores)}")
+        if input_ids.ndim != 2 or scores.ndim != 2 or len(input_ids) != len(scores):
+            raise BatchSizeError(
+                "expected input_ids (rows, length) and scores (rows, vocab) with the same number of rows, "
+                f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
+            )
         if scores.shape[-1] != self.vocabulary.padded_size:
             self._filler.warn_once(
                 f"scores with {scores.shape[-1]} columns pass through unmasked: the Guide was built for "
@@ -117,11 +132,6 @@ class Session:
                 "otherwise build the Guide with this model"
             )
             return scores
-        if input_ids.ndim != 2 or scores.ndim != 2 or len(input_ids) != len(scores):
-            raise BatchSizeError(
-                "expected input_ids (rows, length) and scores (rows, vocab) with the same number of rows, "
-                f"got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
-            )
         if not self._requests.ready:
             self._prepare()
         try:
@@ -236,19 +246,20 @@ class Session:
         pending.run()
         return pending
 
-    def apply(self, scores: Tensor, masks: Masks, on_empty: OnEmpty | None = None) -> Tensor:
+    def apply(self, scores: Tensor, masks: Masks, on_dead_end: OnDeadEnd | None = None) -> Tensor:
         """Masked scores, one row for each of the ``masks`` positions; see ``MaskFiller.apply``.
 
         Args:
             scores: (positions, vocab).
             masks: of these positions.
-            on_empty: called with each position that has no allowed token left. None records each as a dead end: for
-                calls without drafts, whose rows reach every position.
+            on_dead_end: called with each position where a row has to end. None records them all: for calls without
+                drafts, whose rows reach every position.
         """
         if self.recorder is not None:
             self.recorder.see(scores, masks)
         start = time.perf_counter_ns()
-        masked = self._filler.apply(scores, masks, on_empty or (lambda _, error: self.record_dead_end(error)))
+        record = on_dead_end or (lambda position, reason: self.record_dead_end(masks.rows[position], reason))
+        masked = self._filler.apply(scores, masks, record)
         self.stats.calls += 1
         self.stats.masked_rows += len(masks.governed)
         self.stats.apply_ns += time.perf_counter_ns() - start
@@ -272,17 +283,22 @@ class Session:
         """The number of tokens within which every row closes its text; None if there is no limit."""
         return self._max_new_tokens
 
-    def record_dead_end(self, error: EmptyIntersection) -> None:
-        """Record a row whose allowed tokens all have no finite score: it has to end, alone.
+    def record_dead_end(self, row: int, reason: EmptyIntersection | str) -> None:
+        """Record a row that has to end, alone.
+
+        Args:
+            row: its number.
+            reason: its allowed tokens all have no finite score; or why its engine or the vocabulary cannot continue it,
+                of which filling the masks has warned.
 
         Raises:
-            EmptyIntersection: with ``on_violation="raise"``.
+            EmptyIntersection: the first reason, with ``on_violation="raise"``.
         """
-        if self._raise_on_violation:
-            raise error
-        assert error.row is not None
-        self.dead_ends.setdefault(error.row, str(error))
-        self._filler.warn_once(f"{error}; it ends here")
+        if isinstance(reason, EmptyIntersection):
+            if self._raise_on_violation:
+                raise reason
+            self._filler.warn_once(f"{reason}; it ends here")
+        self.dead_ends.setdefault(row, str(reason))
 
     def nothing_left(self, index: int, row: Row, generated: int) -> EmptyIntersection:
         """The error for a row whose allowed tokens all have no finite score.

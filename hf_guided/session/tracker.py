@@ -35,7 +35,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BatchSizeError, name_row
+from ..errors import BatchSizeError
 from .row import Mark, Row
 
 TokenIds = NDArray[np.int64]
@@ -200,15 +200,7 @@ class _Stream:
         self._ids = ids.copy()
         if ids.shape[1] == self.prompt_length:
             return ()
-        refused, i = [], 0
-        try:
-            for i, token_id in enumerate(ids[:, -1].tolist()):
-                if not self.rows[i].advance(token_id):
-                    refused.append(i)
-        except Exception as error:
-            name_row(error, i)
-            raise
-        return refused
+        return [i for i, token_id in enumerate(ids[:, -1].tolist()) if not self.rows[i].advance(token_id)]
 
     def _parents(self, ids: TokenIds, group_size: int) -> list[int] | None:
         """For each row, the old row of its group with the same tokens but the last; None if any row has none."""

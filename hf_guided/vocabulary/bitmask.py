@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import BitmaskShapeError
+from ..errors import BitmaskShapeError, shown
 from .layout import ALL_ALLOWED as ALL_ALLOWED
 from .layout import WORD_BITS as WORD_BITS
 from .layout import words as words
@@ -66,6 +66,8 @@ def unpack(bitmask: Tensor, vocab_size: int) -> Tensor:
 
 def check_width(bitmask: Tensor, vocab_size: int) -> None:
     """Refuse a bitmask that covers fewer tokens than requested."""
+    if not isinstance(bitmask, Tensor):
+        raise BitmaskShapeError(f"expected an int32 bitmask of shape (rows, words), got {shown(bitmask)}")
     if bitmask.dtype != torch.int32 or bitmask.dim() != 2:
         raise BitmaskShapeError(
             f"expected an int32 bitmask of shape (rows, words), got {bitmask.dtype} of shape {tuple(bitmask.shape)}; "

@@ -206,7 +206,8 @@ def test_a_free_prompt_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_two_processors_share_one_compilation() -> None:
-    fresh = hg.Guide(vocabularies.demo(), model())
+    # Without the second engine, which replaces the first at a time of its own.
+    fresh = hg.Guide(vocabularies.demo(), model(), options=hg.CompilerOptions(tiering=False))
     assert fresh.compile(["yes", "no"]) is fresh.compile(hg.Choice(["yes", "no"]))
 
 

@@ -158,8 +158,8 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/drafts/forced_text.py",
-        "least = None if tokens_left is None else row.matcher.min_tokens_to_finish()",
-        "least = None if (tokens_left is None) and False else row.matcher.min_tokens_to_finish()",
+        "least = None if tokens_left is None else row.min_tokens_to_finish()",
+        "least = None if (tokens_left is None) and False else row.min_tokens_to_finish()",
         "without a budget the minimum is computed but not used",
     ),
     Explained(

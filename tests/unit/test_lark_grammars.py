@@ -152,6 +152,7 @@ def test_a_panic_of_the_library_has_a_short_message() -> None:
         ("X: ~/a*/\nstart: X", "[abx ]*[bx ][abx ]*"),
         ('X: ~"a"+\nstart: "b" X', "b(?!a$)[abx ]*"),
         ('start: x "b"\nx[lazy]: /a+/', "ab"),
+        ('start: x "b"\nx[lazy]: /a+/ /a+/', "aab"),
         ('start: x\nx[suffix="b"]: /a*/', "a*b"),
         ('start: %lark {\nstart: x "b"\nx: "a"\n} x\nx: "x"', "abx"),
         ('start: s::0\ns::_: "a" s::incr(_) %if lt(_, 2) | "b"', "a{0,2}b"),

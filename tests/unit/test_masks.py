@@ -111,7 +111,7 @@ def test_ended_row_may_stop_even_if_a_processor_forbids_its_stop_tokens() -> Non
     """generate() still needs a distribution for this row. A softmax over only -inf would fail for the whole batch."""
     filler = MaskFiller(VOCABULARY, [FIRST_STOP, SECOND_STOP])
     masks = filler.fill([row_after(), row_after(A, FIRST_STOP), row_after(A, A)], [None] * 3)
-    assert masks.ended == {1, 2}
+    assert masks.ended == {1: None, 2: None}
     scores = torch.ones(3, VOCABULARY.padded_size)
     scores[:, [FIRST_STOP, SECOND_STOP]] = -torch.inf
     masked = filler.apply(scores, masks, pytest.fail)
@@ -131,9 +131,9 @@ def test_warning_about_a_dead_end_gives_the_reason() -> None:
     unwritable, over_limit = compiled_set(VOCABULARY, "z"), compiled_set(VOCABULARY, "a", engine=LimitedEngine)
     rows = [Row(unwritable.matcher()), row_after(), Row(over_limit.matcher())]
     masks = MaskFiller(VOCABULARY, [FIRST_STOP]).fill(rows, [None] * 3)
-    assert masks.ended == {0, 2}
+    assert masks.ended == {0: "no token of this vocabulary continues the text", 2: "too many states"}
     assert [(message[:6], cause) for message, cause in masks.warnings] == [
-        ("row 0 ", "no token of this vocabulary continues its text"),
+        ("row 0 ", "no token of this vocabulary continues the text"),
         ("row 2 ", "too many states"),
     ]
     assert all(cause in message for message, cause in masks.warnings)

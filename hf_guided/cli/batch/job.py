@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from ...errors import UsageError
+from ...errors import UsageError, cause, shown
 
 _BLOCK = 1 << 20
+_DAMAGED = "restore it, give another --output, or start again with --overwrite"
 
 
 @dataclass(frozen=True)
@@ -77,15 +81,13 @@ class Job:
         """Write this job into a file, or check that the file holds the same job.
 
         Raises:
-            UsageError: the file holds another.
+            UsageError: the file holds another, or cannot be read.
         """
         settings = asdict(self)
         if not file.exists():
-            unfinished = file.with_suffix(".new")
-            unfinished.write_text(json.dumps(settings, indent=1))
-            unfinished.replace(file)
+            write_state(file, settings)
             return
-        begun = json.loads(file.read_text())
+        begun = read_state(file)
         others = [
             f"{name} was {begun.get(name)!r}, is {settings[name]!r}"
             for name in settings
@@ -96,6 +98,36 @@ class Job:
                 f"the job begun in {file.parent} is another: {'; '.join(others)}; ask for the same, give another "
                 "--output, or --overwrite it"
             )
+
+
+def write_state(file: Path, state: dict[str, Any]) -> None:
+    """Write a file of a job's folder; it is there as a whole, or not at all."""
+    unfinished = file.with_suffix(".new")
+    with unfinished.open("w", encoding="utf-8") as stream:
+        stream.write(json.dumps(state, indent=1))
+        stream.flush()
+        os.fsync(stream.fileno())
+    unfinished.replace(file)
+
+
+def read_state(file: Path, fields: Mapping[str, tuple[type, ...]] = MappingProxyType({})) -> dict[str, Any]:
+    """What ``write_state`` has written.
+
+    Args:
+        file: where to.
+        fields: types of fields that have to be there.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        state = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"cannot read {file}: {cause(error)}; {_DAMAGED}") from error
+    if not isinstance(state, dict) or any(not isinstance(state.get(name, ()), fields[name]) for name in fields):
+        expected = "an object" + (f" with {', '.join(fields)}" if fields else "")
+        raise UsageError(f"cannot read {file}: expected {expected}, got {shown(state)}; {_DAMAGED}")
+    return state
 
 
 def digest(path: Path) -> str:

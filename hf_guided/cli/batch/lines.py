@@ -20,6 +20,17 @@ class Answer(NamedTuple):
     line: dict[str, Any]
 
 
+def answer_in(line: bytes) -> Answer | None:
+    """The answer that ``as_line`` has written as this line; None if it has not."""
+    try:
+        row, done, fields = json.loads(line)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    if type(row) is not int or row < 0 or type(done) is not bool or not isinstance(fields, dict):
+        return None
+    return Answer(row, done, fields)
+
+
 def as_line(value: Any) -> bytes:
     """JSON in UTF-8, and a line break."""
     try:

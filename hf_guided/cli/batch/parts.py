@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import InternalError, UsageError
-from .lines import Answer, as_line
+from .lines import Answer, answer_in, as_line
 
 if os.name == "posix":
     import fcntl
@@ -99,8 +99,9 @@ class Parts:
                 for line in stream:
                     if not line.endswith(b"\n"):
                         break  # the process was killed here
-                    answer = Answer(*json.loads(line))
-                    if locations[answer.row] is None:
+                    answer = answer_in(line)
+                    # A damaged line is one that was never written: its row is answered again, in the same way.
+                    if answer is not None and answer.row < rows and locations[answer.row] is None:
                         locations[answer.row] = AnswerLocation(file, offset, answer.done)
                     offset += len(line)
         return locations

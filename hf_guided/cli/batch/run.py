@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from types import NoneType
 from typing import Any, TypeVar
 
 import torch
@@ -19,9 +20,9 @@ from tqdm.auto import tqdm
 from ...checkpoints.arguments import constraint_of
 from ...checkpoints.load import ModelSource
 from ...constraints.values import Constraint
-from ...errors import HFGuidedError, UsageError
+from ...errors import HFGuidedError, UsageError, cause
 from .formats import format_of, open_table
-from .job import Job, digest
+from .job import Job, digest, read_state, write_state
 from .outputs import Output
 from .parts import Parts
 from .rows import CONSTRAINT_COLUMN, Rows
@@ -32,6 +33,7 @@ T = TypeVar("T")
 # One process may be done long before another.
 _PATIENCE = timedelta(days=30)
 _COMMITS = "commits.json"  # of the Hub's repositories, in the folder of the parts
+_STOPPED = "finished rows are kept, and the same command continues the job"
 
 
 def run(arguments: argparse.Namespace, program: str) -> int:
@@ -52,6 +54,12 @@ def run(arguments: argparse.Namespace, program: str) -> int:
         if state.is_main_process:
             print(f"{program}: error: {error}", file=sys.stderr)
         code = 2
+    except (HFGuidedError, OSError) as error:  # of a disk: it is full, read-only, or gone
+        print(f"{program}: error: {error}; {_STOPPED}", file=sys.stderr)
+        code = 1
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted; {_STOPPED}", file=sys.stderr)
+        code = 130
     finally:
         state.destroy_process_group()
     return code
@@ -90,7 +98,11 @@ def _agreed(do: Callable[[], T]) -> T:
         done = do()
     except Exception as error:  # also an unexpected one: the other processes wait for this one's word
         mine = error
-    errors = [message for message in gather_object([mine and (str(mine) or repr(mine))]) if message is not None]
+    errors = [
+        message
+        for message in gather_object([mine and (str(mine) if isinstance(mine, HFGuidedError) else cause(mine))])
+        if message is not None
+    ]
     if mine is not None and not isinstance(mine, HFGuidedError):
         raise mine
     if errors:
@@ -137,11 +149,7 @@ def _begin(arguments: argparse.Namespace, state: Any, job: Job, parts: Parts) ->
         commits = parts.folder / _COMMITS
         if not commits.exists():
             source = ModelSource.of(arguments).pinned()
-            unfinished = commits.with_suffix(".new")
-            unfinished.write_text(
-                json.dumps({"revision": source.revision, "tokenizer_revision": source.tokenizer_revision})
-            )
-            unfinished.replace(commits)
+            write_state(commits, {"revision": source.revision, "tokenizer_revision": source.tokenizer_revision})
 
 
 def _prepared(
@@ -156,7 +164,8 @@ def _prepared(
     if not todo:
         return [], None
     # A branch may move while the job is stopped: all of its answers are those of one commit.
-    source = replace(ModelSource.of(arguments), **json.loads((parts.folder / _COMMITS).read_text()))
+    commits = read_state(parts.folder / _COMMITS, {"revision": (str, NoneType), "tokenizer_revision": (str, NoneType)})
+    source = replace(ModelSource.of(arguments), **commits)
     if source.device == "auto":
         source = replace(source, device=str(state.device))
     return todo, Worker(job, rows, *source.load())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...constraints.values import Constraint
-from ...errors import HFGuidedError, UsageError
+from ...errors import HFGuidedError, UsageError, cause
 from ...generation.api import generate
 from ...generation.chat_prompts import Prompt, TemplateOptions, prepared
 from ...generation.guided_call import check_budgets, check_compiled
@@ -169,4 +169,4 @@ def _answered(row: int, result: GuidedResult) -> Answer:
 
 
 def _failed(row: int, error: Exception) -> Answer:
-    return Answer(row, False, {"error": f"{type(error).__name__}: {error}"})
+    return Answer(row, False, {"error": cause(error)})

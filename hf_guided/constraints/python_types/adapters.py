@@ -7,7 +7,7 @@ import types
 import typing
 from typing import Any, NamedTuple
 
-from ...errors import InvalidConstraint
+from ...errors import InvalidConstraint, shown
 from .notes import TypeNote
 
 
@@ -49,7 +49,7 @@ def schema_of(python_type: Any) -> TypeSchema:
     except (PydanticUserError, PydanticOmit, SchemaError, NameError, TypeError, ValueError) as error:
         reason = getattr(error, "message", error)  # without Pydantic's link to its page of errors
         raise InvalidConstraint(
-            f"expected a type that Pydantic can describe as JSON Schema, got {python_type!r}: {reason}"
+            f"expected a type that Pydantic can describe as JSON Schema, got {shown(python_type)}: {reason}"
         ) from error
 
 
@@ -59,8 +59,8 @@ def _built_adapter(python_type: Any) -> Any:
     except Exception as error:  # of any class: Pydantic's own (RuntimeError among them), and those of hooks of types
         reason = getattr(error, "message", error)  # without Pydantic's link to its page of errors
         raise InvalidConstraint(
-            f"expected a type that Pydantic can validate, got {python_type!r}: {type(error).__name__}: {reason}; check "
-            "its annotations, and that each option suits its type"
+            f"expected a type that Pydantic can validate, got {shown(python_type)}: {type(error).__name__}: {reason}; "
+            "check its annotations, and that each option suits its type"
         ) from error
 
 
@@ -117,4 +117,4 @@ def _not_a_type(value: Any) -> str:
     if hasattr(type(value), "__pydantic_fields__") or hasattr(type(value), "__dataclass_fields__"):
         name = type(value).__name__
         return f"{expected}, got an instance of {name}; pass the class {name}"
-    return f"{expected}, got {value!r} of type {type(value).__name__}"
+    return f"{expected}, got {shown(value)} of type {type(value).__name__}"

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ...constraints.coerce import coerce
-from ...errors import UnsupportedConstraint, UnsupportedModel, VocabularySizeError
+from ...errors import GenerationError, UnsupportedConstraint, UnsupportedModel, VocabularySizeError
 from ...session.row import Row
 from ...vocabulary.tokens import Vocabulary
 from ..compat import logits_width, token_id_tuple
@@ -41,7 +41,7 @@ def attach(manager: Any, vocabulary: Vocabulary, begin: Callable[[RequestConstra
     if isinstance(existing, RequestMasks):
         raise ValueError("expected a manager without constraints, this one has been attached by another Guide")
     if has_begun(manager):
-        raise RuntimeError(
+        raise GenerationError(
             "this manager has started or warmed up, and would never call another processor; attach it right after "
             "model.init_continuous_batching(...), not inside continuous_batching_context_manager"
         )

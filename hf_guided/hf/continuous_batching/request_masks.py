@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from ...constraints.values import Constraint
+from ...errors import cause
 from ...session.row import Row
 from ...session.stats import SessionStats
 from ...vocabulary.bitmask import allocate_bitmask
@@ -158,13 +159,12 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             row = self._row_of(state, request)
             if row.fill(self._host, slot, tokens_left(state)):
                 return
-            if row.ends_dead:
-                reason = f"dead end: {row.limit or 'no token of this vocabulary continues its text'}"
-            else:
-                reason = "its constraint forbids the chosen token: another logits processor has changed the scores"
-        except Exception as error:  # an engine may raise any error
+            reason = "its constraint forbids the chosen token: another logits processor has changed the scores"
+            if row.dead_end:
+                reason = f"dead end: {row.dead_end}"
+        except Exception as error:  # making its first row may raise any error
             self._rows.pop(state.request_id, None)  # the state of this row is unknown
-            reason = f"{type(error).__name__}: {error}"
+            reason = cause(error)
         state.error = f"{request.constraint} was not finished: {reason}"
         stops = self.vocabulary.stops_with_logits(request.stop_token_ids)
         self._host.numpy()[slot] = self.vocabulary.bitmask_of(stops)

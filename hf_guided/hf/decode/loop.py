@@ -193,12 +193,12 @@ class DecodeLoop:
         # Usually the last column of every row is needed; an index tensor would have to be copied to a GPU.
         only_last = len(logit_rows) == len(logits) and not choice.drafted
         scores = logits[:, -1] if only_last else logits[logit_rows, columns]
-        empty: dict[int, EmptyIntersection] = {}
-        scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks, empty.__setitem__))
+        dead_ends: dict[int, EmptyIntersection | str] = {}
+        scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks, dead_ends.__setitem__))
         firsts = [draft.firsts for draft in choice.drafts]
         accepted = self._accepted(choice, scores, firsts)
-        if empty:
-            self._record_dead_ends(choice, accepted, empty)
+        if dead_ends:
+            self._record_dead_ends(choice, accepted, dead_ends)
         if self._session.recorder is not None or self._logprobs is not None:
             self._record(choice, accepted)
         surplus = [0] * len(self._sequences)
@@ -212,13 +212,13 @@ class DecodeLoop:
         return scores
 
     def _record_dead_ends(
-        self, choice: _Choice, accepted: Sequence[Accepted], empty: Mapping[int, EmptyIntersection]
+        self, choice: _Choice, accepted: Sequence[Accepted], dead_ends: Mapping[int, EmptyIntersection | str]
     ) -> None:
-        """Record the rows that choose at a position where no token is left; none gets beyond a rejected draft."""
+        """Record the rows that have to end at the position where they choose; none gets beyond a rejected draft."""
         first = 0  # position of the row's scores
-        for draft, kept in zip(choice.drafts, accepted, strict=True):
-            if first + kept.num_drafted in empty:
-                self._session.record_dead_end(empty[first + kept.num_drafted])
+        for i, draft, kept in zip(choice.rows, choice.drafts, accepted, strict=True):
+            if first + kept.num_drafted in dead_ends:
+                self._session.record_dead_end(i, dead_ends[first + kept.num_drafted])
             first += len(draft.ends)
 
     def _record(self, choice: _Choice, accepted: Sequence[Accepted]) -> None:

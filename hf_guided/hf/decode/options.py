@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...constraints.argument_checks import DEVICE_LANE, FLAG, STREAMER, TEXTS, Rule, check, check_each
+from ...constraints.argument_checks import DEVICE_LANE, FLAG, MOST_TOKENS, STREAMER, TEXTS, Rule, check, check_each
 from ...errors import InvalidArgument
 from ...options import DeviceLane, LoopOptions
 from ..seeds import as_int64
@@ -14,7 +14,7 @@ from .streamers import TokenListener
 
 _SEEDS = Rule(
     "a list of ints, one for each row",
-    lambda value: isinstance(value, Sequence) and not isinstance(value, str),
+    lambda value: isinstance(value, Sequence) and not isinstance(value, str) and len(value) <= MOST_TOKENS,
     "pass [seed]; hg.generate(..., seed=...) takes one int",
 )
 

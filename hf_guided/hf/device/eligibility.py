@@ -60,13 +60,13 @@ def _start_of(i: int, sequence: SequenceState) -> Start:
     matcher = sequence.row.matcher
     if matcher is None:
         return Start()
+    if sequence.row.state is not RowState.OPEN:
+        raise NotOnDevice(f"row {i} has ended before its first token")
     engine = matcher.engine
     if isinstance(engine, ReasoningEngine):
         raise NotOnDevice(f"row {i} thinks first, and the host finds the end of thinking")
     if not isinstance(engine, AutomatonEngine):
         raise NotOnDevice(f"row {i} is compiled by {matcher.compiled.backend}, not by the automaton")
-    if sequence.row.state is not RowState.OPEN:
-        raise NotOnDevice(f"row {i} has ended before its first token")
     if engine.language.walk.dfa.table.size > MAX_MOVES:
         raise NotOnDevice(f"the automaton of row {i} is too large")
     return Start(engine.language, engine.state)

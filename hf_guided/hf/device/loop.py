@@ -104,7 +104,7 @@ class DeviceLoop:
     def _take(self, i: int, sequence: SequenceState, token_id: int) -> int:
         """Append the token that a row has chosen; returns how many were appended."""
         if token_id < 0 and sequence.row.matcher is not None:
-            self._session.record_dead_end(self._session.nothing_left(i, sequence.row, sequence.num_generated))
+            self._session.record_dead_end(i, self._session.nothing_left(i, sequence.row, sequence.num_generated))
             return self._append(sequence, self._session.fallback_stop_token_id)
         if token_id < 0 and self._do_sample:
             raise GenerationError(f"row {i}: no token has a finite score, so none can be sampled; are the logits NaN?")
@@ -114,6 +114,9 @@ class DeviceLoop:
                 f"row {i}: the device lane chose {self._session.vocabulary.token_text(token_id)} ({token_id}), which "
                 "its matcher refuses; please report it, and use device_lane=False"
             )
+        if sequence.row.dead_end:  # its engine failed: the device could continue, but the host knows no more of it
+            self._session.record_dead_end(i, sequence.row.dead_end)
+            sequence.finished = True
         return self._append(sequence, token_id)
 
     def _append(self, sequence: SequenceState, token_id: int) -> int:

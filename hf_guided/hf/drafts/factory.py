@@ -7,7 +7,7 @@ from typing import Any
 
 from ...backends.base import CompiledConstraint
 from ...constraints.values import Constraint
-from ...errors import InvalidArgument
+from ...errors import InvalidArgument, reading, shown
 from ...vocabulary.retokenize import Continuation
 from .assistant import AssistantDraft
 from .base import DraftSource
@@ -16,6 +16,7 @@ from .grammar import GrammarDraft, compact_twin
 from .prompt_lookup import PromptLookup
 
 
+@reading("draft")
 def draft_source(
     draft: Any,
     continuation: Continuation,
@@ -53,5 +54,5 @@ def draft_source(
         return AssistantDraft(draft, vocab_size=vocab_size)
     raise InvalidArgument(
         'draft: expected "grammar", "prompt_lookup", a model, a DraftSource, or a list of these, '
-        f"got {draft!r} of type {type(draft).__name__}"
+        f"got {shown(draft)} of type {type(draft).__name__}"
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...session.row import Row, RowState
+from ...session.row import Row
 from ...vocabulary.bitmask import allocate_bitmask
 from ...vocabulary.retokenize import Continuation
 from ...vocabulary.tokens import Vocabulary
@@ -171,15 +171,14 @@ class ForcedText:
 
     def _taken(self, row: Row, token_ids: Sequence[int], tokens_left: int | None) -> list[int]:
         """Advance over the tokens that the row accepts and its budget allows; returns them."""
-        assert row.matcher is not None
-        least = None if tokens_left is None else row.matcher.min_tokens_to_finish()
+        least = None if tokens_left is None else row.min_tokens_to_finish()
         bound = tokens_left is not None and least is not None and least <= tokens_left
         taken: list[int] = []
         for token_id in token_ids[: row.num_taken(token_ids)]:
             row.advance(token_id)
             taken.append(token_id)
             # The tokenizer may use more tokens than the minimum.
-            if bound and (row.matcher.min_tokens_to_finish() or 0) > (tokens_left or 0) - len(taken):
+            if bound and (row.min_tokens_to_finish() or 0) > (tokens_left or 0) - len(taken):
                 row.rewind(1)
                 taken.pop()
                 break
@@ -187,9 +186,7 @@ class ForcedText:
 
     def _must_stop(self, row: Row) -> bool:
         """Whether only a stop token may come."""
-        if row.matcher is None or row.state is not RowState.OPEN or not row.matcher.is_completed():
-            return False
-        return row.fill(self._bitmask, 0) and not (self._bitmask[0].numpy() & self._no_stops).any()
+        return row.may_stop() and row.fill(self._bitmask, 0) and not (self._bitmask[0].numpy() & self._no_stops).any()
 
 
 def _whole_characters(data: bytes) -> bytes:

@@ -9,11 +9,12 @@ forces next is drafted, with white space in the model's layout so far.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from ...backends.base import CompiledConstraint, Matcher
 from ...constraints.values import Constraint, JsonObject, JsonSchema
-from ...errors import CompileLimitExceeded, UnwritableConstraint
+from ...errors import BackendError, HFGuidedError
 from ...session.reasoning_gate import ReasoningEngine
 from ...session.row import Row, RowState
 from .base import Draft, DraftRequest, Warp
@@ -90,14 +91,16 @@ class GrammarDraft:
 class _Follower:
     """A matcher of the compact grammar that takes the same text as a row.
 
-    It is lost after it refuses the row's text (the engines of the two may not agree on every text).
+    It is lost after it refuses the row's text (the engines of the two may not agree on every text), or fails.
     """
 
     def __init__(self, twin: CompiledConstraint, prefix: bytes):
         self._twin = twin
         self._layout = Layout()
         self._output: list[int] = []  # the tokens it has taken
-        self._matcher: Matcher | None = twin.matcher()
+        self._matcher: Matcher | None = None
+        with suppress(BackendError):
+            self._matcher = twin.matcher()
         self._take(self._layout.take(prefix))
 
     def is_before(self, twin: CompiledConstraint, output: Sequence[int]) -> bool:
@@ -116,7 +119,7 @@ class _Follower:
             return b""
         try:
             return self._layout.write(self._matcher.jump_forward_bytes())
-        except CompileLimitExceeded:
+        except HFGuidedError:
             self._matcher = None
             return b""
 
@@ -126,7 +129,7 @@ class _Follower:
         try:
             # A grammar does not depend on how the text is split into tokens.
             taken = all(map(self._matcher.accept_token, self._twin.vocabulary.encode_bytes(data)))
-        except (CompileLimitExceeded, UnwritableConstraint):
+        except HFGuidedError:
             taken = False
         if not taken:
             self._matcher = None

@@ -1,0 +1,107 @@
+"""A compile whose process is killed, or whose interpreter ends or forks: an error or a value, and never a hang."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import hf_guided as hg
+from tests import vocabularies
+from tests.effort import repeats
+
+ROOT = Path(__file__).parents[2]
+# Each takes seconds or for ever, in native code or in a process of its own.
+LONG = {
+    "automaton": 'hg.Regex("(?:a|b)*a(?:a|b){14}")',
+    "outlines": 'hg.Regex("(?:a|b)*a(?:a|b){16}")',
+    "xgrammar": 'hg.Regex("([a-z]{1,900}x){3}")',
+}
+BEGIN = """
+import atexit, os, sys, threading, time
+atexit.register(lambda: print(time.monotonic() - began[0], flush=True))  # runs last
+import hf_guided as hg
+from tests import vocabularies
+guide = hg.Guide(vocabularies.demo(), len(vocabularies.demo()))
+assert guide.compile(["yes", "no"], {backend!r})
+job = guide.submit({constraint}, {backend!r})
+time.sleep(0.3)
+"""
+
+
+def run(code: str, backend: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BEGIN.format(backend=backend, constraint=LONG[backend]) + code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("backend", LONG)
+def test_the_interpreter_ends_during_a_compile(backend: str) -> None:
+    """Our part of the end, between the first and the last handler, takes a second; the rest is that of torch."""
+    seconds = run("began = []\natexit.register(lambda: began.append(time.monotonic()))  # runs first", backend)
+    assert float(seconds) < 3, "one second, on a busy machine"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.parametrize("backend", LONG)
+def test_a_fork_during_a_compile(backend: str) -> None:
+    """The child has no compile of its own that runs, and can compile; the parent is not disturbed."""
+    code = """
+began = [time.monotonic()]
+child = os.fork()
+if not child:
+    good = guide.compile(hg.Regex("[ab]{3}"), {backend!r}).matcher().is_completed() is False
+    os._exit(0 if good else 1)
+_, status = os.waitpid(child, 0)
+print(status)
+sys.stdout.flush()
+os._exit(status)
+"""
+    assert run(code.replace("{backend!r}", repr(backend)), backend) == "0"
+
+
+def test_the_process_that_compiles_is_killed_at_any_moment() -> None:
+    """SIGKILL, again and again, while constraints compile: each ends in a value or an error, and the next one works."""
+    guide = hg.Guide(vocabularies.demo(), len(vocabularies.demo()))
+    guide.compile(hg.Regex("[ab]{2}"), "outlines")
+    rng = random.Random(0)
+    stop = threading.Event()
+    killed = []
+
+    def kill() -> None:
+        while not stop.wait(rng.random() * 0.3):
+            for process in psutil.Process().children():
+                process.kill()
+                killed.append(process.pid)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    outcomes = []
+    try:
+        for number in range(repeats(12, 100)):
+            began = time.monotonic()
+            try:
+                guide.compile(hg.Regex(f"(?:a|b)*a(?:a|b){{{rng.randrange(5, 11)}}}{number}"), "outlines")
+                outcomes.append("value")
+            except hg.HFGuidedError as error:
+                outcomes.append(str(error))
+            assert time.monotonic() - began < 60
+    finally:
+        stop.set()
+        killer.join()
+    assert killed
+    assert guide.compile(hg.Regex("[ab]{4}"), "outlines").matcher().jump_forward_bytes() == b""
