@@ -107,32 +107,47 @@ class LoopOptions:
 class CompilerOptions:
     """How much time, memory and how many threads compiling may take.
 
+    One limit holds for one whole compile: all engines that "auto" tries spend the same CPU time. Constraints that may
+    take long, by an estimate from their text alone, are compiled in a worker process that is killed at the limit. The
+    others stay in this process; the native engine counts its work there, and gives up at the same point on every
+    machine. Where a compile reaches ``cpu_s`` or ``memory_bytes`` first, what is served depends on the machine: a
+    faster one may compile what a slower one refuses. So does what llguidance takes: at most 1 s and 128 MiB in the
+    worker, because it is made again in this process.
+
     Args:
         workers: threads that compile; by default half the cores, rounded up.
         cache_bytes: bound on the compiled constraints that are kept.
         max_failures: how many failures are remembered, to be raised again at once, and how many warnings, to be given
             once.
-        timeout_s: how long a caller waits for one compile; None waits for ever. A safety net: engines count their work,
-            and give up after seconds.
+        cpu_s: seconds of CPU time that one compile may take; None is no limit. A caller waits at most 60 times as many
+            seconds, for the machine may be busy with other work.
+        memory_bytes: memory that one compile may allocate, in addition to its vocabulary; None is no limit. It holds in
+            the worker process, on Linux only.
         tiering: whether "auto" builds the native engine in the background for what another engine answered at once.
     """
 
     workers: int = field(default_factory=lambda: (usable_cores() + 1) // 2)
     cache_bytes: int = 256 * 2**20
     max_failures: int = 256
-    timeout_s: float | None = 600.0
+    cpu_s: float | None = 10.0
+    memory_bytes: int | None = 1 << 30
     tiering: bool = True
 
     @reading("CompilerOptions")
     def __post_init__(self) -> None:
-        for name, least in ("workers", 1), ("cache_bytes", 0), ("max_failures", 0):
+        for name, least in ("workers", 1), ("cache_bytes", 0), ("max_failures", 0), ("memory_bytes", 1):
             value = getattr(self, name)
+            if name == "memory_bytes" and value is None:
+                continue
             if type(value) is not int or value < least:
                 raise InvalidArgument(f"{name}: expected an int of {least} or more, got {shown(value)}")
-        if self.timeout_s is not None and not self.timeout_s > 0:
-            raise InvalidArgument(
-                f"timeout_s: expected seconds above 0, or None to wait for ever, got {shown(self.timeout_s)}"
-            )
+        if self.cpu_s is not None and not (isinstance(self.cpu_s, (int, float)) and self.cpu_s > 0):
+            raise InvalidArgument(f"cpu_s: expected seconds above 0, or None for no limit, got {shown(self.cpu_s)}")
+
+    @property
+    def wait_s(self) -> float | None:
+        """How many seconds a caller waits for one compile; None waits for ever."""
+        return None if self.cpu_s is None else WAIT * self.cpu_s
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> CompilerOptions:
@@ -140,9 +155,9 @@ class CompilerOptions:
 
         Args:
             environ: read instead of the process's environment. HF_GUIDED_COMPILE_WORKERS,
-                HF_GUIDED_COMPILE_CACHE_BYTES, HF_GUIDED_COMPILE_MAX_FAILURES, HF_GUIDED_COMPILE_TIMEOUT_S
-                ("none": wait for ever) and HF_GUIDED_COMPILE_TIERING ("0" or "1") are read; an empty value counts as
-                not set.
+                HF_GUIDED_COMPILE_CACHE_BYTES, HF_GUIDED_COMPILE_MAX_FAILURES, HF_GUIDED_COMPILE_CPU_S and
+                HF_GUIDED_COMPILE_MEMORY_BYTES ("none": no limit) and HF_GUIDED_COMPILE_TIERING ("0" or "1") are read;
+                an empty value counts as not set.
 
         Raises:
             InvalidArgument: a value that is not a number, naming the variable.
@@ -151,7 +166,8 @@ class CompilerOptions:
             "workers": ("HF_GUIDED_COMPILE_WORKERS", int),
             "cache_bytes": ("HF_GUIDED_COMPILE_CACHE_BYTES", int),
             "max_failures": ("HF_GUIDED_COMPILE_MAX_FAILURES", int),
-            "timeout_s": ("HF_GUIDED_COMPILE_TIMEOUT_S", lambda text: None if text == "none" else float(text)),
+            "cpu_s": ("HF_GUIDED_COMPILE_CPU_S", lambda text: None if text == "none" else float(text)),
+            "memory_bytes": ("HF_GUIDED_COMPILE_MEMORY_BYTES", lambda text: None if text == "none" else int(text)),
             "tiering": ("HF_GUIDED_COMPILE_TIERING", _switch()),
         }
         return cls(**_read(environ, cls, readers))
@@ -200,29 +216,21 @@ class CompileLimits:
     Args:
         max_states: of the byte automaton, before and after it is made minimal.
         max_work: steps; a step takes about a microsecond.
-        seconds: of the compiling thread's own time: a safety net, which no constraint reaches before ``max_work`` on
-            any usual machine.
         expect: whether to give up before anything is built where more states are to be expected: a guess.
     """
 
     max_states: int = 50_000
     max_work: int = 3_000_000
-    seconds: float = 120.0
     expect: bool = False
 
 
-@dataclass(frozen=True)
-class WorkerLimits:
-    """Bounds on one job.
+WAIT = 60.0
+"""Seconds that a caller waits for each second of CPU time that a compile may take."""
 
-    Args:
-        seconds: until the answer, not counting the wait for other jobs: a safety net, for memory ends first.
-        nbytes: of memory that the process may allocate. On Linux only.
-    """
-
-    seconds: float = 600.0
-    nbytes: int = 768 * 2**20
-
+AGAIN_CPU_S = 1.0
+AGAIN_BYTES = 128 * 2**20
+"""What llguidance may take in the worker process, for its result cannot travel: it is made again in this process, where
+nothing can stop it."""
 
 QUICK = CompileLimits(max_work=650_000, expect=True)
 """Of a compile that a request with a token budget waits for. Most constraints that take more are too large in the end,
@@ -246,6 +254,4 @@ XGRAMMAR_MAX_OPTIONAL = 500
 """Optional properties of one object: xgrammar holds memory that grows with their square, 8 MB at this number."""
 
 LM_FORMAT_ENFORCER_MAX_CALLS = 3_000_000
-LM_FORMAT_ENFORCER_SECONDS = 600.0
-"""lm-format-enforcer has no limit of its own. Its calls are counted, so that every machine takes the same constraints;
-the seconds are a safety net for calls that take long."""
+"""lm-format-enforcer has no limit of its own. Its calls are counted, so every machine takes the same constraints."""

@@ -2,17 +2,20 @@
 
 Work is counted in steps: looking at one transition, one member of a set of states, or ``CELLS`` entries of an array.
 The same constraint takes the same steps on every machine, in every process, independent of earlier compiles; so what is
-served depends on the constraint alone. Seconds are only a safety net for work that is not counted.
+served depends on the constraint alone. The CPU time of the whole compile, ``CompilerOptions.cpu_s``, is a safety net.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from ..errors import CompileLimitExceeded
-from ..options import CompileLimits
+from ..options import CompileLimits, CompilerOptions
 from .shutdown import interpreter_ends
 
 # A state of the DFA is a set of states of the NFA: many of those sets share, few are small.
@@ -22,6 +25,65 @@ CELLS = 64  # entries of an array that numpy handles in the time of one step
 SORTED = 8  # times as many, where the array is sorted or hashed
 EDGES = 8  # edges of a graph that a plain loop follows in the time of one step
 _STEPS_A_LOOK = 10_000  # between two looks at the clock: about ten milliseconds
+
+
+class MovesToWorker(Exception):
+    """An engine has seen that a constraint may take long: the compile begins again in the worker process."""
+
+
+class Allowance:
+    """What one compile may take, on its thread and in the worker process together.
+
+    Args:
+        options: ``cpu_s`` and ``memory_bytes``.
+        can_move: whether the compile can go on in the worker process.
+    """
+
+    def __init__(self, options: CompilerOptions, can_move: bool = False):
+        self._can_move = can_move
+        self.cpu_s, self.memory_bytes = options.cpu_s, options.memory_bytes
+        self._end = math.inf if self.cpu_s is None else time.thread_time() + self.cpu_s
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds of CPU time that are left; only on the thread that compiles."""
+        return None if self.cpu_s is None else self._end - time.thread_time()
+
+    def spend(self, seconds: float) -> None:
+        """Count CPU time that another process took."""
+        self._end -= seconds
+
+    def move(self) -> None:
+        """Raise ``MovesToWorker``, where the compile can go on there."""
+        if self._can_move:
+            raise MovesToWorker
+
+    def check(self, engine: str) -> None:
+        """Raise CompileLimitExceeded if no CPU time is left."""
+        if self.cpu_s is not None and time.thread_time() > self._end:
+            raise CompileLimitExceeded(
+                f"{engine} was not ready in {self.cpu_s:g} s of CPU time; make the constraint smaller, or raise "
+                "CompilerOptions.cpu_s"
+            )
+
+
+_allowance: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
+
+
+def allowance() -> Allowance | None:
+    """Of the compile that runs on this thread; None outside of a compile."""
+    return _allowance.get()
+
+
+@contextmanager
+def limited(options: CompilerOptions, *, can_move: bool = False) -> Iterator[Allowance]:
+    """Limit what this thread compiles; see ``Allowance``."""
+    allowed = Allowance(options, can_move)
+    token = _allowance.set(allowed)
+    try:
+        yield allowed
+    finally:
+        _allowance.reset(token)
 
 
 class WorkMeter:
@@ -38,7 +100,7 @@ class WorkMeter:
         self.made: dict[Hashable, Any] = {}  # parts that this compile has: made once, counted once
         self._already = 0  # spent around this part
         self._next_look = 0
-        self._end = time.thread_time() + self.limits.seconds
+        self._allowance = allowance()
 
     def part(self) -> WorkMeter:
         """A meter for a part that other compiles may have too: it counts alone, within the rest of this one.
@@ -48,7 +110,6 @@ class WorkMeter:
         part = WorkMeter(self.limits)
         part.is_part = True
         part._already = self._already + self.work
-        part._end = self._end
         return part
 
     def spend(self, steps: int) -> None:
@@ -58,8 +119,8 @@ class WorkMeter:
             steps: how many.
 
         Raises:
-            CompileLimitExceeded: there were more than ``max_work``, the safety net of seconds caught the compile, or
-                the interpreter ends.
+            CompileLimitExceeded: there were more than ``max_work``, the compile's CPU time is used up, or the
+                interpreter ends.
         """
         self.work += steps
         if self.work < self._next_look:
@@ -72,11 +133,8 @@ class WorkMeter:
         self._next_look = min(self.work + _STEPS_A_LOOK, self.limits.max_work - self._already + 1)
         if interpreter_ends.is_set():
             raise CompileLimitExceeded("the interpreter ends; compile in a thread that it waits for")
-        if time.thread_time() > self._end:
-            raise CompileLimitExceeded(
-                f"the automaton was not ready in {self.limits.seconds:g} s of its thread's time; make the constraint "
-                "smaller, or use llguidance"
-            )
+        if self._allowance is not None:
+            self._allowance.check("the automaton")
 
     def spend_cells(self, cells: int) -> None:
         """Count the work of numpy on an array; see ``spend``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..constraints.values import Constraint, JsonObject, JsonSchema
 from ..errors import CompileLimitExceeded, ConstraintError, Loss, UnsupportedConstraint
@@ -63,7 +63,31 @@ class Adapter(ABC):
         build, losses = self._prepared(constraint)
         if losses and constraint.on_unsupported == "error":
             raise UnsupportedConstraint(f"{self.title} does not enforce all of this {constraint.kind}", losses)
-        new_engine, nbytes = build()
+        return self._compiled(constraint, *build(), losses, began)
+
+    def packed(self, compiled: CompiledConstraint) -> Any:
+        """What it takes to make the engines of a constraint in another process, without most of the work.
+
+        It is pickled. None: nothing travels.
+        """
+        return None
+
+    def unpacked(self, constraint: Constraint, packed: Any, losses: Sequence[Loss]) -> CompiledConstraint:
+        """The compiled constraint of which another process has sent the result of ``packed``."""
+        began = time.perf_counter()
+        return self._compiled(constraint, *self._unpack(packed), tuple(losses), began)
+
+    def _unpack(self, packed: Any) -> tuple[Callable[[], Engine], int]:
+        raise NotImplementedError
+
+    def _compiled(
+        self,
+        constraint: Constraint,
+        new_engine: Callable[[], Engine],
+        nbytes: int,
+        losses: tuple[Loss, ...],
+        began: float,
+    ) -> CompiledConstraint:
         return CompiledConstraint(
             constraint=constraint,
             backend=self.name,

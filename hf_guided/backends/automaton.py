@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from typing_extensions import override
 
 from ..automaton.budget import NEVER, TokenBudget, token_budget
 from ..automaton.budget_masks import BudgetMasks
@@ -35,9 +35,11 @@ from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_nfa import NotRegular, regular
 from .adapter import Adapter, Build
-from .base import Engine
+from .base import CompiledConstraint, Engine
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..vocabulary.tokens import Vocabulary
 
 _NOTHING = "the pattern matches nothing"
@@ -115,6 +117,16 @@ class AutomatonBackend(Adapter):
                 "tokenizer can write it (any byte-level BPE, or SentencePiece with byte fallback)"
             )
         return lambda: AutomatonEngine(language, [dfa.start]), language.nbytes
+
+    @override
+    def packed(self, compiled: CompiledConstraint) -> ByteDfa:
+        """Its automaton."""
+        return cast(AutomatonEngine, compiled.new_engine()).language.walk.dfa
+
+    @override
+    def _unpack(self, packed: ByteDfa) -> tuple[Callable[[], Engine], int]:
+        language = Language(TokenWalk(packed, self._tokens), self.vocabulary, WorkMeter(self._limits))
+        return lambda: AutomatonEngine(language, [packed.start]), language.nbytes
 
 
 class Language:

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkab
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..errors import BackendError, BitmaskShapeError, HFGuidedError, InvalidArgument, Loss, cause, reading, shown
-from ..vocabulary.bitmask import check_width
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..constraints.json_style import Spelling
     from ..constraints.values import Constraint
     from ..vocabulary.tokens import Vocabulary
@@ -357,6 +357,8 @@ class Matcher:
         Raises:
             BitmaskShapeError: the bitmask has another shape or device, or no such row.
         """
+        from ..vocabulary.bitmask import check_width  # torch, which the compile worker does without
+
         check_width(bitmask, self.compiled.vocabulary.padded_size)
         if bitmask.device.type != "cpu" or type(row) is not int or not 0 <= row < len(bitmask):
             raise BitmaskShapeError(
@@ -371,6 +373,8 @@ class Matcher:
     def fill_row(self, bitmask: Tensor, row: int, tokens_left: int | None) -> NDArray[np.int32]:
         """As ``fill_next_token_bitmask``; returns the row of the bitmask, (words,) int32, not a copy."""
         if bitmask is not self._bitmask:  # a microsecond or two, in calls that may take no more
+            from ..vocabulary.bitmask import check_width  # torch, which the compile worker does without
+
             check_width(bitmask, self.compiled.vocabulary.padded_size)
             self._bitmask, self._lines = bitmask, bitmask.numpy()
         words: NDArray[np.int32] = self._lines[row]

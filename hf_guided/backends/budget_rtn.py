@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
 from ..automaton.budget_masks import BUDGET_BYTES
 from ..automaton.limits import WorkMeter
@@ -34,6 +33,8 @@ from .layer import Layer
 from .tag_marks import closing_marks
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..vocabulary.tokens import Vocabulary
 
 # Accepts members in any order, which an RTN would have to count: it is restricted to the order of their declaration.

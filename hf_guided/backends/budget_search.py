@@ -8,14 +8,16 @@ the text is not bounded, and the budget is not guaranteed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from .base import Engine
 from .completion_search import CompletionSearch, leads_to_end
 from .layer import Layer
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _FIRST_STEPS = 300  # of the search at the start of a text
 _STEPS = 60  # of those later on

@@ -3,10 +3,13 @@
 - A key is (``constraint.key``, backend requested, whether to keep budgets). Per key at most one compile runs; later
   callers wait for the same one. Every caller gets a future of its own, so cancelling it takes nothing from the
   others; a compile that all its callers cancelled before it began is left out.
-- Compiled constraints are kept in a cache bounded in bytes. An error caused by the constraint is raised again at once;
-  an error that may not recur (a package not installed, no memory, our bugs) is tried again.
+- Compiled constraints are kept in a cache bounded in bytes; one that is too large for it is found as long as a caller
+  holds it. An error caused by the constraint is raised again at once; an error that may not recur (a package not
+  installed, no memory, our bugs) is tried again.
 - What "auto" compiled is compiled once more where a second engine is worth it (tiers.py), on a thread of its own, and
   replaces the first one in the cache.
+- What may take long (cost_estimate.py) is compiled in the worker process (compile_gate.py). The thread that waits for
+  it is not one of the threads that compile here, so other constraints do not wait.
 - Threads are started when there is work and hold no reference to an idle compiler: when the last reference to it goes
   and the queue is empty, they end. They are daemons, so the interpreter's exit waits for no grammar.
 - After a fork the child has none of the parent's threads, and its locks may be held for ever: it starts again, with an
@@ -28,8 +31,9 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..automaton.limits import MovesToWorker, limited
 from ..automaton.lru_bytes import ByteCache
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonSchema, StructuralTag
@@ -43,13 +47,17 @@ from ..errors import (
     cause,
     shown,
 )
-from ..options import CompilerOptions
+from ..options import AGAIN_CPU_S, CompilerOptions
 from ..schema.audit import Audit, audit
 from ..schema.misspelt import misspelt_keywords
 from . import registry
-from .base import Backend, CompiledConstraint, QuickBackend
+from .attempts import Compilation, compile_with_first
+from .base import Backend, CompiledConstraint
+from .compile_gate import check_in_worker, compile_in_worker
 from .compile_pool import Pool
-from .router import AUTO, NATIVE, BackendChoice, choose_backend
+from .cost_estimate import is_costly
+from .router import AUTO, BackendChoice
+from .subprocess_worker import JobKilled
 from .tag_tokens import special_tokens
 from .tiers import has_second_tier, second_tier
 
@@ -60,6 +68,8 @@ from .vocabulary_coverage import check_writable
 Key = tuple[str, str, bool]
 _REPLAYED = (ConstraintError, CompileLimitExceeded)  # caused by the constraint, so it will fail again
 T = TypeVar("T")
+_IN_WORKER = frozenset({AUTO, "llguidance", "xgrammar", "automaton", "lm_format_enforcer"})  # outlines is there anyway
+_MAX_SENTENCES = 10  # of a warning
 _MAX_MARKED = 4  # sets of special tokens as text; as a rule a model has one format for calls
 
 
@@ -88,18 +98,6 @@ class CompilerStats:
     entries: int = 0
     nbytes: int = 0
     compile_ms: float = 0.0
-
-
-class Compilation(NamedTuple):
-    """A compiled constraint and the choice of its backend."""
-
-    compiled: CompiledConstraint
-    choice: BackendChoice
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self.compiled.nbytes
 
 
 class Compiler:
@@ -137,7 +135,7 @@ class Compiler:
 
         Returns:
             The caller's own future. It raises InvalidConstraint, UnsupportedConstraint, UnwritableConstraint or
-            CompileLimitExceeded; the last also when ``result()`` has waited for ``timeout_s``.
+            CompileLimitExceeded; the last also when ``result()`` has waited for 60 times ``cpu_s``.
         """
         return self._submit(constraint, backend, budget, lambda compilation: compilation.compiled)
 
@@ -163,8 +161,12 @@ class Compiler:
         Raises:
             InvalidConstraint: it is malformed. What cannot be enforced is reported, not raised.
         """
-        constraint.check()
         try:
+            if isinstance(constraint, JsonSchema) and self._is_costly(constraint, backend):
+                with limited(self.options):
+                    check_in_worker(constraint)
+            else:
+                constraint.check()
             choice = self._submit(constraint, backend, False, lambda compilation: compilation.choice).result()
         except UnsupportedConstraint as error:
             return audit(constraint, None, str(error).partition("\n")[0], error.losses)
@@ -186,7 +188,7 @@ class Compiler:
         """
         deadline = time.monotonic() + timeout_s
         ended = True
-        for pool in (self._pool, self._second_pool):  # the work of the first may create work for the second
+        for pool in (self._pool, self._worker_pool, self._second_pool):  # the work of one may create work for the next
             with self._lock:
                 threads = pool.end()
             for thread in threads:
@@ -210,9 +212,10 @@ class Compiler:
         self, constraint: Constraint, backend: str, budget: bool, pick: Callable[[Compilation], T]
     ) -> Future[T]:
         key = constraint.key, backend, budget
-        waiter = _Waiter(pick, self.options.timeout_s)
+        waiter = _Waiter(pick, self.options)
+        in_worker = key not in self._cache and self._is_costly(constraint, backend)
         with self._lock:
-            compilation = self._cache.get(key)
+            compilation = self._cache.get(key) or self._held_by_a_caller(key)
             failure = self._failures.get(key)
             job = self._in_flight.get(key)
             if compilation is not None:
@@ -226,15 +229,16 @@ class Compiler:
             else:
                 self._counts["misses"] += 1
                 self._in_flight[key] = _Job(key, constraint, [waiter])
-                self._pool.submit(lambda: self._run(key))
+                pool = self._worker_pool if in_worker else self._pool
+                pool.submit(lambda: self._run(key, in_worker))
         if compilation is not None:
             waiter.finish(compilation)
         elif failure is not None:
             waiter.fail(failure)
         return waiter
 
-    def _run(self, key: Key) -> None:
-        """On a worker: one compile, from the queue to its callers."""
+    def _run(self, key: Key, in_worker: bool) -> None:
+        """On a thread of a pool: one compile, from the queue to its callers."""
         with self._lock:
             job = self._in_flight[key]
             if all(waiter.cancelled() for waiter in job.waiters):
@@ -244,24 +248,35 @@ class Compiler:
         compilation, failure = None, None
         began = time.perf_counter()
         try:
-            compilation = self._compile(job.constraint, *key[1:])
+            can_move = self._given is None and not in_worker
+            with limited(self.options, can_move=can_move):
+                compilation = self._compile(job.constraint, *key[1:], in_worker=in_worker)
+            self._warn_of_size(key, compilation)
+        except MovesToWorker:
+            with self._lock:
+                self._worker_pool.submit(lambda: self._run(key, in_worker=True))
+            return
         except BaseException as error:  # every exception goes to the callers; the thread continues
-            failure = _own(error, job.constraint)
+            compilation, failure = None, _own(error, job.constraint)
         seconds = time.perf_counter() - began
         upgrade: Future[None] | None = None
         with self._lock:
             self._compile_s += seconds
             if failure is not None:
                 self._counts["failures"] += 1
-                if isinstance(failure, _REPLAYED):
+                if isinstance(failure, _REPLAYED) and not isinstance(failure, JobKilled):  # that is the machine's state
                     self._remember(key, failure)
             # A running upgrade is reused: the first compile may have left the cache meanwhile.
-            if compilation is not None and key not in self._upgrades and self._has_second_tier(job, compilation):
+            # The native engine counts its work, but nothing counts how long a costly constraint is read before.
+            is_upgraded = compilation is not None and not in_worker and self._has_second_tier(job, compilation)
+            if is_upgraded and key not in self._upgrades:
                 # Before the first one is in the cache, so that a caller who finds it also finds the upgrade.
                 upgrade = self._upgrades[key] = Future()
         if compilation is not None:
             self._cache.put(key, compilation)  # before it leaves ``_in_flight``: no gap in which it would start again
         with self._lock:
+            if compilation is not None and self._is_too_large(compilation):
+                self._held[key], self._choices[compilation.compiled] = compilation.compiled, compilation.choice
             if compilation is not None and upgrade is not None:
                 self._second_pool.submit(partial(self._upgrade, job, compilation.choice, upgrade))
             del self._in_flight[key]  # from here on no caller joins, so the list of waiters is complete
@@ -271,6 +286,11 @@ class Compiler:
             elif failure is not None:
                 waiter.fail(failure)
 
+    def _held_by_a_caller(self, key: Key) -> Compilation | None:
+        """What is too large for the cache, but a call that is still running has."""
+        compiled = self._held.get(key)
+        return None if compiled is None else Compilation(compiled, self._choices[compiled])
+
     def _has_second_tier(self, job: _Job, compilation: Compilation) -> bool:
         _, backend, budget = job.key
         return self.options.tiering and not budget and has_second_tier(job.constraint, backend, compilation.choice)
@@ -279,7 +299,8 @@ class Compiler:
         """On the second thread: the native engine replaces the first one, if it takes the constraint."""
         try:
             second = second_tier(job.constraint, first, self._backends)
-            if second is not None:
+            # One that the cache cannot hold would only remove the first one.
+            if second is not None and second[0].nbytes <= self.options.cache_bytes:
                 key, backend, _ = job.key
                 self._cache.put((key, backend, False), Compilation(*second))
                 with suppress(CompileLimitExceeded):  # then a later request for a budget computes it
@@ -301,48 +322,38 @@ class Compiler:
             with self._lock:
                 del self._upgrades[job.key]
 
-    def _compile(self, constraint: Constraint, backend: str, budget: bool) -> Compilation:
+    def _compile(self, constraint: Constraint, backend: str, budget: bool, *, in_worker: bool) -> Compilation:
         _warn_of_misspelt_keywords(constraint)
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same texts, in a kind that backends know
         backends = self._backends_for(constraint)
-        refused: dict[str, tuple[Loss, ...]] = {}
-        limit: CompileLimitExceeded | None = None
-        quick = budget and backend == AUTO
-        while True:
-            try:
-                chosen = choose_backend(constraint, backend, backends, refused, budget)
-            except UnsupportedConstraint as error:
-                if quick and refused.pop(NATIVE, ()):
-                    quick = False  # no other engine enforces it all, so this one may take its time
-                    continue
-                if limit is None:
-                    raise
-                # A backend would enforce it if it were smaller.
-                raise CompileLimitExceeded(str(error)) from limit
-            if quick and chosen.losses and refused.pop(NATIVE, ()):
-                quick = False
-                continue
-            if chosen.losses and constraint.on_unsupported == "warn":
-                self._warn(constraint, chosen)
-            try:
-                engine = backends[chosen.backend]
-                engine = engine.quick() if quick and isinstance(engine, QuickBackend) else engine
-                compiled = engine.compile(constraint)
-                check_writable(compiled, partial(registry.create, chosen.backend))
-                if budget:
-                    from .budget_rtn import with_budget  # all of schema/ and automaton/: only where it is needed
+        if in_worker:
+            assert isinstance(backends, _OnDemand), "given backends stay in this process"
+            made = compile_in_worker(constraint, backend, backends, budget=budget)
+            self._warn_of_losses(constraint, made.choice)
+            return made._replace(compiled=self._finished(*made, budget=budget))
 
-                    compiled = with_budget(compiled)
-                    compiled.matcher().min_tokens_to_finish()  # computed here, and not while a model waits
-            except (UnsupportedConstraint, CompileLimitExceeded) as error:
-                if backend != AUTO:
-                    raise
-                losses = error.losses if isinstance(error, UnsupportedConstraint) else ()
-                limit = error if isinstance(error, CompileLimitExceeded) else limit
-                refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
-            else:
-                return Compilation(compiled, chosen)
+        def compile(choice: BackendChoice, engine: Backend) -> CompiledConstraint:
+            self._warn_of_losses(constraint, choice)
+            return self._finished(engine.compile(constraint), choice, budget=budget)
+
+        return compile_with_first(constraint, backend, backends, compile, budget=budget)
+
+    def _finished(
+        self, compiled: CompiledConstraint, choice: BackendChoice, worker_s: float = 0.0, *, budget: bool
+    ) -> CompiledConstraint:
+        if worker_s <= AGAIN_CPU_S:  # else a dead end is still found while generating
+            check_writable(compiled, partial(registry.create, choice.backend))
+        if budget:
+            from .budget_rtn import with_budget  # all of schema/ and automaton/: only where it is needed
+
+            compiled = with_budget(compiled)
+            compiled.matcher().min_tokens_to_finish()  # computed here, and not while a model waits
+        return compiled
+
+    def _is_costly(self, constraint: Constraint, backend: str) -> bool:
+        """Whether the constraint is compiled in the worker process."""
+        return self._given is None and backend in _IN_WORKER and is_costly(constraint)
 
     def _backends_for(self, constraint: Constraint) -> Mapping[str, Backend]:
         """The engines, over a vocabulary where the special tokens of a tag's marks are text."""
@@ -361,15 +372,32 @@ class Compiler:
             self._marked.move_to_end(key)
             return self._marked[key]
 
-    def _warn(self, constraint: Constraint, chosen: BackendChoice) -> None:
+    def _warn_of_losses(self, constraint: Constraint, choice: BackendChoice) -> None:
+        if choice.losses and constraint.on_unsupported == "warn":
+            lost = "\n  ".join(map(str, choice.losses))
+            self._warn(constraint.key, f"{choice.backend} does not enforce all of the schema:\n  {lost}")
+
+    def _warn_of_size(self, key: Key, compilation: Compilation) -> None:
+        if self._is_too_large(compilation):
+            self._warn(
+                "/".join(map(str, key)),
+                f"{compilation.compiled.constraint} takes {compilation.nbytes} bytes when compiled, and the cache of "
+                f"compiled constraints holds {self.options.cache_bytes} in all: every request compiles it again; raise "
+                f"CompilerOptions.cache_bytes to at least {compilation.nbytes}",
+            )
+
+    def _is_too_large(self, compilation: Compilation) -> bool:
+        return compilation.nbytes > self.options.cache_bytes > 0  # with 0 the user wants no cache
+
+    def _warn(self, key: str, message: str) -> None:
+        """Warn, once for a key."""
         with self._lock:
-            if constraint.key in self._warned:
+            if key in self._warned:
                 return
-            self._warned[constraint.key] = None
+            self._warned[key] = None
             while len(self._warned) > self.options.max_failures:
                 self._warned.popitem(last=False)
-        lost = "\n  ".join(map(str, chosen.losses))
-        warnings.warn(f"{chosen.backend} does not enforce all of the schema:\n  {lost}", stacklevel=2)
+        warnings.warn(message, stacklevel=2)
 
     def _remember(self, key: Key, failure: Exception) -> None:
         # Without its traceback, which would hold every frame of the compile.
@@ -382,6 +410,8 @@ class Compiler:
         self._lock = threading.Lock()
         self._backends = _OnDemand(self._vocabulary) if self._given is None else self._given
         self._cache: ByteCache[Compilation] = ByteCache(self.options.cache_bytes)
+        self._held: weakref.WeakValueDictionary[Key, CompiledConstraint] = weakref.WeakValueDictionary()
+        self._choices: weakref.WeakKeyDictionary[CompiledConstraint, BackendChoice] = weakref.WeakKeyDictionary()
         self._marked: OrderedDict[frozenset[int], Mapping[str, Backend]] = OrderedDict()
         self._failures: OrderedDict[Key, Exception] = OrderedDict()
         self._in_flight: dict[Key, _Job] = {}
@@ -390,10 +420,11 @@ class Compiler:
         self._compile_s = 0.0
         self._upgrades: dict[Key, Future[None]] = {}
         self._pool, self._second_pool = Pool(self.options.workers, "compile"), Pool(1, "upgrade")
+        self._worker_pool = Pool(1, "worker")
         if self._finalizer is not None:
             self._finalizer.detach()
         # It must hold the queues alone: the pools' owner could never be freed otherwise.
-        queues = [self._pool.jobs] * self.options.workers + [self._second_pool.jobs]
+        queues = [self._pool.jobs] * self.options.workers + [self._worker_pool.jobs, self._second_pool.jobs]
         self._finalizer = weakref.finalize(self, Pool.stop, queues)
         self._finalizer.atexit = False
 
@@ -410,21 +441,23 @@ class _Job:
 class _Waiter(Future[T], Generic[T]):
     """One caller's future."""
 
-    def __init__(self, pick: Callable[[Compilation], T], timeout_s: float | None) -> None:
+    def __init__(self, pick: Callable[[Compilation], T], options: CompilerOptions) -> None:
         super().__init__()
         self._pick = pick
-        self._timeout_s = timeout_s
+        self._options = options
 
     def result(self, timeout: float | None = None) -> T:
         """As Future.result; without a timeout of its own it gives up after the compiler's."""
+        wait_s = self._options.wait_s
         try:
-            return super().result(self._timeout_s if timeout is None else timeout)
+            return super().result(wait_s if timeout is None else timeout)
         except FutureTimeoutError:
             if timeout is not None or self.done():
                 raise
             raise CompileLimitExceeded(
-                f"not compiled within {self._timeout_s} s (it continues in the background); simplify the constraint, "
-                "or raise CompilerOptions.timeout_s"
+                f"not compiled within {wait_s:g} s, though a compile may take only {self._options.cpu_s:g} s of CPU "
+                "time: the machine is busy with other work, or other constraints come first; try again later, or "
+                "raise CompilerOptions.cpu_s"
             ) from None
 
     def finish(self, compilation: Compilation) -> None:
@@ -441,14 +474,14 @@ class _OnDemand(Mapping[str, Backend]):
     """The registry's backends for one vocabulary, each made when first requested."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
         self._made: dict[str, Backend] = {}
         self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> Backend:
         with self._lock:
             if name not in self._made:
-                self._made[name] = registry.create(name, self._vocabulary)
+                self._made[name] = registry.create(name, self.vocabulary)
             return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -463,6 +496,8 @@ def _warn_of_misspelt_keywords(constraint: Constraint) -> None:
     if isinstance(constraint, ToolCalls):
         schemas = list(constraint.parameters.values())
     if misspelt := [sentence for schema in schemas for sentence in misspelt_keywords(schema)]:
+        if len(misspelt) > _MAX_SENTENCES:
+            misspelt[_MAX_SENTENCES:] = [f"{len(misspelt) - _MAX_SENTENCES} more"]
         warnings.warn("the schema has keywords that constrain nothing:\n  " + "\n  ".join(misspelt), stacklevel=2)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from .base import Engine
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Layer:

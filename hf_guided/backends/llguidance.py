@@ -14,10 +14,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from torch import Tensor
+import numpy as np
+from typing_extensions import override
 
+from ..automaton.limits import allowance
 from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from ..errors import (
     BackendError,
@@ -31,15 +33,18 @@ from ..options import LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_CHAIN
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
-from ..vocabulary.bitmask import allocate_bitmask, unpack, words
+from ..vocabulary.layout import words
+from ..vocabulary.tokens import single_bytes
 from .adapter import Adapter, Build
-from .base import Engine
+from .base import CompiledConstraint, Engine
 from .lark_chains import longest_chain
 from .lark_grammar import LarkGrammar, Probe, check_terminals, read
+from .lexer_cost import MOST_STATES, lexer_cost
 from .tag_lark import TagLark
-from .vocabulary_coverage import single_bytes
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..vocabulary.tokens import Vocabulary
 
 # What its messages about limits have in common.
@@ -131,8 +136,13 @@ class LLGuidanceBackend(Adapter):
         # is not the tokenizer's. Jump-forward is unchanged. It stands at the end: lines in messages are the user's.
         texts = {"": f'{grammar}\n%llguidance {{"no_forcing": true}}', **others}
         written = json.dumps({"grammars": [{"name": name, "lark_grammar": text} for name, text in texts.items()]})
+        if (allowed := allowance()) is not None and max(map(lexer_cost, texts.values())) > MOST_STATES:
+            allowed.move()
+        return self._made(written, by_text, forces_text)
+
+    def _made(self, written: str, by_text: bool, forces_text: bool) -> tuple[Callable[[], Engine], int]:
         size = words(self.vocabulary.padded_size)
-        template = _Template(lambda: self._matcher(written), size, by_text, forces_text)
+        template = _Template(written, self._matcher, size, by_text, forces_text)
         if template.is_broken(template.copy()):
             raise CompileLimitExceeded("llguidance gave up at the first token; make the constraint smaller")
         # The library does not report its size; its lexer grows to this order.
@@ -142,10 +152,20 @@ class LLGuidanceBackend(Adapter):
         matcher = self._lib.LLMatcher(_byte_tokenizer(), grammar, log_level=0, limits=self._limits)
         if matcher.is_error():
             return Probe(False, False)  # malformed, as the whole grammar will be
-        mask = allocate_bitmask(1, 257)
-        matcher.unsafe_compute_mask_ptr(mask.data_ptr(), 4 * mask.shape[1])
+        mask = np.empty(words(257), np.int32)
+        matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         nullable = bool(matcher.is_accepting())
-        return Probe(nullable, not nullable and not unpack(mask, 256).any())
+        return Probe(nullable, not nullable and not mask[: words(256)].any())
+
+    @override
+    def packed(self, compiled: CompiledConstraint) -> tuple[str, bool, bool]:
+        """The grammar; its matchers cannot be pickled."""
+        template = cast(_Engine, compiled.new_engine()).template
+        return template.grammar, template.by_text, template.forces_text
+
+    @override
+    def _unpack(self, packed: tuple[str, bool, bool]) -> tuple[Callable[[], Engine], int]:
+        return self._made(*packed)
 
     def _matcher(self, grammar: str) -> Any:
         matcher = self._lib.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
@@ -168,23 +188,24 @@ class LLGuidanceBackend(Adapter):
 class _Template:
     """Makes matchers at the start of one grammar, which share a lexer until one of them breaks it."""
 
-    def __init__(self, build: Callable[[], Any], words: int, by_text: bool, forces_text: bool):
+    def __init__(self, grammar: str, build: Callable[[str], Any], words: int, by_text: bool, forces_text: bool):
+        self.grammar = grammar
         self.words = words  # of a mask row; the library refuses any other size
         self.by_text, self.forces_text = by_text, forces_text
         self._build = build
-        self.start = build()
+        self.start = build(grammar)
 
     def copy(self) -> Any:
         return self.start.deep_copy()
 
     def renew(self) -> None:
-        self.start = self._build()
+        self.start = self._build(self.grammar)
 
     def is_broken(self, matcher: Any) -> bool:
         """Whether this matcher's lexer has reached its limit: only a mask shows this; until then it just refuses."""
         probe = matcher.deep_copy()
-        scratch = allocate_bitmask(1, 32 * self.words)
-        probe.unsafe_compute_mask_ptr(scratch.data_ptr(), 4 * self.words)
+        scratch = np.empty(self.words, np.int32)
+        probe.unsafe_compute_mask_ptr(scratch.ctypes.data, scratch.nbytes)
         return bool(probe.is_error()) and not _is_dead_end(probe)
 
 
@@ -202,6 +223,10 @@ class _Engine:
         self._history = list(history)
         self._anchor: tuple[Any, int] = template.start, 0  # never advanced; and how many tokens it has
         self._sound = False  # a mask was made in this state, so the lexer works
+
+    @property
+    def template(self) -> _Template:
+        return self._template
 
     def accept(self, token_id: int) -> bool:
         taken = bool(self._try(lambda: self._matcher.try_consume_tokens([token_id]), 0, enough=1))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
+from ..automaton.limits import allowance
 from ..constraints.values import Choice, Constraint, JsonSchema, Regex
 from ..errors import BackendError, CompileLimitExceeded, Loss
-from ..options import LM_FORMAT_ENFORCER_MAX_CALLS, LM_FORMAT_ENFORCER_SECONDS
+from ..options import LM_FORMAT_ENFORCER_MAX_CALLS
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.pointers import drop
 from ..schema.prepare import prepare
@@ -34,6 +33,8 @@ from .json_subset import Schema
 from .lm_format_enforcer_json import UNESCAPED, WHITESPACE, StrictJson, Subset
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..vocabulary.tokens import Vocabulary
 
 _THEIRS = ("interegular", "lmformatenforcer")
@@ -245,7 +246,7 @@ class _Engine:
 @contextmanager
 def _bounded(max_calls: int) -> Iterator[None]:
     """Stop a pure Python library after a number of calls and returns: it has no limits of its own."""
-    end, calls = time.thread_time() + LM_FORMAT_ENFORCER_SECONDS, 0
+    calls, allowed = 0, allowance()
     before = sys.getprofile()
 
     def look(frame: FrameType, *_: Any) -> None:
@@ -254,16 +255,17 @@ def _bounded(max_calls: int) -> Iterator[None]:
             return
         nonlocal calls
         calls += 1
-        if calls > max_calls or (calls % 1024 == 0 and time.thread_time() > end):
+        if calls > max_calls:
             sys.setprofile(before)
-            limit = (
-                f"{max_calls} calls"
-                if calls > max_calls
-                else f"{LM_FORMAT_ENFORCER_SECONDS:.0f} s of its thread's time"
-            )
             raise CompileLimitExceeded(
-                f"lm-format-enforcer did not finish in {limit}; make the constraint smaller, or use llguidance"
+                f"lm-format-enforcer did not finish in {max_calls} calls; make the constraint smaller"
             )
+        if allowed is not None and calls % 1024 == 0:
+            try:
+                allowed.check("lm-format-enforcer")
+            except CompileLimitExceeded:
+                sys.setprofile(before)
+                raise
 
     sys.setprofile(look)
     try:

@@ -20,21 +20,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ..automaton.limits import WorkMeter
+from ..automaton.limits import WorkMeter, allowance
 from ..automaton.nfa import regex_dfa
 from ..constraints.values import Choice, Constraint, JsonSchema, Regex
 from ..errors import CompileLimitExceeded, Loss
-from ..options import OUTLINES, WorkerLimits
+from ..options import OUTLINES
 from ..regex import Node, UnsupportedRegex, alphabet, alt, parse_fullmatch, text, to_pattern
-from ..vocabulary.bitmask import WORD_BITS, words
+from ..vocabulary.layout import WORD_BITS, words
 from .adapter import Adapter, Build
 from .base import Engine
 from .outlines_index import BuiltIndex, build_index
-from .subprocess_worker import SHARED
+from .subprocess_worker import SHARED, job_limits
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..vocabulary.tokens import Vocabulary
 
 MASK_BYTES = 16 * 2**20  # of one constraint; a thousand masks of 131k tokens
@@ -45,18 +46,16 @@ class OutlinesBackend(Adapter):
 
     Args:
         vocabulary: the vocabulary to compile for.
-        limits: of one compile.
     """
 
     name = "outlines"
     title = "outlines-core"
 
-    def __init__(self, vocabulary: Vocabulary, limits: WorkerLimits | None = None):
+    def __init__(self, vocabulary: Vocabulary):
         import outlines_core
 
         super().__init__(vocabulary)
         self._new_guide = outlines_core.Guide
-        self._limits = WorkerLimits() if limits is None else limits
         self._first_byte = words(vocabulary.padded_size) * WORD_BITS
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
@@ -102,7 +101,8 @@ class OutlinesBackend(Adapter):
             if data is not None and not data.translate(None, letters)
         }
         try:
-            built = SHARED.run(self.title, self._limits, build_index, pattern, mark, tokens, letters, self._first_byte)
+            limits = job_limits(allowance())
+            built = SHARED.run(self.title, limits, build_index, pattern, mark, tokens, letters, self._first_byte)
         except ValueError as error:  # the pattern was generated here, so its syntax is right and its size is the cause
             raise CompileLimitExceeded(
                 f"outlines-core gave up: {error}; make the constraint smaller, or use llguidance"

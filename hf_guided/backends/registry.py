@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GROUP = "hf_guided.backends"
 
 # Known without package metadata: reading that takes milliseconds, and a plain checkout on PYTHONPATH has none.
-_BUILT_IN = {
+BUILT_IN = {
     "llguidance": "hf_guided.backends.llguidance:LLGuidanceBackend",
     "xgrammar": "hf_guided.backends.xgrammar:XGrammarBackend",
     "lm_format_enforcer": "hf_guided.backends.lm_format_enforcer:LMFormatEnforcerBackend",
@@ -49,7 +49,7 @@ def create(name: str, vocabulary: Vocabulary) -> Backend:
         InvalidConstraint: no backend has this name.
         BackendUnavailable: its package is not installed, or does not import; the message says what to install.
     """
-    points = {name: _point(name)} if name in _BUILT_IN else _points()
+    points = {name: _point(name)} if name in BUILT_IN else _points()
     if name not in points:
         raise InvalidConstraint(f"unknown backend {shown(name)}; known are: {', '.join(points)}")
     try:
@@ -61,11 +61,11 @@ def create(name: str, vocabulary: Vocabulary) -> Backend:
 
 
 def _point(name: str) -> EntryPoint:
-    return EntryPoint(name=name, value=_BUILT_IN[name], group=GROUP)
+    return EntryPoint(name=name, value=BUILT_IN[name], group=GROUP)
 
 
 def _points() -> dict[str, EntryPoint]:
-    points = {name: _point(name) for name in _BUILT_IN}
+    points = {name: _point(name) for name in BUILT_IN}
     # Ours win over a foreign package that takes one of our names: "llguidance" always means our adapter.
     for point in sorted(entry_points(group=GROUP)):
         points.setdefault(point.name, point)

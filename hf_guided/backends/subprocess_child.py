@@ -1,7 +1,13 @@
-"""The child process of ``subprocess_worker``: one job after another, each under a memory limit, until the parent ends.
+"""The child process of ``subprocess_worker``: one job after another, each within its limits, until the parent ends.
 
-Only the standard library is imported here, and the modules that a job names. A job and its answer are one frame each:
-eight bytes of length, then a pickle.
+Only the standard library is imported here, and the modules that a job names. A job is one frame: eight bytes of length,
+then a pickle. Its answer is one frame too; before it come reports of the limits that hold for the part that begins, so
+that the parent knows what the process was doing when a limit ended it.
+
+A timer of CPU time (ITIMER_PROF) ends the process with SIGPROF, in the middle of anything. The limit of memory is
+RLIMIT_DATA: on Linux it counts all memory that is allocated, by mmap too. RLIMIT_AS counts libraries, stacks and memory
+that allocators only reserve. Watching from outside comes too late for one huge allocation, and cannot attribute it.
+macOS takes the limit and ignores it; Windows has neither.
 """
 
 from __future__ import annotations
@@ -12,17 +18,60 @@ import pickle
 import signal
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
+from typing import NamedTuple
 
 if sys.platform != "win32":
     import resource
 
-DONE, FAILED, NO_MEMORY = "done", "failed", "no memory"
+REPORT, DONE, DONE_LAST, FAILED, NO_MEMORY = "report", "done", "done, and full", "failed", "no memory"
 ALARM = 14  # the number of SIGALRM on systems that have it
+PROF = 27  # of SIGPROF
+_KEPT = 2  # jobs may leave half of what one may allocate
+_NICENESS = 10  # a tenth of the CPU time of a thread that is not nice
 _LENGTH = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class Limits(NamedTuple):
+    """Bounds on one job, or on a part of it.
+
+    Args:
+        cpu_s: seconds of CPU time of the process; None is no limit.
+        nbytes: of memory that it may allocate in addition to what it has; None is no limit. On Linux only.
+        wall_s: seconds until the answer; a safety net for a machine that is busy with other work.
+    """
+
+    cpu_s: float | None = None
+    nbytes: int | None = None
+    wall_s: float | None = None
+
+
+class Report(NamedTuple):
+    """The part of a job that begins.
+
+    Args:
+        title: what it is.
+        used_s: CPU time that the job has used before.
+        limits: of the part; those of the job, where it has none of its own.
+        advice: what else to do where they do not suffice.
+    """
+
+    title: str
+    used_s: float
+    limits: Limits
+    advice: str = ""
+
+
+class _Job:
+    """The job that runs: its pipe to the parent, the CPU time at which it began, and the memory of its surroundings."""
+
+    answers: FileIO | None = None
+    began = 0.0
+    memory = 0  # of the process without what jobs have allocated, as far as it counts for no job
 
 
 def write_frame(pipe: FileIO, data: bytes) -> None:
@@ -61,7 +110,10 @@ def serve(parent: int) -> None:
     """
     _die_with(parent)
     _no_core_dump()
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
     jobs, answers = FileIO(os.dup(0), "rb"), FileIO(os.dup(1), "wb")
+    _Job.answers, _Job.memory = answers, _allocated()
     os.dup2(2, 1)  # an engine's output must not mix with the answers
     try:
         while True:
@@ -71,15 +123,73 @@ def serve(parent: int) -> None:
 
 
 def _answer(job: bytearray) -> bytes:
-    seconds, nbytes, call = pickle.loads(job)
+    limits, call = pickle.loads(job)
     try:
-        with _alarm(seconds), _memory(nbytes):
-            function, args = pickle.loads(call)
-            return pickle.dumps((DONE, function(*args)), pickle.HIGHEST_PROTOCOL)
+        with _alarm(limits[2]):
+            _Job.began = time.process_time()
+            with _cpu(limits[0]), _memory(limits[1], _Job.memory):
+                function, args = pickle.loads(call)
+                value = function(*args)
+                return pickle.dumps((_done(limits[1]), value, used_s()), pickle.HIGHEST_PROTOCOL)
     except MemoryError:
-        return pickle.dumps((NO_MEMORY, None))
+        return pickle.dumps((NO_MEMORY, None, used_s()))
     except BaseException as error:  # a panic of a Rust library is no Exception
-        return pickle.dumps((FAILED, _portable(error)))
+        return pickle.dumps((FAILED, _portable(error), used_s()))
+
+
+def _done(nbytes: int | None) -> str:
+    """Whether the process has kept so much memory of its jobs that the next ones would have too little."""
+    return DONE_LAST if nbytes is not None and _allocated() > _Job.memory + nbytes // _KEPT else DONE
+
+
+def used_s() -> float:
+    """CPU time that the job has used so far."""
+    return time.process_time() - _Job.began
+
+
+_NO_LIMITS = Limits()
+
+
+def report(title: str, limits: Limits = _NO_LIMITS, advice: str = "") -> None:
+    """Tell the parent which part of the job begins; see ``Report``."""
+    if _Job.answers is not None:
+        write_frame(_Job.answers, pickle.dumps((REPORT, (title, used_s(), tuple(limits), advice), 0.0)))
+
+
+@contextmanager
+def part(title: str, limits: Limits, advice: str = "") -> Iterator[None]:
+    """A part of the job, within narrower limits; see ``Report``."""
+    report(title, limits, advice)
+    with _cpu(limits.cpu_s), _memory(limits.nbytes, _allocated()):
+        yield
+
+
+@contextmanager
+def not_counted(memory: bool = True) -> Iterator[None]:
+    """For what is made once and kept: its time counts for no job.
+
+    Args:
+        memory: whether its memory does not count either. That of a library does, for it can be large, and the size of
+            the process has a bound.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    began = time.process_time()
+    left = signal.setitimer(signal.ITIMER_PROF, 0)[0]
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    before = _allocated()
+    try:
+        yield
+    finally:
+        _Job.began += time.process_time() - began
+        grown = max(0, _allocated() - before) if memory else 0
+        _Job.memory += grown
+        if soft != resource.RLIM_INFINITY:
+            soft = _at_most(soft + grown, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+        signal.setitimer(signal.ITIMER_PROF, left)
 
 
 def _portable(error: BaseException) -> BaseException:
@@ -111,9 +221,9 @@ def _no_core_dump() -> None:
 
 
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
+def _alarm(seconds: float | None) -> Iterator[None]:
     """Die soon after the time limit, for a parent that is not there to see to it."""
-    if sys.platform == "win32":
+    if sys.platform == "win32" or seconds is None:
         yield
         return
     signal.alarm(math.ceil(seconds) + 1)
@@ -124,20 +234,43 @@ def _alarm(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _memory(nbytes: int) -> Iterator[None]:
-    """Bound what this process may allocate.
+def _cpu(seconds: float | None) -> Iterator[None]:
+    """Die of SIGPROF once this much CPU time is used, or what is left of an outer limit."""
+    if sys.platform == "win32" or seconds is None:
+        yield
+        return
+    began = time.process_time()
+    outer = signal.getitimer(signal.ITIMER_PROF)[0]
+    signal.setitimer(signal.ITIMER_PROF, min(seconds, outer) if outer else seconds)
+    try:
+        yield
+    finally:
+        left = max(outer - (time.process_time() - began), 1e-3) if outer else 0.0
+        signal.setitimer(signal.ITIMER_PROF, left)
 
-    By RLIMIT_DATA, because on Linux it counts all memory that is allocated, by mmap too. RLIMIT_AS counts libraries,
-    stacks and memory that allocators only reserve. Watching from outside comes too late for one huge allocation, and
-    cannot attribute it. macOS takes the limit and ignores it; Windows has none.
-    """
-    if sys.platform == "win32":
+
+@contextmanager
+def _memory(nbytes: int | None, before: int) -> Iterator[None]:
+    """Bound what this process may allocate in addition to what it had."""
+    if sys.platform == "win32" or nbytes is None:
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = nbytes if hard == resource.RLIM_INFINITY else min(nbytes, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (_at_most(_at_most(before + nbytes, soft), hard), hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _at_most(nbytes: int, limit: int) -> int:
+    return nbytes if limit == resource.RLIM_INFINITY else min(nbytes, limit)
+
+
+def _allocated() -> int:
+    """What RLIMIT_DATA counts, so far; 0 where the system does not say."""
+    try:
+        with open("/proc/self/status", "rb") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith(b"VmData"))
+    except (OSError, StopIteration):
+        return 0

@@ -1,8 +1,8 @@
 """A process that can be killed, for compiling with libraries that know no limits and cannot be interrupted.
 
 - One process serves all threads, one job at a time. It is started by the first job and kept for the next ones.
-- A job that exceeds its time or its memory ends the process, and so does a caller that gives up (Ctrl-C); the next job
-  gets a new one. Whatever happens to it, the calling process continues.
+- A job that exceeds its CPU time or its memory ends the process, and so does a caller that gives up (Ctrl-C); the next
+  job gets a new one. Whatever happens to it, the calling process continues. The process is nice to all others.
 - It dies with its parent, also if that is killed, because on Linux the system sees to it. The system takes "parent" to
   mean the thread that started it, so that is a thread of its own, which lives as long as the process does. Elsewhere
   a process that its parent left behind ends at its time limit at the latest.
@@ -20,24 +20,53 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from io import FileIO
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import CompileLimitExceeded, InternalError
-from ..options import WorkerLimits
-from .subprocess_child import ALARM, DONE, NO_MEMORY, read_frame, write_frame
+from ..options import WAIT, CompilerOptions
+from .subprocess_child import ALARM, DONE, DONE_LAST, NO_MEMORY, PROF, REPORT, Limits, Report, read_frame, write_frame
+
+if TYPE_CHECKING:
+    from ..automaton.limits import Allowance
 
 T = TypeVar("T")
 
-_NEXT_STEP = "make the constraint smaller, or use llguidance"
+_ADVICE = "make the constraint smaller, or raise CompilerOptions.cpu_s and memory_bytes"
 _LAST_WORDS = 2000  # bytes kept of the process's stderr
 # What Rust, C++ and Python say there before they abort for want of memory.
 _NO_MEMORY = re.compile(rb"memory allocation of|bad_alloc|MemoryError|[Oo]ut of memory")
+_KILL = 9  # of SIGKILL: the system's, where memory ends
 _PATIENCE = 5.0  # seconds that a process may take to be gone
+
+
+class JobKilled(CompileLimitExceeded):
+    """A job reached a limit, or crashed.
+
+    Args:
+        message: who, which limit, and what to do.
+        title: the part of the job that ran.
+        used_s: CPU time of the job, about.
+        may_recur: whether the job is the cause; otherwise the machine is, busy or without memory.
+    """
+
+    def __init__(self, message: str, *, title: str, used_s: float, may_recur: bool = True) -> None:
+        self.title, self.used_s, self.may_recur = title, used_s, may_recur
+        super().__init__(message)
+
+
+def job_limits(allowed: Allowance | None) -> Limits:
+    """Of a job that may take what is left of a compile; of one with the default options outside of a compile."""
+    if allowed is None:
+        options = CompilerOptions()
+        return Limits(options.cpu_s, options.memory_bytes, options.wait_s)
+    cpu_s = None if allowed.left_s is None else max(allowed.left_s, 0.001)
+    return Limits(cpu_s, allowed.memory_bytes, None if cpu_s is None else WAIT * max(cpu_s, 1.0))
 
 
 class CompileWorker:
@@ -50,7 +79,7 @@ class CompileWorker:
         self._start_anew()
         _live.add(self)
 
-    def run(self, title: str, limits: WorkerLimits, function: Callable[..., T], *args: Any) -> T:
+    def run(self, title: str, limits: Limits, function: Callable[..., T], *args: Any) -> T:
         """Call a function in the process.
 
         Args:
@@ -63,12 +92,13 @@ class CompileWorker:
             What the function returns, pickled there and unpickled here.
 
         Raises:
-            CompileLimitExceeded: the time or the memory did not suffice, or the process died of a signal.
+            CompileLimitExceeded: a ``JobKilled``: the time or the memory did not suffice, or the process died of a
+                signal.
             InternalError: the process ended by itself.
             Exception: the exception of the function; a RuntimeError with its text if it cannot be pickled.
         """
         call = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
-        job = pickle.dumps((limits.seconds, limits.nbytes, call), pickle.HIGHEST_PROTOCOL)
+        job = pickle.dumps((tuple(limits), call), pickle.HIGHEST_PROTOCOL)
         with self._lock:
             if self._child is not None and self._child.is_gone:
                 self._stop()
@@ -79,19 +109,18 @@ class CompileWorker:
                 self._finalizer.atexit = sys.platform != "linux"
             child = self._child
             try:
-                answer = child.ask(job, limits.seconds)
+                outcome, value, used_s = child.ask(title, job, limits)
             except (EOFError, BrokenPipeError):
                 self._stop()
-                raise child.failure(title, limits) from None
+                raise child.failure() from None
             except BaseException:  # it is in the middle of something
                 self._stop()
                 raise
-            outcome, value = pickle.loads(answer)
-            if outcome == NO_MEMORY or child.timed_out:
+            if outcome in (NO_MEMORY, DONE_LAST) or child.timed_out:
                 self._stop()
-        if outcome == DONE:
+        if outcome in (DONE, DONE_LAST):
             return cast(T, value)
-        raise _too_much_memory(title, limits) if outcome == NO_MEMORY else value
+        raise _too_much_memory(child.report, used_s) if outcome == NO_MEMORY else value
 
     def close(self) -> None:
         """End the process; a later job starts one again."""
@@ -132,28 +161,39 @@ class _Child:
         self._turn = threading.Lock()  # held to change the two below
         self._busy = False
         self.timed_out = False
+        self.report = Report("", 0.0, Limits())  # what it does, as far as it has said
 
     @property
     def is_gone(self) -> bool:
         """Whether the process has ended."""
         return not self._keeper.is_alive()
 
-    def ask(self, job: bytes, seconds: float) -> bytearray:
-        """Send a job and wait for its answer.
+    def ask(self, title: str, job: bytes, limits: Limits) -> tuple[str, Any, float]:
+        """Send a job and wait for its answer: how it ended, its value, and the CPU time that it took.
 
         Raises:
             EOFError, BrokenPipeError: the process died; ``failure`` knows of what.
         """
         self._said.clear()
-        self._busy = True
-        timer = threading.Timer(seconds, self._time_out)
-        timer.daemon = True
-        timer.start()
+        self.report = Report(title, 0.0, limits, _ADVICE)
+        self._busy, self._reported = True, time.monotonic()
+        timer = None
+        if limits.wall_s is not None:
+            timer = threading.Timer(limits.wall_s, self._time_out)
+            timer.daemon = True
+            timer.start()
         try:
             write_frame(self._jobs, job)
-            return read_frame(self._answers)
+            while True:
+                outcome, value, used_s = pickle.loads(read_frame(self._answers))
+                if outcome != REPORT:
+                    return outcome, value, used_s
+                part, used_s, narrower, advice = value
+                self._reported = time.monotonic()
+                self.report = Report(part, used_s, _within(Limits(*narrower), limits), advice or _ADVICE)
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             with self._turn:
                 self._busy = False
 
@@ -176,21 +216,38 @@ class _Child:
             if pipe is not None:
                 pipe.close()
 
-    def failure(self, title: str, limits: WorkerLimits) -> Exception:
+    def failure(self) -> Exception:
         """Why there was no answer; called after ``end``."""
-        code, said = self._process.returncode, bytes(self._said)
+        code, said, report = self._process.returncode, bytes(self._said), self.report
+        used_s = report.used_s + (time.monotonic() - self._reported)  # about: more, where the machine is busy
+        if report.limits.cpu_s is not None:
+            used_s = min(used_s, report.used_s + report.limits.cpu_s)
+        if -code == PROF:
+            used_s = report.used_s + (report.limits.cpu_s or 0.0)
+            message = f"{report.title} needed more than {report.limits.cpu_s:.3g} s of CPU time; {report.advice}"
+            return JobKilled(message, title=report.title, used_s=used_s)
         if self.timed_out or -code == ALARM:
-            return CompileLimitExceeded(f"{title} did not finish in {limits.seconds:g} s; {_NEXT_STEP}")
+            message = (
+                f"{report.title} did not finish in {report.limits.wall_s:.3g} s on a machine that is busy with other "
+                "work; make the constraint smaller, or try again later"
+            )
+            return JobKilled(message, title=report.title, used_s=used_s, may_recur=False)
         if code < 0 and _NO_MEMORY.search(said):
-            return _too_much_memory(title, limits)
+            return _too_much_memory(report, used_s)
         last = said.decode(errors="replace").strip()
         last = f" (its last words: {last})" if last else ""
         if code < 0:
-            return CompileLimitExceeded(
-                f"the process in which {title} was compiling died of {signal.Signals(-code).name}{last}; it was too "
-                f"much for the engine, or for the memory of this machine: {_NEXT_STEP}"
+            message = (
+                f"the process in which {report.title} was compiling died of {signal.Signals(-code).name}{last}; it was "
+                "too much for the engine, or for the memory of this machine: make the constraint smaller"
             )
-        return InternalError(f"the process in which {title} was compiling ended with exit code {code}{last}")
+            return JobKilled(message, title=report.title, used_s=used_s, may_recur=-code != _KILL)
+        return InternalError(f"the process in which {report.title} was compiling ended with exit code {code}{last}")
+
+
+def _within(limits: Limits, outer: Limits) -> Limits:
+    """The limits of a part: where it has none of its own, those of the job."""
+    return limits._replace(**{name: other for name, other in outer._asdict().items() if getattr(limits, name) is None})
 
 
 def _keep(started: Future[subprocess.Popen[bytes]], said: bytearray) -> None:
@@ -228,8 +285,12 @@ def _command() -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def _too_much_memory(title: str, limits: WorkerLimits) -> CompileLimitExceeded:
-    return CompileLimitExceeded(f"{title} needed more than {limits.nbytes / 2**20:.0f} MiB of memory; {_NEXT_STEP}")
+def _too_much_memory(report: Report, used_s: float) -> JobKilled:
+    nbytes = report.limits.nbytes
+    limit = "there is" if nbytes is None else f"{nbytes / 2**20:.0f} MiB"
+    return JobKilled(
+        f"{report.title} needed more memory than {limit}; {report.advice}", title=report.title, used_s=used_s
+    )
 
 
 _live: weakref.WeakSet[CompileWorker] = weakref.WeakSet()

@@ -8,15 +8,13 @@ is bounded: where it does not come to a verdict, a dead end is still detected wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
 
 import torch
 
 from ..constraints.values import Choice, JsonObject, JsonSchema, StructuralTag
 from ..errors import UnwritableConstraint
 from ..vocabulary.bitmask import allocate_bitmask, unpack
-from ..vocabulary.tokens import Vocabulary
+from ..vocabulary.tokens import Vocabulary, single_bytes
 from .base import Backend, CompiledConstraint, Matcher
 from .tag_tokens import depends_on_tokens
 
@@ -79,11 +77,3 @@ def _missing(start: Matcher, held: frozenset[int]) -> set[int]:
             fork.accept_token(byte)
             matchers.append(fork)
     return set()
-
-
-@lru_cache(maxsize=1)
-def single_bytes() -> Vocabulary:
-    """The 256 bytes and a stop token."""
-    tokenizer: Any = None  # nothing uses one: no chat template, no error text
-    tokens = (*(bytes([byte]) for byte in range(256)), None)
-    return Vocabulary(token_bytes=tokens, stop_token_ids=(256,), padded_size=257, tokenizer=tokenizer)

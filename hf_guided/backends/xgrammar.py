@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from typing_extensions import override
 
+from ..automaton.limits import allowance
 from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex, StructuralTag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
 from ..grammars.gbnf import Gbnf
@@ -25,10 +27,11 @@ from ..options import XGRAMMAR_MAX_NESTING, XGRAMMAR_MAX_OPTIONAL, usable_cores
 from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_pattern
 from ..schema.prepare import prepare
 from ..schema.subschemas import iter_subschemas
-from ..vocabulary.bitmask import words
+from ..vocabulary.layout import words
 from . import utf8
 from .adapter import Adapter, Build
-from .base import Engine
+from .base import CompiledConstraint, Engine
+from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .json_subset import Schema
 from .structural_tag import reduce_schemas
 from .tag_tokens import depends_on_tokens, resolve_tokens
@@ -36,6 +39,8 @@ from .xgrammar_json import UNESCAPED, XGrammarSubset
 from .xgrammar_patterns import Patterns
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..vocabulary.tokens import Vocabulary
 
 # Enough for json.dumps(indent=4) at ten levels; without a bound a model can write white space for ever.
@@ -54,7 +59,7 @@ class XGrammarBackend(Adapter):
         self._lib = xgrammar
         size = vocabulary.padded_size
         known = [data or b"" for data in vocabulary.token_bytes]
-        info = xgrammar.TokenizerInfo(
+        self._info = xgrammar.TokenizerInfo(
             [*known, *[b""] * (size - len(known))],  # what has no bytes is never allowed
             xgrammar.VocabType.RAW,
             vocab_size=size,
@@ -62,7 +67,7 @@ class XGrammarBackend(Adapter):
         )
         # Its own cache can raise on some patterns, and ours holds the result anyway.
         # Our pool runs a compile on half the cores already: two threads for each keep the machine busy, not crowded.
-        self._compiler = xgrammar.GrammarCompiler(info, max_threads=min(2, usable_cores()), cache_enabled=False)
+        self._compiler = xgrammar.GrammarCompiler(self._info, max_threads=min(2, usable_cores()), cache_enabled=False)
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:
         patterns = Patterns()
@@ -100,7 +105,10 @@ class XGrammarBackend(Adapter):
     def _with_rules(self, read: Callable[..., Any], patterns: Patterns) -> Callable[..., Any]:
         def compile(text: str, **options: Any) -> Any:
             grammar = read(text, **options)
-            return self._compiler.compile_grammar(patterns.into(str(grammar)) if patterns else grammar)
+            if patterns:
+                grammar = patterns.into(str(grammar))
+                _move_if_costly(grammar)
+            return self._compiler.compile_grammar(grammar)
 
         return compile
 
@@ -131,27 +139,51 @@ class XGrammarBackend(Adapter):
 
     def _built(self, compiles: Callable[..., Any], text: str, *, jumps: bool = True, **options: Any) -> Build:
         def build() -> tuple[Callable[[], Engine], int]:
+            _move_if_costly(text)
             try:
                 compiled = compiles(text, **options)
             except RuntimeError as error:
+                if "bad_alloc" in str(error):
+                    raise MemoryError from error
                 message = _without_source(error)
                 if message.startswith("Invalid structural tag error: "):  # our own checks found no error
                     raise self._unsupported("structural_tag", message) from error
                 raise InvalidConstraint(f"xgrammar cannot compile this: {message}") from error
-            matcher = self._lib.GrammarMatcher
-            return lambda: _Engine(self.vocabulary, matcher(compiled), jumps=jumps), int(compiled.memory_size_bytes)
+            return self._engines(compiled, jumps)
 
         return build
+
+    def _engines(self, compiled: Any, jumps: bool) -> tuple[Callable[[], Engine], int]:
+        matcher = self._lib.GrammarMatcher
+        new = partial(_Engine, self.vocabulary, compiled, jumps=jumps)
+        return lambda: new(matcher(compiled)), int(compiled.memory_size_bytes)
+
+    @override
+    def packed(self, compiled: CompiledConstraint) -> tuple[str, bool]:
+        """The library's own JSON of it, and whether forced bytes may be looked for."""
+        engine = cast(_Engine, compiled.new_engine())
+        return str(engine.compiled.serialize_json()), engine.jumps
+
+    @override
+    def _unpack(self, packed: tuple[str, bool]) -> tuple[Callable[[], Engine], int]:
+        text, jumps = packed
+        return self._engines(self._lib.CompiledGrammar.deserialize_json(text, self._info), jumps)
 
 
 class _Engine:
     def __init__(
-        self, vocabulary: Vocabulary, matcher: Any, states: Sequence[int] = (utf8.COMPLETE,), *, jumps: bool = True
+        self,
+        vocabulary: Vocabulary,
+        compiled: Any,
+        matcher: Any,
+        states: Sequence[int] = (utf8.COMPLETE,),
+        *,
+        jumps: bool = True,
     ):
-        self._vocabulary = vocabulary
+        self._vocabulary, self.compiled = vocabulary, compiled
         self._matcher = matcher
         self._states = list(states)  # of the UTF-8 guard, one more than tokens accepted
-        self._jumps = jumps  # the library looks for forced bytes past formats of tokens
+        self.jumps = jumps  # the library looks for forced bytes past formats of tokens
 
     def accept(self, token_id: int) -> bool:
         state = utf8.advance(self._states[-1], self._vocabulary.token_bytes[token_id] or b"")
@@ -173,7 +205,7 @@ class _Engine:
         del self._states[len(self._states) - num_tokens :]
 
     def fork(self) -> _Engine:
-        return _Engine(self._vocabulary, self._matcher.fork(), self._states, jumps=self._jumps)
+        return _Engine(self._vocabulary, self.compiled, self._matcher.fork(), self._states, jumps=self.jumps)
 
     def fill(self, bitmask: Tensor, row: int) -> None:
         covered = words(self._vocabulary.padded_size)
@@ -187,13 +219,18 @@ class _Engine:
         return self._states[-1] == utf8.COMPLETE and bool(self._matcher.is_completed())
 
     def jump_forward_bytes(self) -> bytes:
-        if not self._jumps or self.is_completed():
+        if not self.jumps or self.is_completed():
             return b""
         try:
             return bytes(self._matcher.find_jump_forward_string().encode())
         except UnicodeDecodeError as error:
             # Forced bytes may begin or end inside a character; the binding wants a str, and its error holds them.
             return bytes(error.object)
+
+
+def _move_if_costly(text: str) -> None:
+    if (allowed := allowance()) is not None and (len(text) > MOST_GRAMMAR or written_out(text) > MOST_WRITTEN_OUT):
+        allowed.move()
 
 
 def _depth(value: Any) -> int:

@@ -152,7 +152,8 @@ def _add_serve(commands: Commands) -> None:
     )
     serve.add_argument("--max-schema-bytes", type=positive(int), metavar="N", help="of a request's schema or tools")
     serve.add_argument("--max-request-bytes", type=positive(int), metavar="N", help="of a request")
-    serve.add_argument("--compile-timeout", type=positive(float), metavar="SECONDS", help="of a request's constraint")
+    serve.add_argument("--compile-cpu", type=positive(float), metavar="SECONDS", help="of CPU time for a constraint")
+    serve.add_argument("--compile-memory-bytes", type=positive(int), metavar="N", help="for compiling a constraint")
     serve.add_argument("--compile-cache-bytes", type=positive(int), metavar="N", help="kept of what was compiled")
     serve.add_argument("--enable-cors", action="store_true", help="let pages of any origin call the server")
     serve.set_defaults(command=_serve)
@@ -293,7 +294,8 @@ def _serve_options(arguments: argparse.Namespace, source: ModelSource) -> ServeO
     limits = {
         "max_schema_bytes": arguments.max_schema_bytes,
         "max_request_bytes": arguments.max_request_bytes,
-        "compile_timeout_s": arguments.compile_timeout,
+        "compile_cpu_s": arguments.compile_cpu,
+        "compile_memory_bytes": arguments.compile_memory_bytes,
         "compile_cache_bytes": arguments.compile_cache_bytes,
         "max_thinking_tokens": arguments.max_thinking_tokens,
     }

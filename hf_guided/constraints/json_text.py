@@ -14,6 +14,10 @@ from ..errors import InvalidConstraint
 MAX_NESTING = 256
 """Deeper JSON is refused: engines and Python's own json fail on it at depths that vary."""
 
+MAX_POINTERS = 100_000_000
+"""Characters of the JSON pointers to all values together: a megabyte of ordinary JSON has some millions. A name of a
+megabyte around 10,000 values makes 10 gigabytes, and every walk through the document writes them."""
+
 
 def loads(text: str, what: str) -> Any:
     """Parse JSON text.
@@ -46,13 +50,15 @@ def dumps(value: Any, what: str) -> str:
         InvalidConstraint: the value has no exact JSON text.
     """
     try:
-        _check(value, "", MAX_NESTING)
+        _check(value, what)
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         text.encode()  # a lone surrogate has no UTF-8, so no text could ever match it
     except RecursionError:
         raise InvalidConstraint(
             f"{what} refers to itself, or is nested deeper than {MAX_NESTING} levels; use $defs and $ref"
         ) from None
+    except InvalidConstraint:
+        raise
     except (TypeError, ValueError) as error:
         raise InvalidConstraint(f"{what} has no exact JSON text: {error}; use plain JSON values only") from None
     return text
@@ -76,15 +82,36 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _check(value: Any, pointer: str, levels_left: int) -> None:
-    if isinstance(value, (dict, list, tuple)) and not levels_left:
-        raise RecursionError
-    if isinstance(value, dict):
-        for key, child in value.items():
+_Path = tuple[Any, Any]  # of the value around it, and the last step
+
+
+def _check(value: Any, what: str) -> None:
+    """Refuse keys that are not strings, what nests too deeply, and what has too long pointers."""
+    total = 0
+    todo: list[tuple[Any, _Path | None, int, int]] = [(value, None, 0, MAX_NESTING)]
+    while todo:
+        here, path, length, levels_left = todo.pop()
+        total += length  # of its pointer, which is written only for an error
+        if total > MAX_POINTERS:
+            raise InvalidConstraint(
+                f"{what}: the names around its values are too long: the paths to all values have more than "
+                f"{MAX_POINTERS} characters; shorten them"
+            )
+        if not isinstance(here, (dict, list, tuple)):
+            continue
+        if not levels_left:
+            raise RecursionError
+        for key, child in here.items() if isinstance(here, dict) else enumerate(here):
             # json.dumps converts the keys 1, 1.0, True and None to strings.
-            if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} at {pointer or '/'} is a {type(key).__name__}, not a string")
-            _check(child, f"{pointer}/{key}", levels_left - 1)
-    elif isinstance(value, (list, tuple)):
-        for index, child in enumerate(value):
-            _check(child, f"{pointer}/{index}", levels_left - 1)
+            if isinstance(here, dict) and not isinstance(key, str):
+                raise TypeError(f"the key {key!r} at {_pointer(path) or '/'} is a {type(key).__name__}, not a string")
+            step = len(key) if isinstance(key, str) else 8
+            todo.append((child, (path, key), length + 1 + step, levels_left - 1))
+
+
+def _pointer(path: _Path | None) -> str:
+    steps = []
+    while path is not None:
+        path, step = path
+        steps.append(f"/{step}")
+    return "".join(reversed(steps))

@@ -21,7 +21,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from ..errors import InvalidConstraint, reading, shown
+from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, reading, shown
 from . import json_text
 from .cache_keys import digest, normal_form
 from .json_style import MAX_INDENT, JsonStyle, Spelling
@@ -329,6 +329,7 @@ class Regex(Constraint):
 
     Raises:
         InvalidConstraint: it does not compile, is a bytes pattern, or has a flag that engines do not know.
+        UnsupportedConstraint: it is longer than any engine takes.
     """
 
     kind: ClassVar[str] = "regex"
@@ -534,6 +535,8 @@ def laid_out(
     return constraint
 
 
+_SHORT_PATTERN = 10_000  # characters that Python compiles in milliseconds, whatever they are
+
 _FLAG_ADVICE = {
     "VERBOSE": "remove the blanks and comments from the pattern",
     "MULTILINE": "the whole output is matched, so ^ and $ are not needed",
@@ -611,12 +614,23 @@ def _compiled(pattern: Any) -> re.Pattern[str]:
     if not isinstance(text, str):
         raise InvalidConstraint(f"Regex: expected a str pattern, got {shown(text)} of type {type(text).__name__}")
     _expect_utf8(text, "Regex")
+    if len(text) > _SHORT_PATTERN:
+        _check_length(text)
     try:
         return pattern if isinstance(pattern, re.Pattern) else re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         raise InvalidConstraint(
             f"Regex: {shorten(text)} does not compile: {error}; write it as Python's re takes it"
         ) from None
+
+
+def _check_length(pattern: str) -> None:
+    from ..regex import UnsupportedRegex, check_length  # takes time to import, and few patterns are long
+
+    try:
+        check_length(pattern)
+    except UnsupportedRegex as error:
+        raise UnsupportedConstraint(f"Regex: {error}", [Loss("", "regex", str(error))]) from None
 
 
 _GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)

@@ -28,7 +28,7 @@ from .empty import Emptiness
 from .errors import UnsupportedRegex
 from .json_strings import json_spelling, json_spelling_without, json_spellings
 from .match import matches
-from .parse import parse_fullmatch, parse_search
+from .parse import check_length, parse_fullmatch, parse_search
 from .write import literal, to_lark, to_pattern
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "alt",
     "both",
     "chars",
+    "check_length",
     "complement",
     "concat",
     "json_spelling",

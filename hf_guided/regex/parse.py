@@ -90,14 +90,24 @@ def _branches(pattern: str, dialect: Dialect, flags: int) -> list[Branch]:
     return _Reader(dialect).alternatives(tree, Flags.of(flags), 0)
 
 
-def _flags(pattern: str) -> int:
-    """The flags a pattern has in Python, where it compiles: else ``re.error``."""
-    special = len(_SPECIAL.findall(pattern))
+def check_length(pattern: str) -> int:
+    """The number of characters in a pattern that mean more than themselves; reading it takes time for each of them.
+
+    Raises:
+        UnsupportedRegex: it is too long.
+    """
+    special = len(_SPECIAL.findall(pattern)) if len(pattern) <= MAX_LENGTH else MAX_SIGNS
     if special + pattern.count("|") > MAX_SIGNS or len(pattern) > MAX_LENGTH:
         raise UnsupportedRegex(
             f"the pattern is too long (more than {MAX_LENGTH} characters, or {MAX_SIGNS} of them with a meaning); "
             "use Choice for a list of texts"
         )
+    return special
+
+
+def _flags(pattern: str) -> int:
+    """The flags a pattern has in Python, where it compiles: else ``re.error``."""
+    special = check_length(pattern)
     return _compiled(pattern).flags if special else re.UNICODE.value  # nothing can be wrong with a list of words
 
 

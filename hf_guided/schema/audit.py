@@ -13,6 +13,7 @@ from ..constraints.values import JsonSchema
 from ..errors import Loss
 from .documents import LATEST, OLDEST, dialect_of
 from .formats import FORMATS
+from .misspelt import MOST_LOOKED_AT
 from .subschemas import escape, iter_subschemas
 
 if TYPE_CHECKING:
@@ -105,13 +106,18 @@ def audit(
         spelling: see ``Audit``.
     """
     rows = []
-    open_losses = list(losses)
+    open_losses = dict.fromkeys(losses)
+    by_keyword: dict[tuple[str, str], list[Loss]] = {}
+    for loss in losses:
+        by_keyword.setdefault((loss.pointer, loss.keyword), []).append(loss)
     for pointer, keyword, idle, spellings in _keywords(constraint):
         holder = pointer[: -len(escape(keyword)) - 1] if isinstance(constraint, JsonSchema) else pointer
-        here = [loss for loss in open_losses if (loss.pointer, loss.keyword) in ((pointer, keyword), (holder, keyword))]
+        here = [loss for at in dict.fromkeys((pointer, holder)) for loss in by_keyword.get((at, keyword), ())]
+        here = [loss for loss in here if loss in open_losses]
         if here:
             rows.append(AuditRow(pointer, keyword, "lost", "; ".join(dict.fromkeys(loss.reason for loss in here))))
-            open_losses = [loss for loss in open_losses if loss not in here]
+            for loss in here:
+                open_losses.pop(loss, None)
         elif idle:
             rows.append(AuditRow(pointer, keyword, "annotation", idle))
         elif backend is not None:
@@ -138,17 +144,21 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
     dialect = dialect_of(document, LATEST) if isinstance(document, dict) else LATEST
     if dialect < OLDEST:
         return  # its keywords have other meanings
+    unknown = 0
     for subschema in iter_subschemas(document):
         if isinstance(subschema.schema, dict):
             for keyword, value in subschema.schema.items():
                 if keyword not in STRUCTURE:
                     pointer = f"{subschema.pointer}/{escape(keyword)}"
-                    yield pointer, keyword, _idle(keyword, value, dialect), left_out(subschema.schema, keyword)
+                    unknown += keyword not in KNOWN
+                    idle = _idle(keyword, value, dialect, unknown <= MOST_LOOKED_AT)
+                    yield pointer, keyword, idle, left_out(subschema.schema, keyword)
 
 
-def _idle(keyword: str, value: Any, dialect: int) -> str:
+def _idle(keyword: str, value: Any, dialect: int, suggest: bool) -> str:
     if keyword not in KNOWN:
-        return f"constrains nothing: no keyword of JSON Schema{did_you_mean(keyword, ASSERTIONS)}"
+        meant = did_you_mean(keyword, ASSERTIONS) if suggest else ""
+        return f"constrains nothing: no keyword of JSON Schema{meant}"
     if keyword not in ASSERTIONS:
         return "constrains nothing"
     if SINCE.get(keyword, 0) > dialect:

@@ -73,19 +73,24 @@ def _plain_patterns(schema: dict[str, Any] | bool, alphabet: CharSet) -> list[Lo
 
 
 def _check_references(schema: dict[str, Any] | bool) -> None:
+    """Follow each reference once: those that lead to one that was followed are good too."""
+    good: set[str] = set()
     for subschema in iter_subschemas(schema):
         here: Any = subschema.schema
-        passed = []
+        passed: dict[str, None] = {}
         while isinstance(here, dict) and isinstance(ref := here.get("$ref"), str) and f"{ref}/".startswith("#/"):
+            if ref in good:
+                break
             if ref in passed:
                 raise InvalidConstraint(
                     f"the JSON Schema refers to {ref!r} at {subschema.pointer or '/'}, which refers back to itself",
                     pointers=[subschema.pointer],
                 )
-            passed.append(ref)
+            passed[ref] = None
             here = local_target(schema, ref)
             if here is None:
                 raise InvalidConstraint(
                     f"the JSON Schema refers to {ref!r} at {subschema.pointer or '/'}, which does not exist",
                     pointers=[subschema.pointer],
                 )
+        good.update(passed)

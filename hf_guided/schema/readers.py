@@ -5,9 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any, NoReturn
 
-from ..errors import InvalidConstraint, shown
+from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, shown
 from .documents import Subschema
 from .subschemas import escape
+
+MAX_DIGITS = 400
+"""Of a bound or a factor: a range of digits is written with the square of their number. The largest float has 309."""
 
 
 def malformed(sub: Subschema, keyword: str, expected: str) -> NoReturn:
@@ -39,13 +42,21 @@ def optional_count(sub: Subschema, keyword: str) -> int | None:
 
 
 def number(sub: Subschema, keyword: str) -> Decimal | None:
-    """A number, exactly."""
+    """A number, exactly.
+
+    Raises:
+        UnsupportedConstraint: it has more than ``MAX_DIGITS`` digits.
+    """
     value = _value(sub, keyword)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         malformed(sub, keyword, "a number")
-    return Decimal(value)
+    exact = Decimal(value)
+    if exact.adjusted() >= MAX_DIGITS:
+        loss = Loss(f"{sub.pointer}/{escape(keyword)}", keyword, f"has more than {MAX_DIGITS} digits")
+        raise UnsupportedConstraint("no backend takes numbers of so many digits", (loss,))
+    return exact
 
 
 def string(sub: Subschema, keyword: str) -> str | None:

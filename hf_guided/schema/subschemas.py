@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -31,7 +32,7 @@ def iter_subschemas(schema: dict[str, Any] | bool) -> Iterator[Subschema]:
     at the end.
     """
     todo = [Subschema("", "", schema)]
-    refs: list[str] = []
+    refs: deque[str] = deque()
     seen: set[str] = set()
     while todo:
         subschema = todo.pop()
@@ -43,7 +44,7 @@ def iter_subschemas(schema: dict[str, Any] | bool) -> Iterator[Subschema]:
             if isinstance(ref, str):
                 refs.append(ref)
         while refs and not todo:
-            ref = refs.pop(0)
+            ref = refs.popleft()
             target = local_target(schema, ref)
             if isinstance(target, (dict, bool)):
                 todo.append(Subschema(unquote(ref[1:]), "$ref", target))

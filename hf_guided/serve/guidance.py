@@ -49,7 +49,8 @@ class Guidance:
         compiler = CompilerOptions.from_env()
         self._compiler = replace(
             compiler,
-            timeout_s=options.compile_timeout_s,
+            cpu_s=compiler.cpu_s if options.compile_cpu_s is None else options.compile_cpu_s,
+            memory_bytes=options.compile_memory_bytes or compiler.memory_bytes,
             workers=max(compiler.workers, _LEAST_WORKERS),
             cache_bytes=options.compile_cache_bytes,
         )
@@ -145,11 +146,11 @@ class Guidance:
         assert request.compiled is not None
         self.metrics.looked_up(found=request.compiled.done())
         try:
-            await asyncio.wait_for(asyncio.wrap_future(request.compiled), self._options.compile_timeout_s)
+            await asyncio.wait_for(asyncio.wrap_future(request.compiled), self._compiler.wait_s)
         except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
             raise CompileLimitExceeded(
-                f"not compiled within {self._options.compile_timeout_s:g} s; make the constraint smaller, or raise "
-                "--compile-timeout"
+                f"not compiled within {self._compiler.wait_s:g} s: the machine is busy with other work, or other "
+                "constraints come first; try again later"
             ) from None
 
     def _constraint(self, body: Mapping[str, Any], param: str) -> Constraint | None:

@@ -35,7 +35,8 @@ class ServeOptions:
         max_schema_bytes: of a request's constraint (its response_format, or its tools) as JSON. Engines may need many
             thousand times as much memory.
         max_request_bytes: of a request's body.
-        compile_timeout_s: until a constraint has to be compiled.
+        compile_cpu_s: seconds of CPU time that one constraint may take to compile; None: as ``CompilerOptions``.
+        compile_memory_bytes: memory that it may take then; None: as ``CompilerOptions``.
         compile_cache_bytes: of memory for what was compiled; a small constraint may come to 10 MB.
         enable_cors: let pages of any origin call the server.
     """
@@ -57,7 +58,8 @@ class ServeOptions:
     continuous_batching: bool = False
     max_schema_bytes: int = 64 * 2**10
     max_request_bytes: int = 32 * 2**20
-    compile_timeout_s: float = 120.0
+    compile_cpu_s: float | None = None
+    compile_memory_bytes: int | None = None
     compile_cache_bytes: int = 2**30
     enable_cors: bool = False
 

@@ -10,14 +10,9 @@ import torch
 from torch import Tensor
 
 from ..errors import BitmaskShapeError, shown
-
-WORD_BITS = 32
-ALL_ALLOWED = -1  # every bit of an int32 word
-
-
-def words(vocab_size: int) -> int:
-    """How many int32 words cover ``vocab_size`` tokens."""
-    return (vocab_size + WORD_BITS - 1) // WORD_BITS
+from .layout import ALL_ALLOWED as ALL_ALLOWED
+from .layout import WORD_BITS as WORD_BITS
+from .layout import words as words
 
 
 def allocate_bitmask(rows: int, vocab_size: int, *, pin_memory: bool = False) -> Tensor:

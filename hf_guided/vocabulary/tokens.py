@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
 
 from ..errors import InvalidArgument, StopTokenError, UnwritableConstraint, VocabularySizeError
-from .bitmask import WORD_BITS, words
+from .layout import WORD_BITS, words
 from .stop_tokens import stops_with_logits
-from .token_bytes import added_token_ids, read_token_bytes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _LONG = 32  # bytes; longer tokens are rulers and indentation
 
@@ -29,14 +31,14 @@ class Vocabulary:
             text (special, control, unused, without bytes, or a stop token).
         stop_token_ids: sorted, at least one.
         padded_size: width of the model's logits, at least ``len(token_bytes)``.
-        tokenizer: the tokenizer read, for chat templates and error texts.
+        tokenizer: the transformers tokenizer read, for chat templates and error texts.
         num_surplus: ids from ``padded_size`` on that the tokenizer knows. The model can write none of them.
     """
 
     token_bytes: tuple[bytes | None, ...] = field(repr=False)
     stop_token_ids: tuple[int, ...]
     padded_size: int
-    tokenizer: PreTrainedTokenizerBase = field(repr=False)
+    tokenizer: Any = field(repr=False)
     num_surplus: int = 0
 
     @classmethod
@@ -63,6 +65,11 @@ class Vocabulary:
                 belongs to another model.
             StopTokenError: the model can write no stop token, or one is unknown to the tokenizer and the model.
         """
+        from .token_bytes import (  # transformers, which the compile worker does without
+            added_token_ids,
+            read_token_bytes,
+        )
+
         token_bytes = read_token_bytes(tokenizer)
         name = type(tokenizer).__name__
         size = len(token_bytes) if padded_size is None else int(padded_size)
@@ -217,6 +224,11 @@ class Vocabulary:
         """This vocabulary, in which these tokens are text."""
         return replace(self, token_bytes=tuple(names.get(i, data) for i, data in enumerate(self.token_bytes)))
 
+    def bare(self) -> Vocabulary:
+        """The same tokens, with only their names of the tokenizer and nothing that was computed: to be pickled."""
+        names = {token_id: self.token_text(token_id) for token_id, data in enumerate(self.token_bytes) if data is None}
+        return replace(self, tokenizer=_Names(names))
+
     @cached_property
     def _ids_by_bytes(self) -> dict[bytes, int]:
         # Of tokens with the same bytes the last stays: SentencePiece's byte tokens come before its pieces, and the
@@ -247,6 +259,24 @@ class Vocabulary:
             path.append(ids[data[start : start + steps[start]]])
             start += steps[start]
         return path
+
+
+class _Names:
+    """What is left of a tokenizer: the names of tokens that are not text."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._names = names
+
+    def convert_ids_to_tokens(self, token_id: int) -> str | None:
+        return self._names.get(token_id)
+
+
+@lru_cache(maxsize=1)
+def single_bytes() -> Vocabulary:
+    """The 256 bytes and a stop token."""
+    tokens = (*(bytes([byte]) for byte in range(256)), None)
+    # No tokenizer: there is no chat template and no error text.
+    return Vocabulary(token_bytes=tokens, stop_token_ids=(256,), padded_size=257, tokenizer=None)
 
 
 def _show(data: bytes) -> str:

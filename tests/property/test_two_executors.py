@@ -25,7 +25,7 @@ from tests.toy import all_bytes
 
 STEPS = 80
 CLOSING = frozenset(b'"}],:')  # preferred, so that texts reach their end
-BACKENDS = AutomatonBackend(all_bytes(), CompileLimits(seconds=20)), LLGuidanceBackend(all_bytes())
+BACKENDS = AutomatonBackend(all_bytes(), CompileLimits()), LLGuidanceBackend(all_bytes())
 
 
 def compare(schema: Any, random: Random, whitespace: str, steps: int = STEPS) -> bool | None:

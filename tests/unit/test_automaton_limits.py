@@ -11,13 +11,13 @@ import pytest
 
 from hf_guided.automaton import byte_dfa, nfa
 from hf_guided.automaton.dawg import dawg_dfa
-from hf_guided.automaton.limits import WorkMeter
+from hf_guided.automaton.limits import WorkMeter, limited
 from hf_guided.automaton.nfa import NfaBuilder, regex_dfa
 from hf_guided.automaton.piece_cache import PieceCache
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded
-from hf_guided.options import CompileLimits
+from hf_guided.options import CompileLimits, CompilerOptions
 from hf_guided.regex import parse_fullmatch
 from tests.calls import counted_calls
 from tests.toy import all_bytes
@@ -114,8 +114,15 @@ def test_counted_work_does_not_depend_on_the_machine(monkeypatch):
 
 
 def test_time_limit():
-    with pytest.raises(CompileLimitExceeded, match="was not ready in 0 s of its thread's time"):
-        regex_dfa(parse_fullmatch("[a-z]{1,1000}x?"), WorkMeter(CompileLimits(seconds=0)))
+    node = parse_fullmatch("[a-z]{1,1000}x?")
+    limit = CompilerOptions(cpu_s=1e-9)
+    with (
+        limited(limit),
+        pytest.raises(CompileLimitExceeded, match=r"not ready in 1e-09 s of CPU time; .* raise .*cpu_s"),
+    ):
+        regex_dfa(node, WorkMeter())
+    with limited(CompilerOptions(cpu_s=None)):
+        regex_dfa(node, WorkMeter())
 
 
 @pytest.mark.parametrize(

@@ -83,15 +83,23 @@ def test_options_are_read_from_the_environment() -> None:
             "HF_GUIDED_COMPILE_WORKERS": "3",
             "HF_GUIDED_COMPILE_CACHE_BYTES": "1000",
             "HF_GUIDED_COMPILE_MAX_FAILURES": "",
-            "HF_GUIDED_COMPILE_TIMEOUT_S": "none",
+            "HF_GUIDED_COMPILE_CPU_S": "none",
+            "HF_GUIDED_COMPILE_MEMORY_BYTES": "2000",
         }
     )
-    assert read == CompilerOptions(workers=3, cache_bytes=1000, timeout_s=None)
+    assert read == CompilerOptions(workers=3, cache_bytes=1000, cpu_s=None, memory_bytes=2000)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("WORKERS", "many"), ("WORKERS", "0"), ("CACHE_BYTES", "-1"), ("TIMEOUT_S", "soon"), ("TIMEOUT_S", "0")],
+    [
+        ("WORKERS", "many"),
+        ("WORKERS", "0"),
+        ("CACHE_BYTES", "-1"),
+        ("CPU_S", "soon"),
+        ("CPU_S", "0"),
+        ("MEMORY_BYTES", "0"),
+    ],
 )
 def test_error_for_an_invalid_variable_names_it(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"HF_GUIDED_COMPILE_{name}='{value}'"):

@@ -10,12 +10,13 @@ import pytest
 import regex as partial
 from hypothesis import HealthCheck, assume, given, settings
 
+from hf_guided.automaton.limits import limited
 from hf_guided.backends import outlines
 from hf_guided.backends.outlines import OutlinesBackend
 from hf_guided.backends.outlines_index import build_index
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint, UnsupportedConstraint
-from hf_guided.options import WorkerLimits
+from hf_guided.options import CompilerOptions
 from hf_guided.regex import ALL, CharSet, alphabet, complement, parse_fullmatch
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
@@ -160,20 +161,23 @@ def test_malformed_schema_is_invalid_not_unsupported() -> None:
 @pytest.mark.parametrize(
     ("pattern", "limits", "message"),
     [
-        ("(a|b)*a(a|b){24}", WorkerLimits(), "too large for outlines-core too: the automaton"),
-        (r"(\w{1000}){1000}", WorkerLimits(), "too large for outlines-core too: the automaton"),
+        ("(a|b)*a(a|b){24}", CompilerOptions(), "too large for outlines-core too: the automaton"),
+        (r"(\w{1000}){1000}", CompilerOptions(), "too large for outlines-core too: the automaton"),
         pytest.param(
-            *(r"\w{1,200}", WorkerLimits(nbytes=2**26), "outlines-core needed more than 64 MiB"), marks=pytest.mark.slow
+            *(r"\w{1,200}", CompilerOptions(memory_bytes=2**26), "outlines-core needed more memory than 64 MiB"),
+            marks=pytest.mark.slow,
         ),
-        (r"\w{1,200}", WorkerLimits(seconds=0.01), "outlines-core did not finish in 0.01 s"),
+        (r"\w{1,200}", CompilerOptions(cpu_s=1.5), "outlines-core needed more than .* s of CPU time"),
     ],
 )
-def test_hostile_patterns_end_within_their_limits(pattern: str, limits: WorkerLimits, message: str) -> None:
-    with pytest.raises(
-        CompileLimitExceeded,
-        match=f"^{message}.*; (make the constraint smaller|bound .* more tightly), or use llguidance",
+def test_hostile_patterns_end_within_their_limits(pattern: str, limits: CompilerOptions, message: str) -> None:
+    with (
+        limited(limits),
+        pytest.raises(
+            CompileLimitExceeded, match=f"^{message}.*; (make the constraint smaller|bound .* more tightly), or "
+        ),
     ):
-        OutlinesBackend(draw.tiny(), limits).compile(Regex(pattern))
+        OutlinesBackend(draw.tiny()).compile(Regex(pattern))
     matcher = OutlinesBackend(draw.tiny()).compile(Regex("ab?")).matcher()
     assert all(map(matcher.accept_token, draw.tiny().encode_bytes(b"ab")))
 

@@ -20,11 +20,11 @@ import psutil
 import pytest
 
 import hf_guided
-from hf_guided.backends.subprocess_worker import CompileWorker
+from hf_guided.backends.subprocess_child import Limits
+from hf_guided.backends.subprocess_worker import CompileWorker, JobKilled
 from hf_guided.errors import CompileLimitExceeded, InternalError
-from hf_guided.options import WorkerLimits
 
-DEFAULT_LIMITS = WorkerLimits()
+DEFAULT_LIMITS = Limits(60.0, 768 * 2**20, 600.0)
 FOREVER_S = 1000.0
 TIMEOUT_S = 120.0  # seconds until a test that hangs fails instead
 
@@ -98,21 +98,49 @@ def test_printed_text_is_not_read_as_a_result(worker: CompileWorker, capfd: pyte
 
 def test_job_over_its_time_limit_is_killed(worker: CompileWorker) -> None:
     first = process_id_of(worker)
-    with pytest.raises(CompileLimitExceeded, match=r"^me did not finish in 0.2 s; make the constraint smaller"):
-        worker.run("me", WorkerLimits(seconds=0.2), time.sleep, FOREVER_S)
+    with pytest.raises(CompileLimitExceeded, match=r"^me did not finish in 0.2 s on a machine that is busy"):
+        worker.run("me", Limits(wall_s=0.2), time.sleep, FOREVER_S)
     assert not psutil.pid_exists(first)
     assert process_id_of(worker) not in (first, os.getpid())
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no timer of CPU time")
+def test_job_over_its_cpu_time_is_killed(worker: CompileWorker) -> None:
+    """Time that it sleeps does not count; a part may have a narrower limit, and is named."""
+    worker.run("me", Limits(cpu_s=0.2), time.sleep, 0.5)
+    first = process_id_of(worker)
+    with pytest.raises(JobKilled, match=r"^me needed more than 0.2 s of CPU time; make .*cpu_s") as caught:
+        worker.run("me", Limits(cpu_s=0.2), exec, "while True: pass")
+    assert (caught.value.title, caught.value.used_s) == ("me", 0.2)
+    assert not psutil.pid_exists(first)
+    part = """
+from hf_guided.backends.subprocess_child import Limits, not_counted, part
+import time
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+with not_counted():
+    burn(0.6)
+with part("easy", Limits(0.3)):
+    burn(0.1)
+with part("hard", Limits(0.2), "do less"):
+    burn(1)
+"""
+    with pytest.raises(JobKilled, match=r"^hard needed more than 0.2 s of CPU time; do less$") as caught:
+        worker.run("me", Limits(cpu_s=0.5), exec, part)
+    assert caught.value.title == "hard"
+    assert 0.3 <= caught.value.used_s < 0.5
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts all memory against RLIMIT_DATA")
 def test_job_over_its_memory_limit_is_killed(worker: CompileWorker) -> None:
-    small = WorkerLimits(nbytes=64 * 2**20)
+    small = Limits(nbytes=64 * 2**20)
     for function, *args in [
         (bytes, 2**26),  # one allocation
         (exec, "held = []\nwhile True: held.append(bytes(100_000))"),
     ]:
         first = process_id_of(worker)
-        with pytest.raises(CompileLimitExceeded, match="^me needed more than 64 MiB of memory; make"):
+        with pytest.raises(CompileLimitExceeded, match="^me needed more memory than 64 MiB; make"):
             worker.run("me", small, function, *args)
         assert not psutil.pid_exists(first)
     assert len(worker.run("me", DEFAULT_LIMITS, bytes, 2**26)) == 2**26, "the limit applies to one job only"
@@ -120,7 +148,7 @@ def test_job_over_its_memory_limit_is_killed(worker: CompileWorker) -> None:
 
 def test_abort_for_lack_of_memory_is_reported_as_memory(worker: CompileWorker) -> None:
     for message in "memory allocation of 64 bytes failed", "terminate called after throwing 'std::bad_alloc'":
-        with pytest.raises(CompileLimitExceeded, match="needed more than 768 MiB"):
+        with pytest.raises(CompileLimitExceeded, match="needed more memory than 768 MiB"):
             worker.run("me", DEFAULT_LIMITS, exec, f"import os; os.write(2, {message.encode()!r}); os.abort()")
     assert worker.run("me", DEFAULT_LIMITS, os.write, 2, b"I had a MemoryError, and went on") > 0
     deadline = time.monotonic() + TIMEOUT_S
@@ -228,7 +256,7 @@ import operator, os, signal, sys, threading, time, types
 sys.modules["hf_guided"] = types.ModuleType("hf_guided")
 sys.modules["hf_guided"].__path__ = [{os.path.dirname(hf_guided.__file__)!r}]
 from hf_guided.backends.subprocess_worker import SHARED
-from hf_guided.options import WorkerLimits
+from hf_guided.backends.subprocess_child import Limits
 say = lambda *what: print(*what, flush=True)
 """
 
@@ -247,10 +275,10 @@ def test_process_dies_when_its_parent_is_killed(tmp_path: Path, code: str | None
     started = str(tmp_path / "started")
     os.mkfifo(started)
     script = f"""
-    say(SHARED.run("test", WorkerLimits(), os.getpid))
+    say(SHARED.run("test", Limits(), os.getpid))
     if {code!r}:
         code = "import time; open({started!r}, 'w').close(); {code}"
-        threading.Thread(target=SHARED.run, args=("test", WorkerLimits(1000), exec, code), daemon=True).start()
+        threading.Thread(target=SHARED.run, args=("test", Limits(1000), exec, code), daemon=True).start()
         open({started!r}).close()  # waits for the other end
     say("started")
     time.sleep(1000)
@@ -267,10 +295,10 @@ def test_process_dies_when_its_parent_is_killed(tmp_path: Path, code: str | None
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs a way to stop a process")
 def test_time_limit_holds_while_the_parent_is_stopped(tmp_path: Path) -> None:
     script = """
-    say(SHARED.run("test", WorkerLimits(), os.getpid))
+    say(SHARED.run("test", Limits(), os.getpid))
     code = "import os, signal; os.kill(os.getppid(), signal.SIGSTOP); 3 ** (10 ** 9)"
     try:
-        SHARED.run("me", WorkerLimits(seconds=2), exec, code)
+        SHARED.run("me", Limits(cpu_s=100, wall_s=2), exec, code)
     except Exception as error:
         say(error)
     """
@@ -279,7 +307,10 @@ def test_time_limit_holds_while_the_parent_is_stopped(tmp_path: Path) -> None:
         child = int(parent.stdout.readline())
         assert ends_soon(child)
         parent.send_signal(signal.SIGCONT)
-        assert parent.stdout.readline() == "me did not finish in 2 s; make the constraint smaller, or use llguidance\n"
+        assert parent.stdout.readline() == (
+            "me did not finish in 2 s on a machine that is busy with other work; make the constraint smaller, or try "
+            "again later\n"
+        )
 
 
 def run_script(script: str, folder: Path) -> tuple[int | None, list[str], str]:
@@ -292,8 +323,8 @@ def test_process_dies_when_its_parent_exits(tmp_path: Path) -> None:
     script = """
     import atexit
     atexit.register(time.sleep, 0.5)  # time for a thread to report an error if its job ended too early
-    say(SHARED.run("test", WorkerLimits(), os.getpid))
-    threading.Thread(target=SHARED.run, args=("test", WorkerLimits(1000), time.sleep, 1000), daemon=True).start()
+    say(SHARED.run("test", Limits(), os.getpid))
+    threading.Thread(target=SHARED.run, args=("test", Limits(1000), time.sleep, 1000), daemon=True).start()
     time.sleep(0.2)
     """
     code, (child,), err = run_script(script, tmp_path)
@@ -302,7 +333,7 @@ def test_process_dies_when_its_parent_exits(tmp_path: Path) -> None:
 
 
 def test_unguarded_main_runs_once(tmp_path: Path) -> None:
-    assert run_script('say("main")\nsay(SHARED.run("test", WorkerLimits(), operator.add, 1, 2))', tmp_path) == (
+    assert run_script('say("main")\nsay(SHARED.run("test", Limits(), operator.add, 1, 2))', tmp_path) == (
         0,
         ["main", "3"],
         "",
@@ -315,8 +346,8 @@ def test_forked_child_starts_its_own_process(tmp_path: Path) -> None:
     import warnings
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # newer Pythons warn of any fork with threads
-    first = SHARED.run("test", WorkerLimits(), os.getpid)
-    busy = threading.Thread(target=lambda: say(SHARED.run("test", WorkerLimits(), eval, "__import__('time').sleep(1)")))
+    first = SHARED.run("test", Limits(), os.getpid)
+    busy = threading.Thread(target=lambda: say(SHARED.run("test", Limits(), eval, "__import__('time').sleep(1)")))
     busy.start()
     time.sleep(0.3)
     pipe = SHARED._child._jobs.fileno()
@@ -326,13 +357,13 @@ def test_forked_child_starts_its_own_process(tmp_path: Path) -> None:
             os.fstat(pipe)
         except OSError:
             say("closed")
-        own = SHARED.run("test", WorkerLimits(), os.getpid)
+        own = SHARED.run("test", Limits(), os.getpid)
         say(own not in (first, os.getpid(), os.getppid()))
         SHARED.close()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     busy.join()
-    say(SHARED.run("test", WorkerLimits(), os.getpid) == first)
+    say(SHARED.run("test", Limits(), os.getpid) == first)
     """
     assert run_script(script, tmp_path) == (0, ["closed", "True", "None", "True"], "")
 
@@ -344,13 +375,13 @@ def test_forked_child_does_not_end_the_process_of_its_parent(tmp_path: Path) -> 
     from hf_guided.backends.subprocess_worker import CompileWorker
     warnings.simplefilter("ignore")  # newer Pythons warn of any fork with threads
     worker = CompileWorker()
-    first = worker.run("test", WorkerLimits(), os.getpid)
+    first = worker.run("test", Limits(), os.getpid)
     child = os.fork()
     if child == 0:
         del worker
         gc.collect()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    say(worker.run("test", WorkerLimits(), os.getpid) == first)
+    say(worker.run("test", Limits(), os.getpid) == first)
     """
     assert run_script(script, tmp_path) == (0, ["True"], "")

@@ -45,9 +45,7 @@ VOCABULARY = toy.all_bytes()
 
 
 def new_compiler(*backends: Fake, **options: Any) -> Compiler:
-    return Compiler(
-        VOCABULARY, CompilerOptions(timeout_s=TIMEOUT_S, **options), {backend.name: backend for backend in backends}
-    )
+    return Compiler(VOCABULARY, CompilerOptions(**options), {backend.name: backend for backend in backends})
 
 
 def raises(error: Exception) -> Callable[[], None]:

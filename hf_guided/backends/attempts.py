@@ -1,0 +1,82 @@
+"""Tries the engines of a constraint in order, until one compiles it: the same in this process and in the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ..constraints.values import Constraint
+from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint
+from .base import Backend, CompiledConstraint, QuickBackend
+from .router import AUTO, NATIVE, BackendChoice, choose_backend
+
+
+class Compilation(NamedTuple):
+    """A compiled constraint and the choice of its backend.
+
+    Args:
+        compiled: the constraint.
+        choice: of its backend.
+        worker_s: CPU time that the worker process took for it; 0 where it was compiled in this process.
+    """
+
+    compiled: CompiledConstraint
+    choice: BackendChoice
+    worker_s: float = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.compiled.nbytes
+
+
+def compile_with_first(
+    constraint: Constraint,
+    backend: str,
+    backends: Mapping[str, Backend],
+    compile: Callable[[BackendChoice, Backend], CompiledConstraint],
+    *,
+    budget: bool = False,
+    refused: Mapping[str, tuple[Loss, ...]] | None = None,
+) -> Compilation:
+    """Compile with the first engine that enforces all of a constraint and does not give up.
+
+    Args:
+        constraint: what to compile.
+        backend: "auto", or the name of a backend.
+        backends: by name.
+        compile: called with each choice and its backend.
+        budget: whether texts have to close within a number of tokens.
+        refused: engines that have given up already, with the reason.
+
+    Raises:
+        InvalidConstraint, UnsupportedConstraint, UnwritableConstraint: as ``Compiler.submit``.
+        CompileLimitExceeded: an engine gave up that would enforce all of it if it were smaller.
+    """
+    refused = dict(refused or {})
+    limit: CompileLimitExceeded | None = None
+    quick = budget and backend == AUTO
+    while True:
+        try:
+            chosen = choose_backend(constraint, backend, backends, refused, budget)
+        except UnsupportedConstraint as error:
+            if quick and refused.pop(NATIVE, ()):
+                quick = False  # no other engine enforces it all, so this one may take its time
+                continue
+            if limit is None:
+                raise
+            # A backend would enforce it if it were smaller.
+            raise CompileLimitExceeded(str(error)) from limit
+        if quick and chosen.losses and refused.pop(NATIVE, ()):
+            quick = False
+            continue
+        try:
+            engine = backends[chosen.backend]
+            engine = engine.quick() if quick and isinstance(engine, QuickBackend) else engine
+            return Compilation(compile(chosen, engine), chosen)
+        except (UnsupportedConstraint, CompileLimitExceeded) as error:
+            if backend != AUTO:
+                raise
+            losses = error.losses if isinstance(error, UnsupportedConstraint) else ()
+            limit = error if isinstance(error, CompileLimitExceeded) else limit
+            refused[chosen.backend] = losses or (Loss("", constraint.kind, str(error)),)
