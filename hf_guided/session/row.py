@@ -15,6 +15,7 @@ matcher is *lost*: it is not called again, and a row that is rewound makes a new
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -24,6 +25,14 @@ from torch import Tensor
 
 from ..backends.base import Matcher
 from ..errors import BackendError, CompileLimitExceeded, HFGuidedError
+from ..options import MASK_CPU_S
+
+
+def _too_slow(matcher: Matcher, seconds: float) -> CompileLimitExceeded:
+    return CompileLimitExceeded(
+        f"{matcher.compiled.backend} took {seconds:.1f} s of CPU time for one mask, more than {MASK_CPU_S:g} s; make "
+        "the constraint less ambiguous"
+    )
 
 
 class RowState(str, Enum):
@@ -144,9 +153,12 @@ class Row:
         """
         if self.matcher is None or not self.is_open:
             return False
+        began = time.thread_time()
         try:
             # Three times as fast as any().
             self.is_open = bool(np.count_nonzero(self.matcher.fill_row(bitmask, index, tokens_left)))
+            if (seconds := time.thread_time() - began) > MASK_CPU_S:
+                raise _too_slow(self.matcher, seconds)
         except HFGuidedError as error:
             self.fail(error)
         self._dead_end = not self.is_open

@@ -1,0 +1,76 @@
+"""One mask is bounded: a row whose mask takes too much ends alone, and the others write what they write without it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from torch import Tensor
+from transformers import LogitsProcessor
+
+import hf_guided as hg
+from hf_guided.backends import llguidance
+from hf_guided.session import row
+from tests import vocabularies
+from tests.integration import models
+
+AMBIGUOUS = 'start: s "!"\ns: s s | "a" | "b"'  # the text is not complete at the limit
+GREEDY: dict[str, Any] = {"do_sample": False, "progress": False}
+
+
+class Continues(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
+    """A model that ends a text only where nothing else is allowed."""
+
+    def __init__(self, tokenizer: Any):
+        self._ends = [tokenizer.eos_token_id, *tokenizer.encode("!", add_special_tokens=False)]
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        scores = scores.clone()
+        scores[:, self._ends] -= 100.0
+        return scores
+
+
+@pytest.mark.parametrize("jump_forward", [True, False])
+def test_ambiguous_grammar_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch, jump_forward: bool) -> None:
+    monkeypatch.setattr(llguidance, "LLGUIDANCE_MASK_ITEMS", 200)  # not 10,000: reached early
+    tokenizer = vocabularies.demo()
+    model = models.llama(tokenizer)
+    settings = {
+        **GREEDY,
+        "max_new_tokens": 150,
+        "jump_forward": jump_forward,
+        "logits_processor": [Continues(tokenizer)],
+    }
+    plain = hg.Regex("[ab]{40}")
+    with pytest.warns(UserWarning, match="row 0 reached a dead end"):
+        limited, beside = hg.generate(model, tokenizer, ["a", "b"], [hg.Grammar(AMBIGUOUS), plain], **settings)
+    assert limited.finish_reason == "dead_end" and "llguidance gave up" in str(limited.error)
+    assert set(limited.text) <= {"a", "b"} and limited.text
+    none, alone = hg.generate(model, tokenizer, ["a", "b"], [None, plain], **settings)
+    assert beside.finish_reason == "stop" and beside.token_ids == alone.token_ids
+
+
+def test_slow_mask_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine without a limit of its own."""
+    monkeypatch.setattr(row, "MASK_CPU_S", 0.05)
+    tokenizer = vocabularies.demo()
+    model = models.llama(tokenizer)
+    guide = hg.Guide(tokenizer, model)
+    fill = llguidance._Engine.fill
+
+    def dawdling(self: Any, bitmask: Tensor, index: int) -> None:
+        if len(self._history) > 3 and "[a-c]" in self._template.grammar:
+            end = time.thread_time() + 0.1
+            while time.thread_time() < end:
+                pass
+        fill(self, bitmask, index)
+
+    monkeypatch.setattr(llguidance._Engine, "fill", dawdling)
+    constraints = [hg.Regex("[a-c]{20}"), hg.Regex("[x-z]{20}")]
+    with pytest.warns(UserWarning, match="row 0 reached a dead end"):
+        results = hg.generate(
+            model, tokenizer, ["a", "b"], constraints, guide=guide, backend="llguidance", max_new_tokens=60, **GREEDY
+        )
+    assert results[0].finish_reason == "dead_end" and "CPU time for one mask" in str(results[0].error)
+    assert results[1].finish_reason == "stop" and len(results[1].text) == 20
