@@ -26,6 +26,7 @@ from .worker_compile import Packed, UnknownVocabulary, check, compile_packed, ho
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
+_MOST_SENDS = 5  # of a vocabulary, for one compile
 _TITLE = "reading the constraint"  # what the worker does before the first engine's turn
 
 
@@ -83,11 +84,15 @@ def _packed(constraint: Constraint, backend: str, vocabulary: Vocabulary, budget
         limits = job_limits(allowed)
         job = partial(SHARED.run, _TITLE, limits, compile_packed)
         try:
-            try:
-                packed = job(name, portable, backend, budget, refused, limits.cpu_s)
-            except UnknownVocabulary:
-                SHARED.run(_TITLE, limits._replace(cpu_s=None, nbytes=None), hold_vocabulary, name, vocabulary.bare())
-                packed = job(name, portable, backend, budget, refused, limits.cpu_s)
+            for last in (*[False] * _MOST_SENDS, True):
+                try:
+                    packed = job(name, portable, backend, budget, refused, limits.cpu_s)
+                    break
+                except UnknownVocabulary:  # a new worker, or one that has been sent others meanwhile
+                    if last:
+                        raise
+                    unlimited = limits._replace(cpu_s=None, nbytes=None)
+                    SHARED.run(_TITLE, unlimited, hold_vocabulary, name, vocabulary.bare())
         except JobKilled as killed:
             if allowed is not None:
                 allowed.spend(killed.used_s)

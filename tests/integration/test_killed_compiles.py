@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -92,7 +93,9 @@ def test_the_process_that_compiles_is_killed_at_any_moment() -> None:
     killer.start()
     outcomes = []
     try:
-        for number in range(repeats(12, 100)):
+        for number in count():
+            if number >= repeats(12, 100) and len(killed) >= 3:
+                break
             began = time.monotonic()
             try:
                 guide.compile(hg.Regex(f"(?:a|b)*a(?:a|b){{{rng.randrange(5, 11)}}}{number}"), "outlines")
@@ -103,5 +106,4 @@ def test_the_process_that_compiles_is_killed_at_any_moment() -> None:
     finally:
         stop.set()
         killer.join()
-    assert killed
     assert guide.compile(hg.Regex("[ab]{4}"), "outlines").matcher().jump_forward_bytes() == b""

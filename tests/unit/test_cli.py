@@ -197,8 +197,8 @@ def test_seed_decides_the_sample(capsys):
 
 
 def test_exit_code_for_a_truncated_answer(tmp_path, capsys):
-    file = tmp_path / "endless.gbnf"
-    file.write_text("root ::= more\nmore ::= [a-z] more")  # this grammar has no finite text
+    file = tmp_path / "long.gbnf"
+    file.write_text("root ::= [a-z]{3000}")
     arguments = ["--grammar", str(file), "--prompt", EXAMPLE.prompt, "--max-new-tokens", "5"]
     with pytest.warns(UserWarning, match="found no way to the end"):
         assert run("generate", "--model", "demo", *arguments) == 1
