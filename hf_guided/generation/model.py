@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from typing_extensions import Unpack
 
-from ..errors import InvalidArgument, NoValue
+from ..errors import InvalidArgument, NoValue, reading
 from ..session.result_types import Pattern, Texts, Typed, ValueT
 from .api import generate
 from .arguments import GenerateArguments
@@ -57,11 +57,12 @@ class Model:
             InvalidArgument: more than one prompt, or arguments that request more than one answer.
             HFGuidedError: see ``hg.generate``.
         """
-        check_order(prompt, constraint)
-        if len(as_prompts(prompt)) != 1:
-            raise InvalidArgument(
-                "expected one prompt, got a list of several; use hg.generate, which returns a list of results"
-            )
+        with reading("Model"):
+            check_order(prompt, constraint)
+            if len(as_prompts(prompt)) != 1:
+                raise InvalidArgument(
+                    "expected one prompt, got a list of several; use hg.generate, which returns a list of results"
+                )
         given = {**self._arguments, **arguments}
         if given.pop("stream", False):
             raise InvalidArgument("stream: a call returns one finished value; use hg.generate(..., stream=True)")
