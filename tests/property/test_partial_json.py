@@ -81,6 +81,16 @@ def _containers(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 texts = st.tuples(_space, st.recursive(_scalars, _containers, max_leaves=8), _space).map("".join)
 
 
+@pytest.mark.parametrize("text", [r'"a\"b"', r'"\\"', r'["\u00e9", "\n"]', r'{"\"": "\\\""}'])
+def test_escapes_may_be_cut_anywhere(text: str) -> None:
+    data = text.encode()
+    for cut in range(1, len(data)):
+        row = PartialRow(0, RowReader(VOCABULARY, constraint=hg.JsonSchema(True), prefix=b""))
+        row.add_tokens(list(data[:cut]))
+        whole = row.add_tokens(list(data[cut:]))
+        assert whole is not None and whole.value == json.loads(text), cut
+
+
 @settings(max_examples=repeats(166, 500))
 @given(texts, st.data())
 def test_partial_values_only_grow(text: str, data: st.DataObject) -> None:
