@@ -23,14 +23,15 @@ from ..constraints.values import Choice, Constraint, Grammar, JsonSchema, Regex,
 MOST_TEXT = 200_000  # characters of JSON, or of all options together; a string of a megabyte takes 0.8 s
 MOST_OBJECTS = 800  # in a schema or a tag: half a millisecond each, and more where they refer to each other
 MOST_VALUES = 8_000  # of any kind: a tenth of a millisecond each
-MOST_PAIRS = 5_000  # of branches beside each other: 40 microseconds each
+MOST_PAIRS = 5_000  # of branches, or triggers, beside each other: 40 microseconds each
 MOST_SIGNS = 4_000  # of a pattern: 15,000 times `a?` take 3 s, with the square of their number
 MOST_PATTERN = 20_000  # characters
 MOST_GRAMMAR = 20_000  # characters: 2 megabytes take xgrammar 12 gigabytes
 MOST_TAGS = 8  # that are inside each other
 MOST_WRITTEN_OUT = 3_000  # characters of a text for xgrammar, repetitions written out: it makes states of them
 
-_BRANCHES = ("allOf", "anyOf", "oneOf")
+_BRANCHES = ("allOf", "anyOf", "oneOf", "triggers")
+_TEXTS = ("pattern", "grammar")
 _SIGN = re.compile(r"[*+?{|(]")
 _REPEATED = re.compile(r"\{(\d+)(?:,(\d*))?\}|([()])")
 _COUNTED = re.compile(r'"(?:min|max)(?:Items|Length)": ?(\d+)')
@@ -93,8 +94,11 @@ def _is_costly_json(texts: Iterable[str], tags: bool = False) -> bool:
                 for keyword in _BRANCHES:
                     if isinstance(here.get(keyword), list):
                         pairs += len(here[keyword]) ** 2
-                if isinstance(here.get("pattern"), str):
-                    signs += len(_SIGN.findall(here["pattern"]))
+                for keyword in _TEXTS:
+                    if isinstance(here.get(keyword), str):
+                        if len(here[keyword]) > MOST_PATTERN:
+                            return True
+                        signs += len(_SIGN.findall(here[keyword]))
             elif isinstance(here, list):
                 todo += [(value, depth) for value in here]
             if objects > MOST_OBJECTS or values > MOST_VALUES or pairs > MOST_PAIRS or signs > MOST_SIGNS:

@@ -1,4 +1,4 @@
-"""The JSON Schemas inside a structural tag: held to the same list of enforced keywords as a JSON Schema alone."""
+"""The schemas, patterns and grammars inside a structural tag: held to the same rules as each of them alone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..constraints.structural_tag_checks import inside_tag
-from ..errors import Loss
+from ..constraints.values import DEFAULT_ROOT
+from ..errors import Loss, UnsupportedConstraint
+from ..grammars.gbnf import Gbnf
 from ..regex import UnsupportedRegex, parse_fullmatch, to_pattern
 from ..schema.subschemas import escape, iter_subschemas
+from .tag_marks import overlap, runs_on
 
 Reduce = Callable[[Any], tuple[Any, Sequence[Loss]]]
 TOOL_WHITESPACE = 20  # white space characters in a row inside a call's arguments; without a bound it may never end
@@ -20,7 +23,8 @@ _NOT_FILTERED = frozenset(("pattern", "format", "minLength", "maxLength", "patte
 def reduce_schemas(tag: dict[str, Any], reduce: Reduce) -> list[Loss]:
     """Replace every schema in a structural tag by its enforced part, and bound its white space, in place.
 
-    Patterns are written plainly, so that they mean what they mean to Python's `re`.
+    Patterns and grammars are read and written plainly: patterns mean what they mean to Python's `re`, and grammars that
+    end the process in xgrammar do not reach it.
 
     Args:
         tag: the structural tag; arguments written as elements (XML) are a loss, since ``reduce`` speaks JSON.
@@ -49,6 +53,11 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
     if value.get("max_tokens") is not None:
         reason = "xgrammar writes more tokens where a character, or what follows, is not complete; use max_chars"
         losses.append(Loss(pointer, "max_tokens", reason))
+    if "begin" in value and "content" in value and runs_on(value["content"]):
+        ends = value["end"] if isinstance(value["end"], list) else [value["end"]]
+        if overlap(end for end in ends if isinstance(end, str)):
+            reason = "free text before it may hold a part of an end, and xgrammar goes on past the first one"
+            losses.append(Loss(pointer, "end", reason))
     content = value["content"] if value.get("type") == "tag" else value if value.get("excludes") else {}
     if content.get("type") == "any_text" and content.get("max_chars") is not None:
         at = pointer if content is value else f"{pointer}/content"
@@ -59,6 +68,12 @@ def _visit(value: Any, pointer: str, reduce: Reduce, losses: list[Loss]) -> None
             value["pattern"] = to_pattern(parse_fullmatch(value["pattern"]))
         except UnsupportedRegex as error:
             losses.append(Loss(pointer, "pattern", str(error)))
+    if value.get("type") == "grammar":
+        try:
+            with inside_tag(f"{pointer}/grammar"):
+                value["grammar"] = Gbnf(value["grammar"], DEFAULT_ROOT["gbnf"]).to_ebnf()
+        except UnsupportedConstraint as error:
+            losses += [loss._replace(pointer=f"{pointer}/grammar") for loss in error.losses]
     if name is not None:
         with inside_tag(f"{pointer}/{name}"):
             reduced, lost = reduce(value[name])

@@ -45,6 +45,7 @@ from ..schema.grammar import contents
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import SchemaWriter
 from ..schema.xml_to_lark import xml_rules
+from .tag_marks import runs_on
 
 Format = dict[str, Any]
 
@@ -174,7 +175,7 @@ class TagLark:
         end = alt(*map(text, ends))
         if content["type"] == "any_text" and "" not in ends:
             last: Piece = (self._ending(both(concat(self._free(content, inside), end), _nothing_behind(ends))),)
-        elif _runs_on(content) and ends != [""]:
+        elif runs_on(content) and ends != [""]:
             raise _unsupported(inside, content["type"], f"free text in it ends at the tag's end; {_OTHER_ENGINES}")
         else:
             last = _joined(self._piece(content, inside), (end,))
@@ -336,24 +337,6 @@ def _differ(one: Node, other: Node) -> bool:
 
 def _parts(node: Node) -> tuple[Node, ...]:
     return node.parts if isinstance(node, Concat) else (node,)
-
-
-def _runs_on(part: Format) -> bool:
-    """Whether the end of a format may be free text, which continues until a mark after it."""
-    kind = part.get("type", "tag")
-    if kind == "sequence":
-        return _runs_on(part["elements"][-1])
-    if kind == "or":
-        return any(map(_runs_on, part["elements"]))
-    if kind in ("optional", "plus", "star", "repeat"):
-        return _runs_on(part["content"])
-    if kind == "tag":
-        return part["end"] in ("", [""]) and _runs_on(part["content"])
-    if kind == "triggered_tags" and part.get("at_least_one") and part.get("stop_after_first"):
-        return any(map(_runs_on, part["tags"]))
-    if kind == "tags_with_separator":
-        return any(map(_runs_on, part["tags"]))
-    return kind in ("any_text", "triggered_tags")
 
 
 def _triggered(tag: Format) -> Format:

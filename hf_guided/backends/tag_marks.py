@@ -1,7 +1,8 @@
-"""The literal texts of a structural tag."""
+"""The literal texts of a structural tag, and the free text that they end."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..constraints.tool_formats import objects_in
@@ -30,3 +31,52 @@ def literals(tag: Any) -> list[str]:
             texts += [style.opening, style.closing, style.item]
         written |= dict.fromkeys(text for text in texts if isinstance(text, str))
     return list(written)
+
+
+def overlap(ends: Iterable[str]) -> bool:
+    """Whether one end may be complete inside another one, as ``aa`` is in ``a`` + ``aa``; linear in their length."""
+    following: list[dict[str, int]] = [{}]  # the trie of all ends: Aho and Corasick's automaton
+    complete = set()
+    for end in filter(None, ends):
+        node = 0
+        for character in end:
+            if character not in following[node]:
+                following[node][character] = len(following)
+                following.append({})
+            node = following[node][character]
+        complete.add(node)
+    shorter, order = {0: 0}, [0]  # of each node, the longest proper suffix that is a node too
+    for node in order:
+        for character, child in following[node].items():
+            suffix = node
+            while suffix and character not in following[shorter[suffix]]:
+                suffix = shorter[suffix]
+            shorter[child] = following[shorter[suffix]][character] if suffix else 0
+            order.append(child)
+    ends_here = set(complete)
+    for node in order:
+        if shorter[node] in ends_here:
+            ends_here.add(node)
+    last = set(complete)  # what a complete end ends with
+    for node in reversed(order):
+        if node in last:
+            last.add(shorter[node])
+    return any(following[node] for node in (ends_here | last) - {0})
+
+
+def runs_on(part: dict[str, Any]) -> bool:
+    """Whether the end of a format may be free text, which continues until a mark after it."""
+    kind = part.get("type", "tag")
+    if kind == "sequence":
+        return runs_on(part["elements"][-1])
+    if kind == "or":
+        return any(map(runs_on, part["elements"]))
+    if kind in ("optional", "plus", "star", "repeat"):
+        return runs_on(part["content"])
+    if kind == "tag":
+        return part["end"] in ("", [""]) and runs_on(part["content"])
+    if kind == "triggered_tags" and part.get("at_least_one") and part.get("stop_after_first"):
+        return any(map(runs_on, part["tags"]))
+    if kind == "tags_with_separator":
+        return any(map(runs_on, part["tags"]))
+    return kind in ("any_text", "triggered_tags")

@@ -11,7 +11,8 @@ Its errors and the workarounds here:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -141,10 +142,9 @@ class XGrammarBackend(Adapter):
         def build() -> tuple[Callable[[], Engine], int]:
             _move_if_costly(text)
             try:
-                compiled = compiles(text, **options)
+                with _memory_errors():
+                    compiled = compiles(text, **options)
             except RuntimeError as error:
-                if "bad_alloc" in str(error):
-                    raise MemoryError from error
                 message = _without_source(error)
                 if message.startswith("Invalid structural tag error: "):  # our own checks found no error
                     raise self._unsupported("structural_tag", message) from error
@@ -161,8 +161,9 @@ class XGrammarBackend(Adapter):
     @override
     def packed(self, compiled: CompiledConstraint) -> tuple[str, bool]:
         """The library's own JSON of it, and whether forced bytes may be looked for."""
-        engine = cast(_Engine, compiled.new_engine())
-        return str(engine.compiled.serialize_json()), engine.jumps
+        with _memory_errors():
+            engine = cast(_Engine, compiled.new_engine())
+            return str(engine.compiled.serialize_json()), engine.jumps
 
     @override
     def _unpack(self, packed: tuple[str, bool]) -> tuple[Callable[[], Engine], int]:
@@ -226,6 +227,17 @@ class _Engine:
         except UnicodeDecodeError as error:
             # Forced bytes may begin or end inside a character; the binding wants a str, and its error holds them.
             return bytes(error.object)
+
+
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    """Around calls of the library, which raises a RuntimeError where memory ends."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "bad_alloc" in str(error):
+            raise MemoryError from error
+        raise
 
 
 def _move_if_costly(text: str) -> None:

@@ -61,9 +61,9 @@ class ToolCalls(Constraint):
         tools: OpenAI tool dicts (``{"type": "function", "function": {...}}``) or documented Python functions, as
             `apply_chat_template(tools=...)` takes them. The arguments of a function with ``"strict": False`` are any
             JSON object.
-        format: how the model writes its calls: "auto", by the tokenizer's chat template, or a family's name: as
-            xgrammar's `get_model_structural_tag` takes it ("llama", "qwen_3", "deepseek_v3_1", "harmony" ...), or
-            "mistral", "mistral_v11", "mistral_v13".
+        format: how the model writes its calls: "auto", by the tokenizer's chat template (by its version, for one of
+            `mistral-common`), or a family's name: as xgrammar's `get_model_structural_tag` takes it ("llama",
+            "qwen_3", "deepseek_v3_1", "harmony" ...), or "mistral", "mistral_v11", "mistral_v13".
         choice: "auto" (text or calls), "required" (at least one call), "none" (no calls), or the name of one tool
             (also as ``{"type": "function", "function": {"name": ...}}``). OpenAI's ``{"type": "allowed_tools", ...}``
             limits "auto" or "required" to some of the tools; the prompt still shows all of them.

@@ -1,4 +1,4 @@
-"""How model families write tool calls: as structural tags, and how the chat template identifies the family.
+"""How model families write tool calls: as structural tags, and how the tokenizer identifies the family.
 
 Mistral's tags are in tool_mistral.py, the others are xgrammar's own. What is mended here: "required" that would take no
 call at all, the end of a thinking part that a gate of its own looks after, the line ends that chat templates write
@@ -18,7 +18,7 @@ from ..errors import InvalidConstraint
 from .json_text import shorten
 from .suggestions import did_you_mean
 from .tool_choice import MODES
-from .tool_mistral import MISTRAL, mistral_tag
+from .tool_mistral import MISTRAL, mistral_format, mistral_tag
 
 Tag = dict[str, Any]
 AUTO = "auto"
@@ -57,17 +57,19 @@ def formats() -> list[str]:
 
 
 def format_of(tokenizer: Any) -> str:
-    """The family that a tokenizer's chat template writes for.
+    """The family that a tokenizer's chat template writes for, or the version of a tokenizer of `mistral-common`.
 
     Args:
         tokenizer: of transformers; or a processor, which has a template of its own.
 
     Raises:
-        InvalidConstraint: it has no template, or one that writes calls like none of them.
+        InvalidConstraint: it has neither, or a template that writes calls like none of them.
     """
     try:
         template = _template_of(tokenizer)
-    except (AttributeError, ValueError) as error:
+    except (AttributeError, NotImplementedError, ValueError) as error:
+        if (mistral := mistral_format(tokenizer)) is not None:
+            return mistral
         raise InvalidConstraint(
             f"ToolCalls: format='auto' reads the tokenizer's chat template, and it has none: {error}; "
             f"say which format: {', '.join(formats())}"
@@ -82,7 +84,7 @@ def format_of(tokenizer: Any) -> str:
 
 
 def _template_of(tokenizer: Any) -> str:
-    """The chat template for tools; raises AttributeError or ValueError where there is none."""
+    """The chat template for tools; raises AttributeError, NotImplementedError or ValueError where there is none."""
     if hasattr(tokenizer, "get_chat_template"):
         return str(tokenizer.get_chat_template(tools=[{}]))
     template = tokenizer.chat_template  # a processor's

@@ -15,6 +15,24 @@ _ID_PATTERN = "[a-zA-Z0-9]{9}"
 MISTRAL = ("mistral", "mistral_v11", "mistral_v13")
 
 
+# The first version of the tokenizers in which models write calls like this, the newest first.
+_SINCE = ((13, "mistral_v13"), (11, "mistral_v11"), (2, "mistral"))
+
+
+def mistral_format(tokenizer: Any) -> str | None:
+    """The form that the version of a tokenizer of `mistral-common` stands for; None for other tokenizers.
+
+    Args:
+        tokenizer: transformers' ``MistralCommonBackend``, which has no chat template, or a processor that holds one.
+    """
+    inner = getattr(tokenizer, "tokenizer", None)
+    for library in inner, getattr(inner, "tokenizer", None):
+        number = getattr(getattr(library, "version", None), "version_num", None)
+        if isinstance(number, int):
+            return next((name for since, name in _SINCE if number >= since), None)
+    return None
+
+
 def mistral_tag(format: str, names: Sequence[str], *, required: bool, parallel: bool) -> Tag:
     """Text and calls as a format of a structural tag, in which ``{"title": name}`` is a tool's schema.
 

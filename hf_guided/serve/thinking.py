@@ -44,5 +44,5 @@ def reasoning_of(processor: Any, model: Any, max_tokens: int | None) -> Reasonin
 def _chat_template(processor: Any) -> str | None:
     try:
         return str(getattr(processor, "tokenizer", processor).get_chat_template())
-    except (AttributeError, ValueError):
+    except (AttributeError, NotImplementedError, ValueError):
         return None

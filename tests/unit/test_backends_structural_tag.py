@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import xgrammar
 import hf_guided as hg
 from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.structural_tag import TOOL_WHITESPACE
+from hf_guided.backends.tag_marks import overlap
 from tests import toy
 
 
@@ -107,7 +111,7 @@ TAGS: dict[str, dict[str, Any]] = {
     "ended text": {
         "type": "sequence",
         "elements": [
-            {"type": "tag", "begin": "a", "content": {"type": "any_text"}, "end": ["aa", "b"]},
+            {"type": "tag", "begin": "a", "content": {"type": "any_text"}, "end": ["ab", "b"]},
             {"type": "optional", "content": {"type": "json_schema", "json_schema": {"const": [1]}}},
         ],
     },
@@ -251,3 +255,84 @@ def test_free_text_in_a_tag_ends_at_its_first_end(compiler: Compiler, name: str)
         if matcher.validate_tokens([*text.encode(), 256]) == len(text) + 1
     ]
     assert accepted == ["<x>", "<xa>", "<x[t]x[/t]y>"]
+
+
+def is_whole(text: str, ends: Sequence[str], excludes: Sequence[str]) -> bool:
+    """Whether a text ends where the first of its ends ends, and nothing that is excluded stands before that end."""
+    if any(text[:length].endswith(end) for end in ends for length in range(len(text))):
+        return False
+    contents = [text[: len(text) - len(end)] for end in ends if text.endswith(end)]
+    return any(not any(mark in content for mark in excludes) for content in contents)
+
+
+ENDS = [["ab"], ["aa"], ["aba"], ["a", "ba"], ["a", "ab"], ["ab", "b"], ["ab", "bc"], ["abc", "b"], ["a", "b", "ab"]]
+
+
+@pytest.mark.parametrize("excludes", [[], ["c"], ["ba"]])
+@pytest.mark.parametrize("ends", ENDS, ids=" ".join)
+@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
+def test_ends_that_overlap(compiler: Compiler, backend: str, ends: list[str], excludes: list[str]) -> None:
+    """The first end of all counts, or the engine refuses the tag."""
+    content = {"type": "any_text", "excludes": excludes}
+    tag = hg.StructuralTag({"format": {"type": "tag", "begin": "", "content": content, "end": ends}})
+    if backend == "xgrammar" and overlap(ends):
+        with pytest.raises(hg.UnsupportedConstraint) as caught:
+            compiler.compile(tag, backend)
+        assert [(loss.pointer, loss.keyword) for loss in caught.value.losses] == [("/format", "end")]
+        return
+    matcher = compiler.compile(tag, backend).matcher()
+    for length in range(6):
+        for text in map("".join, product("abc", repeat=length)):
+            allowed = matcher.validate_tokens([*text.encode(), 256]) == length + 1
+            assert allowed is is_whole(text, ends, excludes), text
+
+
+def test_overlap_is_what_a_comparison_of_all_pairs_finds() -> None:
+    rng = random.Random(0)
+    found = set()
+    for _ in range(3000):
+        ends = ["".join(rng.choices("abc"[: rng.randint(1, 3)], k=rng.randint(0, 4))) for _ in range(rng.randint(1, 4))]
+        beginnings = [end[:length] for end in ends for length in range(1, len(end))]
+        expected = any(begin.endswith(end) or end.endswith(begin) for begin in beginnings for end in ends if end)
+        assert overlap(ends) is expected, ends
+        found.add(expected)
+    assert found == {False, True}
+
+
+def grammar_tag(text: str) -> hg.StructuralTag:
+    return hg.StructuralTag({"format": {"type": "sequence", "elements": [X, {"type": "grammar", "grammar": text}]}})
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "pointer"),
+    [
+        ('root ::= "a" root', hg.InvalidConstraint, "/format/elements/1/grammar"),
+        ("root ::= (", hg.InvalidConstraint, "/format/elements/1/grammar"),
+        ('start: "a"', hg.InvalidConstraint, "/format/elements/1/grammar"),
+        ("root ::= <[5]>", hg.UnsupportedConstraint, "/format/elements/1/grammar"),
+        ('root ::= "a"{1000000000}', hg.CompileLimitExceeded, ""),
+    ],
+)
+def test_grammar_in_a_tag_is_refused_as_it_is_alone(
+    compiler: Compiler, text: str, error: type[Exception], pointer: str
+) -> None:
+    with pytest.raises(error):
+        compiler.compile(hg.Grammar(text, "gbnf"))
+    with pytest.raises(error) as caught:
+        compiler.compile(grammar_tag(text), "xgrammar")
+    if isinstance(caught.value, hg.InvalidConstraint):
+        assert list(caught.value.pointers) == [pointer]
+    elif isinstance(caught.value, hg.UnsupportedConstraint):
+        assert [loss.pointer for loss in caught.value.losses] == [pointer]
+
+
+@pytest.mark.parametrize(
+    "text", ["root ::= x\nx ::= x*", 'root ::= root "a" | "b"', "root ::= [ab]{,2} | .", 'root ::= ""']
+)
+def test_grammar_in_a_tag_means_what_it_means_alone(compiler: Compiler, text: str) -> None:
+    """The first of them ends the process when xgrammar reads it itself."""
+    alone, inside = compiler.compile(hg.Grammar(text)).matcher(), compiler.compile(grammar_tag(text)).matcher()
+    for length in range(4):
+        for written in map("".join, product("abc", repeat=length)):
+            taken = alone.validate_tokens([*written.encode(), 256])
+            assert inside.validate_tokens([*b"x", *written.encode(), 256]) == 1 + taken

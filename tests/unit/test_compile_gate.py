@@ -113,8 +113,14 @@ def test_ordinary_constraints_stay_in_the_process() -> None:
     assert not [constraint for constraint in ordinary if is_costly(constraint)]
 
 
+def triggered(count: int) -> dict[str, Any]:
+    tags = [{"begin": f"<{i:04}>", "content": {"type": "any_text"}, "end": "</>"} for i in range(count)]
+    return {"type": "triggered_tags", "triggers": [tag["begin"] for tag in tags], "tags": tags}
+
+
 def test_costly_constraints_go_to_the_worker() -> None:
-    costly = [
+    long_grammar = {"type": "grammar", "grammar": "root ::= " + "|".join(f'"{i}"' for i in range(5000))}
+    costly: list[Any] = [
         hg.JsonSchema(wide(2000)),
         hg.JsonSchema({"enum": list(range(20_000))}),
         hg.JsonSchema({"const": "x" * 300_000}),
@@ -123,7 +129,9 @@ def test_costly_constraints_go_to_the_worker() -> None:
         hg.Choice([str(i) for i in range(50_000)]),
         hg.Grammar("root ::= " + "|".join(f'"{i}"' for i in range(20_000))),
     ]
+    costly += [hg.StructuralTag({"format": part}) for part in (triggered(100), long_grammar)]
     assert all(map(is_costly, costly))
+    assert not is_costly(hg.StructuralTag({"format": triggered(50)}))
 
 
 def test_estimate_ends_at_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

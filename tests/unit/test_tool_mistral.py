@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mistral_common
@@ -139,3 +141,34 @@ def test_text_may_come_before_the_calls(compiler: Compiler, name: str) -> None:
     matcher = compiler.compile(hg.ToolCalls(TOOLS, name)).matcher()
     assert matcher.validate_tokens([*text.encode(), 256]) == len(text.encode()) + 1
     assert hg.ToolCalls(TOOLS, name).parse(text) == hg.ToolAnswer("Let me see [x].", CALLS)
+
+
+def backend(name: str, folder: Path) -> Any:
+    """transformers' tokenizer for one of the encoders above."""
+    from transformers.tokenization_mistral_common import MistralCommonBackend
+
+    tokenizer = ENCODERS[name][1]()
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return MistralCommonBackend(str(tokenizer.file_path))
+    saved = json.loads((DATA / "tekken_240911.json").read_text(encoding="utf-8"))
+    saved["vocab"] = saved["vocab"][:300]
+    saved["special_tokens"] = [
+        {"rank": i, "token_str": str(token), "is_control": True} for i, token in enumerate(SpecialTokens)
+    ]
+    saved["config"] |= {"num_vocab_tokens": 300, "default_vocab_size": 1300, "version": tokenizer.version.value}
+    (folder / "tekken.json").write_text(json.dumps(saved), encoding="utf-8")
+    return MistralCommonBackend(str(folder / "tekken.json"))
+
+
+@pytest.mark.parametrize("name", ["v2", "v3", "v3, tekken", "v7", "v11", "v13"])
+def test_format_goes_by_the_version_of_the_tokenizer(name: str, tmp_path: Path) -> None:
+    """Such a tokenizer has no chat template. That the format is the encoder's is tested above."""
+    tokenizer = backend(name, tmp_path)
+    assert hg.ToolCalls(TOOLS).for_tokenizer(tokenizer).format == ENCODERS[name][0]
+    assert hg.ToolCalls(TOOLS).for_tokenizer(SimpleNamespace(tokenizer=tokenizer)).format == ENCODERS[name][0]
+
+
+def test_first_version_has_no_tool_calls(tmp_path: Path) -> None:
+    oldest = SimpleNamespace(tokenizer=sentencepiece("tokenizer.model.v1"))
+    with pytest.raises(hg.InvalidConstraint, match="say which format"):
+        hg.ToolCalls(TOOLS).for_tokenizer(oldest)
