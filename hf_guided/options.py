@@ -243,9 +243,10 @@ LLGUIDANCE_MAX_CHAIN = 1500
 """References that lead to each other: llguidance follows them by recursion, without a limit of its own, and on a stack
 of 8 MiB the process ends between 2,000 and 3,000."""
 
-MASK_CPU_S = 5.0
-"""CPU seconds of one mask. Native code cannot be interrupted, so a row whose mask took longer ends after it, alone; the
-other rows of its batch have waited for this one mask. Engines that count their work end it long before."""
+CALL_CPU_S = 5.0
+"""CPU seconds of one call of an engine: a mask, a token. Native code cannot be interrupted, so a row whose call took
+longer ends after it, alone; the other rows of its batch have waited for this one call. Engines that count their work
+end it long before."""
 
 LLGUIDANCE_MASK_ITEMS = 10_000
 """Items of its parser that one mask may make; about 0.1 s. Its own limit, 50,000, is 0.5 s of an ambiguous grammar, for

@@ -12,19 +12,17 @@ from typing import NamedTuple
 
 from ..errors import CompileLimitExceeded
 from ..regex import ALL, CharSet
+from .ebnf import EbnfWriter
 from .rules import (
-    Choice,
     Expression,
     Leaf,
     Reader,
     Reference,
     Repeat,
     Rules,
-    Sequence,
     check_rules,
     choice,
     sequence,
-    writing,
 )
 
 _TOKEN = re.compile(
@@ -72,11 +70,7 @@ class Gbnf(Reader):
 
     def to_ebnf(self) -> str:
         """The grammar as xgrammar reads it; it starts at ``root``."""
-        # Of rules that lead to themselves and write nothing, as `x ::= x*`, it may run out of stack.
-        writing_rules = writing(self.rules, _EMPTY)
-        names = {name: f"r{i}" if name in writing_rules else _EMPTY.written for i, name in enumerate(self.rules)}
-        lines = [f"{names[name]} ::= {_ebnf(self.rules[name], names)}" for name in self.rules if name in writing_rules]
-        return "\n".join([f"root ::= {names[self._root]}", *lines])
+        return EbnfWriter(self.rules).write(self._root)
 
     def _lex(self) -> list[Token]:
         tokens: list[Token] = []
@@ -237,18 +231,3 @@ def _class(charset: CharSet) -> str:
 
 def _code(code: int) -> str:
     return f"\\U{code:08x}"
-
-
-def _ebnf(expression: Expression, names: dict[str, str]) -> str:
-    if isinstance(expression, Leaf):
-        return expression.written
-    if isinstance(expression, Reference):
-        return names[expression.name]
-    if isinstance(expression, Sequence):
-        return f"({' '.join(_ebnf(part, names) for part in expression.parts)})" if expression.parts else _EMPTY.written
-    if isinstance(expression, Choice):
-        return f"({' | '.join(_ebnf(branch, names) for branch in expression.branches)})"
-    body, low, high = _ebnf(expression.body, names), expression.low, expression.high
-    if high == 0:
-        return _EMPTY.written
-    return f"({body}){{{low},{'' if high is None else high}}}"

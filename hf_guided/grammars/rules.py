@@ -117,7 +117,7 @@ def check_rules(reader: Reader, rules: Rules, start: str) -> None:
     Raises:
         InvalidConstraint: names the rule.
     """
-    productive = _known_by_steps(rules, _has_text)
+    productive = _known_by_steps(rules, _derives(lambda leaf: True))
     reached, todo = {start}, [start]
     while todo:
         name = todo.pop()
@@ -166,6 +166,13 @@ def writing(rules: Rules, empty: Leaf) -> set[str]:
     return _known_by_steps(rules, writes)
 
 
+def may_be_empty(rules: Rules, empty: Leaf) -> Callable[[Expression], bool]:
+    """Tells of an expression whether the empty text is one of its texts; see ``writing``."""
+    derives = _derives(lambda leaf: leaf == empty)
+    known = _known_by_steps(rules, derives)
+    return lambda expression: derives(expression, known)
+
+
 def _known_by_steps(rules: Rules, holds: Callable[[Expression, set[str]], bool]) -> set[str]:
     """The rules of which something holds that may follow from its holding of other rules."""
     users: dict[str, list[str]] = {}
@@ -182,13 +189,18 @@ def _known_by_steps(rules: Rules, holds: Callable[[Expression, set[str]], bool])
     return known
 
 
-def _has_text(expression: Expression, known: set[str]) -> bool:
-    if isinstance(expression, Leaf):
-        return True
-    if isinstance(expression, Reference):
-        return expression.name in known
-    if isinstance(expression, Sequence):
-        return all(_has_text(part, known) for part in expression.parts)
-    if isinstance(expression, Choice):
-        return any(_has_text(branch, known) for branch in expression.branches)
-    return expression.low == 0 or _has_text(expression.body, known)
+def _derives(is_wanted: Callable[[Leaf], bool]) -> Callable[[Expression, set[str]], bool]:
+    """Whether an expression has a text that consists of these leaves alone, if some rules are known to have one."""
+
+    def derives(expression: Expression, known: set[str]) -> bool:
+        if isinstance(expression, Leaf):
+            return is_wanted(expression)
+        if isinstance(expression, Reference):
+            return expression.name in known
+        if isinstance(expression, Sequence):
+            return all(derives(part, known) for part in expression.parts)
+        if isinstance(expression, Choice):
+            return any(derives(branch, known) for branch in expression.branches)
+        return expression.low == 0 or derives(expression.body, known)
+
+    return derives

@@ -200,8 +200,8 @@ def repeat(body: Node, low: int = 0, high: int | None = None) -> Node:
     if isinstance(body, Repeat):
         if body.high is None and body.low <= 1 and (high is None or body.low == 0):
             return repeat(body.body, low if body.low else 0, None)  # (x+)* is x*; (x*){3} is x*
-        if high is None and (body.low, body.high) == (0, 1):
-            return repeat(body.body, 0, None)
+        if (body.low, body.high) == (0, 1):
+            return repeat(body.body, 0, high)
         if (low, high) == (0, 1) and body.low <= 1:
             return Repeat(body.body, 0, body.high)
     return Repeat(body, low, high)

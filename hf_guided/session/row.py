@@ -16,23 +16,19 @@ matcher is *lost*: it is not called again, and a row that is rewound makes a new
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from ..backends.base import Matcher
 from ..errors import BackendError, CompileLimitExceeded, HFGuidedError
-from ..options import MASK_CPU_S
+from ..options import CALL_CPU_S
 
-
-def _too_slow(matcher: Matcher, seconds: float) -> CompileLimitExceeded:
-    return CompileLimitExceeded(
-        f"{matcher.compiled.backend} took {seconds:.1f} s of CPU time for one mask, more than {MASK_CPU_S:g} s; make "
-        "the constraint less ambiguous"
-    )
+T = TypeVar("T")
 
 
 class RowState(str, Enum):
@@ -110,7 +106,7 @@ class Row:
             self.tail.append(token_id)
             return True
         try:
-            if matcher.accept_token(token_id):
+            if self._timed(lambda: matcher.accept_token(token_id), "one token"):
                 self._taken.append(token_id)
                 if token_id in matcher.stop_token_ids:
                     self.is_open = False
@@ -133,7 +129,7 @@ class Row:
         if not self.is_open:
             return 0
         try:
-            return self.matcher.validate_tokens(token_ids)
+            return self._timed(partial(self.matcher.validate_tokens, token_ids), "some tokens")
         except CompileLimitExceeded:
             return 0
         except HFGuidedError as error:
@@ -153,12 +149,10 @@ class Row:
         """
         if self.matcher is None or not self.is_open:
             return False
-        began = time.thread_time()
         try:
+            words = self._timed(partial(self.matcher.fill_row, bitmask, index, tokens_left), "one mask")
             # Three times as fast as any().
-            self.is_open = bool(np.count_nonzero(self.matcher.fill_row(bitmask, index, tokens_left)))
-            if (seconds := time.thread_time() - began) > MASK_CPU_S:
-                raise _too_slow(self.matcher, seconds)
+            self.is_open = self.is_open and bool(np.count_nonzero(words))
         except HFGuidedError as error:
             self.fail(error)
         self._dead_end = not self.is_open
@@ -169,12 +163,25 @@ class Row:
         if self.matcher is None or not self.is_open:
             return b""
         try:
-            return self.matcher.jump_forward_bytes()
+            return self._timed(self.matcher.jump_forward_bytes, "forced text")
         except CompileLimitExceeded:
             return b""  # the next mask will reach the limit again, and end the row
         except HFGuidedError as error:
             self.fail(error)
             return b""
+
+    def _timed(self, call: Callable[[], T], what: str) -> T:
+        """What a call of the engine returns; the row is closed if the call has taken too long."""
+        began = time.thread_time()
+        value = call()
+        if (seconds := time.thread_time() - began) > CALL_CPU_S and self.matcher is not None:
+            self.fail(
+                CompileLimitExceeded(
+                    f"{self.matcher.compiled.backend} took {seconds:.1f} s of CPU time for {what}, more than "
+                    f"{CALL_CPU_S:g} s; make the constraint less ambiguous"
+                )
+            )
+        return value
 
     def may_stop(self) -> bool:
         """Whether the row is open and its text complete."""

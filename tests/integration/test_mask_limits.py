@@ -51,26 +51,27 @@ def test_ambiguous_grammar_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch, j
     assert beside.finish_reason == "stop" and beside.token_ids == alone.token_ids
 
 
-def test_slow_mask_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("method", "call"), [("fill", "one mask"), ("accept", "one token")])
+def test_slow_call_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch, method: str, call: str) -> None:
     """An engine without a limit of its own."""
-    monkeypatch.setattr(row, "MASK_CPU_S", 0.05)
+    monkeypatch.setattr(row, "CALL_CPU_S", 0.05)
     tokenizer = vocabularies.demo()
     model = models.llama(tokenizer)
     guide = hg.Guide(tokenizer, model)
-    fill = llguidance._Engine.fill
+    original = getattr(llguidance._Engine, method)
 
-    def dawdling(self: Any, bitmask: Tensor, index: int) -> None:
+    def dawdling(self: Any, *args: Any) -> Any:
         if len(self._history) > 3 and "[a-c]" in self._template.grammar:
             end = time.thread_time() + 0.1
             while time.thread_time() < end:
                 pass
-        fill(self, bitmask, index)
+        return original(self, *args)
 
-    monkeypatch.setattr(llguidance._Engine, "fill", dawdling)
+    monkeypatch.setattr(llguidance._Engine, method, dawdling)
     constraints = [hg.Regex("[a-c]{20}"), hg.Regex("[x-z]{20}")]
     with pytest.warns(UserWarning, match="row 0 reached a dead end"):
         results = hg.generate(
             model, tokenizer, ["a", "b"], constraints, guide=guide, backend="llguidance", max_new_tokens=60, **GREEDY
         )
-    assert results[0].finish_reason == "dead_end" and "CPU time for one mask" in str(results[0].error)
+    assert results[0].finish_reason == "dead_end" and f"CPU time for {call}" in str(results[0].error)
     assert results[1].finish_reason == "stop" and len(results[1].text) == 20

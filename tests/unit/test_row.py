@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hf_guided.errors import CompileLimitExceeded
+from hf_guided.session import row as row_module
 from hf_guided.session.row import Row, RowState
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.toy import SetEngine, compiled_set, letters
@@ -45,6 +46,26 @@ def test_rewind_clears_a_dead_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row.state is RowState.CLOSED
     row.rewind(1)
     assert row.state is RowState.OPEN
+
+
+@pytest.mark.parametrize("call", ["one token", "one mask", "some tokens", "forced text"])
+def test_call_that_takes_too_long_closes_only_its_row(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bitmask = allocate_bitmask(1, LANGUAGE.vocabulary.padded_size)
+    row, other = Row(LANGUAGE.matcher()), Row(LANGUAGE.matcher())
+    calls = {
+        "one token": lambda: row.advance(A),
+        "one mask": lambda: not row.fill(bitmask, 0),
+        "some tokens": lambda: row.num_taken([A, B]) == 2,
+        "forced text": lambda: row.jump_forward_bytes() == b"",
+    }
+    with monkeypatch.context() as slow:
+        slow.setattr(row_module, "CALL_CPU_S", -1.0)  # every call takes longer
+        assert calls[call](), "what the call found out still counts"
+    assert row.state is RowState.CLOSED and f"CPU time for {call}" in str(row.dead_end)
+    assert other.advance(A) and other.state is RowState.OPEN
+    if call == "one token":
+        row.rewind(1)  # the engine works, so the token is taken back
+        assert row.advance(A) and row.advance(B) and row.may_stop()
 
 
 @pytest.mark.parametrize("method", ["accept", "fill", "validate"])
