@@ -67,7 +67,9 @@ class LLGuidanceBackend(Adapter):
         super().__init__(vocabulary)
         self._lib = llguidance
         self._tokenizer = _tokenizer(llguidance, vocabulary)
-        self._limits = llguidance.LLParserLimits(verbose_errors=False, step_max_items=LLGUIDANCE_MASK_ITEMS)
+        self._limits = llguidance.LLParserLimits(
+            verbose_errors=False, step_max_items=LLGUIDANCE_MASK_ITEMS, max_items_in_row=LLGUIDANCE_MASK_ITEMS
+        )
         self._with_text = lru_cache(maxsize=4)(lambda names: vocabulary.with_text(dict(names)))
 
     def _schema(self, constraint: JsonSchema) -> tuple[Build, Sequence[Loss]]:

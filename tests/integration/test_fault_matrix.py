@@ -120,6 +120,16 @@ def awaited() -> list[GuidedResult]:
     return asyncio.run(run())  # type: ignore[no-any-return]
 
 
+def piped() -> list[GuidedResult]:
+    hg.register()
+    task = pipeline("guided-generation", model=model(), tokenizer=vocabularies.demo())
+    # One call for each prompt: a call has one constraint. The failing call is the first one.
+    return [
+        task(prompt, response_format=constraint, backend=faulty.NAME, max_new_tokens=MAX_NEW_TOKENS, do_sample=False)
+        for prompt, constraint in zip(PROMPTS, [FAILING, *OTHERS], strict=True)
+    ]
+
+
 LOOPS: dict[str, Callable[[], list[GuidedResult]]] = {
     "processor": lambda: seam(False, overlap=False),
     "processor with overlap": lambda: seam(False, overlap=True, companion=True),
@@ -136,6 +146,7 @@ LOOPS: dict[str, Callable[[], list[GuidedResult]]] = {
     "log probabilities": lambda: generated(logprobs=2),
     "stream": streamed,
     "agenerate": awaited,
+    "pipeline": piped,
     "continuous batching": lambda: generated(continuous_batching=True),
 }
 

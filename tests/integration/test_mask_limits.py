@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -11,8 +12,10 @@ from transformers import LogitsProcessor
 
 import hf_guided as hg
 from hf_guided.backends import llguidance
+from hf_guided.backends.compiler import Compiler
 from hf_guided.session import row
-from tests import vocabularies
+from hf_guided.vocabulary.bitmask import allocate_bitmask
+from tests import toy, vocabularies
 from tests.integration import models
 
 AMBIGUOUS = 'start: s "!"\ns: s s | "a" | "b"'  # the text is not complete at the limit
@@ -75,3 +78,23 @@ def test_slow_call_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch, method: s
         )
     assert results[0].finish_reason == "dead_end" and f"CPU time for {call}" in str(results[0].error)
     assert results[1].finish_reason == "stop" and len(results[1].text) == 20
+
+
+@pytest.mark.parametrize("optional", [1000, 1400, 1600])
+def test_many_optional_properties_are_enforced_or_refused_when_compiled(optional: int) -> None:
+    """Each of them may come next; no text that begins reaches a limit."""
+    vocabulary = toy.all_bytes()
+    schema = {"type": "object", "properties": {f"p{i:04}": {"type": "string"} for i in range(optional)}}
+    compiler = Compiler(vocabulary)
+    if optional > 1500:
+        with pytest.raises(hg.CompileLimitExceeded):
+            compiler.compile(hg.JsonSchema(schema))
+        return
+    matcher = compiler.compile(hg.JsonSchema(schema)).matcher()
+    bitmask = allocate_bitmask(1, vocabulary.padded_size)
+    for byte in json.dumps({f"p{i:04}": "x" for i in (0, 3, optional // 2, optional - 1)}).encode():
+        matcher.fill_next_token_bitmask(bitmask)
+        assert matcher.accept_token(byte)
+    assert matcher.is_completed()
+    declared = b'{"p0001": "x", "p000'  # the first property does not come after the second
+    assert compiler.compile(hg.JsonSchema(schema)).matcher().validate_tokens(declared + b"0") == len(declared)
