@@ -115,10 +115,10 @@ def read_text(file: str) -> str:
     """
     try:
         return Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"cannot read {file}: expected UTF-8 text ({error})") from error
+    except (OSError, ValueError) as error:  # a ValueError: the system has no such names
+        raise UsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def positive(kind: type[int] | type[float]) -> Any:

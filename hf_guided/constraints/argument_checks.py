@@ -81,8 +81,12 @@ def _is_texts(value: Any) -> bool:
 
 
 def _is_short(text: str) -> bool:
-    # Transformers compares every token with every position of the text, and cannot write half of a surrogate pair.
-    return len(text) <= _LONGEST_STOP and not any("\ud800" <= character <= "\udfff" for character in text)
+    # Transformers compares every token with every position of the text, and encodes it.
+    try:
+        text.encode()
+    except Exception:  # half of a surrogate pair, or what a subclass raises
+        return False
+    return len(text) <= _LONGEST_STOP
 
 
 def _is_token_ids(value: Any) -> bool:

@@ -64,7 +64,7 @@ def turns_of(model: Any) -> Turns:
     try:
         with _turns_lock:
             return _turns.setdefault(innermost, Turns())
-    except TypeError:  # no weak references, or no hash
+    except Exception:  # no weak references, no hash, or one that raises
         return Turns()
 
 

@@ -278,6 +278,26 @@ def test_no_foreign_exception_leaves_a_public_call(name: str) -> None:
         assert result.value in ("yes", "no")
 
 
+@pytest.mark.parametrize(
+    ("name", "argument", "wrong"),
+    [
+        ("Guide.decoder", "stop_strings", "hostile text"),
+        ("generate", "stop_strings", "hostile text"),
+        ("agenerate", "model", "hostile hash"),
+    ],
+)
+def test_what_longer_walks_have_found(name: str, argument: str, wrong: str) -> None:
+    call, right, _ = CALLS[name]
+    given = {key: make() for key, make in right.items()} | {argument: WRONG[wrong]()}
+    assert trouble(name, lambda: call()(**given)) is None
+
+
+def test_names_of_files_that_the_system_cannot_have(capfd: pytest.CaptureFixture[str]) -> None:
+    for name in ("\ud800", "a\0b"):
+        assert main(["audit", name]) == 2
+        assert "cannot read" in capfd.readouterr().err
+
+
 # -- the command line --------------------------------------------------------------------------------------------------
 
 
