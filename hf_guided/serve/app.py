@@ -30,6 +30,7 @@ from .options import ServeOptions, source_of
 from .request_size import RequestSizeLimit
 from .requirements import check_transformers
 
+_LAST_ANSWER_S = 5.0  # how long a server that shuts down waits for answers, until it ends them
 _LAST_COMPILE_S = 60.0  # how long a server that shuts down waits for running compiles
 
 
@@ -40,7 +41,8 @@ def build_app(options: ServeOptions) -> FastAPI:
         options: what to serve, and its limits.
 
     Returns:
-        The app; ``app.state.close()`` ends its threads, and returns whether all of them have ended.
+        The app; ``app.state.end_requests()`` ends its requests with an error, and ``app.state.close()`` its threads;
+        the latter returns whether all of them have ended.
 
     Raises:
         UnsupportedModel: it thinks, and thinking is not served in shared batches.
@@ -75,7 +77,7 @@ def build_app(options: ServeOptions) -> FastAPI:
             log.warning("a constraint still compiles after %g s, and is not waited for", _LAST_COMPILE_S)
         return ended
 
-    app.state.close = close
+    app.state.end_requests, app.state.close = state.end_requests, close
     return app
 
 
@@ -148,6 +150,8 @@ class Server(uvicorn.Server):
             self._on_ready(f"http://{self.config.host}:{port}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer the requests that wait, then close the app."""
+        """Answer the requests that wait for a few seconds, end the others with an error, and close the app."""
+        end = asyncio.get_running_loop().call_later(_LAST_ANSWER_S, self._app.state.end_requests)
         await super().shutdown(sockets)
+        end.cancel()
         self.left_running = not await asyncio.to_thread(self._app.state.close)

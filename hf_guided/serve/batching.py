@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +22,7 @@ from ..guide import Guide
 from ..hf.continuous_batching.compat import first_processor
 from ..hf.generation_settings import GenerationSettings
 from .answer_parser import AnswerReader, Message, Part
-from .error_responses import RequestRefused, logged
+from .error_responses import RequestRefused, logged, shuts_down
 from .guided_model import AnsweringProcessor, AnswerStreamer, GuidedModel
 from .metrics import Metrics, Outcome
 
@@ -56,6 +58,8 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
         self._metrics = metrics
         self._numbers = itertools.count()
         self._vocab_size = 0
+        self._shuts_down = threading.Event()
+        self._answers: weakref.WeakSet[_Answer] = weakref.WeakSet()  # the manager holds those that are not finished
 
     def init_cb(self, model: Any, gen_config: Any) -> None:
         """As transformers' method; the manager is attached before it starts, with no request's settings as defaults."""
@@ -119,6 +123,12 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
         processor.message = message.as_dict()
         return "", len(inputs["input_ids"]), range(streamer.total_tokens)
 
+    def end_requests(self) -> None:
+        """End the guided requests with an error; on the event loop."""
+        self._shuts_down.set()
+        for answer in list(self._answers):
+            answer.abort(shuts_down())
+
     def stop(self) -> None:
         """End all requests, and wait for the thread."""
         if self._cb is not None:
@@ -137,10 +147,13 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
     ) -> AnswerStreamer:
         """Queue a guided request; its parts, or its failure, come on the event loop."""
         self._check_alive(request_id)
+        if self._shuts_down.is_set():
+            raise shuts_down()
         settings = GenerationSettings(model, {"generation_config": gen_config})
         reader = model.request.reader(inputs["input_ids"])
         answer = _Answer(self._cb, request_id, settings, reader, emit, fail, self._metrics)
         answer.begin()
+        self._answers.add(answer)
         try:
             self._cb.register_result_handler(request_id, answer.take)
             self._for(model, gen_config)._cb.add_request(
@@ -226,6 +239,12 @@ class _Answer:
                 self._take(output)
         except Exception as error:
             self.end("failed")
+            self._fail(error)
+
+    def abort(self, error: Exception) -> None:
+        """End it with an error, if it has not ended."""
+        if not self._ended:
+            self._cancel()
             self._fail(error)
 
     def _take(self, output: Any) -> None:

@@ -57,6 +57,11 @@ class RequestRefused(Exception):
         return str(self.body["error"]["code"])
 
 
+def shuts_down() -> RequestRefused:
+    """The end of a request that the server does not wait for."""
+    return RequestRefused("the server shuts down; try again later", status=503, code="server_shuts_down")
+
+
 def refusal(error: HFGuidedError, param: str | None = None) -> RequestRefused:
     """One of our errors as an answer: 400 where the request is at fault, 500 otherwise.
 
@@ -83,7 +88,7 @@ async def answer_refused(_: Request, error: Exception) -> JSONResponse:
     """FastAPI's handler for both kinds of our errors."""
     assert isinstance(error, (RequestRefused, HFGuidedError))
     refused = error if isinstance(error, RequestRefused) else refusal(error)
-    if refused.status >= 500:
+    if refused.status == 500:
         log.error("a request failed", exc_info=error)
     return JSONResponse(refused.body, status_code=refused.status)
 

@@ -10,7 +10,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from transformers.cli.serving.utils import (
 from ..guide import Guide
 from .answer_parser import Message
 from .batching import BatchingManager
-from .error_responses import logged
+from .error_responses import logged, shuts_down
 from .guided_model import AnsweringProcessor, AnswerStreamer
 from .metrics import Metrics
 
@@ -54,6 +54,13 @@ class GuidedState(GenerationState):  # type: ignore[misc]  # transformers is unt
             self._generate_managers[model_id] = OneByOneManager()
         return super().get_manager(model_id, use_cb)
 
+    def end_requests(self) -> None:
+        """End every request that runs or waits with an error, and refuse new ones; on the event loop."""
+        for manager in self._generate_managers.values():
+            manager.end_requests()
+        if self._cb_manager is not None:
+            self._cb_manager.end_requests()
+
     def shutdown(self) -> None:
         """Stop the running generations, and wait for their threads."""
         super().shutdown()
@@ -68,13 +75,14 @@ class OneByOneManager(GenerateManager):  # type: ignore[misc]  # transformers is
     def __init__(self) -> None:
         self._thread = _Thread()  # instead of transformers' own thread, which cannot be ended
         self._under_way: set[Callable[[], None]] = set()  # functions that cancel them
+        self._shuts_down = False
 
     def generate_streaming(
         self, model: Any, processor: Any, inputs: Any, gen_config: Any, request_id: str, response_parser: Any = None
     ) -> tuple[asyncio.Queue[Any], Any]:
         """See transformers'."""
         if not isinstance(processor, AnsweringProcessor):
-            watched = _Watched(model, threading.Event(), request_id)
+            watched = _Watched(model, threading.Event(), request_id, self._cancellable)
             return super().generate_streaming(watched, processor, inputs, gen_config, request_id, response_parser)  # type: ignore[no-any-return]
         queue: asyncio.Queue[Any] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -115,10 +123,15 @@ class OneByOneManager(GenerateManager):  # type: ignore[misc]  # transformers is
         input_len = inputs["input_ids"].shape[-1]
         return "", input_len, sequences[0, input_len:]
 
-    def stop(self) -> None:
-        """Cancel the running and the waiting generations, and wait for the thread."""
+    def end_requests(self) -> None:
+        """End the running and the waiting generations with an error."""
+        self._shuts_down = True
         for cancel in list(self._under_way):
             cancel()
+
+    def stop(self) -> None:
+        """End all generations, and wait for the thread."""
+        self.end_requests()
         self._thread.stop()
 
     @contextmanager
@@ -126,9 +139,15 @@ class OneByOneManager(GenerateManager):  # type: ignore[misc]  # transformers is
         """Around a generation: it is cancelled when the server stops, and when its client has gone."""
         self._under_way.add(cancel)
         try:
+            if self._shuts_down:
+                raise shuts_down()
             yield
         except asyncio.CancelledError:
             cancel()
+            raise
+        except _GenerationCancelled:
+            if self._shuts_down:
+                raise shuts_down() from None
             raise
         finally:
             self._under_way.discard(cancel)
@@ -154,17 +173,26 @@ class _Watched:
         model: a transformers model.
         cancelled: stops it at the next token.
         request_id: the id in the log; None where the caller logs.
+        cancellable: around the generation, with the function that cancels it; None where the caller does that.
     """
 
-    def __init__(self, model: Any, cancelled: threading.Event, request_id: str | None = None):
+    def __init__(
+        self,
+        model: Any,
+        cancelled: threading.Event,
+        request_id: str | None = None,
+        cancellable: Callable[[Callable[[], None]], AbstractContextManager[None]] | None = None,
+    ):
         self._model, self._cancelled, self._request_id = model, cancelled, request_id
+        self._cancellable = cancellable or (lambda _: nullcontext())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """See ``model.generate``."""
-        with nullcontext() if self._request_id is None else logged(self._request_id):
+        log = nullcontext() if self._request_id is None else logged(self._request_id)
+        with self._cancellable(self._cancelled.set), log:
             return self._model.generate(*args, **kwargs, stopping_criteria=[_Leave(self._cancelled)])
 
 

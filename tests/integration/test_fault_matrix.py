@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, pipeline
 
 import hf_guided as hg
 from hf_guided.session.result import GuidedResult
@@ -120,13 +120,22 @@ def awaited() -> list[GuidedResult]:
     return asyncio.run(run())  # type: ignore[no-any-return]
 
 
-def piped() -> list[GuidedResult]:
+def piped(batch_size: int) -> list[GuidedResult]:
     hg.register()
-    task = pipeline("guided-generation", model=model(), tokenizer=vocabularies.demo())
-    # One call for each prompt: a call has one constraint. The failing call is the first one.
+    task: Any = pipeline("guided-generation", model=model(), tokenizer=vocabularies.demo())
+    outputs = task(
+        PROMPTS,
+        response_format=[FAILING, *OTHERS],
+        backend=faulty.NAME,
+        max_new_tokens=MAX_NEW_TOKENS,
+        do_sample=False,
+        batch_size=batch_size,
+    )
+    # A pipeline gives no token ids; bytes serve as well here.
     return [
-        task(prompt, response_format=constraint, backend=faulty.NAME, max_new_tokens=MAX_NEW_TOKENS, do_sample=False)
-        for prompt, constraint in zip(PROMPTS, [FAILING, *OTHERS], strict=True)
+        GuidedResult(text := output["generated_text"], None, list(text.encode()), output["finish_reason"], reason)
+        for [output] in outputs
+        for reason in [output.get("error")]
     ]
 
 
@@ -146,7 +155,8 @@ LOOPS: dict[str, Callable[[], list[GuidedResult]]] = {
     "log probabilities": lambda: generated(logprobs=2),
     "stream": streamed,
     "agenerate": awaited,
-    "pipeline": piped,
+    "pipeline": lambda: piped(3),
+    "pipeline, one by one": lambda: piped(1),
     "continuous batching": lambda: generated(continuous_batching=True),
 }
 
