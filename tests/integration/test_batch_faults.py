@@ -177,19 +177,31 @@ def test_stdout_that_cannot_be_written(tmp_path):
     assert done.returncode == 1 and "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["batch", "generate"])
+# The batch answers nothing before the signal: it waits for the end of its stdin, which comes after it.
+SAYS_BEGUN = {
+    "batch": """
+import sys, hf_guided.cli.batch.worker as w
+answer = w.Worker.answer
+w.Worker.answer = lambda *a: (print("begun", flush=True), sys.stdin.read(), answer(*a))[2]
+""",
+    "generate": """
+from hf_guided.session import session as s
+begin = s.Session.begin
+s.Session.begin = lambda *a: (print("begun", flush=True), begin(*a))[1]
+""",
+}
+
+
+@pytest.mark.parametrize("name", SAYS_BEGUN)
 def test_ctrl_c(name, tmp_path, wanted):
     asked = job(tmp_path, ROWS, **SHORT)
     if name == "generate":
         asked = ["--model", "demo", "--device", "cpu", "--prompt", "x", "--regex", "[a-z ]{200000}"]
         asked += ["--max-new-tokens", "1000000"]
-    slow = "import hf_guided.cli.batch.worker as w, time; answer = w.Worker.answer\n" if name == "batch" else ""
-    slow += "w.Worker.answer = lambda *a: (print('begun', flush=True), time.sleep(1), answer(*a))[2]\n" if slow else ""
-    slow += "" if slow else "from hf_guided.session import session as s; begin = s.Session.begin\n"
-    slow += "s.Session.begin = lambda *a: (print('begun', flush=True), begin(*a))[1]\n" if name == "generate" else ""
-    code = f"{slow}import sys; from hf_guided.cli.commands import main; sys.exit(main(sys.argv[1:]))"
+    code = f"{SAYS_BEGUN[name]}import sys; from hf_guided.cli.commands import main; sys.exit(main(sys.argv[1:]))"
+    pipe = subprocess.PIPE
     process = subprocess.Popen(
-        [sys.executable, "-c", code, name, *asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, name, *asked], stdin=pipe, stdout=pipe, stderr=pipe, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"

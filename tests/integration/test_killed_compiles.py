@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -24,16 +25,23 @@ LONG = {
     "automaton": 'hg.Regex("(?:a|b)*a(?:a|b){14}")',
     "outlines": 'hg.Regex("(?:a|b)*a(?:a|b){16}")',
     "xgrammar": 'hg.Regex("([a-z]{1,900}x){3}")',
+    "llguidance": 'hg.Regex("a?" * 9000)',
 }
 BEGIN = """
 import atexit, os, sys, threading, time
 atexit.register(lambda: print(time.monotonic() - began[0], flush=True))  # runs last
 import hf_guided as hg
+from hf_guided.backends.adapter import Adapter
+from hf_guided.backends.subprocess_worker import CompileWorker
 from tests import vocabularies
 guide = hg.Guide(vocabularies.demo(), len(vocabularies.demo()))
 assert guide.compile(["yes", "no"], {backend!r})
+begun = threading.Event()
+compile, run = Adapter.compile, CompileWorker.run
+Adapter.compile = lambda *a: (begun.set(), compile(*a))[1]
+CompileWorker.run = lambda *a: (begun.set(), run(*a))[1]
 job = guide.submit({constraint}, {backend!r})
-time.sleep(0.3)
+begun.wait()
 """
 
 
@@ -85,9 +93,11 @@ def test_the_process_that_compiles_is_killed_at_any_moment() -> None:
 
     def kill() -> None:
         while not stop.wait(rng.random() * 0.3):
-            for process in psutil.Process().children():
-                process.kill()
-                killed.append(process.pid)
+            for process in psutil.Process().children():  # those of other tests live on
+                with suppress(psutil.Error):
+                    if any("subprocess_child" in part for part in process.cmdline()):
+                        process.kill()
+                        killed.append(process.pid)
 
     killer = threading.Thread(target=kill)
     killer.start()
