@@ -190,6 +190,9 @@ begin = s.Session.begin
 s.Session.begin = lambda *a: (print("begun", flush=True), begin(*a))[1]
 """,
 }
+LISTENS = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background may not
+)
 
 
 @pytest.mark.parametrize("name", SAYS_BEGUN)
@@ -198,16 +201,18 @@ def test_ctrl_c(name, tmp_path, wanted):
     if name == "generate":
         asked = ["--model", "demo", "--device", "cpu", "--prompt", "x", "--regex", "[a-z ]{200000}"]
         asked += ["--max-new-tokens", "1000000"]
-    code = f"{SAYS_BEGUN[name]}import sys; from hf_guided.cli.commands import main; sys.exit(main(sys.argv[1:]))"
+    code = f"{SAYS_BEGUN[name]}{LISTENS}from hf_guided.cli.commands import main; sys.exit(main(sys.argv[1:]))"
     pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, name, *asked], stdin=pipe, stdout=pipe, stderr=pipe, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begun\n"
-    process.send_signal(signal.SIGINT)
-    began = time.monotonic()
-    _, said = process.communicate(timeout=60)
+    command = [sys.executable, "-c", code, name, *asked]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130, said
     assert "Traceback" not in said and time.monotonic() - began < 20
     if name == "batch":
