@@ -163,17 +163,23 @@ def test_state_is_written_as_a_whole(tmp_path, monkeypatch):
     assert job_module.read_state(file) == {"a": 1}
 
 
-def test_stdout_that_cannot_be_written(tmp_path):
-    asked = [sys.executable, "-m", "hf_guided", "generate", "--model", "demo", "--device", "cpu", "--prompt", "x"]
-    asked += ["--choice", "yes"]
+GENERATE = [sys.executable, "-m", "hf_guided", "generate", "--model", "demo", "--device", "cpu", "--prompt", "x"]
+GENERATE += ["--choice", "yes"]
+
+
+@pytest.mark.slow
+def test_stdout_on_a_full_disk():
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(GENERATE, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "hf-guided: error: [Errno 28] No space left on device" in done.stderr
+
+
+def test_stdout_that_nothing_reads():
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:
-        done = subprocess.run(asked, stdout=pipe, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(GENERATE, stdout=pipe, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
 
 
@@ -195,7 +201,7 @@ LISTENS = (
 )
 
 
-@pytest.mark.parametrize("name", SAYS_BEGUN)
+@pytest.mark.parametrize("name", ["batch", pytest.param("generate", marks=pytest.mark.slow)])
 def test_ctrl_c(name, tmp_path, wanted):
     asked = job(tmp_path, ROWS, **SHORT)
     if name == "generate":

@@ -35,7 +35,7 @@ FAILING = hg.JsonSchema(
 OTHERS: list[Any] = [hg.Regex("[a-d]{12}"), hg.Choice(["yes", "no"])]
 PROMPTS = ["x = ", "a longer prompt: ", "y"]
 MAX_NEW_TOKENS = 50
-SEEDS = repeats(2, 20)
+SEEDS = repeats(1, 20)
 
 
 @cache
