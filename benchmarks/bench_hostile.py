@@ -38,10 +38,11 @@ def main() -> None:
         compile_ms(guide, next(numbers))  # warm up
     rows = [measured("alone", guide, numbers, arguments.seconds)]
     stop = threading.Event()
-    attackers = [threading.Thread(target=attack, args=(guide, i, stop)) for i in range(arguments.hostile)]
+    begun = threading.Barrier(arguments.hostile + 1)
+    attackers = [threading.Thread(target=attack, args=(guide, i, begun, stop)) for i in range(arguments.hostile)]
     for attacker in attackers:
         attacker.start()
-    time.sleep(2)
+    begun.wait()
     rows.append(measured(f"beside {arguments.hostile} hostile requests", guide, numbers, arguments.seconds))
     stop.set()
     print(f"{hardware()}, load {load_average()}")
@@ -61,13 +62,13 @@ def measured(name: str, guide: hg.Guide, numbers: count[int], seconds: float) ->
     end, times = time.perf_counter() + seconds, []
     while time.perf_counter() < end:
         times.append(compile_ms(guide, next(numbers)))
-        time.sleep(0.02)
     cuts = statistics.quantiles(times, n=100)
     return [name, str(len(times)), *(f"{value:.1f}" for value in (cuts[49], cuts[89], cuts[98], max(times)))]
 
 
-def attack(guide: hg.Guide, first: int, stop: threading.Event) -> None:
+def attack(guide: hg.Guide, first: int, begun: threading.Barrier, stop: threading.Event) -> None:
     """Ask for one hostile constraint after the other."""
+    begun.wait()
     for i in count(first * 1000):
         if stop.is_set():
             return

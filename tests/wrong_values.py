@@ -1,6 +1,6 @@
 """Values that no argument expects: other types, other shapes, huge ones, and objects whose methods raise.
 
-They are made anew at each call, because some of them can be used only once.
+Each call makes new ones, because some of them can be used only once.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ _SEARCHED = 32  # entries of arrays that looking up one node of a trie costs
 NEVER = np.iinfo(np.int32).max
 WALK_STEPS = 150_000  # of work: a hundred states of a vocabulary of 131k tokens, where many tokens fit
 _STEPS_TOGETHER = 20_000  # of as many states as are walked at once
+_PAIRS_TOGETHER = 1_000_000  # of a state that is walked and one that it may lead to: a byte each
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,14 +57,14 @@ def token_budget(walk: TokenWalk, reached: Reach, meter: WorkMeter, walk_steps: 
     needed = _counted(edges, accepting)
     open_states = np.flatnonzero(reached.can_end & (needed > 2))
     rest = open_states[np.argsort(needed[open_states], kind="stable")]
-    together = 1
+    together, most = 1, max(1, _PAIRS_TOGETHER // len(accepting))
     while len(rest) and walk_steps > 0:
         sources, rest = rest[:together], rest[together:]
         reaches, steps = walk.successors(sources)
         walk_steps -= steps
         which, targets = reaches.nonzero()
         edges.append(np.stack((sources[which], targets), 1))
-        together = max(1, min(2 * together, _STEPS_TOGETHER * len(sources) // steps))
+        together = max(1, min(2 * together, most, _STEPS_TOGETHER * len(sources) // steps))
     return TokenBudget(_counted(edges, accepting), not len(rest))
 
 

@@ -151,12 +151,7 @@ class TokenWalk:
                 if dense:
                     kept = np.flatnonzero(rows)
                     live, rows, dense = kept + above, rows.take(kept), False
-                starts = trie.child.take(live)
-                counts = trie.child.take(live + 1) - starts
-                below = ranges(starts, counts)
-                moved = self._next.take(np.repeat(rows, counts) + self._class_of.take(below))
-                kept = np.flatnonzero(moved)
-                live, rows = below.take(kept), moved.take(kept)
+                live, rows, *_ = self._below(live, rows)
                 alive = len(live)
                 ends = np.flatnonzero(tokens.has_token.take(live))
                 nodes, end_rows = live.take(ends), rows.take(ends)
@@ -177,24 +172,17 @@ class TokenWalk:
                 return
             yield nodes, end_rows
 
-    def descend(self, nodes: Ints, states: Ints) -> Iterator[tuple[Ints, Ints]]:
+    def descend(self, nodes: Ints, states: Ints) -> Iterator[tuple[Ints, States]]:
         """All living nodes below some nodes of the trie, at any depth, and the states there.
 
         Args:
             nodes: where to begin, each once.
             states: of the automaton, one for each.
         """
-        trie = self.tokens.trie
-        rows = states * self._classes
+        nodes, rows, *_ = self._below(nodes, (states * self._classes).astype(np.int32))
         while len(nodes):
-            starts = trie.child.take(nodes)
-            counts = trie.child.take(nodes + 1) - starts
-            below = ranges(starts, counts)
-            moved = self._next.take(np.repeat(rows, counts) + self._class_of.take(below))
-            kept = np.flatnonzero(moved)
-            nodes, rows = below.take(kept), moved.take(kept).astype(np.int64)
-            if len(nodes):
-                yield nodes, rows // self._classes
+            yield nodes, rows // self._classes
+            nodes, rows, *_ = self._below(nodes, rows)
 
     def successors(self, states: Ints) -> tuple[NDArray[np.bool_], int]:
         """Where a token leads, from several states in one walk.
@@ -205,21 +193,34 @@ class TokenWalk:
         Returns:
             (n, states of the automaton) whether a token leads from the one to the other; and the steps of work.
         """
-        trie, has_token = self.tokens.trie, self.tokens.has_token
         reached = np.zeros((len(states), self.dfa.states), np.bool_)
-        nodes, rows, origins, steps = np.zeros(len(states), np.int64), states * self._classes, np.arange(len(states)), 0
+        nodes, rows, steps = np.zeros(len(states), np.int64), (states * self._classes).astype(np.int32), 0
+        origins = np.arange(len(states))
         while len(nodes):
-            starts = trie.child.take(nodes)
-            counts = trie.child.take(nodes + 1) - starts
-            below = ranges(starts, counts)
-            moved = self._next.take(np.repeat(rows, counts) + self._class_of.take(below))
-            kept = np.flatnonzero(moved)
+            nodes, rows, counts, kept = self._below(nodes, rows)
             origins = np.repeat(origins, counts).take(kept)
-            nodes, rows = below.take(kept), moved.take(kept).astype(np.int64)
-            ends = np.flatnonzero(has_token.take(nodes))
+            ends = np.flatnonzero(self.tokens.has_token.take(nodes))
             reached[origins.take(ends), rows.take(ends) // self._classes] = True
             steps += level_steps(len(nodes))
         return reached, steps
+
+    def _below(self, nodes: Ints, rows: States) -> tuple[Ints, States, Ints, Ints]:
+        """One level down from some nodes of the trie: the living children, one node's after the other's.
+
+        Args:
+            nodes: (n,) of the trie.
+            rows: (n,) of the automaton's states there.
+
+        Returns:
+            The living children; their rows; (n,) how many children each node has; and which of all those live.
+        """
+        trie = self.tokens.trie
+        starts = trie.child.take(nodes)
+        counts = trie.child.take(nodes + 1) - starts
+        children = ranges(starts, counts)
+        moved = self._next.take(np.repeat(rows, counts) + self._class_of.take(children))
+        kept = np.flatnonzero(moved)
+        return children.take(kept), moved.take(kept), counts, kept
 
     def tokens_at(self, nodes: Ints) -> tuple[Ints, Ints]:
         """The tokens that end in these nodes, one node after the other, and how many each node has."""

@@ -65,21 +65,6 @@ class Adapter(ABC):
             raise UnsupportedConstraint(f"{self.title} does not enforce all of this {constraint.kind}", losses)
         return self._compiled(constraint, *build(), losses, began)
 
-    def packed(self, compiled: CompiledConstraint) -> Any:
-        """What it takes to make the engines of a constraint in another process, without most of the work.
-
-        It is pickled. None: nothing travels.
-        """
-        return None
-
-    def unpacked(self, constraint: Constraint, packed: Any, losses: Sequence[Loss]) -> CompiledConstraint:
-        """The compiled constraint of which another process has sent the result of ``packed``."""
-        began = time.perf_counter()
-        return self._compiled(constraint, *self._unpack(packed), tuple(losses), began)
-
-    def _unpack(self, packed: Any) -> tuple[Callable[[], Engine], int]:
-        raise NotImplementedError
-
     def _compiled(
         self,
         constraint: Constraint,
@@ -118,3 +103,23 @@ class Adapter(ABC):
     @classmethod
     def _unsupported(cls, keyword: str, reason: str) -> UnsupportedConstraint:
         return UnsupportedConstraint(f"{cls.title} cannot enforce this", (Loss("", keyword, reason),))
+
+
+class PortableAdapter(Adapter):
+    """An adapter whose compiled constraints can be made again from what another process sends."""
+
+    @abstractmethod
+    def packed(self, compiled: CompiledConstraint) -> Any:
+        """What it takes to make the engines of a constraint in another process, without most of the work.
+
+        It is pickled.
+        """
+
+    def unpacked(self, constraint: Constraint, packed: Any, losses: Sequence[Loss]) -> CompiledConstraint:
+        """The compiled constraint of which another process has sent the result of ``packed``."""
+        began = time.perf_counter()
+        return self._compiled(constraint, *self._unpack(packed), tuple(losses), began)
+
+    @abstractmethod
+    def _unpack(self, packed: Any) -> tuple[Callable[[], Engine], int]:
+        """What makes engines, and the bytes of memory that takes."""

@@ -34,7 +34,7 @@ from ..options import QUICK, CompileLimits
 from ..regex import NOTHING, UnsupportedRegex, parse_fullmatch
 from ..schema.normalize import Normalizer
 from ..schema.to_nfa import NotRegular, regular
-from .adapter import Adapter, Build
+from .adapter import Build, PortableAdapter
 from .base import CompiledConstraint, Engine
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _MOST_MOVES = 4096  # cached for one language
 _MOVE_BYTES = 200  # of a cached move: its key, two ints and a slot of the dict
 
 
-class AutomatonBackend(Adapter):
+class AutomatonBackend(PortableAdapter):
     """The adapter; building it takes half a second for 131k tokens, compiling milliseconds.
 
     Args:

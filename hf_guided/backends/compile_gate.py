@@ -16,7 +16,7 @@ from ..automaton.limits import allowance
 from ..constraints.values import Constraint, JsonSchema, set_fields
 from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint
 from ..options import AGAIN_CPU_S
-from .adapter import Adapter
+from .adapter import PortableAdapter
 from .attempts import Compilation
 from .base import Backend
 from .router import AUTO
@@ -55,7 +55,7 @@ def compile_in_worker(constraint: Constraint, backend: str, engines: Engines, *,
     """
     packed = _packed(constraint, backend, engines.vocabulary, budget)
     engine = engines[packed.choice.backend]
-    if isinstance(engine, Adapter) and packed.packed is not None:
+    if isinstance(engine, PortableAdapter):
         compiled = engine.unpacked(constraint, packed.packed, packed.losses)
     else:
         compiled = engine.compile(constraint)

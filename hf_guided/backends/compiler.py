@@ -18,59 +18,44 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 import time
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from ..automaton.limits import MovesToWorker, limited
 from ..automaton.lru_bytes import ByteCache
 from ..constraints.tool_calls import ToolCalls
-from ..constraints.values import Constraint, JsonSchema, StructuralTag
-from ..errors import (
-    BackendError,
-    CompileLimitExceeded,
-    ConstraintError,
-    HFGuidedError,
-    Loss,
-    UnsupportedConstraint,
-    cause,
-    shown,
-)
+from ..constraints.values import Constraint, JsonSchema
+from ..errors import CompileLimitExceeded, Loss, UnsupportedConstraint, cause
 from ..options import AGAIN_CPU_S, CompilerOptions
 from ..schema.audit import Audit, audit
-from ..schema.misspelt import misspelt_keywords
 from . import registry
 from .attempts import Compilation, compile_with_first
 from .base import Backend, CompiledConstraint
 from .compile_gate import check_in_worker, compile_in_worker
+from .compile_job import REPLAYED, Job, Key, T, Waiter, bare, own
 from .compile_pool import Pool
+from .compile_warnings import CompileWarnings, warn_of_misspelt_keywords
 from .cost_estimate import is_costly
+from .engine_set import EngineSet, MarkedEngines
 from .router import AUTO, BackendChoice
 from .subprocess_worker import JobKilled
-from .tag_tokens import special_tokens
 from .tiers import has_second_tier, second_tier
+from .vocabulary_coverage import check_writable
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
-from .vocabulary_coverage import check_writable
 
-Key = tuple[str, str, bool]
-_REPLAYED = (ConstraintError, CompileLimitExceeded)  # caused by the constraint, so it will fail again
-T = TypeVar("T")
 _IN_WORKER = frozenset({AUTO, "llguidance", "xgrammar", "automaton", "lm_format_enforcer"})  # outlines is there anyway
-_MAX_SENTENCES = 10  # of a warning
-_MAX_MARKED = 4  # sets of special tokens as text; as a rule a model has one format for calls
 
 
 @dataclass(frozen=True)
@@ -212,7 +197,7 @@ class Compiler:
         self, constraint: Constraint, backend: str, budget: bool, pick: Callable[[Compilation], T]
     ) -> Future[T]:
         key = constraint.key, backend, budget
-        waiter = _Waiter(pick, self.options)
+        waiter = Waiter(pick, self.options)
         in_worker = key not in self._cache and self._is_costly(constraint, backend)
         with self._lock:
             compilation = self._cache.get(key) or self._held_by_a_caller(key)
@@ -228,7 +213,7 @@ class Compiler:
                 job.waiters.append(waiter)
             else:
                 self._counts["misses"] += 1
-                self._in_flight[key] = _Job(key, constraint, [waiter])
+                self._in_flight[key] = Job(key, constraint, [waiter])
                 pool = self._worker_pool if in_worker else self._pool
                 pool.submit(lambda: self._run(key, in_worker))
         if compilation is not None:
@@ -251,20 +236,21 @@ class Compiler:
             can_move = self._given is None and not in_worker
             with limited(self.options, can_move=can_move):
                 compilation = self._compile(job.constraint, *key[1:], in_worker=in_worker)
-            self._warn_of_size(key, compilation)
+            if self._is_too_large(compilation):
+                self._warnings.too_large(key, compilation, self.options.cache_bytes)
         except MovesToWorker:
             with self._lock:
                 self._worker_pool.submit(lambda: self._run(key, in_worker=True))
             return
         except BaseException as error:  # every exception goes to the callers; the thread continues
-            compilation, failure = None, _own(error, job.constraint)
+            compilation, failure = None, own(error, job.constraint)
         seconds = time.perf_counter() - began
         upgrade: Future[None] | None = None
         with self._lock:
             self._compile_s += seconds
             if failure is not None:
                 self._counts["failures"] += 1
-                if isinstance(failure, _REPLAYED) and not isinstance(failure, JobKilled):  # that is the machine's state
+                if isinstance(failure, REPLAYED) and not isinstance(failure, JobKilled):  # that is the machine's state
                     self._remember(key, failure)
             # A running upgrade is reused: the first compile may have left the cache meanwhile.
             # The native engine counts its work, but nothing counts how long a costly constraint is read before.
@@ -291,11 +277,11 @@ class Compiler:
         compiled = self._held.get(key)
         return None if compiled is None else Compilation(compiled, self._choices[compiled])
 
-    def _has_second_tier(self, job: _Job, compilation: Compilation) -> bool:
+    def _has_second_tier(self, job: Job, compilation: Compilation) -> bool:
         _, backend, budget = job.key
         return self.options.tiering and not budget and has_second_tier(job.constraint, backend, compilation.choice)
 
-    def _upgrade(self, job: _Job, first: BackendChoice, done: Future[None]) -> None:
+    def _upgrade(self, job: Job, first: BackendChoice, done: Future[None]) -> None:
         """On the second thread: the native engine replaces the first one, if it takes the constraint."""
         try:
             second = second_tier(job.constraint, first, self._backends)
@@ -308,7 +294,7 @@ class Compiler:
                     # The size already counts the masks of budgets.
                     self._cache.put((key, backend, True), Compilation(*second))
         except BaseException as error:  # any exception must reach the waiting callers
-            done.set_exception(_own(error, job.constraint))
+            done.set_exception(own(error, job.constraint))
             with suppress(RuntimeWarning):  # raised where warnings are errors: it would end the worker thread
                 warnings.warn(
                     f"the native engine failed on {job.constraint}, {first.backend} keeps serving; please report "
@@ -323,18 +309,18 @@ class Compiler:
                 del self._upgrades[job.key]
 
     def _compile(self, constraint: Constraint, backend: str, budget: bool, *, in_worker: bool) -> Compilation:
-        _warn_of_misspelt_keywords(constraint)
+        warn_of_misspelt_keywords(constraint)
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same texts, in a kind that backends know
-        backends = self._backends_for(constraint)
+        backends = self._backends if self._given is not None else self._marked.for_constraint(constraint)
         if in_worker:
-            assert isinstance(backends, _OnDemand), "given backends stay in this process"
+            assert isinstance(backends, EngineSet), "given backends stay in this process"
             made = compile_in_worker(constraint, backend, backends, budget=budget)
-            self._warn_of_losses(constraint, made.choice)
+            self._warnings.losses(constraint, made.choice)
             return made._replace(compiled=self._finished(*made, budget=budget))
 
         def compile(choice: BackendChoice, engine: Backend) -> CompiledConstraint:
-            self._warn_of_losses(constraint, choice)
+            self._warnings.losses(constraint, choice)
             return self._finished(engine.compile(constraint), choice, budget=budget)
 
         return compile_with_first(constraint, backend, backends, compile, budget=budget)
@@ -355,67 +341,27 @@ class Compiler:
         """Whether the constraint is compiled in the worker process."""
         return self._given is None and backend in _IN_WORKER and is_costly(constraint)
 
-    def _backends_for(self, constraint: Constraint) -> Mapping[str, Backend]:
-        """The engines, over a vocabulary where the special tokens of a tag's marks are text."""
-        if self._given is not None or not isinstance(constraint, StructuralTag):
-            return self._backends
-        special, stops = special_tokens(constraint.tag, self._vocabulary), self._vocabulary.stop_token_ids
-        marks = {token_id: name for token_id, name in special.items() if token_id not in stops}
-        if not marks:
-            return self._backends
-        with self._lock:
-            key = frozenset(marks)
-            if key not in self._marked:
-                self._marked[key] = _OnDemand(self._vocabulary.with_text(marks))
-                while len(self._marked) > _MAX_MARKED:
-                    self._marked.popitem(last=False)
-            self._marked.move_to_end(key)
-            return self._marked[key]
-
-    def _warn_of_losses(self, constraint: Constraint, choice: BackendChoice) -> None:
-        if choice.losses and constraint.on_unsupported == "warn":
-            lost = "\n  ".join(map(str, choice.losses))
-            self._warn(constraint.key, f"{choice.backend} does not enforce all of the schema:\n  {lost}")
-
-    def _warn_of_size(self, key: Key, compilation: Compilation) -> None:
-        if self._is_too_large(compilation):
-            self._warn(
-                "/".join(map(str, key)),
-                f"{compilation.compiled.constraint} takes {compilation.nbytes} bytes when compiled, and the cache of "
-                f"compiled constraints holds {self.options.cache_bytes} in all: every request compiles it again; raise "
-                f"CompilerOptions.cache_bytes to at least {compilation.nbytes}",
-            )
-
     def _is_too_large(self, compilation: Compilation) -> bool:
         return compilation.nbytes > self.options.cache_bytes > 0  # with 0 the user wants no cache
 
-    def _warn(self, key: str, message: str) -> None:
-        """Warn, once for a key."""
-        with self._lock:
-            if key in self._warned:
-                return
-            self._warned[key] = None
-            while len(self._warned) > self.options.max_failures:
-                self._warned.popitem(last=False)
-        warnings.warn(message, stacklevel=2)
-
     def _remember(self, key: Key, failure: Exception) -> None:
         # Without its traceback, which would hold every frame of the compile.
-        self._failures[key] = _bare(failure)
+        self._failures[key] = bare(failure)
         while len(self._failures) > self.options.max_failures:
             self._failures.popitem(last=False)
 
     def _reset(self) -> None:
         """Set the initial state, in the constructor and in the child of a fork."""
         self._lock = threading.Lock()
-        self._backends = _OnDemand(self._vocabulary) if self._given is None else self._given
+        engines = EngineSet(self._vocabulary)
+        self._backends: Mapping[str, Backend] = engines if self._given is None else self._given
+        self._marked = MarkedEngines(engines)
+        self._warnings = CompileWarnings(self.options.max_failures)
         self._cache: ByteCache[Compilation] = ByteCache(self.options.cache_bytes)
         self._held: weakref.WeakValueDictionary[Key, CompiledConstraint] = weakref.WeakValueDictionary()
         self._choices: weakref.WeakKeyDictionary[CompiledConstraint, BackendChoice] = weakref.WeakKeyDictionary()
-        self._marked: OrderedDict[frozenset[int], Mapping[str, Backend]] = OrderedDict()
         self._failures: OrderedDict[Key, Exception] = OrderedDict()
-        self._in_flight: dict[Key, _Job] = {}
-        self._warned: OrderedDict[str, None] = OrderedDict()  # as many at most as failures are remembered
+        self._in_flight: dict[Key, Job] = {}
         self._counts = dict.fromkeys(("hits", "joined", "misses", "replays", "failures"), 0)
         self._compile_s = 0.0
         self._upgrades: dict[Key, Future[None]] = {}
@@ -427,92 +373,6 @@ class Compiler:
         queues = [self._pool.jobs] * self.options.workers + [self._worker_pool.jobs, self._second_pool.jobs]
         self._finalizer = weakref.finalize(self, Pool.stop, queues)
         self._finalizer.atexit = False
-
-
-@dataclass
-class _Job:
-    """A running compile and its waiting callers."""
-
-    key: Key
-    constraint: Constraint
-    waiters: list[_Waiter[Any]] = field(default_factory=list)
-
-
-class _Waiter(Future[T], Generic[T]):
-    """One caller's future."""
-
-    def __init__(self, pick: Callable[[Compilation], T], options: CompilerOptions) -> None:
-        super().__init__()
-        self._pick = pick
-        self._options = options
-
-    def result(self, timeout: float | None = None) -> T:
-        """As Future.result; without a timeout of its own it gives up after the compiler's."""
-        wait_s = self._options.wait_s
-        try:
-            return super().result(wait_s if timeout is None else timeout)
-        except FutureTimeoutError:
-            if timeout is not None or self.done():
-                raise
-            raise CompileLimitExceeded(
-                f"not compiled within {wait_s:g} s, though a compile may take only {self._options.cpu_s:g} s of CPU "
-                "time: the machine is busy with other work, or other constraints come first; try again later, or "
-                "raise CompilerOptions.cpu_s"
-            ) from None
-
-    def finish(self, compilation: Compilation) -> None:
-        if self.set_running_or_notify_cancel():
-            self.set_result(self._pick(compilation))
-
-    def fail(self, error: BaseException) -> None:
-        if self.set_running_or_notify_cancel():
-            # Each caller raises its own copy: raising writes a traceback into the exception.
-            self.set_exception(_bare(error) if isinstance(error, _REPLAYED) else error)
-
-
-class _OnDemand(Mapping[str, Backend]):
-    """The registry's backends for one vocabulary, each made when first requested."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary = vocabulary
-        self._made: dict[str, Backend] = {}
-        self._lock = threading.Lock()
-
-    def __getitem__(self, name: str) -> Backend:
-        with self._lock:
-            if name not in self._made:
-                self._made[name] = registry.create(name, self.vocabulary)
-            return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(registry.available())
-
-    def __len__(self) -> int:
-        return len(registry.available())
-
-
-def _warn_of_misspelt_keywords(constraint: Constraint) -> None:
-    schemas: list[Any] = [constraint.schema] if isinstance(constraint, JsonSchema) else []
-    if isinstance(constraint, ToolCalls):
-        schemas = list(constraint.parameters.values())
-    if misspelt := [sentence for schema in schemas for sentence in misspelt_keywords(schema)]:
-        if len(misspelt) > _MAX_SENTENCES:
-            misspelt[_MAX_SENTENCES:] = [f"{len(misspelt) - _MAX_SENTENCES} more"]
-        warnings.warn("the schema has keywords that constrain nothing:\n  " + "\n  ".join(misspelt), stacklevel=2)
-
-
-def _own(error: BaseException, constraint: Constraint) -> BaseException:
-    """An engine's exception as an error of this package; what ends a thread (SystemExit ...) as it is."""
-    if isinstance(error, HFGuidedError) or not isinstance(error, Exception):
-        return error
-    own = BackendError(f"the compile of {shown(constraint)} failed: {cause(error)}; please report it")
-    own.__cause__ = error
-    return own
-
-
-def _bare(error: Exception) -> Exception:
-    """The same error without its traceback and causes, and so without the frames they hold."""
-    return copy.copy(error)
 
 
 _live: weakref.WeakSet[Compiler] = weakref.WeakSet()

@@ -76,7 +76,7 @@ class CompileWorker:
     _finalizer: weakref.finalize[..., CompileWorker] | None
 
     def __init__(self) -> None:
-        self._start_anew()
+        self._restart()
         _live.add(self)
 
     def run(self, title: str, limits: Limits, function: Callable[..., T], *args: Any) -> T:
@@ -133,7 +133,7 @@ class CompileWorker:
         self._finalizer()
         self._child = self._finalizer = None
 
-    def _start_anew(self) -> None:
+    def _restart(self) -> None:
         """At birth, and in the child of a fork."""
         self._lock = threading.Lock()
         self._child = self._finalizer = None
@@ -143,7 +143,7 @@ class CompileWorker:
             self._finalizer.detach()
         if self._child is not None:
             self._child.disown()
-        self._start_anew()
+        self._restart()
 
 
 class _Child:

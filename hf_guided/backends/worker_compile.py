@@ -15,7 +15,7 @@ from ..constraints.values import Constraint
 from ..errors import Loss
 from ..options import AGAIN_BYTES, AGAIN_CPU_S
 from . import registry
-from .adapter import Adapter
+from .adapter import PortableAdapter
 from .attempts import compile_with_first
 from .base import Backend, CompiledConstraint
 from .router import BackendChoice, candidates
@@ -40,7 +40,7 @@ class Packed(NamedTuple):
     Args:
         choice: of the backend.
         losses: of the compiled constraint.
-        packed: what ``Adapter.packed`` gives.
+        packed: what ``PortableAdapter.packed`` gives.
         used_s: CPU time that it took.
     """
 
@@ -122,7 +122,7 @@ def compile_packed(
 
     compiled, choice, _ = compile_with_first(constraint, backend, engines, compile, budget=budget, refused=refused)
     engine = engines[choice.backend]
-    packed = engine.packed(compiled) if isinstance(engine, Adapter) else None
+    packed = engine.packed(compiled) if isinstance(engine, PortableAdapter) else None
     return Packed(choice, tuple(compiled.losses), packed, used_s())
 
 

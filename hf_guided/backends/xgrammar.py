@@ -30,7 +30,7 @@ from ..schema.prepare import prepare
 from ..schema.subschemas import iter_subschemas
 from ..vocabulary.layout import words
 from . import utf8
-from .adapter import Adapter, Build
+from .adapter import Build, PortableAdapter
 from .base import CompiledConstraint, Engine
 from .cost_estimate import MOST_GRAMMAR, MOST_WRITTEN_OUT, written_out
 from .json_subset import Schema
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 MAX_WHITESPACE = 42
 
 
-class XGrammarBackend(Adapter):
+class XGrammarBackend(PortableAdapter):
     """The adapter; compiling takes milliseconds to seconds."""
 
     name = title = "xgrammar"

@@ -55,7 +55,7 @@ def number(sub: Subschema, keyword: str) -> Decimal | None:
     exact = Decimal(value)
     if exact.adjusted() >= MAX_DIGITS:
         loss = Loss(f"{sub.pointer}/{escape(keyword)}", keyword, f"has more than {MAX_DIGITS} digits")
-        raise UnsupportedConstraint("no backend takes numbers of so many digits", (loss,))
+        raise UnsupportedConstraint("no backend takes numbers this long", (loss,))
     return exact
 
 

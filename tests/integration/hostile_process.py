@@ -1,7 +1,8 @@
-"""Hostile constraints, each in a fork of this process: ``python -m tests.integration.hostile_process``.
+"""Hostile constraints, each in a fork of this process: ``python -m tests.integration.hostile_process 10``.
 
-It reads their names, a line each, and answers each with a line of JSON. A fork counts the memory of the process that it
-comes from as its own, so they do not come from that of the tests, which is as large as what ran in it before.
+Its argument is the CPU time of a compile, in seconds. It reads names, a line each, and answers each with a line of
+JSON. A fork counts the memory of the process that it comes from as its own, so they do not come from that of the tests,
+which is as large as what ran in it before.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from hf_guided.options import CompilerOptions
 from tests import vocabularies
 from tests.integration.hostile_constraints import HOSTILE
 
-CPU_S = 10.0
 REFUSALS = InvalidConstraint, UnsupportedConstraint, CompileLimitExceeded
 
 
@@ -32,7 +32,7 @@ REFUSALS = InvalidConstraint, UnsupportedConstraint, CompileLimitExceeded
 def guide() -> hg.Guide:
     """Made before any fork, with its engines: what they take once is no compile's."""
     tokenizer = vocabularies.demo()
-    made = hg.Guide(tokenizer, len(tokenizer), options=CompilerOptions(cpu_s=CPU_S, tiering=False))
+    made = hg.Guide(tokenizer, len(tokenizer), options=CompilerOptions(cpu_s=float(sys.argv[1]), tiering=False))
     for constraint, backend in (hg.Regex("a"), "llguidance"), (hg.Regex("a"), "xgrammar"), (hg.Regex("a"), "automaton"):
         made.compile(constraint, backend)
     made.compile({"type": "object", "properties": {"a": {"type": "string", "pattern": "^a"}}})

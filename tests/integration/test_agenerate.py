@@ -424,7 +424,7 @@ def test_a_cancelled_call_does_not_disturb_those_that_wait(
         await until(first.reached.is_set)
         dropped = asyncio.create_task(hg.agenerate(*pair, "x", LONG, guide=never, logits_processor=[waiting]))
         last = asyncio.create_task(hg.agenerate(*pair, PROMPTS[0], Person, do_sample=False))
-        await asyncio.sleep(0.02)
+        await until(lambda: len(turns_of(pair[0])._waiting) == 2)
         dropped.cancel()
         with pytest.raises(asyncio.CancelledError):
             await dropped  # at once, though the first still runs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import pytest
@@ -29,20 +28,11 @@ from hf_guided.errors import (
 )
 from tests import removals, vocabularies
 from tests.integration import models
+from tests.integration.shared import guide, model
 from tests.pairs import pairwise
 
 PROMPT_LENGTH = 3
 CHOICE = ["yes", "no"]
-
-
-@cache
-def model() -> LlamaForCausalLM:
-    return models.llama(vocabularies.demo(), layers=1)
-
-
-@cache
-def guide() -> hg.Guide:
-    return hg.Guide(vocabularies.demo(), model())
 
 
 @pytest.fixture(autouse=True)

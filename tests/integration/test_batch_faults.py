@@ -163,39 +163,62 @@ def test_state_is_written_as_a_whole(tmp_path, monkeypatch):
     assert job_module.read_state(file) == {"a": 1}
 
 
-def test_stdout_that_cannot_be_written(tmp_path):
-    asked = [sys.executable, "-m", "hf_guided", "generate", "--model", "demo", "--device", "cpu", "--prompt", "x"]
-    asked += ["--choice", "yes"]
+GENERATE = [sys.executable, "-m", "hf_guided", "generate", "--model", "demo", "--device", "cpu", "--prompt", "x"]
+GENERATE += ["--choice", "yes"]
+
+
+@pytest.mark.slow
+def test_stdout_on_a_full_disk():
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(GENERATE, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "hf-guided: error: [Errno 28] No space left on device" in done.stderr
+
+
+def test_stdout_that_nothing_reads():
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:
-        done = subprocess.run(asked, stdout=pipe, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(GENERATE, stdout=pipe, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["batch", "generate"])
+# The batch answers nothing before the signal: it waits for the end of its stdin, which comes after it.
+SAYS_BEGUN = {
+    "batch": """
+import sys, hf_guided.cli.batch.worker as w
+answer = w.Worker.answer
+w.Worker.answer = lambda *a: (print("begun", flush=True), sys.stdin.read(), answer(*a))[2]
+""",
+    "generate": """
+from hf_guided.session import session as s
+begin = s.Session.begin
+s.Session.begin = lambda *a: (print("begun", flush=True), begin(*a))[1]
+""",
+}
+LISTENS = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background may not
+)
+
+
+@pytest.mark.parametrize("name", ["batch", pytest.param("generate", marks=pytest.mark.slow)])
 def test_ctrl_c(name, tmp_path, wanted):
     asked = job(tmp_path, ROWS, **SHORT)
     if name == "generate":
         asked = ["--model", "demo", "--device", "cpu", "--prompt", "x", "--regex", "[a-z ]{200000}"]
         asked += ["--max-new-tokens", "1000000"]
-    slow = "import hf_guided.cli.batch.worker as w, time; answer = w.Worker.answer\n" if name == "batch" else ""
-    slow += "w.Worker.answer = lambda *a: (print('begun', flush=True), time.sleep(1), answer(*a))[2]\n" if slow else ""
-    slow += "" if slow else "from hf_guided.session import session as s; begin = s.Session.begin\n"
-    slow += "s.Session.begin = lambda *a: (print('begun', flush=True), begin(*a))[1]\n" if name == "generate" else ""
-    code = f"{slow}import sys; from hf_guided.cli.commands import main; sys.exit(main(sys.argv[1:]))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, name, *asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begun\n"
-    process.send_signal(signal.SIGINT)
-    began = time.monotonic()
-    _, said = process.communicate(timeout=60)
+    code = f"{SAYS_BEGUN[name]}{LISTENS}from hf_guided.cli.commands import main; sys.exit(main(sys.argv[1:]))"
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", code, name, *asked]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130, said
     assert "Traceback" not in said and time.monotonic() - began < 20
     if name == "batch":

@@ -272,8 +272,15 @@ def check(model: Any, inputs: dict[str, Any], plain: bool, forms: dict[str, dict
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # PEFT asks for it
 @pytest.mark.filterwarnings("ignore:Position ids are not supported:UserWarning")
-@pytest.mark.parametrize("rows", [1, 2])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        # Where the number of rows decides, both; else one of them, in turns.
+        pytest.param(name, rows, marks=[pytest.mark.slow] * (CASES[name][2] is not None and i % 2 == rows - 1))
+        for i, name in enumerate(CASES)
+        for rows in (1, 2)
+    ],
+)
 def test_every_loop_writes_what_generate_writes(name: str, rows: int) -> None:
     build, length, plain = CASES[name]
     plain = rows == 1 if plain is None else plain

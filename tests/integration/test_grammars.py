@@ -11,6 +11,7 @@ import pytest
 
 import hf_guided as hg
 from tests import vocabularies
+from tests.effort import repeats
 from tests.integration import models
 from tests.unit.test_gbnf import JSON, SAMPLES, by_json
 
@@ -29,7 +30,7 @@ def loaded() -> tuple[Any, Any, hg.Guide]:
 def test_finished_texts_of_gbnf(name: str) -> None:
     model, tokenizer, guide = loaded()
     text, oracle, _ = SAMPLES[name]
-    results = hg.generate(model, tokenizer, ["x"] * 12, hg.Grammar(text), guide=guide, **HOT)
+    results = hg.generate(model, tokenizer, ["x"] * repeats(6, 12), hg.Grammar(text), guide=guide, **HOT)
     finished = [result.text for result in results if result.finish_reason == "stop"]
     assert finished and all(map(oracle, finished))
     assert {result.finish_reason for result in results} <= {"stop", "length"}

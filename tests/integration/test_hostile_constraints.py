@@ -19,13 +19,13 @@ import pytest
 import hf_guided as hg
 from hf_guided.errors import MAX_MESSAGE, CompileLimitExceeded
 from hf_guided.options import CompilerOptions
-from tests import vocabularies
+from tests import effort, vocabularies
 from tests.integration.hostile_constraints import HOSTILE
-from tests.integration.hostile_process import CPU_S
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
+CPU_S = 10.0 if effort.everything else 3.0
 PARENT_CPU_S = 4.0  # of this process, beside the worker: the constructor, the estimate, an engine made again, one mask
 WORKER_CPU_S = 8.0  # that the worker takes for what is not counted: starts, torch for xgrammar, the vocabulary
 MOST_BYTES = 1_200_000_000
@@ -44,7 +44,7 @@ assert len(HOSTILE) > 70
 @pytest.fixture(scope="module")
 def ask() -> Iterator[Callable[[str], dict[str, Any]]]:
     """The answers of hostile_process.py."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.integration.hostile_process"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.integration.hostile_process", str(CPU_S)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         stdin, stdout = process.stdin, process.stdout

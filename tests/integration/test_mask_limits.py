@@ -41,6 +41,7 @@ def test_ambiguous_grammar_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch, j
     model = models.llama(tokenizer)
     settings = {
         **GREEDY,
+        "guide": hg.Guide(tokenizer, model),  # its engines are made after the line above
         "max_new_tokens": 150,
         "jump_forward": jump_forward,
         "logits_processor": [Continues(tokenizer)],

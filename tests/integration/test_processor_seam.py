@@ -10,14 +10,13 @@ import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr
-from functools import cache
 from typing import Any
 
 import pydantic
 import pytest
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LlamaForCausalLM, LogitsProcessor, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
@@ -26,19 +25,10 @@ from hf_guided.constraints.values import Constraint
 from hf_guided.errors import BatchSizeError, InvalidConstraint
 from tests import vocabularies
 from tests.integration import models
+from tests.integration.shared import guide, model
 
 PATIENCE = 120.0  # seconds until a test that hangs fails instead
 WORD = hg.Regex("[a-z]{2,5}")
-
-
-@cache
-def model() -> LlamaForCausalLM:
-    return models.llama(vocabularies.demo(), layers=1)
-
-
-@cache
-def guide() -> hg.Guide:
-    return hg.Guide(vocabularies.demo(), model())
 
 
 def ids_of(*texts: str) -> Tensor:

@@ -71,8 +71,14 @@ def test_what_the_tokenizer_makes_of_a_chat_template_is_accepted_and_read_back(f
     assert guide.compile(hg.Regex("(?s).*")).matcher().validate_tokens([its_own[MARKS[name][0]]]) == 0
 
 
-@pytest.mark.parametrize("jump_forward", [True, False])
-@pytest.mark.parametrize("thinks", [False, True])
+@pytest.mark.parametrize(
+    ("jump_forward", "thinks"),
+    [
+        (True, True),
+        (False, False),
+        *(pytest.param(jumps, not jumps, marks=pytest.mark.slow) for jumps in (True, False)),
+    ],
+)
 def test_hot_models_write_them_as_tokens(family: Any, jump_forward: bool, thinks: bool) -> None:
     name, tokenizer, guide, model = family
     asked = hg.ToolCalls(TOOLS, name, "weather", parallel=False)

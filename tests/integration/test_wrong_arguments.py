@@ -15,13 +15,11 @@ import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM
 
 import hf_guided as hg
 from hf_guided import bitmask
@@ -29,7 +27,7 @@ from hf_guided.cli.commands import main
 from hf_guided.errors import MAX_MESSAGE
 from tests import vocabularies
 from tests.effort import repeats
-from tests.integration import models
+from tests.integration.shared import guide, model
 from tests.serving import serving
 from tests.wrong_values import WRONG
 
@@ -37,16 +35,6 @@ SECONDS = 30
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
 TAG = {"type": "structural_tag", "format": {"type": "const_string", "value": "a"}}
-
-
-@cache
-def model() -> LlamaForCausalLM:
-    return models.llama(vocabularies.demo(), layers=1)
-
-
-@cache
-def guide() -> hg.Guide:
-    return hg.Guide(vocabularies.demo(), model())
 
 
 def compiled(kind: Callable[..., Any]) -> Callable[..., Any]:

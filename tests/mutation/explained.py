@@ -175,12 +175,6 @@ EXPLAINED: list[Explained] = [
         "processors that do not read the tokens give the same scores in groups; one group is faster",
     ),
     Explained(
-        "hf/decode/scores.py",
-        "same_length = torch.tensor(token_ids, device=scores.device, dtype=torch.long)",
-        "same_length = torch.tensor(token_ids, device=scores.device, )",
-        "a list of ints becomes int64 anyway",
-    ),
-    Explained(
         "hf/device/candidates.py",
         "if top_k or by_rank or min_p:",
         "if True:",

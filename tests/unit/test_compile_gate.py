@@ -204,7 +204,7 @@ def test_worker_forgets_old_vocabularies() -> None:
 
 
 def test_constraint_that_the_cache_cannot_hold() -> None:
-    """A warning, once; and whoever still holds it shares it."""
+    """A warning, once; as long as a caller holds it, other callers get the same object."""
     tokenizer = vocabularies.demo()
     small = hg.Guide(tokenizer, len(tokenizer), options=CompilerOptions(cache_bytes=1000, tiering=False))
     with pytest.warns(UserWarning, match=r"takes \d+ bytes when compiled, .* holds 1000 .* raise .*cache_bytes"):

@@ -335,7 +335,7 @@ def test_warnings_are_remembered_only_for_the_last_constraints() -> None:
     for constraint in constraints:
         with pytest.warns(UserWarning, match="xgrammar does not enforce"):
             compiler.compile(constraint)
-    assert len(compiler._warned) == 2
+    assert len(compiler._warnings._warned) == 2
     for constraint in constraints[1:]:
         compiler.compile(constraint)  # a second warning would be an error here
 

@@ -162,7 +162,10 @@ def test_malformed_schema_is_invalid_not_unsupported() -> None:
     ("pattern", "limits", "message"),
     [
         ("(a|b)*a(a|b){24}", CompilerOptions(), "too large for outlines-core too: the automaton"),
-        (r"(\w{1000}){1000}", CompilerOptions(), "too large for outlines-core too: the automaton"),
+        pytest.param(
+            *(r"(\w{1000}){1000}", CompilerOptions(), "too large for outlines-core too: the automaton"),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             *(r"\w{1,200}", CompilerOptions(memory_bytes=2**26), "outlines-core needed more memory than 64 MiB"),
             marks=pytest.mark.slow,

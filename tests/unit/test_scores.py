@@ -20,6 +20,7 @@ class CallersProcessor:
     """A processor of the caller. It may keep any state."""
 
     def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
+        assert ids.dtype == torch.int64
         return scores - ids.sum(1, keepdim=True) * torch.eye(scores.shape[1])[ids.shape[1] % scores.shape[1]]
 
 
@@ -58,8 +59,8 @@ def test_rows_of_different_lengths_equal_each_row_alone(processors: list[Any], l
     for i, row in enumerate(ids):
         alone = original[i : i + 1]
         for processor in processors[:first]:
-            alone = processor(torch.tensor([row]), alone)
+            alone = processor(torch.tensor([row], dtype=torch.long), alone)
         alone = alone.masked_fill(forbidden[i], -torch.inf)
         for processor in processors[first:]:
-            alone = processor(torch.tensor([row]), alone)
+            alone = processor(torch.tensor([row], dtype=torch.long), alone)
         torch.testing.assert_close(batched[i : i + 1], alone)
