@@ -94,7 +94,7 @@ def test_an_engine_that_fails_ends_its_request_alone(url: str) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 @pytest.mark.parametrize(
-    ("number", "batching"), [pytest.param("SIGINT", False, id="Ctrl-C, one by one"), ("SIGTERM", True)]
+    ("number", "batching"), [("SIGINT", False), pytest.param("SIGTERM", True, marks=pytest.mark.slow)]
 )
 def test_a_signal_during_requests_ends_them_and_the_command(number: str, batching: bool) -> None:
     sent = getattr(signal, number)
