@@ -12,7 +12,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from jsonschema import ValidationError, validators
-from jsonschema.validators import Draft202012Validator, validator_for
+from jsonschema.validators import (
+    Draft4Validator,
+    Draft6Validator,
+    Draft7Validator,
+    Draft202012Validator,
+    validator_for,
+)
 
 from ..errors import InvalidConstraint, Loss
 from ..schema.subschemas import escape
@@ -66,10 +72,21 @@ class JsonSubset:
             for keyword in _DEFINITIONS:
                 definitions = self._root.get(keyword)
                 if isinstance(definitions, dict):
+                    self._check_definitions(keyword, definitions)
                     reduced[keyword] = {
                         name: self._schema(schema, f"/{keyword}/{escape(name)}") for name, schema in definitions.items()
                     }
         return reduced
+
+    def _check_definitions(self, keyword: str, definitions: dict[str, Any]) -> None:
+        """Refuse malformed schemas that the check of the whole has not seen: older drafts have no ``$defs``."""
+        kind = validator_for(self._root, default=Draft7Validator)
+        if keyword == "definitions" or kind not in (Draft7Validator, Draft6Validator, Draft4Validator):
+            return
+        for name, definition in definitions.items():
+            if not any(older(older.META_SCHEMA).is_valid(definition) for older in {kind, Draft202012Validator}):
+                pointer = f"/{keyword}/{escape(name)}"
+                raise InvalidConstraint(f"not a valid JSON Schema, at {pointer}", pointers=[pointer])
 
     # -- for subclasses
 
@@ -144,7 +161,7 @@ class JsonSubset:
         checker = kind(self._root).evolve(schema=beside)
         try:
             fitting = [value for value in values if checker.is_valid(value)]
-        except re.error as error:  # a pattern of ECMA-262 that Python does not read
+        except (re.error, RecursionError) as error:  # a pattern only of ECMA-262; a reference that leads to itself
             self.lose(pointer, keyword, f"cannot tell which of these values are valid: {error}")
             return {}
         if not fitting:

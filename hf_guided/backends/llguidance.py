@@ -30,7 +30,7 @@ from ..errors import (
     UnwritableConstraint,
 )
 from ..options import LLGUIDANCE_MASK_ITEMS, LLGUIDANCE_MAX_CHAIN
-from ..regex import UnsupportedRegex, literal, parse_fullmatch, to_lark
+from ..regex import Emptiness, UnsupportedRegex, literal, parse_fullmatch, to_lark
 from ..schema.normalize import Normalizer
 from ..schema.to_lark import lark_grammar
 from ..vocabulary.layout import words
@@ -179,7 +179,10 @@ class LLGuidanceBackend(PortableAdapter):
         """What is no JSON, as one terminal."""
         if isinstance(constraint, Regex):
             try:
-                return f"start: TEXT\nTEXT: {to_lark(parse_fullmatch(constraint.pattern))}"
+                node = parse_fullmatch(constraint.pattern)
+                if Emptiness()(node):
+                    raise UnsupportedRegex("the pattern matches nothing")
+                return f"start: TEXT\nTEXT: {to_lark(node)}"
             except UnsupportedRegex as error:
                 raise self._unsupported("regex", str(error)) from None
         if isinstance(constraint, Choice):

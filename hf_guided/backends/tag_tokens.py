@@ -6,6 +6,7 @@ tag only excludes is not: no text may hold it anyway.
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,12 +56,16 @@ def resolve_tokens(tag: dict[str, Any], vocabulary: Vocabulary) -> None:
         vocabulary: one in which the tokens of ``special_tokens`` are text, stop tokens excepted.
 
     Raises:
-        InvalidConstraint: there is no such token, it is a stop token, or triggers and tags do not fit together.
+        InvalidConstraint: there is no such token, it is a stop token or continues a character, or triggers and tags do
+            not fit together.
     """
     for holder, key, pointer, written in _named(tag):
         token_id = _id_of(holder[key], pointer, vocabulary)
         if written and not vocabulary.is_text(token_id):
             raise _refused("a token that a text may hold", vocabulary.token_text(token_id), pointer)
+        if written and not _begins_text(vocabulary.token_bytes[token_id] or b""):
+            what = "a token that text in UTF-8 can begin with"
+            raise _refused(what, vocabulary.token_text(token_id), pointer)
         holder[key] = token_id
     for part, pointer in _parts(tag, ""):
         if part.get("type") == "token_triggered_tags":
@@ -106,6 +111,15 @@ def _id_of(token: int | str, pointer: str, vocabulary: Vocabulary) -> int:
     if token_id is None:
         raise _refused("the name of a token of this tokenizer", shorten(token), pointer)
     return token_id
+
+
+def _begins_text(data: bytes) -> bool:
+    """Whether these bytes are whole characters, but for the last one; xgrammar writes a token after any character."""
+    try:
+        getincrementaldecoder("utf-8")().decode(data)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check_triggers(part: dict[str, Any], pointer: str, vocabulary: Vocabulary) -> None:

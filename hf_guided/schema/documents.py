@@ -80,6 +80,8 @@ class Documents:
         self._kept: list[Any] = []  # schemas created here, kept so that no two ever share an id()
         base, dialect = "", LATEST
         if isinstance(root, dict):
+            if not isinstance(root.get("$schema", ""), str):
+                raise InvalidConstraint("not a valid JSON Schema, at /$schema: expected a URI", pointers=["/$schema"])
             dialect = dialect_of(root, LATEST)
             base = _identifier(root, dialect)
         self.names_dialect = isinstance(root, dict) and "$schema" in root

@@ -207,9 +207,11 @@ class Row:
         """Undo the last ``num_tokens`` tokens, also those after the row's end."""
         if self.matcher is None or num_tokens == 0:
             return
-        self._dead_end, self.failure = False, None
         from_tail = min(num_tokens, len(self.tail))
         del self.tail[len(self.tail) - from_tail :]
+        if self.tail:
+            return  # still after its end, and ended by what it was ended by
+        self._dead_end, self.failure = False, None
         back = num_tokens - from_tail
         del self._taken[len(self._taken) - back :]
         try:
@@ -218,7 +220,7 @@ class Row:
         except HFGuidedError:
             self._lost = True
         self._recover()
-        self.is_open = not (self._lost or self.tail or self.matcher.is_terminated())
+        self.is_open = not (self._lost or self.matcher.is_terminated())
 
     def _recover(self) -> None:
         """Replace a lost matcher by a new one that has taken the same tokens."""

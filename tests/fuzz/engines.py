@@ -15,8 +15,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from hf_guided.backends.base import CompiledConstraint
+from hf_guided.constraints.tool_formats import objects_in
 from hf_guided.constraints.values import Constraint, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from tests.property import strategies as draw
@@ -63,6 +65,13 @@ def works_on(engine: str, text: str) -> bool:
     return text.isascii() or engine != "lm_format_enforcer"
 
 
+def is_never_written(engine: str, schema: Any, text: str) -> bool:
+    """Whether an engine is known to refuse this valid text: beside declared names one writes no others."""
+    declared = {name for sub in objects_in(schema) for name in sub.get("properties", ())}
+    others = {name for value in objects_in(json.loads(text)) for name in value} - declared
+    return engine == "lm_format_enforcer" and bool(declared and others)
+
+
 def engines(
     constraint: Constraint, kind: str, names: tuple[str, ...], report: Report
 ) -> Iterator[tuple[str, CompiledConstraint]]:
@@ -91,6 +100,8 @@ def check_schema(random: Random, report: Report) -> None:
         written = [value for value in values if works_on(name, json.dumps(value, ensure_ascii=False))]
         report.checks[f"schemas, {name}"] += len(written)
         for wrong in mistakes(compiled, oracle, draft, written, random, every=name in ("llguidance", "automaton")):
+            if wrong.what == "valid refused" and is_never_written(name, schema, wrong.text):
+                continue
             report.mistakes.append(f"{name}: {wrong.what}: {wrong.text} of {json.dumps(schema)}")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from hf_guided.backends.compiler import Compiler
 from hf_guided.constraints.values import JsonSchema, Regex
-from hf_guided.errors import UnsupportedConstraint
+from hf_guided.errors import InvalidConstraint, UnsupportedConstraint
 from tests.fuzz.engines import run
 from tests.property import strategies as draw
 from tests.property.test_schema_language import accepts
@@ -57,3 +57,13 @@ def test_patterns_beside_listed_values(engine: str) -> None:
     if engine != "auto":
         with pytest.raises(UnsupportedConstraint, match="enum"):
             compiler.compile(JsonSchema(schema), engine)
+
+
+@pytest.mark.parametrize("engine", ["xgrammar", "lm_format_enforcer"])
+def test_values_beside_a_reference_to_itself_are_a_loss(engine: str) -> None:
+    """`jsonschema` follows the reference without an end; the other engines refuse the schema."""
+    schema = {"$defs": {"a": {"oneOf": [{"$ref": "#/$defs/a"}]}}, "enum": [1, "x"], "allOf": [{"$ref": "#/$defs/a"}]}
+    losses = draw.backend(engine, draw.single_bytes()).losses(JsonSchema(schema))
+    assert ("", "enum") in [(loss.pointer, loss.keyword) for loss in losses]
+    with pytest.raises(InvalidConstraint, match="refers back to itself"):
+        Compiler(draw.single_bytes()).compile(JsonSchema(schema))

@@ -60,6 +60,22 @@ def test_error_for_an_undefined_rule_names_it(name, text):
         backend(name, tiny()).compile(Grammar(text))
 
 
+@pytest.mark.parametrize("name", SCHEMA_BACKENDS)
+@pytest.mark.parametrize("uri", [True, None, 3, {}, []])
+def test_draft_that_is_no_text_is_refused(name, uri):
+    with pytest.raises(InvalidConstraint, match="at /\\$schema: expected a URI"):
+        backend(name, tiny()).compile(JsonSchema({"$schema": uri, "enum": ["a"]}))
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "lm_format_enforcer"])
+@pytest.mark.parametrize("wrong", [{"pattern": ["a"]}, {"pattern": {}}, {"patternProperties": [3]}, {"type": {}}])
+def test_malformed_definitions_are_refused_in_drafts_without_defs(name, wrong):
+    """The metaschemas of these drafts know no ``$defs``, so they do not say what is wrong in it."""
+    for draft in ("http://json-schema.org/draft-06/schema#", "http://json-schema.org/draft-07/schema#"):
+        with pytest.raises(InvalidConstraint, match="at /\\$defs/d"):
+            backend(name, tiny()).compile(JsonSchema({"$schema": draft, "type": "null", "$defs": {"d": wrong}}))
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize(
     ("pattern", "reason"),
@@ -86,6 +102,13 @@ def test_only_llguidance_and_the_automaton_support_look_around():
         for name in ("llguidance", "automaton"):
             matcher = backend(name, single_bytes()).compile(constraint).matcher()
             assert (all(map(matcher.accept_token, text.encode())) and matcher.is_completed()) == inside
+
+
+@pytest.mark.parametrize("pattern", ["a(?!a)a", r"(?=a.*b)[ab]\W{2,5}(?!c)", r"(?<=\d)[a-z]+", "(?=[ab]{3})[a-c]{2}"])
+def test_pattern_whose_parts_exclude_each_other_is_refused(pattern):
+    for name in BACKENDS:
+        with pytest.raises(UnsupportedConstraint, match="matches nothing|look-ahead"):
+            backend(name, tiny()).compile(Regex(pattern))
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,23 @@ def _give_up(*args: object) -> None:
     raise CompileLimitExceeded("too big")
 
 
+def test_row_that_is_rewound_after_its_end_keeps_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a later call would take it for a closed row, whose tokens begin another prompt."""
+    row = Row(LANGUAGE.matcher())
+    before = row.mark()
+    with monkeypatch.context() as patch:
+        patch.setattr(SetEngine, "accept", lambda self, token_id: 1 // 0)
+        assert [row.advance(token_id) for token_id in (A, B, STOP)] == [True] * 3
+    ended = row.mark()
+    row.advance(STOP)
+    row.return_to(ended)
+    assert "division" in str(row.dead_end) and row.takes([A, A, A])
+    row.rewind(2)
+    assert "division" in str(row.dead_end) and row.takes([A, A, A]) and not row.is_open
+    row.return_to(before)
+    assert row.is_open and row.dead_end is None and row.advance(A)
+
+
 def test_fork_is_independent() -> None:
     row = Row(LANGUAGE.matcher())
     row.advance(A)

@@ -15,6 +15,7 @@ from hf_guided.backends.base import Matcher
 from hf_guided.backends.compiler import Compiler
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.tokens import Vocabulary
+from tests.property.strategies import allowed
 from tests.toy import LetterTokenizer
 
 NAMES = ["<pad>", "<stop>", "<call>", "<end>", "a", "b", "ab", "c", "ca"]
@@ -150,3 +151,18 @@ def test_a_bound_that_xgrammar_exceeds_is_a_loss(compiler: Compiler, kind: str) 
     with pytest.raises(hg.UnsupportedConstraint, match="max_tokens"):
         compiler.compile(tag, "xgrammar")
     assert not compiler.audit(tag).ok
+
+
+BEGINNINGS = (b"a", b"\xc3", b"\xc3\xa9", b"a\xe6")  # of texts in UTF-8; a later token may complete the last character
+
+
+@pytest.mark.parametrize("data", [*BEGINNINGS, b"\x80", b"\xff", b"a\x80", b"\xa9b"])
+def test_a_token_inside_a_character_is_refused(data: bytes) -> None:
+    """xgrammar would allow nothing there."""
+    vocabulary = Vocabulary((None, data), (0,), 2, LetterTokenizer(["<stop>", "x"]))  # type: ignore[arg-type]
+    tag = hg.StructuralTag({"format": token(1)})
+    if data in BEGINNINGS:
+        assert allowed(Compiler(vocabulary).compile(tag).matcher()) == [1]
+    else:
+        with pytest.raises(hg.InvalidConstraint, match="UTF-8"):
+            Compiler(vocabulary).compile(tag)

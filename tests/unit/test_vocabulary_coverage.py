@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 import hf_guided as hg
+from hf_guided.backends.compiler import Compiler
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.backends.vocabulary_coverage import check_writable
 from hf_guided.backends.xgrammar import XGrammarBackend
 from hf_guided.vocabulary.tokens import Vocabulary
+from tests import toy
 
 BACKENDS = [LLGuidanceBackend, XGrammarBackend]
 
@@ -58,3 +60,10 @@ def test_error_names_the_missing_byte_that_every_text_needs(
 )
 def test_constraint_with_a_writable_text_is_accepted(backend: type, missing: bytes, constraint: hg.Constraint) -> None:
     check(backend, missing, constraint)
+
+
+@pytest.mark.parametrize("pattern", ["a(?!a)a", r"(?=a.*b)[ab]:\W{2,5}(?!c)" + r"\x00" * 28])
+def test_look_arounds_that_exclude_each_other_are_refused(pattern: str) -> None:
+    """The second pattern is too long to be known as empty before an engine has compiled it."""
+    with pytest.raises(hg.errors.ConstraintError, match="matches nothing|exclude each other"):
+        Compiler(toy.all_bytes()).compile(hg.Regex(pattern))
