@@ -19,6 +19,7 @@ from transformers import LogitsProcessor
 
 import hf_guided as hg
 from hf_guided import demo
+from hf_guided.generation import async_api
 from hf_guided.generation.cancellation import Cancellation
 from hf_guided.generation.turns import THREAD_NAME, Running, Turns, turns_of
 
@@ -412,9 +413,14 @@ def test_calls_on_one_model_run_one_after_another(pair: tuple[Any, Any]) -> None
 def test_a_cancelled_call_does_not_disturb_those_that_wait(
     pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    never = hg.Guide(pair[1], pair[0])
-    compiled = []
-    monkeypatch.setattr(never, "compile", lambda *_, **__: compiled.append(1))
+    begun = []
+    generate = async_api.generate
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        begun.append(arguments[2])
+        return generate(*arguments, **options)
+
+    monkeypatch.setattr(async_api, "generate", noted)
 
     async def main() -> None:
         first, waiting = Steps(), Steps(held=False)
@@ -422,7 +428,7 @@ def test_a_cancelled_call_does_not_disturb_those_that_wait(
             hg.agenerate(*pair, "x", LONG, logits_processor=[first], max_new_tokens=400, do_sample=False)
         )
         await until(first.reached.is_set)
-        dropped = asyncio.create_task(hg.agenerate(*pair, "x", LONG, guide=never, logits_processor=[waiting]))
+        dropped = asyncio.create_task(hg.agenerate(*pair, "dropped", LONG, logits_processor=[waiting]))
         last = asyncio.create_task(hg.agenerate(*pair, PROMPTS[0], Person, do_sample=False))
         await until(lambda: len(turns_of(pair[0])._waiting) == 2)
         dropped.cancel()
@@ -433,7 +439,7 @@ def test_a_cancelled_call_does_not_disturb_those_that_wait(
         await asyncio.sleep(0)
         first.release.set()
         [result] = await last
-        assert running.cancelled() and waiting.number == 0 and not compiled
+        assert running.cancelled() and waiting.number == 0 and begun == ["x", PROMPTS[0]]
         assert result.token_ids == hg.generate(*pair, PROMPTS[0], Person, do_sample=False)[0].token_ids
 
     run(main())
