@@ -18,6 +18,7 @@ from benchmarks import (
     bench_suite,
     compare_table,
     models_table,
+    soak_report,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +81,10 @@ def soundness_table(rows: list[Row]) -> str:
     return "\n".join([bench_soundness.table(rows), "", f"{machine(rows[0])}."])
 
 
+def soak_table(rows: list[Row]) -> str:
+    return "\n".join([soak_report.table(rows), "", f"{machine(rows[0])}; load {rows[0]['load']}."])
+
+
 def decode_table(rows: list[Row]) -> str:
     loads = sorted({float(row["load"]) for row in rows})
     peer = f"outlines {rows[0]['outlines']}; {rows[0]['threads']} torch thread"
@@ -101,6 +106,7 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "bench_schemas": ("schemas", schemas_table),
     "bench_suite": ("suite", suite_table),
     "bench_soundness": ("soundness", soundness_table),
+    "soak": ("soak", soak_table),
     "bench_decode": ("decode", decode_table),
     "bench_forwards": ("forwards", forwards_table),
     "bench_models": ("models", models_tables),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..constraints.json_style import JsonStyle
@@ -41,7 +41,7 @@ def has_levels(style: JsonStyle) -> bool:
     return (style.is_flexible and style.max_space is None) or style.indent is not None
 
 
-@cache
+@lru_cache(maxsize=256)  # clients choose the style: a tag has max_whitespace_cnt
 def layout_of(style: JsonStyle, level: int | None = None) -> Layout:
     """How the inside of an array or an object is laid out.
 
@@ -66,7 +66,7 @@ def layout_of(style: JsonStyle, level: int | None = None) -> Layout:
     return _spaced(parse_fullmatch(rf"(?:\x20|\n\x20{{0,{columns}}}|\n\t{{1,{tabs}}})?"))
 
 
-@cache
+@lru_cache(maxsize=256)  # clients choose the style: a tag has max_whitespace_cnt
 def layout_around(style: JsonStyle, level: int | None = None) -> Layout:
     """As ``layout_of``, with everything that any engine accepts: some engines bound white space differently."""
     return _spaced(parse_fullmatch(r"[ \t\n\r]*")) if style.is_flexible else layout_of(style, level)

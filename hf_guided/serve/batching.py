@@ -12,6 +12,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable
+from queue import Queue
 from typing import Any
 
 from transformers import ContinuousBatchingConfig
@@ -76,6 +77,7 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
         self._metrics.follow(first_processor(manager).stats)
         self._vocab_size = guide.vocabulary.padded_size
         self._cb = manager
+        manager.output_router.output_queue = _Unread()
         manager.start()
 
     def generate_streaming(
@@ -186,6 +188,16 @@ class BatchingManager(CBGenerateManager):  # type: ignore[misc]  # transformers 
         twin = copy.copy(self)
         twin._cb = _Sampling(self._cb, sampling)
         return twin
+
+
+class _Unread(Queue[Any]):
+    """The manager's queue for outputs without a handler: those that were under way when their client left.
+
+    Every request of a server has a handler, so nothing reads this queue, and it would keep such outputs for ever.
+    """
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Drop it."""
 
 
 class _Answer:

@@ -1,0 +1,141 @@
+"""What this process holds: memory, threads, descriptors, and the caches of hf_guided with their bounds."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hf_guided.automaton import piece_cache
+from hf_guided.automaton.lru_bytes import ByteCache
+from hf_guided.automaton.piece_cache import PieceCache
+from hf_guided.automaton.token_masks import TokenMasks
+
+COMPILED = 48 * 2**20  # bytes of each compile cache of the test: a few dozen cases
+COMPILED_NAME = "bytes of compiled constraints"
+QUIET_S = 20.0  # the worker threads of servers end after 10 s without work
+
+
+@dataclass(frozen=True)
+class CacheState:
+    """One cache, or all caches of one kind together.
+
+    Args:
+        name: what it holds.
+        held: bytes or entries, of the fullest of its kind.
+        bound: of ``held``; None if there is none.
+        number: caches of this kind.
+        full: how many of them have forgotten something, or have no room for the next large entry.
+    """
+
+    name: str
+    held: int
+    bound: int | None
+    number: int
+    full: int
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    """A snapshot of this process, taken when nothing runs.
+
+    Args:
+        rss: bytes of resident memory.
+        workers_rss: bytes of the processes that this one has started.
+        threads: of the operating system.
+        names: of Python's threads.
+        descriptors: what each open descriptor stands for.
+        caches: of hf_guided.
+    """
+
+    rss: int
+    workers_rss: int
+    threads: int
+    names: tuple[str, ...]
+    descriptors: tuple[str, ...]
+    caches: tuple[CacheState, ...]
+
+
+def measure(quiet_s: float = QUIET_S) -> ProcessState:
+    """The state after idle threads have ended and free memory has gone back to the system."""
+    time.sleep(quiet_s)
+    for _ in range(3):
+        gc.collect()
+    _trim()
+    return ProcessState(
+        rss=_rss("self"),
+        workers_rss=sum(_rss(child) for child in _children()),
+        threads=len(os.listdir("/proc/self/task")),
+        names=tuple(sorted(thread.name for thread in threading.enumerate())),
+        descriptors=tuple(_descriptors()),
+        caches=tuple(caches()),
+    )
+
+
+def caches() -> list[CacheState]:
+    """All caches of hf_guided that live now, found through the garbage collector."""
+    objects: dict[type, list[Any]] = {
+        kind: [] for kind in (ByteCache, TokenMasks, PieceCache, functools._lru_cache_wrapper)
+    }
+    for thing in gc.get_objects():
+        if type(thing) in objects:
+            objects[type(thing)].append(thing)
+    found: list[tuple[str, int, int | None, bool]] = []
+    for cache in objects[functools._lru_cache_wrapper]:
+        if getattr(cache, "__module__", "").startswith("hf_guided."):
+            info = cache.cache_info()
+            name = f"{cache.__module__.removeprefix('hf_guided.')}.{cache.__name__}"
+            found.append((name, info.currsize, info.maxsize, info.currsize == info.maxsize))
+    for cache in objects[ByteCache]:
+        stats = cache.stats()
+        name = COMPILED_NAME if cache.max_bytes == COMPILED else "bytes"
+        found.append((name, stats.nbytes, cache.max_bytes, stats.evictions > 0))
+    for masks in objects[TokenMasks]:
+        found.append(("bytes of masks", masks._nbytes, masks._max_bytes, masks.made > len(masks._kept)))
+    for pieces in objects[PieceCache]:
+        most = piece_cache._MAX_STATES
+        found.append(("states of pieces", pieces._states, most, pieces._states > most - piece_cache._LARGEST))
+    return sorted(_together(found), key=lambda state: (state.name, state.bound or 0))
+
+
+def _together(found: list[tuple[str, int, int | None, bool]]) -> Iterator[CacheState]:
+    kinds: dict[tuple[str, int | None], list[tuple[int, bool]]] = {}
+    for name, held, bound, is_full in found:
+        kinds.setdefault((name, bound), []).append((held, is_full))
+    for (name, bound), each in kinds.items():
+        yield CacheState(name, max(held for held, _ in each), bound, len(each), sum(full for _, full in each))
+
+
+def _trim() -> None:
+    """glibc keeps what was freed; other allocators have no such function."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _rss(process: str) -> int:
+    try:
+        pages = Path(f"/proc/{process}/statm").read_text().split()[1]
+    except (OSError, IndexError):
+        return 0  # it has ended
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _children() -> list[str]:
+    tasks = Path("/proc/self/task").iterdir()
+    return [child for task in tasks for child in (task / "children").read_text().split()]
+
+
+def _descriptors() -> Iterator[str]:
+    for name in sorted(os.listdir("/proc/self/fd"), key=int):
+        try:
+            yield os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            pass  # the listing itself
