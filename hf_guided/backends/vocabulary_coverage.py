@@ -14,8 +14,6 @@ import torch
 
 from ..constraints.values import Choice, JsonObject, JsonSchema, Regex, StructuralTag
 from ..errors import UnwritableConstraint
-from ..regex import UnsupportedRegex, parse_fullmatch
-from ..regex.ast import is_plain
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary, single_bytes
 from .base import Backend, CompiledConstraint, Matcher
@@ -67,6 +65,9 @@ def check_writable(compiled: CompiledConstraint, backend: Callable[[Vocabulary],
 
 def _begins(compiled: CompiledConstraint, pattern: str) -> bool:
     """Whether the first mask allows anything; looked at only where the pattern does not show that it does."""
+    from ..regex import UnsupportedRegex, parse_fullmatch  # loaded with the first engine, not when we are imported
+    from ..regex.ast import is_plain
+
     try:
         if is_plain(parse_fullmatch(pattern)):
             return True

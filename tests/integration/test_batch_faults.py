@@ -196,18 +196,16 @@ begin = s.Session.begin
 s.Session.begin = lambda *a: (print("begun", flush=True), begin(*a))[1]
 """,
 }
-LISTENS = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background may not
-)
 
 
+@pytest.mark.usefixtures("control_c")
 @pytest.mark.parametrize("name", ["batch", pytest.param("generate", marks=pytest.mark.slow)])
 def test_ctrl_c(name, tmp_path, wanted):
     asked = job(tmp_path, ROWS, **SHORT)
     if name == "generate":
         asked = ["--model", "demo", "--device", "cpu", "--prompt", "x", "--regex", "[a-z ]{200000}"]
         asked += ["--max-new-tokens", "1000000"]
-    code = f"{SAYS_BEGUN[name]}{LISTENS}from hf_guided.cli.commands import main; sys.exit(main(sys.argv[1:]))"
+    code = f"{SAYS_BEGUN[name]}import sys; from hf_guided.cli.commands import main; sys.exit(main(sys.argv[1:]))"
     pipe = subprocess.PIPE
     command = [sys.executable, "-c", code, name, *asked]
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:

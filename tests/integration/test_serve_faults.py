@@ -93,6 +93,7 @@ def test_an_engine_that_fails_ends_its_request_alone(url: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.usefixtures("control_c")
 @pytest.mark.parametrize(
     ("number", "batching"), [("SIGINT", False), pytest.param("SIGTERM", True, marks=pytest.mark.slow)]
 )
