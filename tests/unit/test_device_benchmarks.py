@@ -109,8 +109,7 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     if request.param == "torch":
         yield TorchKernels()
     else:
-        with HarnessKernels.registered(request.getfixturevalue("harness"), "hf_guided_benchmarks") as registered:
-            yield registered
+        yield HarnessKernels(request.getfixturevalue("harness"))
 
 
 class TestStep:

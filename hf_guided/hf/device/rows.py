@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import torch
 from torch import Tensor
 
 from .lane import Lane
+from .row_output import RowOutput
 from .token_choice import DeviceChoice
 
 
@@ -17,29 +15,15 @@ class DeviceRows:
     Args:
         lane: the rows, at their beginning.
         ids: (rows, prompt + capacity) int64, the prompts, and after them the lane's tokens.
-        choice: chooses tokens for the lane.
-        eos_token_ids: tokens that end a row, which then continues with padding.
-        pad_token_id: the padding.
-        fallbacks: for each row the token that it takes if it can choose none.
+        choice: chooses tokens for the lane, and appends them.
+        output: where it does so.
     """
 
-    def __init__(
-        self,
-        lane: Lane,
-        ids: Tensor,
-        choice: DeviceChoice,
-        *,
-        eos_token_ids: Sequence[int],
-        pad_token_id: int,
-        fallbacks: Sequence[int],
-    ):
+    def __init__(self, lane: Lane, ids: Tensor, choice: DeviceChoice, output: RowOutput):
         self._lane = lane
         self._ids = ids
         self._choice = choice
-        self._eos = torch.tensor(eos_token_ids, dtype=torch.int64, device=ids.device)
-        self._pad = torch.full((lane.rows,), pad_token_id, device=ids.device)
-        self._fallbacks = torch.tensor(fallbacks, dtype=torch.int64, device=ids.device)
-        self._ended = torch.zeros(lane.rows, dtype=torch.bool, device=ids.device)
+        self._output = output
 
     @property
     def capacity(self) -> int:
@@ -56,14 +40,8 @@ class DeviceRows:
         Returns:
             (rows,) int64, a new tensor; -1 if no token could be chosen. Tokens of ended rows are discarded.
         """
-        lane = self._lane
-        chosen = self._choice(self._ids[:, : self._ids.shape[1] - lane.capacity + position], logits)
-        tokens = torch.where(self._ended, self._pad, torch.where(chosen < 0, self._fallbacks, chosen))
-        lane.tokens.scatter_(1, lane.length.long().unsqueeze(1), tokens.unsqueeze(1))
-        lane.length.add_(1)
-        self._ended.logical_or_((tokens.unsqueeze(1) == self._eos).any(1))
-        return chosen
+        return self._choice(self._ids[:, : self._ids.shape[1] - self._lane.capacity + position], logits)
 
     def last(self) -> Tensor:
-        """(rows, 1) int64, the last token of each row; a new tensor."""
-        return self._lane.tokens.gather(1, self._lane.length.long().sub(1).unsqueeze(1))
+        """(rows, 1) int64, the last token of each row; ``take`` overwrites it."""
+        return self._output.last

@@ -18,6 +18,7 @@ from .eligibility import check_kernels, starts_of
 from .kernels import Kernels, TorchKernels
 from .loop import DeviceLoop
 from .overrun import CacheRollback
+from .row_output import RowOutput
 from .rows import DeviceRows
 from .steps import EagerSteps, FixedSteps
 from .store import DeviceStore
@@ -70,14 +71,14 @@ def run_on_device(
     with store.lane(
         starts, ids[:, input_ids.shape[1] :], stop_token_ids=session.stop_token_ids, limit=session.max_new_tokens
     ) as lane:
-        rows = DeviceRows(
+        output = RowOutput.of(
             lane,
-            ids,
-            DeviceChoice(lane, kernels, scoring, do_sample=do_sample, seeds=seeds),
             eos_token_ids=sorted(stops.eos_token_ids),
             pad_token_id=slots.pad_token_id,
             fallbacks=[_fallback_token_id(sequence, session) for sequence in sequences],
         )
+        choice = DeviceChoice(lane, kernels, scoring, output, do_sample=do_sample, seeds=seeds)
+        rows = DeviceRows(lane, ids, choice, output)
         steps = EagerSteps(slots, rows) if eager_reason else FixedSteps(slots.static_forward(), rows, device)
         loop = DeviceLoop(session, rows, steps, stops, store.copies(device), rollback, do_sample=do_sample)
         loop.run(sequences, logits)

@@ -18,9 +18,10 @@ from torch import Tensor
 from transformers import generation
 
 from ..decode.scores import Scoring
-from .candidates import pick
+from .candidates import filtered
 from .kernels import Kernels
 from .lane import Lane
+from .row_output import RowOutput
 
 # Functions of the tokens so far and the scores, on their device: they keep no state and read no numbers.
 _PLAIN = (
@@ -40,7 +41,7 @@ _PLAIN = (
     generation.InfNanRemoveLogitsProcessor,
     generation.LogitNormalization,
 )
-_FILTER = {  # in the order of ``candidates.pick``, which is that of generate()
+_FILTER = {  # in the order of ``candidates.filtered``, which is that of generate()
     generation.TemperatureLogitsWarper: "temperature",
     generation.TopKLogitsWarper: "top_k",
     generation.TopPLogitsWarper: "top_p",
@@ -55,7 +56,7 @@ def unsupported_processors(processors: Sequence[Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters that ``candidates.pick`` applies itself, faster than one warper after the other.
+    """Filters that ``candidates.filtered`` applies itself, faster than one warper after the other.
 
     Args:
         temperature: the divisor of the scores.
@@ -89,12 +90,20 @@ class DeviceChoice:
         lane: the rows.
         kernels: advance them.
         scoring: the processors, all of them pure functions.
+        output: where the tokens are appended.
         do_sample: whether to sample rather than take the best.
         seeds: of each row's draws; None draws the seeds with torch's generator.
     """
 
     def __init__(
-        self, lane: Lane, kernels: Kernels, scoring: Scoring, *, do_sample: bool, seeds: Sequence[int] | None = None
+        self,
+        lane: Lane,
+        kernels: Kernels,
+        scoring: Scoring,
+        output: RowOutput,
+        *,
+        do_sample: bool,
+        seeds: Sequence[int] | None = None,
     ):
         self._lane = lane
         self._kernels = kernels
@@ -105,13 +114,14 @@ class DeviceChoice:
         self._filters = Filters() if filters is None else filters
         heat = self._filters.temperature if do_sample else 0.0
         self._temperature = torch.full((lane.rows,), heat, device=device)
-        self._seed: Tensor | None = None  # without sampling, torch's generator is not used
+        seed: Tensor | None = None  # without sampling, torch's generator is not used
         if do_sample:
             drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (lane.rows,)) if seeds is None else torch.tensor(seeds)
-            self._seed = drawn.to(device)
+            seed = drawn.to(device)
+        self._sample = kernels.sampler(lane, self._temperature, seed, output)
 
     def __call__(self, ids: Tensor, logits: Tensor) -> Tensor:
-        """Advance the lane over its tokens, and choose the next ones.
+        """Advance the lane over its tokens, choose the next ones, and append them.
 
         Args:
             ids: (rows, length) int64, prompts and output so far.
@@ -130,15 +140,15 @@ class DeviceChoice:
         self._kernels.step_(lane, scores)
         for processor in self._warpers:
             scores = processor(ids, scores)
-        return pick(
+        filters = self._filters
+        scores = filtered(
             scores,
             lane.masks,
             lane.slot_of,
             self._temperature,
-            self._seed,
-            lane.length,
-            top_k=self._filters.top_k,
-            top_p=self._filters.top_p,
-            min_p=self._filters.min_p,
+            top_k=filters.top_k,
+            top_p=filters.top_p,
+            min_p=filters.min_p,
             kernels=self._kernels,
         )
+        return self._sample(scores)
