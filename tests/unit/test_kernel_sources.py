@@ -60,7 +60,8 @@ def test_device_source_has_no_includes() -> None:
 def stack_bytes(cubin: bytes) -> dict[str, int]:
     """The stack frame of each kernel in a cubin, where registers are spilled to.
 
-    NVRTC does not report it. The section .nv.info has the attribute EIATTR_FRAME_SIZE, bytes 04 11, length 8: a symbol's number, and a size.
+    NVRTC does not report it. The section .nv.info has the attribute EIATTR_FRAME_SIZE: bytes 04 11, length 8, the
+    number of a symbol, and a size.
     """
     sections = elf_sections(cubin)
     symbols, names = sections[".symtab"], sections[".strtab"]
