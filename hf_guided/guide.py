@@ -270,10 +270,10 @@ class Guide:
             device_lane: with ``jump_forward=False`` and no draft, whether the model's device masks and chooses tokens
                 by itself, so that the device does not wait for the host, which follows one step later. True: wherever
                 every constraint runs on the automaton and the processors are plain functions
-                (``GuidedDecoder.host_reason`` gives the reason if not); "auto": the same, but only on NVIDIA GPUs with
-                kernels; "captured": as True, and with ``cache_implementation="static"`` each step is one CUDA graph
-                (``eager_reason`` gives the reason if not); None reads the environment variable HF_GUIDED_DEVICE_LANE,
-                whose default is "auto". Greedy tokens are the same. Samples have the same distribution, but are drawn
+                (``GuidedDecoder.host_reason`` gives the reason if not); "captured": as True, and with
+                ``cache_implementation="static"`` each step is one CUDA graph (``eager_reason`` gives the reason if
+                not); "auto": where it is measured to be faster, which is nowhere yet; None reads the environment
+                variable HF_GUIDED_DEVICE_LANE, whose default is "auto". Greedy tokens are the same. Samples have the same distribution, but are drawn
                 with another generator, which torch's generator seeds once per call.
             reasoning: as for ``logits_processor``.
             trace: whether to record the steps of a call, for ``Guide.trace``. The host then chooses the tokens.

@@ -323,7 +323,6 @@ class GuidedDecoder:
         device_lane = self._options.device_lane_or_default
         check_requested(
             device_lane,
-            slots.device,
             jump_forward=self._options.jump_forward,
             drafts=self._drafts is not None,
             recorded=self._session.recorder is not None,

@@ -414,7 +414,7 @@ class Own(LogitsProcessor):
     ("ours", "asked", "why"),
     [
         ({"device_lane": False}, {}, "device_lane=False"),
-        ({"device_lane": "auto"}, {}, "the model is on cpu"),
+        ({"device_lane": "auto"}, {}, "was not requested"),
         ({"jump_forward": True}, {}, "jump_forward=True"),
         ({"draft": "prompt_lookup"}, {}, "drafts"),
         ({"backend": "llguidance"}, {}, "row 0 is compiled by llguidance"),

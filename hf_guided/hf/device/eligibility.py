@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from ...backends.automaton import AutomatonEngine
-from ...options import DeviceLane
 from ...session.reasoning_gate import ReasoningEngine
 from ...session.row import RowState
 from ...session.session import Session
 from ..decode.scores import Scoring
 from ..decode.sequence_state import SequenceState
 from ..decode.stopping import RowStops
-from .kernels import TorchKernels
 from .overrun import CacheRollback
 from .requests import NotOnDevice
-from .store import DeviceStore, Start
+from .store import Start
 from .tables import MAX_MOVES
 from .token_choice import unsupported_processors
 
@@ -70,15 +66,3 @@ def _start_of(i: int, sequence: SequenceState) -> Start:
     if engine.language.walk.dfa.table.size > MAX_MOVES:
         raise NotOnDevice(f"the automaton of row {i} is too large")
     return Start(engine.language, engine.state)
-
-
-def check_kernels(device_lane: DeviceLane, store: DeviceStore, device: torch.device) -> None:
-    """Check that the kernels are fast enough to use the lane by default.
-
-    Raises:
-        NotOnDevice: there is only plain torch.
-    """
-    search = store.kernels(device)
-    if device_lane == "auto" and isinstance(search.kernels, TorchKernels):
-        reasons = "; ".join(f"{source}: {reason}" for source, reason in search.why_not.items())
-        raise NotOnDevice(f"no kernels for the device, and plain torch waits for it ({reasons})")

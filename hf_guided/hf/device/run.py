@@ -14,7 +14,7 @@ from ..decode.cache_slots import CacheSlots
 from ..decode.scores import Scoring
 from ..decode.sequence_state import SequenceState
 from ..decode.stopping import RowStops
-from .eligibility import check_kernels, starts_of
+from .eligibility import starts_of
 from .kernels import Kernels, TorchKernels
 from .loop import DeviceLoop
 from .overrun import CacheRollback
@@ -62,7 +62,6 @@ def run_on_device(
     device, do_sample = input_ids.device, bool(config.do_sample)
     rollback = CacheRollback(slots.cache, returned=bool(config.return_dict_in_generate))
     starts = starts_of(sequences, session, scoring, stops, rollback)
-    check_kernels(device_lane, store, device)
     kernels = store.kernels(device).kernels
     eager_reason = _eager_reason(device_lane, kernels, slots, scoring)
     capacity = int(stops.room(sequences[0].token_ids))
