@@ -718,8 +718,8 @@ REMOVALS = [
     Removal(
         "device lane: a step is heard when the next is queued",
         "hf/device/loop.py",
-        "                following = self._copies.to_host(chosen)\n                self._receive(sequences, copy)\n",
-        "                self._receive(sequences, copy)\n                following = self._copies.to_host(chosen)\n",
+        "                following = self._copies.to_host(chosen)\n                self._receive(copy)\n",
+        "                self._receive(copy)\n                following = self._copies.to_host(chosen)\n",
         f"{DEVICE}::test_nothing_younger_than_a_step_is_waited_for",
     ),
     Removal(

@@ -16,6 +16,7 @@ from ..decode.sequence_state import SequenceState
 from ..decode.stopping import RowStops
 from .eligibility import starts_of
 from .kernels import Kernels, TorchKernels
+from .host_rows import HostRows
 from .loop import DeviceLoop
 from .overrun import CacheRollback
 from .rows import DeviceRows
@@ -78,8 +79,8 @@ def run_on_device(
             fallbacks=[_fallback_token_id(sequence, session) for sequence in sequences],
         )
         steps = EagerSteps(slots, rows) if eager_reason else FixedSteps(slots.static_forward(), rows, device)
-        loop = DeviceLoop(session, rows, steps, stops, store.copies(device), rollback, do_sample=do_sample)
-        loop.run(sequences, logits)
+        on_host = HostRows(session, sequences, stops, pad_token_id=slots.pad_token_id, do_sample=do_sample)
+        DeviceLoop(rows, on_host, steps, store.copies(device), rollback, session.stats).run(logits)
     return eager_reason
 
 
