@@ -15,8 +15,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     DynamicCache,
+    EosTokenCriteria,
     EpsilonLogitsWarper,
     LogitsProcessor,
+    MaxLengthCriteria,
     MaxTimeCriteria,
     MinPLogitsWarper,
     StaticCache,
@@ -29,11 +31,18 @@ from transformers import (
 
 import hf_guided as hg
 from hf_guided.hf.decode.cache_slots import CacheSlots
+from hf_guided.hf.decode.scores import Scoring
+from hf_guided.hf.decode.sequence_state import SequenceState
+from hf_guided.hf.decode.stopping import RowStops
+from hf_guided.hf.device.eligibility import starts_of
 from hf_guided.hf.device.kernels import TorchKernels
 from hf_guided.hf.device.loop import DeviceLoop
-from hf_guided.hf.device.store import DeviceStore
+from hf_guided.hf.device.overrun import CacheRollback
+from hf_guided.hf.device.requests import NotOnDevice
+from hf_guided.hf.device.store import DeviceStore, Start
 from hf_guided.hf.device.token_choice import Filters
 from hf_guided.options import LoopOptions
+from hf_guided.session.row import Row
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.effort import repeats
 from tests.integration.families import FAMILIES, TAKE_HOLES
@@ -129,6 +138,44 @@ def test_criteria_and_stop_strings_end_rows_as_in_the_plain_loop(rows: int) -> N
     decoder = on_device(guide, constraints, stop_strings=["e", "4"])
     expected = plain("llama", rows, constraints, stop_strings=["e", "4"], tokenizer=guide.tokenizer)
     assert run("llama", rows, custom_generate=decoder) == expected
+
+
+def test_criteria_get_the_tokens_of_all_rows_once_a_step_on_the_host() -> None:
+    class Counting(StoppingCriteria):
+        def __init__(self) -> None:
+            self.seen: list[list[list[int]]] = []
+
+        def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+            assert input_ids.device.type == "cpu"
+            self.seen.append(input_ids.tolist())
+            return torch.zeros(len(input_ids), dtype=torch.bool)
+
+    guide = family("llama")[1]
+    constraints, seen = [CONSTRAINTS[2], SHORT, CONSTRAINTS[3]], []
+    processor = guide.logits_processor(constraints, backend="automaton")
+    for seam in ({"logits_processor": [processor]}, {"custom_generate": on_device(guide, constraints)}):
+        criterion = Counting()
+        run("llama", 3, **seam, stopping_criteria=StoppingCriteriaList([criterion]), pad_token_id=7)
+        seen.append(criterion.seen)
+    assert seen[0] == seen[1]  # generate()'s, padding after the end of a row included
+
+
+def test_own_criteria_that_may_hold_tensors_of_a_gpu_keep_the_call_on_the_host() -> None:
+    class Own(StoppingCriteria):
+        def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+            raise NotImplementedError
+
+    session = on_device(family("llama")[1], SHORT)._session
+    theirs = [EosTokenCriteria(list(session.stop_token_ids)), MaxLengthCriteria(9), MaxTimeCriteria(3600)]
+    prompt = [SequenceState(Row(None), [1, 2], 2)]
+    for own, device, refused in (([], "cuda", False), ([Own()], "cpu", False), ([Own()], "cuda", True)):
+        stops = RowStops(StoppingCriteriaList([*theirs, *own]), torch.device(device))
+        arguments = prompt, session, Scoring([]), stops, CacheRollback(None, returned=False)
+        if refused:
+            with pytest.raises(NotOnDevice, match="may read the device: Own"):
+                starts_of(*arguments)
+        else:
+            assert starts_of(*arguments) == [Start()]
 
 
 # -- one step late -----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ class RowStops:
         self.eos_token_ids: set[int] = set()
         self._max_length: float = float("inf")
         self.criteria: list[Any] = []  # the others, which read the tokens
-        self._device = device
+        self.device = device
         for criterion in criteria:
             if isinstance(criterion, EosTokenCriteria):
                 self.eos_token_ids.update(criterion.eos_token_id.tolist())
@@ -42,7 +42,7 @@ class RowStops:
         """Whether a row ends with its last token, given prompt (padding included) and output so far."""
         ends = self.by_look_up(token_ids)
         if self.criteria:
-            ids = torch.tensor([token_ids], device=self._device)
+            ids = torch.tensor([token_ids], device=self.device)
             for criterion in self.criteria:  # all of them: they may keep count
                 ends = bool(torch.as_tensor(criterion(ids, None)).all()) or ends  # generate() takes a plain bool too
         return ends

@@ -42,6 +42,9 @@ def starts_of(
             f"generate() does not end at all stop tokens {list(session.stop_token_ids)}, only at "
             f"{sorted(stops.eos_token_ids)}"
         )
+    if own := [type(criterion).__name__ for criterion in stops.criteria if not _is_from_transformers(criterion)]:
+        if stops.device.type != "cpu":  # they may hold tensors there, and the lane has its tokens on the host
+            raise NotOnDevice(f"stopping criteria that may read the device: {', '.join(own)}")
     if text := [token_id for token_id in session.stop_token_ids if session.vocabulary.is_text(token_id)]:
         # These may not occur in a constraint's text now: rows that need them come to a dead end.
         raise NotOnDevice(f"stop tokens that are text otherwise, {text}: the host may have to end rows")
@@ -50,6 +53,10 @@ def starts_of(
     if not rollback.can_be_undone:
         raise NotOnDevice("the cache is returned, and a forward pass cannot be removed from it")
     return [_start_of(i, sequence) for i, sequence in enumerate(sequences)]
+
+
+def _is_from_transformers(criterion: object) -> bool:
+    return type(criterion).__module__.startswith("transformers.")
 
 
 def _start_of(i: int, sequence: SequenceState) -> Start:

@@ -36,10 +36,13 @@ class DeviceRows:
         self._lane = lane
         self._ids = ids
         self._choice = choice
-        self._eos = torch.tensor(eos_token_ids, dtype=torch.int64, device=ids.device)
+        self._eos = torch.tensor(eos_token_ids, dtype=torch.int64, device=ids.device)  # (stop tokens,)
         self._pad = torch.full((lane.rows,), pad_token_id, device=ids.device)
         self._fallbacks = torch.tensor(fallbacks, dtype=torch.int64, device=ids.device)
         self._ended = torch.zeros(lane.rows, dtype=torch.bool, device=ids.device)
+        self._index = torch.zeros(lane.rows, 1, dtype=torch.int64, device=ids.device)  # of the next token
+        self._last = torch.zeros(lane.rows, 1, dtype=torch.int64, device=ids.device)
+        self._last_row = self._last[:, 0]
 
     @property
     def capacity(self) -> int:
@@ -57,13 +60,15 @@ class DeviceRows:
             (rows,) int64, a new tensor; -1 if no token could be chosen. Tokens of ended rows are discarded.
         """
         lane = self._lane
-        chosen = self._choice(self._ids[:, : self._ids.shape[1] - lane.capacity + position], logits)
-        tokens = torch.where(self._ended, self._pad, torch.where(chosen < 0, self._fallbacks, chosen))
-        lane.tokens.scatter_(1, lane.length.long().unsqueeze(1), tokens.unsqueeze(1))
+        ids = self._ids[:, : self._ids.shape[1] - lane.capacity + position] if self._choice.reads_ids else self._ids
+        chosen = self._choice(ids, logits)
+        torch.where(self._ended, self._pad, torch.where(chosen < 0, self._fallbacks, chosen), out=self._last_row)
+        lane.tokens.scatter_(1, self._index, self._last)
         lane.length.add_(1)
-        self._ended.logical_or_((tokens.unsqueeze(1) == self._eos).any(1))
+        self._index.add_(1)
+        self._ended.logical_or_((self._last == self._eos).any(1))
         return chosen
 
     def last(self) -> Tensor:
-        """(rows, 1) int64, the last token of each row; a new tensor."""
-        return self._lane.tokens.gather(1, self._lane.length.long().sub(1).unsqueeze(1))
+        """(rows, 1) int64, the last token of each row; ``take`` overwrites it."""
+        return self._last

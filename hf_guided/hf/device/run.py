@@ -15,8 +15,8 @@ from ..decode.scores import Scoring
 from ..decode.sequence_state import SequenceState
 from ..decode.stopping import RowStops
 from .eligibility import starts_of
-from .kernels import Kernels, TorchKernels
 from .host_rows import HostRows
+from .kernels import Kernels, TorchKernels
 from .loop import DeviceLoop
 from .overrun import CacheRollback
 from .rows import DeviceRows

@@ -102,6 +102,7 @@ class DeviceChoice:
         device = lane.length.device
         filters = Filters.of(scoring.after)
         self._warpers = scoring.after if filters is None else []
+        self.reads_ids = bool(self._before or self._warpers)  # whether the tokens so far have to be passed
         self._filters = Filters() if filters is None else filters
         heat = self._filters.temperature if do_sample else 0.0
         self._temperature = torch.full((lane.rows,), heat, device=device)
@@ -114,7 +115,7 @@ class DeviceChoice:
         """Advance the lane over its tokens, and choose the next ones.
 
         Args:
-            ids: (rows, length) int64, prompts and output so far.
+            ids: (rows, length) int64, prompts and output so far; not used unless ``reads_ids``.
             logits: (rows, vocab) float32, written.
 
         Returns:
