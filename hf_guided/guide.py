@@ -273,8 +273,8 @@ class Guide:
                 (``GuidedDecoder.host_reason`` gives the reason if not); "captured": as True, and with
                 ``cache_implementation="static"`` each step is one CUDA graph (``eager_reason`` gives the reason if
                 not); "auto": where it is measured to be faster, which is nowhere yet; None reads the environment
-                variable HF_GUIDED_DEVICE_LANE, whose default is "auto". Greedy tokens are the same. Samples have the same distribution, but are drawn
-                with another generator, which torch's generator seeds once per call.
+                variable HF_GUIDED_DEVICE_LANE, whose default is "auto". Greedy tokens are the same. Samples have the
+                same distribution, but are drawn with another generator, which torch's generator seeds once per call.
             reasoning: as for ``logits_processor``.
             trace: whether to record the steps of a call, for ``Guide.trace``. The host then chooses the tokens.
             seeds: 64-bit ints, one for each row. The samples of a row then depend only on its seed and its scores: they

@@ -1,4 +1,4 @@
-"""What the host knows of a call's rows, one step late: automaton states, matchers, token ids, and which rows have ended.
+"""What the host knows of a call's rows, one step late: automaton states, matchers, token ids, and which have ended.
 
 A step advances all rows by look-ups in the moves that the engines of a constraint share. A row's matcher and token ids
 are written only when somebody reads them: at the row's end, or in each step if it has a listener or if criteria read
@@ -8,7 +8,7 @@ the tokens. So a step in which no row ends costs the host a fraction of a micros
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -82,7 +82,7 @@ class HostRows:
         stats.tokens += len(self._running)
         stats.masked_rows += self._num_masked
         states = [moves((state, token)) for moves, state, token in zip(self._moves, self._states, tokens, strict=True)]
-        self._states = states if None not in states else self._found(states, tokens)
+        self._states = self._found(states, tokens)
         self._steps.append(_Step(tokens, self._states))
         if self._read_always or not all(self._states) or not self._stops.eos_token_ids.isdisjoint(tokens):
             for i, sequence in list(self._running.items()):
@@ -96,7 +96,9 @@ class HostRows:
                 self._end(i)
 
     def _found(self, states: list[int | None], tokens: list[int]) -> list[int]:
-        """The states after these tokens, some of which are known."""
+        """The states after these tokens; finds those that are not known yet."""
+        if None not in states:
+            return cast("list[int]", states)
         found = []
         for engine, before, state, token_id in zip(self._engines, self._states, states, tokens, strict=True):
             if state is None:

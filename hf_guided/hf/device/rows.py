@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .lane import Lane
+from .staging import Staging
 from .token_choice import DeviceChoice
 
 
@@ -18,6 +19,7 @@ class DeviceRows:
         lane: the rows, at their beginning.
         ids: (rows, prompt + capacity) int64, the prompts, and after them the lane's tokens.
         choice: chooses tokens for the lane.
+        staging: brings the rows' numbers to the device when the caller sends it.
         eos_token_ids: tokens that end a row, which then continues with padding.
         pad_token_id: the padding.
         fallbacks: for each row the token that it takes if it can choose none.
@@ -28,6 +30,7 @@ class DeviceRows:
         lane: Lane,
         ids: Tensor,
         choice: DeviceChoice,
+        staging: Staging,
         *,
         eos_token_ids: Sequence[int],
         pad_token_id: int,
@@ -36,12 +39,12 @@ class DeviceRows:
         self._lane = lane
         self._ids = ids
         self._choice = choice
-        self._eos = torch.tensor(eos_token_ids, dtype=torch.int64, device=ids.device)  # (stop tokens,)
-        self._pad = torch.full((lane.rows,), pad_token_id, device=ids.device)
-        self._fallbacks = torch.tensor(fallbacks, dtype=torch.int64, device=ids.device)
-        self._ended = torch.zeros(lane.rows, dtype=torch.bool, device=ids.device)
-        self._index = torch.zeros(lane.rows, 1, dtype=torch.int64, device=ids.device)  # of the next token
-        self._last = torch.zeros(lane.rows, 1, dtype=torch.int64, device=ids.device)
+        self._eos = staging.put(eos_token_ids, torch.int64)  # (stop tokens,)
+        self._pad = staging.full((lane.rows,), pad_token_id, torch.int64)
+        self._fallbacks = staging.put(fallbacks, torch.int64)
+        self._ended = staging.full((lane.rows,), False, torch.bool)
+        self._index = staging.full((lane.rows, 1), 0, torch.int64)  # of the next token
+        self._last = staging.full((lane.rows, 1), 0, torch.int64)
         self._last_row = self._last[:, 0]
 
     @property

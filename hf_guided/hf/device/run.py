@@ -20,6 +20,7 @@ from .kernels import Kernels, TorchKernels
 from .loop import DeviceLoop
 from .overrun import CacheRollback
 from .rows import DeviceRows
+from .staging import Staging
 from .steps import EagerSteps, FixedSteps
 from .store import DeviceStore
 from .token_choice import DeviceChoice
@@ -67,17 +68,25 @@ def run_on_device(
     eager_reason = _eager_reason(device_lane, kernels, slots, scoring)
     capacity = int(stops.room(sequences[0].token_ids))
     ids = torch.cat([input_ids, input_ids.new_zeros(len(sequences), capacity)], dim=1)
+    staging = Staging(device)
     with store.lane(
-        starts, ids[:, input_ids.shape[1] :], stop_token_ids=session.stop_token_ids, limit=session.max_new_tokens
+        starts,
+        ids[:, input_ids.shape[1] :],
+        stop_token_ids=session.stop_token_ids,
+        limit=session.max_new_tokens,
+        staging=staging,
     ) as lane:
         rows = DeviceRows(
             lane,
             ids,
-            DeviceChoice(lane, kernels, scoring, do_sample=do_sample, seeds=seeds),
+            DeviceChoice(lane, kernels, scoring, staging, do_sample=do_sample, seeds=seeds),
+            staging,
             eos_token_ids=sorted(stops.eos_token_ids),
             pad_token_id=slots.pad_token_id,
             fallbacks=[_fallback_token_id(sequence, session) for sequence in sequences],
         )
+        staging.send()
+        store.fill(lane)
         steps = EagerSteps(slots, rows) if eager_reason else FixedSteps(slots.static_forward(), rows, device)
         on_host = HostRows(session, sequences, stops, pad_token_id=slots.pad_token_id, do_sample=do_sample)
         DeviceLoop(rows, on_host, steps, store.copies(device), rollback, session.stats).run(logits)

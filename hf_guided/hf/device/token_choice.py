@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import generation
@@ -21,6 +22,7 @@ from ..decode.scores import Scoring
 from .candidates import pick
 from .kernels import Kernels
 from .lane import Lane
+from .staging import Staging
 
 # Functions of the tokens so far and the scores, on their device: they keep no state and read no numbers.
 _PLAIN = (
@@ -89,27 +91,34 @@ class DeviceChoice:
         lane: the rows.
         kernels: advance them.
         scoring: the processors, all of them pure functions.
+        staging: brings temperatures and seeds to the device when the caller sends it.
         do_sample: whether to sample rather than take the best.
         seeds: of each row's draws; None draws the seeds with torch's generator.
     """
 
     def __init__(
-        self, lane: Lane, kernels: Kernels, scoring: Scoring, *, do_sample: bool, seeds: Sequence[int] | None = None
+        self,
+        lane: Lane,
+        kernels: Kernels,
+        scoring: Scoring,
+        staging: Staging,
+        *,
+        do_sample: bool,
+        seeds: Sequence[int] | None = None,
     ):
         self._lane = lane
         self._kernels = kernels
         self._before = scoring.before
-        device = lane.length.device
         filters = Filters.of(scoring.after)
         self._warpers = scoring.after if filters is None else []
         self.reads_ids = bool(self._before or self._warpers)  # whether the tokens so far have to be passed
         self._filters = Filters() if filters is None else filters
         heat = self._filters.temperature if do_sample else 0.0
-        self._temperature = torch.full((lane.rows,), heat, device=device)
+        self._temperature = staging.put(np.full(lane.rows, heat), torch.float32)
         self._seed: Tensor | None = None  # without sampling, torch's generator is not used
         if do_sample:
-            drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (lane.rows,)) if seeds is None else torch.tensor(seeds)
-            self._seed = drawn.to(device)
+            drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (lane.rows,)).numpy() if seeds is None else seeds
+            self._seed = staging.put(np.asarray(drawn, np.int64), torch.int64)
 
     def __call__(self, ids: Tensor, logits: Tensor) -> Tensor:
         """Advance the lane over its tokens, and choose the next ones.
