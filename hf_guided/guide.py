@@ -281,8 +281,8 @@ class Guide:
                 are the same with any other rows, with and without drafts, on the host and on the device. None draws
                 with torch's generator.
             logprobs: record the log probabilities of every token, for ``GuidedDecoder.logprobs``: True, or how many of
-                the most likely tokens to list at each position. The host then chooses the tokens; forced text at the
-                beginning or the end of the answers takes one more forward pass.
+                the most likely tokens to list at each position. Forced text at the beginning or the end of the answers
+                then takes one more forward pass.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.

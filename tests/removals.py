@@ -718,8 +718,8 @@ REMOVALS = [
     Removal(
         "device lane: a step is heard when the next is queued",
         "hf/device/loop.py",
-        "                following = self._copies.to_host(chosen)\n                self._receive(copy)\n",
-        "                self._receive(copy)\n                following = self._copies.to_host(chosen)\n",
+        "                following = self._send(chosen)\n                self._receive(sent)\n",
+        "                self._receive(sent)\n                following = self._send(chosen)\n",
         f"{DEVICE}::test_nothing_younger_than_a_step_is_waited_for",
     ),
     Removal(
@@ -739,7 +739,7 @@ REMOVALS = [
     Removal(
         "device lane: rows that ended go on with padding",
         "hf/device/rows.py",
-        "        self._ended.logical_or_((tokens.unsqueeze(1) == self._eos).any(1))\n",
+        "        self._ended.logical_or_((self._last == self._eos).any(1))\n",
         "",
         f"{DEVICE}::test_rows_that_have_ended_go_on_with_padding",
     ),

@@ -661,6 +661,62 @@ def test_samples_close_within_their_budget(max_new_tokens: int) -> None:
         jsonschema.validate(json.loads(guide.vocabulary.decode_bytes(row)), SCHEMA)
 
 
+# -- log probabilities -------------------------------------------------------------------------------------------------
+
+
+def numbers_of(entry: Any) -> list[float]:
+    """Everything that an entry says."""
+    tops = [entry.top.raw, entry.top.masked, entry.top.sampled]
+    flat = [float(number) for top in tops for pair in (*top, (-1, len(top))) for number in pair]
+    return [entry.token_id, entry.logprob, entry.masked_logprob, entry.sampled_logprob, float(entry.forced), *flat]
+
+
+@pytest.mark.parametrize("top", [True, 3])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"budget": 30},
+        {"repetition_penalty": 1.3, "stop_strings": ["e", "4"]},
+        {"do_sample": True, "temperature": 1.3, "top_k": 30, "top_p": 0.9, "seeds": [3, 4, 5]},
+        {"do_sample": True, "temperature": 0.7, "typical_p": 0.9, "seeds": [3, 4, 5]},
+    ],
+    ids=lambda asked: "-".join(asked),
+)
+def test_log_probabilities_are_those_of_the_host(asked: dict[str, Any], top: Any) -> None:
+    guide, arguments = family("llama")[1], dict(asked)
+    given: dict[str, Any] = {"max_new_tokens": arguments.pop("budget", None), "seeds": arguments.pop("seeds", None)}
+    given["stop_strings"] = arguments.pop("stop_strings", [])
+    lanes = []
+    for lane in (False, True):
+        decoder = guide.decoder(
+            [RECORD, None, CONSTRAINTS[2]],
+            backend="automaton",
+            jump_forward=False,
+            device_lane=lane,
+            logprobs=top,
+            **given,
+        )
+        tokens = run("llama", 3, custom_generate=decoder, **arguments)
+        assert bool(decoder.stats.device_steps) is lane
+        lanes.append((tokens, decoder.logprobs))
+    (expected, theirs), (found, ours) = lanes
+    assert found == expected
+    for row, entries, others in zip(found, ours, theirs, strict=True):
+        assert [entry.token_id for entry in entries] == row[: len(entries)]
+        for entry, other in zip(entries, others, strict=True):
+            assert numbers_of(entry) == pytest.approx(numbers_of(other), abs=1e-9)
+
+
+def test_log_probabilities_are_received_a_step_late_and_change_no_token(watched: Watched) -> None:
+    guide = family("llama")[1]
+    decoder = on_device(guide, SHORT, logprobs=2)
+    found = run("llama", 1, custom_generate=decoder)
+    assert found == plain("llama", 1, SHORT)
+    sent = [number for kind, number in watched.events if kind == "sent"]
+    heard = [number for kind, number in watched.events if kind == "heard"]
+    assert sent == list(range(2 * (len(found[0]) + 1))) and heard == sent[:-2]  # tokens, numbers, tokens ...
+
+
 # -- around it ---------------------------------------------------------------------------------------------------------
 
 

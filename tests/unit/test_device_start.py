@@ -1,4 +1,4 @@
-"""The start of a call on the device lane: one copy to the device, no wait, and few operations, counted on a fake device.
+"""The start of a call on the device lane, counted on a fake device: one copy to it, no wait, and few operations.
 
 The fake device is torch's "meta", whose tensors have no numbers: whoever reads one, or a shape that depends on one,
 gets an error.

@@ -15,9 +15,11 @@ from torch import Tensor
 
 from ...backends.automaton import AutomatonEngine
 from ...errors import GenerationError, InternalError
+from ...session.logprob_recorder import LogprobRecorder
 from ...session.session import Session
 from ..decode.sequence_state import SequenceState
 from ..decode.stopping import RowStops
+from .device_logprobs import record_step
 
 # (state, token id) -> the next state; 0 for a token that the row cannot take as text, None if it is not known yet.
 _Moves: TypeAlias = Callable[[tuple[int, int]], "int | None"]
@@ -39,6 +41,7 @@ class HostRows:
         stops: when a row ends.
         pad_token_id: follows the end of a row, for criteria that read the tokens.
         do_sample: whether tokens are sampled.
+        recorder: of log probabilities; None records nothing.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class HostRows:
         *,
         pad_token_id: int,
         do_sample: bool,
+        recorder: LogprobRecorder | None = None,
     ):
         self._session = session
         self._sequences = sequences
@@ -67,15 +71,23 @@ class HostRows:
         self._max_steps = stops.room(sequences[0].token_ids)
         self._prompt_length = sequences[0].prompt_length
         self._text = _padded(sequences, int(self._max_steps)) if stops.criteria else None
-        self._read_always = self._text is not None or any(sequence.listener is not None for sequence in sequences)
+        self._recorder = recorder
+        listened_to = any(sequence.listener is not None for sequence in sequences)
+        self._read_always = listened_to or self._text is not None or recorder is not None
 
     @property
     def num_running(self) -> int:
         """How many rows have not ended."""
         return len(self._running)
 
-    def receive(self, tokens: list[int]) -> None:
-        """Take the tokens of one step, one for each row; -1 if the row could choose none."""
+    def receive(self, tokens: list[int], logprobs: list[list[list[float]]] | None = None) -> None:
+        """Take one step.
+
+        Args:
+            tokens: one for each row; -1 if the row could choose none.
+            logprobs: of the step, see ``packed_logprobs``; None without a recorder.
+        """
+        running = list(self._running)
         stats = self._session.stats
         stats.device_steps += 1
         stats.calls += 1
@@ -88,6 +100,8 @@ class HostRows:
             for i, sequence in list(self._running.items()):
                 if self._read_always or self._may_end(i):
                     self._write(i, sequence)
+        if self._recorder is not None and logprobs is not None:
+            record_step(self._recorder, running, [self._sequences[i].token_ids[-1] for i in running], logprobs)
         if self._text is not None:
             self._call_criteria(self._text)
         if len(self._steps) >= self._max_steps:

@@ -18,6 +18,7 @@ device, because an error in a kernel would otherwise go unnoticed.
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -27,6 +28,13 @@ from .host_rows import HostRows
 from .overrun import CacheRollback
 from .rows import DeviceRows
 from .steps import Steps
+
+
+class _Sent(NamedTuple):
+    """The copies of one step: its tokens, and its log probabilities if they are recorded."""
+
+    tokens: HostCopy
+    logprobs: HostCopy | None
 
 
 class DeviceLoop:
@@ -65,28 +73,38 @@ class DeviceLoop:
         """
         self._rollback.begin()
         try:
-            copy = self._copies.to_host(self._rows.take(logits, 0))
+            sent = self._send(self._rows.take(logits, 0))
             for position in range(1, self._rows.capacity):
                 start = time.perf_counter_ns()
                 chosen = self._steps.next(position)
                 queueing_ns = time.perf_counter_ns() - start
-                following = self._copies.to_host(chosen)
-                self._receive(copy)
+                following = self._send(chosen)
+                self._receive(sent)
                 if not self._on_host.num_running:
                     self._rollback.undo()
                     return
                 self._rollback.keep()
                 self._count_forward(queueing_ns)
-                copy = following
-            self._receive(copy)
+                sent = following
+            self._receive(sent)
         finally:
             self._rollback.end()
             self._steps.end()
 
-    def _receive(self, copy: HostCopy) -> None:
-        """Receive the tokens of one step, (rows,) int64."""
-        copy.synchronize()
-        self._on_host.receive(copy.tensor.tolist())
+    def _send(self, chosen: Tensor) -> _Sent:
+        """Start to copy the tokens of one step, (rows,) int64, and their log probabilities."""
+        logprobs = self._rows.logprobs
+        return _Sent(self._copies.to_host(chosen), None if logprobs is None else self._copies.to_host(logprobs))
+
+    def _receive(self, sent: _Sent) -> None:
+        """Receive a step."""
+        tokens, logprobs = sent
+        tokens.synchronize()
+        if logprobs is None:
+            self._on_host.receive(tokens.tensor.tolist())
+        else:
+            logprobs.synchronize()
+            self._on_host.receive(tokens.tensor.tolist(), logprobs.tensor.tolist())
 
     def _count_forward(self, queueing_ns: int) -> None:
         """Count the forward pass of a step that is not rolled back."""

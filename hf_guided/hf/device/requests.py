@@ -16,7 +16,6 @@ def check_requested(
     drafts: bool,
     spread: bool,
     recorded: bool,
-    logprobs: bool,
 ) -> None:
     """Check the options of a call, before any part of the lane is created.
 
@@ -26,7 +25,6 @@ def check_requested(
         drafts: whether there is a source of drafts.
         spread: whether several processes hold the model.
         recorded: whether a trace is recorded.
-        logprobs: whether log probabilities are recorded.
 
     Raises:
         NotOnDevice: the options exclude it.
@@ -43,5 +41,3 @@ def check_requested(
         raise NotOnDevice("the host makes and verifies drafts")
     if recorded:
         raise NotOnDevice("trace=True: the host records scores and masks")
-    if logprobs:
-        raise NotOnDevice("logprobs: the host compares logits and masks")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .device_logprobs import packed_logprobs
 from .lane import Lane
 from .staging import Staging
 from .token_choice import DeviceChoice
@@ -23,6 +24,7 @@ class DeviceRows:
         eos_token_ids: tokens that end a row, which then continues with padding.
         pad_token_id: the padding.
         fallbacks: for each row the token that it takes if it can choose none.
+        top_logprobs: how many alternatives the log probabilities have; None: there are no log probabilities.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class DeviceRows:
         eos_token_ids: Sequence[int],
         pad_token_id: int,
         fallbacks: Sequence[int],
+        top_logprobs: int | None = None,
     ):
         self._lane = lane
         self._ids = ids
@@ -46,6 +49,8 @@ class DeviceRows:
         self._index = staging.full((lane.rows, 1), 0, torch.int64)  # of the next token
         self._last = staging.full((lane.rows, 1), 0, torch.int64)
         self._last_row = self._last[:, 0]
+        self._top = top_logprobs
+        self.logprobs: Tensor | None = None  # ``packed_logprobs`` of the last step
 
     @property
     def capacity(self) -> int:
@@ -66,6 +71,8 @@ class DeviceRows:
         ids = self._ids[:, : self._ids.shape[1] - lane.capacity + position] if self._choice.reads_ids else self._ids
         chosen = self._choice(ids, logits)
         torch.where(self._ended, self._pad, torch.where(chosen < 0, self._fallbacks, chosen), out=self._last_row)
+        if self._top is not None and self._choice.scores is not None:
+            self.logprobs = packed_logprobs(self._choice.scores, self._last, self._top)
         lane.tokens.scatter_(1, self._index, self._last)
         lane.length.add_(1)
         self._index.add_(1)
