@@ -182,6 +182,6 @@ def _record_streams(lane: Lane) -> None:
     stream = torch.cuda.current_stream(lane.tokens.device)
     tables: tuple[VocabularyTables | LanguageTables, ...] = lane.vocabulary, *lane.languages
     values = [getattr(table, field.name) for table in tables for field in fields(table)]
-    for value in (*values, lane.claims, lane.masks):
+    for value in (*values, lane.claims, lane.masks, lane.descriptors):
         if isinstance(value, Tensor):
             value.record_stream(stream)
