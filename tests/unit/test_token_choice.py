@@ -13,6 +13,7 @@ from hf_guided.hf.decode.scores import Scoring
 from hf_guided.hf.device.kernels import TorchKernels
 from hf_guided.hf.device.lane import Lane
 from hf_guided.hf.device.sampling import masked_sample
+from hf_guided.hf.device.staging import Staging
 from hf_guided.hf.device.tables import VocabularyTables
 from hf_guided.hf.device.token_choice import DeviceChoice
 from tests.toy import letters
@@ -45,7 +46,9 @@ def choose(
     """The tokens of unconstrained rows, and the kernels that recorded the inputs."""
     kernels = RecordingKernels()
     lane = Lane.allocate(VocabularyTables.of(VOCABULARY), [], ROWS, 4)
-    choice = DeviceChoice(lane, kernels, Scoring(processors), do_sample=do_sample, seeds=seeds)
+    choice = DeviceChoice(
+        lane, kernels, Scoring(processors), Staging(torch.device("cpu")), do_sample=do_sample, seeds=seeds
+    )
     return choice(IDS, LOGITS.clone()), kernels
 
 
