@@ -270,19 +270,19 @@ class Guide:
             device_lane: with ``jump_forward=False`` and no draft, whether the model's device masks and chooses tokens
                 by itself, so that the device does not wait for the host, which follows one step later. True: wherever
                 every constraint runs on the automaton and the processors are plain functions
-                (``GuidedDecoder.host_reason`` gives the reason if not); "auto": the same, but only on NVIDIA GPUs with
-                kernels; "captured": as True, and with ``cache_implementation="static"`` each step is one CUDA graph
-                (``eager_reason`` gives the reason if not); None reads the environment variable HF_GUIDED_DEVICE_LANE,
-                whose default is "auto". Greedy tokens are the same. Samples have the same distribution, but are drawn
-                with another generator, which torch's generator seeds once per call.
+                (``GuidedDecoder.host_reason`` gives the reason if not); "captured": as True, and with
+                ``cache_implementation="static"`` each step is one CUDA graph (``eager_reason`` gives the reason if
+                not); "auto": where it is measured to be faster, which is nowhere yet; None reads the environment
+                variable HF_GUIDED_DEVICE_LANE, whose default is "auto". Greedy tokens are the same. Samples have the
+                same distribution, but are drawn with another generator, which torch's generator seeds once per call.
             reasoning: as for ``logits_processor``.
             trace: whether to record the steps of a call, for ``Guide.trace``. The host then chooses the tokens.
             seeds: 64-bit ints, one for each row. The samples of a row then depend only on its seed and its scores: they
                 are the same with any other rows, with and without drafts, on the host and on the device. None draws
                 with torch's generator.
             logprobs: record the log probabilities of every token, for ``GuidedDecoder.logprobs``: True, or how many of
-                the most likely tokens to list at each position. The host then chooses the tokens; forced text at the
-                beginning or the end of the answers takes one more forward pass.
+                the most likely tokens to list at each position. Forced text at the beginning or the end of the answers
+                then takes one more forward pass.
 
         Raises:
             InvalidConstraint, StopTokenError: as ``logits_processor``.

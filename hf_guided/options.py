@@ -72,9 +72,9 @@ class LoopOptions:
     Args:
         overlap: fill masks on a thread of their own, while the forward pass runs; without, in the call that needs them;
             "auto": on the thread while that takes longer than handing them over does.
-        device_lane: let the model's device mask and choose tokens by itself, where it can serve the call; "auto": on
-            NVIDIA GPUs, if kernels for them are found; "captured": everywhere, with each step one CUDA graph if the
-            cache is static.
+        device_lane: let the model's device mask and choose tokens by itself, where it can serve the call; "captured":
+            also with each step one CUDA graph if the cache is static; "auto": where it is measured to be faster, which
+            is nowhere yet.
     """
 
     overlap: Overlap = "auto"

@@ -718,8 +718,8 @@ REMOVALS = [
     Removal(
         "device lane: a step is heard when the next is queued",
         "hf/device/loop.py",
-        "                following = self._copies.to_host(chosen)\n                self._receive(sequences, copy)\n",
-        "                self._receive(sequences, copy)\n                following = self._copies.to_host(chosen)\n",
+        "                following = self._send(chosen)\n                self._receive(sent)\n",
+        "                self._receive(sent)\n                following = self._send(chosen)\n",
         f"{DEVICE}::test_nothing_younger_than_a_step_is_waited_for",
     ),
     Removal(
@@ -749,6 +749,34 @@ REMOVALS = [
         "heat = self._filters.temperature if do_sample else 0.0",
         "heat = 1.0 if do_sample else 0.0",
         f"{DEVICE}::test_samples_are_of_the_masked_distribution[temperature]",
+    ),
+    Removal(
+        "device lane: criteria that read the tokens",
+        "hf/device/host_rows.py",
+        "            self._call_criteria(self._text)\n",
+        "            pass\n",
+        f"{DEVICE}::test_criteria_get_the_tokens_of_all_rows_once_a_step_on_the_host",
+    ),
+    Removal(
+        "device lane: a full pool is not filled again",
+        "hf/device/store.py",
+        "small and not lane.is_filled and not",
+        "small and not",
+        "tests/unit/test_device_start.py::test_a_start_is_one_copy_and_no_wait",
+    ),
+    Removal(
+        "device lane: a start is copied without waiting",
+        "hf/device/staging.py",
+        ", non_blocking=True)",
+        ")",
+        "tests/unit/test_device_start.py::test_a_start_is_one_copy_and_no_wait",
+    ),
+    Removal(
+        "device lane: log probabilities of the sampler's input",
+        "hf/device/token_choice.py",
+        "        for processor in self._after:\n            scores = processor(ids, scores)\n",
+        "",
+        f"{DEVICE}::test_log_probabilities_are_those_of_the_host",
     ),
     Removal(
         "device lane: a pool is lent to one call at a time",

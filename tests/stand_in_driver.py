@@ -22,6 +22,7 @@ from hf_guided.hf.device.launches import THREADS, Launch
 from hf_guided.hf.device.nvrtc import Launcher
 from hf_guided.hf.device.prepared import PreparedLaunch
 from hf_guided.hf.device.row_output import RowOutput
+from hf_guided.hf.device.staging import Staging
 from hf_guided.hf.device.tables import VocabularyTables
 from tests.toy import letters
 
@@ -104,7 +105,8 @@ def main() -> None:
     kernels = LaunchedKernels("stand-in", launcher, lambda device: 4)
     vocabulary = letters("abcdefghij")
     lane = Lane.allocate(VocabularyTables.of(vocabulary), [], ROWS, 4)
-    output = RowOutput.of(lane, eos_token_ids=[1], pad_token_id=7, fallbacks=[0, 0])
+    staging = Staging(torch.device("cpu"))
+    output = RowOutput.of(lane, staging, eos_token_ids=[1], pad_token_id=7, fallbacks=[0, 0])
     sample = kernels.sampler(lane, torch.ones(ROWS), None, output)
     for launcher.stream in (0x1230, 0, 0x4560, 0x1230):  # 0: the default stream
         for dtype in (torch.float32, torch.float32, torch.bfloat16):

@@ -8,7 +8,7 @@ vocabulary.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -145,7 +145,7 @@ class Language:
         self.masks = TokenMasks(walk, self._reach.can_end)
         self.accepting = walk.dfa.accepting.tolist()
         self.forced = walk.dfa.forced.tolist()
-        self.moves: dict[tuple[int, int], int] = {}  # (state, token) -> result of ``after``: texts repeat themselves
+        self.moves: dict[tuple[int, int], int] = {}  # (state, token) -> result of ``move``: texts repeat themselves
         self._limits = meter.limits
         self._budget: tuple[TokenBudget, BudgetMasks] | None = None
         self._lock = threading.Lock()
@@ -161,6 +161,14 @@ class Language:
         """The state after a text token; 0 if the token is not allowed."""
         target = self.walk.advance(state, self.token_bytes[token_id] or b"")
         return target if self.can_end[target] else 0
+
+    def move(self, state: int, token_id: int) -> int:
+        """The state after a token, remembered; 0 if it is not allowed, or not text."""
+        is_text = 0 <= token_id < len(self.token_bytes) and self.token_bytes[token_id] is not None
+        target = self.after(state, token_id) if is_text else 0
+        if len(self.moves) < _MOST_MOVES:
+            self.moves[state, token_id] = target
+        return target
 
     @property
     def budget(self) -> tuple[TokenBudget, BudgetMasks]:
@@ -196,16 +204,17 @@ class AutomatonEngine:
 
     def accept(self, token_id: int) -> bool:
         """See ``Engine.accept``."""
-        states, moves = self._states, self._language.moves
-        move = (states[-1], token_id)
-        state = moves.get(move)
+        states = self._states
+        state = self._language.moves.get((states[-1], token_id))
         if state is None:
-            state = self._language.after(*move)
-            if len(moves) < _MOST_MOVES:
-                moves[move] = state
+            state = self._language.move(states[-1], token_id)
         if state:
             states.append(state)
         return state != 0
+
+    def follow(self, states: Iterable[int]) -> None:
+        """Take text tokens that lead through these states."""
+        self._states.extend(states)
 
     def validate(self, token_ids: Sequence[int]) -> int:
         """See ``Engine.validate``."""

@@ -269,6 +269,10 @@ class Matcher:
             self._accepted += 1
         return accepted
 
+    def took(self, num_tokens: int) -> None:
+        """Note text tokens that the engine has taken already."""
+        self._accepted += num_tokens
+
     def validate_tokens(self, token_ids: Sequence[int]) -> int:
         """The length of the longest acceptable prefix of these tokens; never advances."""
         if type(token_ids) not in (list, tuple, range):

@@ -315,7 +315,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         check_budgets(requests, settings, input_ids[:: batch.copies].tolist())
         loop = None
         if options.jump_forward:
-            route, options = choose_route(settings, self.model, options)
+            route, options = choose_route(settings, options)
             loop = options.decode(streamer=None, seeds=None) if route.fast else None
         budget = settings.max_new_tokens(max(input_ids.shape[-1], 1)) or DEFAULT_MAX_NEW_TOKENS
         of_rows = [request for request in requests for _ in range(batch.copies)]

@@ -130,7 +130,7 @@ def plan(
     continuous = continuous_batching(model, guide, rendered, kwargs, options)
     if options.top_logprobs is not None:
         _check_logprobs(settings, guide, generate_kwargs)
-    route, options = choose_route(settings, model, options, len(batch), continuous)
+    route, options = choose_route(settings, options, len(batch), continuous)
     if options.top_logprobs is not None and not route.fast and continuous is None:
         outputs = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
         kwargs = GenerationSettings(model, kwargs).kwargs_with(**outputs)

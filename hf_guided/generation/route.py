@@ -34,7 +34,6 @@ class Route:
 
 def choose_route(
     settings: GenerationSettings,
-    model: Any,
     options: GenerateOptions,
     num_prompts: int = 1,
     continuous: ContinuousRun | None = None,
@@ -43,7 +42,6 @@ def choose_route(
 
     Args:
         settings: of ``model.generate``.
-        model: the model.
         options: of the call.
         num_prompts: the number of prompts.
         continuous: the manager of the call; None if it has none.
@@ -52,7 +50,7 @@ def choose_route(
         InvalidArgument: a ``draft`` for a loop that takes none.
     """
     device_lane = LoopOptions.from_env().device_lane if options.device_lane is None else options.device_lane
-    on_device = model.device.type == "cuda" if device_lane == "auto" else bool(device_lane)
+    on_device = device_lane not in (False, "auto")
     # For log probabilities transformers' own loops would keep the logits of all tokens until the end.
     wants_fast = options.jump_forward or on_device or options.top_logprobs is not None
     fast = wants_fast and settings.takes_decoder and continuous is None

@@ -320,15 +320,13 @@ class GuidedDecoder:
         Raises:
             NotOnDevice: why tokens have to be chosen on the host.
         """
-        device_lane = self._options.device_lane_or_default
+        device_lane, top = self._options.device_lane_or_default, self._options.top_logprobs
         check_requested(
             device_lane,
-            slots.device,
             jump_forward=self._options.jump_forward,
             drafts=self._drafts is not None,
             recorded=self._session.recorder is not None,
             spread=isinstance(slots, RankZeroSlots),
-            logprobs=self._options.top_logprobs is not None,
         )
         from .device.run import run_on_device  # comes with the automaton, which takes time to import
 
@@ -344,6 +342,7 @@ class GuidedDecoder:
             device_lane=device_lane,
             store=self._store(),
             seeds=self._seeds,
+            new_recorder=None if top is None else partial(self._new_logprobs, call.input_ids, top),
         )
 
     def _report(self, rows: Sequence[Sequence[int]], prompt_length: int) -> None:

@@ -64,7 +64,7 @@ class LogprobRecorder:
         self._rows = rows
         self._width = vocabulary.padded_size
         self._tokens_left = tokens_left
-        self._top = min(top, self._width)
+        self.top = min(top, self._width)
         self._report = report
         self._stop_words = torch.tensor(vocabulary.bitmask_of(stop_token_ids))  # (words,) int32
         self.entries: list[list[TokenLogprob]] = [[] for _ in rows]
@@ -90,6 +90,12 @@ class LogprobRecorder:
                 if fresh := self.entries[row][start:]:
                     self._report(row, fresh)
 
+    def add(self, row: int, entry: TokenLogprob) -> None:
+        """Add an entry that was computed elsewhere."""
+        self.entries[row].append(entry)
+        if self._report is not None:
+            self._report(row, [entry])
+
     def _record(self, logits: Tensor, positions: Sequence[Position], scores: Scores | None) -> None:
         raw = log_softmax(logits)  # (positions, vocab)
         allowed = self._allowed(positions).to(raw.device)
@@ -99,7 +105,7 @@ class LogprobRecorder:
         before, under = _values(raw, token_ids), _values(masked, token_ids)
         chosen = [i for i, position in enumerate(positions) if position.scores is not None]
         after = [0.0] * len(positions)
-        top_sampled: list[Alternatives] = [((token_id, 0.0),) if self._top else () for token_id in token_ids]
+        top_sampled: list[Alternatives] = [((token_id, 0.0),) if self.top else () for token_id in token_ids]
         if chosen:
             assert scores is not None
             indices = [index for position in positions if (index := position.scores) is not None]
@@ -128,9 +134,9 @@ class LogprobRecorder:
         return unpack(bitmask, self._width)
 
     def _most_likely(self, log_p: Tensor) -> list[Alternatives]:
-        if not self._top:
+        if not self.top:
             return [()] * len(log_p)
-        values, token_ids = log_p.topk(self._top, -1)
+        values, token_ids = log_p.topk(self.top, -1)
         return [
             tuple((token_id, value) for token_id, value in zip(*both, strict=True) if value > -torch.inf)
             for both in zip(token_ids.tolist(), values.tolist(), strict=True)

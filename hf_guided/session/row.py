@@ -117,6 +117,12 @@ class Row:
         self.is_open = False
         return self.failure is not None
 
+    def took(self, token_ids: Sequence[int]) -> None:
+        """Note text tokens that the engine of an open row has taken already."""
+        assert self.matcher is not None, "a free row has no engine"
+        self.matcher.took(len(token_ids))
+        self._taken += token_ids
+
     def takes(self, token_ids: Sequence[int]) -> bool:
         """Whether an open or free row could take all of these tokens; a lost row does, any other ended row does not."""
         taken = (self.is_open or self.matcher is None) and self.num_taken(token_ids) == len(token_ids)

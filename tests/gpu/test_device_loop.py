@@ -136,11 +136,12 @@ def test_captured_samples_are_those_of_the_steps_one_by_one() -> None:
     assert found[0] == found[1]
 
 
-def test_it_is_taken_by_default() -> None:
+@pytest.mark.parametrize("lane", [None, "auto"])
+def test_it_is_taken_only_on_request(lane: Any) -> None:
     guide = family("llama")[1]
-    decoder = guide.decoder(CONSTRAINTS[:3], jump_forward=False, backend="automaton")
+    decoder = guide.decoder(CONSTRAINTS[:3], jump_forward=False, backend="automaton", device_lane=lane)
     generate("llama", 3, decoder)
-    assert decoder.host_reason == "" and decoder.stats.device_steps > 0
+    assert "was not requested" in decoder.host_reason and not decoder.stats.device_steps
 
 
 def test_a_captured_step_is_run_once_for_each_call() -> None:

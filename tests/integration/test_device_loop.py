@@ -15,8 +15,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     DynamicCache,
+    EosTokenCriteria,
     EpsilonLogitsWarper,
     LogitsProcessor,
+    MaxLengthCriteria,
     MaxTimeCriteria,
     MinPLogitsWarper,
     StaticCache,
@@ -29,11 +31,18 @@ from transformers import (
 
 import hf_guided as hg
 from hf_guided.hf.decode.cache_slots import CacheSlots
+from hf_guided.hf.decode.scores import Scoring
+from hf_guided.hf.decode.sequence_state import SequenceState
+from hf_guided.hf.decode.stopping import RowStops
+from hf_guided.hf.device.eligibility import starts_of
 from hf_guided.hf.device.kernels import TorchKernels
 from hf_guided.hf.device.loop import DeviceLoop
-from hf_guided.hf.device.store import DeviceStore
+from hf_guided.hf.device.overrun import CacheRollback
+from hf_guided.hf.device.requests import NotOnDevice
+from hf_guided.hf.device.store import DeviceStore, Start
 from hf_guided.hf.device.token_choice import Filters
 from hf_guided.options import LoopOptions
+from hf_guided.session.row import Row
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.effort import repeats
 from tests.integration.families import FAMILIES, TAKE_HOLES
@@ -129,6 +138,44 @@ def test_criteria_and_stop_strings_end_rows_as_in_the_plain_loop(rows: int) -> N
     decoder = on_device(guide, constraints, stop_strings=["e", "4"])
     expected = plain("llama", rows, constraints, stop_strings=["e", "4"], tokenizer=guide.tokenizer)
     assert run("llama", rows, custom_generate=decoder) == expected
+
+
+def test_criteria_get_the_tokens_of_all_rows_once_a_step_on_the_host() -> None:
+    class Counting(StoppingCriteria):
+        def __init__(self) -> None:
+            self.seen: list[list[list[int]]] = []
+
+        def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+            assert input_ids.device.type == "cpu"
+            self.seen.append(input_ids.tolist())
+            return torch.zeros(len(input_ids), dtype=torch.bool)
+
+    guide = family("llama")[1]
+    constraints, seen = [CONSTRAINTS[2], SHORT, CONSTRAINTS[3]], []
+    processor = guide.logits_processor(constraints, backend="automaton")
+    for seam in ({"logits_processor": [processor]}, {"custom_generate": on_device(guide, constraints)}):
+        criterion = Counting()
+        run("llama", 3, **seam, stopping_criteria=StoppingCriteriaList([criterion]), pad_token_id=7)
+        seen.append(criterion.seen)
+    assert seen[0] == seen[1]  # generate()'s, padding after the end of a row included
+
+
+def test_own_criteria_that_may_hold_tensors_of_a_gpu_keep_the_call_on_the_host() -> None:
+    class Own(StoppingCriteria):
+        def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+            raise NotImplementedError
+
+    session = on_device(family("llama")[1], SHORT)._session
+    theirs = [EosTokenCriteria(list(session.stop_token_ids)), MaxLengthCriteria(9), MaxTimeCriteria(3600)]
+    prompt = [SequenceState(Row(None), [1, 2], 2)]
+    for own, device, refused in (([], "cuda", False), ([Own()], "cpu", False), ([Own()], "cuda", True)):
+        stops = RowStops(StoppingCriteriaList([*theirs, *own]), torch.device(device))
+        arguments = prompt, session, Scoring([]), stops, CacheRollback(None, returned=False)
+        if refused:
+            with pytest.raises(NotOnDevice, match="may read the device: Own"):
+                starts_of(*arguments)
+        else:
+            assert starts_of(*arguments) == [Start()]
 
 
 # -- one step late -----------------------------------------------------------------------------------------------------
@@ -414,7 +461,7 @@ class Own(LogitsProcessor):
     ("ours", "asked", "why"),
     [
         ({"device_lane": False}, {}, "device_lane=False"),
-        ({"device_lane": "auto"}, {}, "the model is on cpu"),
+        ({"device_lane": "auto"}, {}, "was not requested"),
         ({"jump_forward": True}, {}, "jump_forward=True"),
         ({"draft": "prompt_lookup"}, {}, "drafts"),
         ({"backend": "llguidance"}, {}, "row 0 is compiled by llguidance"),
@@ -612,6 +659,62 @@ def test_samples_close_within_their_budget(max_new_tokens: int) -> None:
     for row in texts("llama", 8, output):
         assert row[-1] == guide.tokenizer.eos_token_id and len(row) <= max_new_tokens
         jsonschema.validate(json.loads(guide.vocabulary.decode_bytes(row)), SCHEMA)
+
+
+# -- log probabilities -------------------------------------------------------------------------------------------------
+
+
+def numbers_of(entry: Any) -> list[float]:
+    """Everything that an entry says."""
+    tops = [entry.top.raw, entry.top.masked, entry.top.sampled]
+    flat = [float(number) for top in tops for pair in (*top, (-1, len(top))) for number in pair]
+    return [entry.token_id, entry.logprob, entry.masked_logprob, entry.sampled_logprob, float(entry.forced), *flat]
+
+
+@pytest.mark.parametrize("top", [True, 3])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"budget": 30},
+        {"repetition_penalty": 1.3, "stop_strings": ["e", "4"]},
+        {"do_sample": True, "temperature": 1.3, "top_k": 30, "top_p": 0.9, "seeds": [3, 4, 5]},
+        {"do_sample": True, "temperature": 0.7, "typical_p": 0.9, "seeds": [3, 4, 5]},
+    ],
+    ids=lambda asked: "-".join(asked),
+)
+def test_log_probabilities_are_those_of_the_host(asked: dict[str, Any], top: Any) -> None:
+    guide, arguments = family("llama")[1], dict(asked)
+    given: dict[str, Any] = {"max_new_tokens": arguments.pop("budget", None), "seeds": arguments.pop("seeds", None)}
+    given["stop_strings"] = arguments.pop("stop_strings", [])
+    lanes = []
+    for lane in (False, True):
+        decoder = guide.decoder(
+            [RECORD, None, CONSTRAINTS[2]],
+            backend="automaton",
+            jump_forward=False,
+            device_lane=lane,
+            logprobs=top,
+            **given,
+        )
+        tokens = run("llama", 3, custom_generate=decoder, **arguments)
+        assert bool(decoder.stats.device_steps) is lane
+        lanes.append((tokens, decoder.logprobs))
+    (expected, theirs), (found, ours) = lanes
+    assert found == expected
+    for row, entries, others in zip(found, ours, theirs, strict=True):
+        assert [entry.token_id for entry in entries] == row[: len(entries)]
+        for entry, other in zip(entries, others, strict=True):
+            assert numbers_of(entry) == pytest.approx(numbers_of(other), abs=1e-9)
+
+
+def test_log_probabilities_are_received_a_step_late_and_change_no_token(watched: Watched) -> None:
+    guide = family("llama")[1]
+    decoder = on_device(guide, SHORT, logprobs=2)
+    found = run("llama", 1, custom_generate=decoder)
+    assert found == plain("llama", 1, SHORT)
+    sent = [number for kind, number in watched.events if kind == "sent"]
+    heard = [number for kind, number in watched.events if kind == "heard"]
+    assert sent == list(range(2 * (len(found[0]) + 1))) and heard == sent[:-2]  # tokens, numbers, tokens ...
 
 
 # -- around it ---------------------------------------------------------------------------------------------------------

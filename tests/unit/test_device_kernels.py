@@ -20,6 +20,7 @@ from hf_guided.hf.device.launches import apply_launch
 from hf_guided.hf.device.reference import fill_pool_
 from hf_guided.hf.device.row_output import RowOutput
 from hf_guided.hf.device.sampling import masked_sample
+from hf_guided.hf.device.staging import Staging
 from hf_guided.hf.device.tables import VocabularyTables
 from hf_guided.vocabulary.bitmask import allocate_bitmask, pack
 from tests import lanes
@@ -147,7 +148,7 @@ def test_sampler_appends_what_it_picks(kernels: Kernels, seed: int) -> None:
     ids = torch.full((rows, 4 + capacity), -9)
     lane = Lane.allocate(VocabularyTables.of(vocabulary), [], rows, capacity, tokens=ids[:, 4:])
     ends, fallbacks = sorted(random.sample(range(vocab), random.choice((0, 3, 30)))), [11, 12, 13, 14, 15]
-    output = RowOutput.of(lane, eos_token_ids=ends, pad_token_id=pad, fallbacks=fallbacks)
+    output = RowOutput.of(lane, Staging(torch.device("cpu")), eos_token_ids=ends, pad_token_id=pad, fallbacks=fallbacks)
     heat = torch.tensor([0.0, 1.0, 2.0, 0.0, 0.5])
     seeds = torch.randint(1 << 40, (rows,), generator=generator) if seed % 2 else None
     sample = kernels.sampler(lane, heat if seed % 2 else torch.zeros(rows), seeds, output)
@@ -171,7 +172,7 @@ def test_sampler_appends_what_it_picks(kernels: Kernels, seed: int) -> None:
 
 def test_full_rows_are_not_written_beyond_their_end(harness: Harness) -> None:
     lane = lanes.Batch.of(lanes.random_vocabulary(Random(0), 40), [], 2, 3).lane
-    output = RowOutput.of(lane, eos_token_ids=[], pad_token_id=0, fallbacks=[0, 0])
+    output = RowOutput.of(lane, Staging(torch.device("cpu")), eos_token_ids=[], pad_token_id=0, fallbacks=[0, 0])
     lane.length.fill_(3)
     HarnessKernels(harness).sampler(lane, torch.zeros(2), None, output)(torch.randn(2, 40))  # a sanitizer watches
     assert not lane.tokens.any()

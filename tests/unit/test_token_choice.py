@@ -14,6 +14,7 @@ from hf_guided.hf.device.kernels import TorchKernels
 from hf_guided.hf.device.lane import Lane
 from hf_guided.hf.device.row_output import RowOutput
 from hf_guided.hf.device.sampling import masked_sample
+from hf_guided.hf.device.staging import Staging
 from hf_guided.hf.device.tables import VocabularyTables
 from hf_guided.hf.device.token_choice import DeviceChoice
 from tests.toy import letters
@@ -46,8 +47,9 @@ def choose(
     """The tokens of unconstrained rows, and the kernels that recorded the inputs."""
     kernels = RecordingKernels()
     lane = Lane.allocate(VocabularyTables.of(VOCABULARY), [], ROWS, 4)
-    output = RowOutput.of(lane, eos_token_ids=[], pad_token_id=0, fallbacks=[0] * ROWS)
-    choice = DeviceChoice(lane, kernels, Scoring(processors), output, do_sample=do_sample, seeds=seeds)
+    staging = Staging(torch.device("cpu"))
+    output = RowOutput.of(lane, staging, eos_token_ids=[], pad_token_id=0, fallbacks=[0] * ROWS)
+    choice = DeviceChoice(lane, kernels, Scoring(processors), output, staging, do_sample=do_sample, seeds=seeds)
     return choice(IDS, LOGITS.clone()), kernels
 
 

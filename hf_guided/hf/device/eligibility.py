@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from ...backends.automaton import AutomatonEngine
-from ...options import DeviceLane
 from ...session.reasoning_gate import ReasoningEngine
 from ...session.row import RowState
 from ...session.session import Session
 from ..decode.scores import Scoring
 from ..decode.sequence_state import SequenceState
 from ..decode.stopping import RowStops
-from .kernels import TorchKernels
 from .overrun import CacheRollback
 from .requests import NotOnDevice
-from .store import DeviceStore, Start
+from .store import Start
 from .tables import MAX_MOVES
 from .token_choice import unsupported_processors
 
@@ -46,6 +42,9 @@ def starts_of(
             f"generate() does not end at all stop tokens {list(session.stop_token_ids)}, only at "
             f"{sorted(stops.eos_token_ids)}"
         )
+    if own := [type(criterion).__name__ for criterion in stops.criteria if not _is_from_transformers(criterion)]:
+        if stops.device.type != "cpu":  # they may hold tensors there, and the lane has its tokens on the host
+            raise NotOnDevice(f"stopping criteria that may read the device: {', '.join(own)}")
     if text := [token_id for token_id in session.stop_token_ids if session.vocabulary.is_text(token_id)]:
         # These may not occur in a constraint's text now: rows that need them come to a dead end.
         raise NotOnDevice(f"stop tokens that are text otherwise, {text}: the host may have to end rows")
@@ -54,6 +53,10 @@ def starts_of(
     if not rollback.can_be_undone:
         raise NotOnDevice("the cache is returned, and a forward pass cannot be removed from it")
     return [_start_of(i, sequence) for i, sequence in enumerate(sequences)]
+
+
+def _is_from_transformers(criterion: object) -> bool:
+    return type(criterion).__module__.startswith("transformers.")
 
 
 def _start_of(i: int, sequence: SequenceState) -> Start:
@@ -70,15 +73,3 @@ def _start_of(i: int, sequence: SequenceState) -> Start:
     if engine.language.walk.dfa.table.size > MAX_MOVES:
         raise NotOnDevice(f"the automaton of row {i} is too large")
     return Start(engine.language, engine.state)
-
-
-def check_kernels(device_lane: DeviceLane, store: DeviceStore, device: torch.device) -> None:
-    """Check that the kernels are fast enough to use the lane by default.
-
-    Raises:
-        NotOnDevice: there is only plain torch.
-    """
-    search = store.kernels(device)
-    if device_lane == "auto" and isinstance(search.kernels, TorchKernels):
-        reasons = "; ".join(f"{source}: {reason}" for source, reason in search.why_not.items())
-        raise NotOnDevice(f"no kernels for the device, and plain torch waits for it ({reasons})")

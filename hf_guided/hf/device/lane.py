@@ -14,17 +14,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .tables import CAN_END, LanguageTables, VocabularyTables
+from .staging import Staging
+from .tables import LanguageTables, VocabularyTables
 
 STOPPED, DEAD = -1, 0  # states of rows that took a stop token, and of rows that left their grammar
 LEAVE_ALONE, FORBID_ALL = -1, -2  # slots of rows that are not masked, and of rows in which nothing is allowed
 POOL_BYTES = 256 * 2**20
 DESCRIPTOR_WORDS = 9  # GbLanguage in guided_bitmask.cuh
 WORK_WORDS = 4  # GbWork
+
+
+class RowStart(NamedTuple):
+    """How a row begins.
+
+    Args:
+        language: index of its constraint in ``Lane.languages``; None: a free row.
+        state: before its first token.
+        limit: tokens within which its text has to close; None: no budget.
+    """
+
+    language: int | None = None
+    state: int = 0
+    limit: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +88,7 @@ class Lane:
     work: Tensor
     work_count: Tensor
     descriptors: Tensor = field(repr=False)
+    _filled: list[bool] = field(default_factory=lambda: [False], repr=False)  # shared by the lanes of one pool
 
     @classmethod
     def allocate(
@@ -82,8 +101,10 @@ class Lane:
         pool_bytes: int = POOL_BYTES,
         tokens: Tensor | None = None,
         masks_of: Lane | None = None,
+        starts: Sequence[RowStart] | None = None,
+        staging: Staging | None = None,
     ) -> Lane:
-        """A lane with this many free rows, on the vocabulary's device.
+        """A lane with this many rows, on the vocabulary's device.
 
         Args:
             vocabulary: the tokens.
@@ -93,37 +114,52 @@ class Lane:
             pool_bytes: bound on the pool of masks.
             tokens: (rows, at least capacity) int64 on that device, unit stride in the last dimension; None: zeros.
             masks_of: a lane that is no longer used: its masks are reused if they are the same ones.
+            starts: one for each row; None: all rows are free.
+            staging: brings the rows' numbers to the device when the caller sends it; None sends them at once.
         """
         device = vocabulary.token_bytes.device
+        staged = Staging(device) if staging is None else staging
         pools = _pools([language.states for language in languages], pool_bytes // (4 * vocabulary.mask_words))
         slots = sum(count for _, count in pools)
 
-        def ints(*shape: int, fill: int = 0) -> Tensor:
-            return torch.full(shape, fill, dtype=torch.int32, device=device)
+        def column(values: ArrayLike) -> Tensor:
+            return staged.put(np.broadcast_to(np.asarray(values), rows), torch.int32)
 
-        claims, masks = None, None
+        def room(*shape: int) -> Tensor:
+            return torch.empty(shape, dtype=torch.int32, device=device)
+
         if masks_of is not None and masks_of._masks_serve(vocabulary, languages, pools, rows):
-            claims, masks = masks_of.claims, masks_of.masks
-        return cls(
+            claims, masks, filled = masks_of.claims, masks_of.masks, masks_of._filled
+            descriptors = masks_of.descriptors
+        else:
+            claims, masks, filled = room(slots).zero_(), room(slots + rows, vocabulary.mask_words).zero_(), [False]
+            descriptors = staged.put(_descriptors(languages, pools), torch.int64)
+        if starts is None:
+            starts = [RowStart()] * rows
+        lane = cls(
             vocabulary=vocabulary,
             languages=tuple(languages),
             pools=pools,
             tokens=torch.zeros(rows, capacity, dtype=torch.int64, device=device) if tokens is None else tokens,
-            length=ints(rows),
-            language_of=ints(rows, fill=-1),
-            start=ints(rows),
-            limit=ints(rows, fill=-1),
-            shadow=ints(rows, capacity),
-            history=ints(rows, capacity),
-            known=ints(rows),
-            claims=ints(slots) if claims is None else claims,
-            masks=ints(slots + rows, vocabulary.mask_words) if masks is None else masks,
-            state_of=ints(rows),
-            slot_of=ints(rows, fill=LEAVE_ALONE),
-            work=ints(rows, WORK_WORDS),
-            work_count=ints(1),
-            descriptors=_descriptors(languages, pools).to(device),
+            length=column(0),
+            language_of=column([-1 if start.language is None else start.language for start in starts]),
+            start=column([start.state for start in starts]),
+            limit=column([-1 if start.limit is None else start.limit for start in starts]),
+            shadow=room(rows, capacity),  # of which nothing is known yet
+            history=room(rows, capacity),
+            known=column(0),
+            claims=claims,
+            masks=masks,
+            state_of=column(0),
+            slot_of=column(LEAVE_ALONE),
+            work=room(rows, WORK_WORDS),
+            work_count=staged.put([0], torch.int32),
+            descriptors=descriptors,
+            _filled=filled,
         )
+        if staging is None:
+            staged.send()
+        return lane
 
     def _masks_serve(
         self,
@@ -177,21 +213,33 @@ class Lane:
         self.limit[row] = -1 if limit is None else limit
         self.length[row] = self.known[row] = 0
 
+    @property
+    def is_filled(self) -> bool:
+        """Whether ``claim_all`` has claimed the pool's slots, in this call or in an earlier one."""
+        return self._filled[0]
+
     def claim_all(self) -> Tensor:
-        """(masks, 4) int32 like ``work``: masks that fit into the pool and are not there; claims their slots."""
-        items = [torch.empty(0, WORK_WORDS, dtype=torch.int32, device=self.work.device)]
+        """(masks, 4) int32 like ``work``: masks that fit into the pool; claims their slots.
+
+        Slots that are claimed already keep their states. All is known on the host, so it does not wait for the device.
+        """
+        if self.is_filled:
+            return self.work.new_empty(0, WORK_WORDS)
+        self._filled[0] = True
+        items = [np.empty((0, WORK_WORDS), np.int64)]
         for which, (language, (first, slots)) in enumerate(zip(self.languages, self.pools, strict=True)):
             # With fewer slots than states, the first states: each has a slot of its own among them.
-            states = torch.arange(1, min(language.states, slots + 1), dtype=torch.int32, device=self.work.device)
-            states = states[(language.flags[states.long()] & CAN_END) != 0]
-            slot_ids = first + states % max(slots, 1)
-            free = self.claims[slot_ids.long()] == 0
-            states, slot_ids = states[free], slot_ids[free]
-            self.claims[slot_ids.long()] = states
-            items.append(
-                torch.stack((slot_ids, torch.full_like(states, which), states, torch.full_like(states, -1)), 1)
-            )
-        return torch.cat(items).to(torch.int32)
+            states = 1 + np.flatnonzero(language.can_end[1 : slots + 1])
+            rest = np.full_like(states, which), states, np.full_like(states, -1)
+            items.append(np.stack((first + states % max(slots, 1), *rest), 1))
+        found = np.concatenate(items)
+        staging = Staging(self.work.device)
+        work, slot_ids = staging.put(found, torch.int32), staging.put(found[:, 0], torch.int64)
+        staging.send()
+        held = self.claims.index_select(0, slot_ids)
+        work[:, 2].copy_(torch.where(held == 0, work[:, 2], held))
+        self.claims.index_copy_(0, slot_ids, work[:, 2])
+        return work
 
 
 def _pools(states: Sequence[int], slots: int) -> tuple[tuple[int, int], ...]:
@@ -202,10 +250,10 @@ def _pools(states: Sequence[int], slots: int) -> tuple[tuple[int, int], ...]:
     return tuple(zip(firsts, counts, strict=True))
 
 
-def _descriptors(languages: Sequence[LanguageTables], pools: Sequence[tuple[int, int]]) -> Tensor:
-    descriptors = torch.zeros(len(languages), DESCRIPTOR_WORDS, dtype=torch.int64)
+def _descriptors(languages: Sequence[LanguageTables], pools: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    descriptors = np.zeros((len(languages), DESCRIPTOR_WORDS), np.int64)
     for descriptor, language, (first, count) in zip(descriptors, languages, pools, strict=True):
         tables = [language.table, language.byte_class, language.flags, language.needed]
         numbers = [language.table.shape[1], language.table.element_size(), language.worst, first, count]
-        descriptor[:] = torch.tensor([0 if table is None else table.data_ptr() for table in tables] + numbers)
+        descriptor[:] = [0 if table is None else table.data_ptr() for table in tables] + numbers
     return descriptors

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from ...options import DeviceLane
 
 
@@ -13,30 +11,28 @@ class NotOnDevice(Exception):
 
 def check_requested(
     device_lane: DeviceLane,
-    device: torch.device,
     *,
     jump_forward: bool,
     drafts: bool,
     spread: bool,
     recorded: bool,
-    logprobs: bool,
 ) -> None:
     """Check the options of a call, before any part of the lane is created.
 
     Args:
         device_lane: the caller's option.
-        device: the model's.
         jump_forward: whether forced text is appended.
         drafts: whether there is a source of drafts.
         spread: whether several processes hold the model.
         recorded: whether a trace is recorded.
-        logprobs: whether log probabilities are recorded.
 
     Raises:
         NotOnDevice: the options exclude it.
     """
     if device_lane is False:
         raise NotOnDevice("device_lane=False")
+    if device_lane == "auto":  # until a GPU's times are in benchmarks/results
+        raise NotOnDevice("device_lane=True was not requested")
     if spread:
         raise NotOnDevice("several processes hold the model: rank zero chooses for all")
     if jump_forward:
@@ -45,7 +41,3 @@ def check_requested(
         raise NotOnDevice("the host makes and verifies drafts")
     if recorded:
         raise NotOnDevice("trace=True: the host records scores and masks")
-    if logprobs:
-        raise NotOnDevice("logprobs: the host compares logits and masks")
-    if device_lane == "auto" and device.type != "cuda":
-        raise NotOnDevice(f"the model is on {device.type}; device_lane=True takes the device lane there too")

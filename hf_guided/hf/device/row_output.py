@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .lane import Lane
+from .staging import Staging
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,18 +37,25 @@ class RowOutput:
     ends: Tensor
 
     @classmethod
-    def of(cls, lane: Lane, *, eos_token_ids: Sequence[int], pad_token_id: int, fallbacks: Sequence[int]) -> RowOutput:
-        """The output of a lane at its beginning."""
-        device = lane.length.device
+    def of(
+        cls,
+        lane: Lane,
+        staging: Staging,
+        *,
+        eos_token_ids: Sequence[int],
+        pad_token_id: int,
+        fallbacks: Sequence[int],
+    ) -> RowOutput:
+        """The output of a lane at its beginning; its tensors have their numbers once ``staging`` is sent."""
         return cls(
             tokens=lane.tokens,
             length=lane.length,
             capacity=lane.capacity,
-            ended=torch.zeros(lane.rows, dtype=torch.bool, device=device),
-            last=torch.zeros(lane.rows, 1, dtype=torch.int64, device=device),
-            fallbacks=torch.tensor(fallbacks, dtype=torch.int64, device=device),
+            ended=staging.full((lane.rows,), False, torch.bool),
+            last=staging.full((lane.rows, 1), 0, torch.int64),
+            fallbacks=staging.put(fallbacks, torch.int64),
             pad_token_id=pad_token_id,
-            ends=torch.tensor(eos_token_ids, dtype=torch.int64, device=device),
+            ends=staging.put(eos_token_ids, torch.int64),
         )
 
     def append_(self, chosen: Tensor) -> None:

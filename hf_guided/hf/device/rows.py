@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from .device_logprobs import packed_logprobs
 from .lane import Lane
 from .row_output import RowOutput
 from .token_choice import DeviceChoice
@@ -17,13 +18,18 @@ class DeviceRows:
         ids: (rows, prompt + capacity) int64, the prompts, and after them the lane's tokens.
         choice: chooses tokens for the lane, and appends them.
         output: where it does so.
+        top_logprobs: how many alternatives the log probabilities have; None: there are no log probabilities.
     """
 
-    def __init__(self, lane: Lane, ids: Tensor, choice: DeviceChoice, output: RowOutput):
+    def __init__(
+        self, lane: Lane, ids: Tensor, choice: DeviceChoice, output: RowOutput, *, top_logprobs: int | None = None
+    ):
         self._lane = lane
         self._ids = ids
         self._choice = choice
         self._output = output
+        self._top = top_logprobs
+        self.logprobs: Tensor | None = None  # ``packed_logprobs`` of the last step
 
     @property
     def capacity(self) -> int:
@@ -40,7 +46,13 @@ class DeviceRows:
         Returns:
             (rows,) int64, a new tensor; -1 if no token could be chosen. Tokens of ended rows are discarded.
         """
-        return self._choice(self._ids[:, : self._ids.shape[1] - self._lane.capacity + position], logits)
+        ids = self._ids
+        if self._choice.reads_ids:
+            ids = ids[:, : ids.shape[1] - self._lane.capacity + position]
+        chosen = self._choice(ids, logits)
+        if self._top is not None and self._choice.scores is not None:
+            self.logprobs = packed_logprobs(self._choice.scores, self._output.last, self._top)
+        return chosen
 
     def last(self) -> Tensor:
         """(rows, 1) int64, the last token of each row; ``take`` overwrites it."""

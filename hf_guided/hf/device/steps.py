@@ -8,6 +8,7 @@ whose steps take longer to queue than to run.
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Protocol
 
 import torch
@@ -84,8 +85,33 @@ class FixedSteps:
         return self._rows.take(self._forward(self._rows.last()), 0)
 
 
+class _CaptureStream:
+    """The stream of a device on which all calls capture, one at a time.
+
+    Libraries keep a workspace for each stream that they have run on. What another thread queued on this stream during a
+    capture would become a part of the graph, so a thread holds the lock while it uses the stream.
+    """
+
+    def __init__(self, device: torch.device):
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.lock = Lock()
+
+
+_streams: dict[torch.device, _CaptureStream] = {}
+_streams_lock = Lock()
+
+
+def _capture_stream(device: torch.device) -> _CaptureStream:
+    with _streams_lock:
+        if device not in _streams:
+            _streams[device] = _CaptureStream(device)
+        return _streams[device]
+
+
 class CapturedStep:
     """A function over tensors with fixed addresses: runs normally once, then is captured in a CUDA graph and replayed.
+
+    Other threads may use the device during the capture.
 
     Args:
         step: writes in place, never reads numbers from the device, and returns a tensor.
@@ -95,7 +121,7 @@ class CapturedStep:
     def __init__(self, step: Callable[[], Tensor], device: torch.device):
         self._step = step
         self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._capture = _capture_stream(device)
         self._warm = False
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result = torch.empty(0, device=device)
@@ -109,8 +135,10 @@ class CapturedStep:
         if not self._warm:
             return self._run_once()
         if self._graph is None:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self._stream):  # records the step and runs nothing
+            graph, stream = torch.cuda.CUDAGraph(), self._capture.stream
+            # It records the step and runs nothing. In the default mode, a call of another thread that may wait, such as
+            # one for memory, would fail.
+            with self._capture.lock, torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._result = self._step()
             self._graph = graph
         self._graph.replay()
@@ -123,10 +151,12 @@ class CapturedStep:
     def _run_once(self) -> Tensor:
         """Run the function on the stream that is captured later: libraries allocate memory in their first call."""
         current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            result = self._step()
-        current.wait_stream(self._stream)
+        stream = self._capture.stream
+        with self._capture.lock:
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                result = self._step()
+            current.wait_stream(stream)
         result.record_stream(current)
         self._warm = True
         return result

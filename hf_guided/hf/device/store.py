@@ -23,7 +23,8 @@ from ...backends.automaton import Language
 from ...session.cuda_copies import CudaTransfers, DirectCopies, HostCopies
 from .kernel_loader import Found, find
 from .kernels import TorchKernels
-from .lane import POOL_BYTES, Lane
+from .lane import POOL_BYTES, Lane, RowStart
+from .staging import Staging
 from .tables import LanguageTables, VocabularyTables
 
 if TYPE_CHECKING:
@@ -92,38 +93,54 @@ class DeviceStore:
 
     @contextmanager
     def lane(
-        self, starts: Sequence[Start], tokens: Tensor, *, stop_token_ids: Sequence[int], limit: int | None
+        self,
+        starts: Sequence[Start],
+        tokens: Tensor,
+        *,
+        stop_token_ids: Sequence[int],
+        limit: int | None,
+        staging: Staging | None = None,
     ) -> Iterator[Lane]:
-        """A lane for the time of the context.
+        """A lane for the time of the context; fill its pool with ``fill`` once the staged numbers are sent.
 
         Args:
             starts: one for each row.
             tokens: (rows, capacity) int64 on the device, written by the caller: each row's generated tokens.
             stop_token_ids: tokens that end a row.
             limit: tokens within which every governed row has to close its text; None: no budget.
+            staging: as for ``Lane.allocate``.
         """
         device = tokens.device
         languages = list(dict.fromkeys(start.language for start in starts if start.language is not None))
         tables = [self._tables(language, device, budget=limit is not None) for language in languages]
         vocabulary = self._vocabulary_tables(device, tuple(stop_token_ids))
         idle = self._taken(vocabulary, tables)
+        which = {language: i for i, language in enumerate(languages)}
+        limit = None if limit is None else min(limit, 2**31 - 1)
+        rows = [RowStart(None if s.language is None else which[s.language], s.state, limit) for s in starts]
         lane = Lane.allocate(
-            vocabulary, tables, *tokens.shape, tokens=tokens, masks_of=None if idle is None else idle.lane
+            vocabulary,
+            tables,
+            *tokens.shape,
+            tokens=tokens,
+            masks_of=None if idle is None else idle.lane,
+            starts=rows,
+            staging=staging,
         )
         if idle is not None and idle.done is not None:
             torch.cuda.current_stream(device).wait_event(idle.done)
         del idle  # frees its memory if it has too few scratch slots to be reused
         _record_streams(lane)
-        which = [-1 if start.language is None else languages.index(start.language) for start in starts]
-        lane.language_of.copy_(torch.tensor(which, dtype=torch.int32))
-        lane.start.copy_(torch.tensor([start.state for start in starts], dtype=torch.int32))
-        lane.limit.fill_(-1 if limit is None else limit)
-        kernels = self.kernels(device).kernels
-        # The reference makes masks on the host, one after the other: then only the needed ones are made.
-        if not isinstance(kernels, TorchKernels) and len(lane.claims) * lane.masks.stride(0) * 4 <= FILLED_BYTES:
-            kernels.fill_pool_(lane)
         yield lane
         self._keep(_Idle(lane, torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None))
+
+    def fill(self, lane: Lane) -> None:
+        """Make the masks of a small pool before they are needed, once for all calls that use it."""
+        kernels = self.kernels(lane.tokens.device).kernels
+        small = len(lane.claims) * lane.masks.stride(0) * 4 <= FILLED_BYTES
+        # The reference makes masks on the host, one after the other: then only the needed ones are made.
+        if small and not lane.is_filled and not isinstance(kernels, TorchKernels):
+            kernels.fill_pool_(lane)
 
     def _taken(self, vocabulary: VocabularyTables, tables: Sequence[LanguageTables]) -> _Idle | None:
         """Borrow the pool of these tables; None if there is none."""
@@ -170,6 +187,6 @@ def _record_streams(lane: Lane) -> None:
     stream = torch.cuda.current_stream(lane.tokens.device)
     tables: tuple[VocabularyTables | LanguageTables, ...] = lane.vocabulary, *lane.languages
     values = [getattr(table, field.name) for table in tables for field in fields(table)]
-    for value in (*values, lane.claims, lane.masks):
+    for value in (*values, lane.claims, lane.masks, lane.descriptors):
         if isinstance(value, Tensor):
             value.record_stream(stream)

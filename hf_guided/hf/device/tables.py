@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...automaton.budget import NEVER
@@ -85,6 +86,7 @@ class LanguageTables:
         needed: (states,) int32, tokens to the end, the stop token included; None without budgets.
         worst: the largest number of tokens that a state needs.
         start: the state before the first token.
+        can_end: (states,) bool on the host: which flags have ``CAN_END``.
     """
 
     table: Tensor
@@ -93,6 +95,7 @@ class LanguageTables:
     needed: Tensor | None
     worst: int
     start: int
+    can_end: NDArray[np.bool_]
 
     @classmethod
     def of(cls, language: Language, *, budget: bool = False, device: torch.device | str = "cpu") -> LanguageTables:
@@ -118,6 +121,7 @@ class LanguageTables:
             needed=None if counted is None else torch.from_numpy(counted.astype(np.int32)).to(device),
             worst=0 if counted is None else int(counted[counted < NEVER].max(initial=0)),
             start=dfa.start,
+            can_end=np.asarray(language.can_end),
         )
 
     @property

@@ -13,15 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import generation
 
 from ..decode.scores import Scoring
 from .candidates import filtered
+from .device_logprobs import StepScores
 from .kernels import Kernels
 from .lane import Lane
+from .reference import allowed_tokens
 from .row_output import RowOutput
+from .staging import Staging
 
 # Functions of the tokens so far and the scores, on their device: they keep no state and read no numbers.
 _PLAIN = (
@@ -91,8 +95,10 @@ class DeviceChoice:
         kernels: advance them.
         scoring: the processors, all of them pure functions.
         output: where the tokens are appended.
+        staging: brings temperatures and seeds to the device when the caller sends it.
         do_sample: whether to sample rather than take the best.
         seeds: of each row's draws; None draws the seeds with torch's generator.
+        keep_scores: whether to keep the scores of each step, for log probabilities.
     """
 
     def __init__(
@@ -101,30 +107,34 @@ class DeviceChoice:
         kernels: Kernels,
         scoring: Scoring,
         output: RowOutput,
+        staging: Staging,
         *,
         do_sample: bool,
         seeds: Sequence[int] | None = None,
+        keep_scores: bool = False,
     ):
         self._lane = lane
         self._kernels = kernels
-        self._before = scoring.before
-        device = lane.length.device
+        self._before, self._after = scoring.before, scoring.after
+        self._keeps_scores = keep_scores
+        self.scores: StepScores | None = None  # of the last step
         filters = Filters.of(scoring.after)
         self._warpers = scoring.after if filters is None else []
+        self.reads_ids = bool(self._before or self._warpers)  # whether the tokens so far have to be passed
         self._filters = Filters() if filters is None else filters
         heat = self._filters.temperature if do_sample else 0.0
-        self._temperature = torch.full((lane.rows,), heat, device=device)
+        self._temperature = staging.put(np.full(lane.rows, heat), torch.float32)
         seed: Tensor | None = None  # without sampling, torch's generator is not used
         if do_sample:
-            drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (lane.rows,)) if seeds is None else torch.tensor(seeds)
-            seed = drawn.to(device)
+            drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (lane.rows,)).numpy() if seeds is None else seeds
+            seed = staging.put(np.asarray(drawn, np.int64), torch.int64)
         self._sample = kernels.sampler(lane, self._temperature, seed, output)
 
     def __call__(self, ids: Tensor, logits: Tensor) -> Tensor:
         """Advance the lane over its tokens, choose the next ones, and append them.
 
         Args:
-            ids: (rows, length) int64, prompts and output so far.
+            ids: (rows, length) int64, prompts and output so far; not used unless ``reads_ids``.
             logits: (rows, vocab) float32, written.
 
         Returns:
@@ -133,11 +143,14 @@ class DeviceChoice:
         Streams: runs on the current stream; the host does not wait.
         """
         lane, scores = self._lane, logits
+        raw = logits.clone() if self._keeps_scores else None
         for processor in self._before:
             scores = processor(ids, scores)
         if self._before:  # some return their argument
             scores = scores.contiguous()
         self._kernels.step_(lane, scores)
+        if raw is not None:
+            self._keep(ids, raw, scores)
         for processor in self._warpers:
             scores = processor(ids, scores)
         filters = self._filters
@@ -152,3 +165,11 @@ class DeviceChoice:
             kernels=self._kernels,
         )
         return self._sample(scores)
+
+    def _keep(self, ids: Tensor, raw: Tensor, scores: Tensor) -> None:
+        """Keep what the tokens are chosen from, with the filters that ``filtered`` applies in another way."""
+        lane = self._lane
+        allowed = allowed_tokens(lane.masks, lane.slot_of, *raw.shape)
+        for processor in self._after:
+            scores = processor(ids, scores)
+        self.scores = StepScores(raw, raw.masked_fill(~allowed, -math.inf), scores)
