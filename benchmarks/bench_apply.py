@@ -29,7 +29,7 @@ from benchmarks.common import RESULTS, hardware, load_average, markdown_table, w
 from benchmarks.device_timing import NODES, ROTATED_BYTES, buffers_needed, taken_columns, time_calls
 from benchmarks.step_cases import COLD, HOT, KINDS, SHARED, Constrained, Steps, resized
 from hf_guided.hf.device import kernel_loader
-from hf_guided.hf.device.kernels import Kernels, OpKernels
+from hf_guided.hf.device.kernels import Kernels, TorchKernels
 from hf_guided.vocabulary.tokens import Vocabulary
 
 VOCABULARIES = 32_000, 131_072, 151_936, 262_208
@@ -240,7 +240,7 @@ def main() -> None:
         for row in apply_rows(sizes, all_sides(device, arguments.peers), dtype, device):
             _keep(arguments.csv, rows, {**row, **common})
     # The automaton step in plain torch waits for the device, so no graph can hold it.
-    no_steps = device.type == "cuda" and not isinstance(found.kernels, OpKernels)
+    no_steps = device.type == "cuda" and isinstance(found.kernels, TorchKernels)
     if "step" in arguments.what and not no_steps:
         for row in step_rows(sizes, found.kernels, dtype, device):
             _keep(arguments.csv, rows, {**row, **common})

@@ -5,12 +5,14 @@
 
 A random Llama of 1B shape in bf16 with Tekken's vocabulary writes so many tokens in every row, greedily: free in
 ``model.generate``, free in hf-guided's loop, and guided in that loop, where the device masks and chooses. No row ends
-before: the grammar does not allow it, and of the free ones the stop token's score is made 0. Rounds of all sides, in
+before: the grammar does not allow it, and of the free ones the stop token's score is made 0. The grammar has two sizes:
+in the large one the states do not fit the pool, and each of its calls begins with an empty pool, so that every step has
+to make its masks. Rounds of all sides, in
 changing order; a round's ratio is the time of one to that of the guided one, so above 1 guided is faster. The bound
 below the median holds with 95 %, whatever the times are like: it is the order statistic that the sign test gives.
 
 - eager: a growing cache;
-- captured: a static cache, each step of hf-guided's loop one CUDA graph;
+- captured: a static cache, each step of hf-guided's loop one CUDA graph; generate() itself runs op by op;
 - compiled: a static cache, for which generate() has the forward pass compiled into CUDA graphs; the loop uses the same.
 
 Before anything is timed, guided lines are read by ``re``, and it is made sure that the device chose them.
@@ -38,7 +40,10 @@ from hf_guided.options import DeviceLane
 
 LINE = r'\{"id": [0-9]{1,6}, "name": "[a-z ]{1,24}"\}\n'
 LINES = 60  # more than are ever written
+COLD_LINES = 500  # 25,000 states, whose masks do not fit the pool: 16,384 of Tekken's vocabulary do
 GENERATE, LOOP, GUIDED = "free, model.generate", "free, hf-guided's loop", "guided, on the device"
+COLD = "guided, no mask in the pool"
+SIDES = GENERATE, LOOP, GUIDED, COLD
 FORMS: dict[str, dict[str, Any]] = {  # arguments of generate()
     "eager": {},
     "captured": {"cache_implementation": "static", "disable_compile": True},
@@ -68,8 +73,12 @@ class Model:
         with torch.no_grad():
             self.model.get_output_embeddings().weight[self.tokenizer.eos_token_id] = 0  # never the greatest of so many
         self.guide = hg.Guide(self.tokenizer, self.model)
-        self.constraint = hg.Regex(f"({LINE}){{{LINES}}}")
-        self.guide.compile(self.constraint, "automaton")
+        self.constraints = {
+            GUIDED: hg.Regex(f"({LINE}){{{LINES}}}"),
+            COLD: hg.Regex(f"({LINE}){{{COLD_LINES}}}"),
+        }
+        for constraint in self.constraints.values():
+            self.guide.compile(constraint, "automaton")
 
     def sides(self, rows: int, tokens: int, form: str) -> dict[str, Side]:
         """What writes so many tokens in so many rows.
@@ -106,15 +115,20 @@ class Model:
 
             return run
 
-        loops = {LOOP: loop(None, "auto"), GUIDED: loop(self.constraint, "automaton")}
-        return loops if captured else {GENERATE: generate, **loops}  # generate() captures nothing by itself
+        guided = {name: loop(constraint, "automaton") for name, constraint in self.constraints.items()}
+        return {GENERATE: generate, LOOP: loop(None, "auto"), **guided}
+
+    def prepare(self, name: str) -> None:
+        """What comes before the time of a side: without the pools that are kept, the cold one finds no mask."""
+        if name == COLD:
+            self.guide._device_store.forget_pools()
 
     def check(self, sides: dict[str, Side], tokens: int) -> None:
         """All write as many tokens, and guided rows are of the language."""
         for name, side in sides.items():
             for row in side():
                 assert len(row) == tokens, f"{name}: {len(row)} tokens"
-                if name == GUIDED:
+                if name in self.constraints:
                     lines = self.guide.vocabulary.decode_bytes(row).split(b"\n")
                     assert all(re.fullmatch(LINE.encode(), line + b"\n") for line in lines[:-1]), lines
 
@@ -129,13 +143,17 @@ def seconds(side: Side, device: str) -> float:
     return time.perf_counter() - start
 
 
-def rounds(sides: dict[str, Side], pairs: int, device: str) -> list[dict[str, float]]:
-    """Seconds of each side in each round."""
+def rounds(sides: dict[str, Side], pairs: int, device: str, prepare: Callable[[str], None]) -> list[dict[str, float]]:
+    """Seconds of each side in each round, after its preparation."""
     found = []
     for number in range(pairs):
         order = list(sides)
         random.Random(number).shuffle(order)
-        found.append({name: seconds(sides[name], device) for name in order})
+        taken = {}
+        for name in order:
+            prepare(name)
+            taken[name] = seconds(sides[name], device)
+        found.append(taken)
     return found
 
 
@@ -157,7 +175,7 @@ def lower_bound(values: Sequence[float], doubt: float = 0.05) -> float | None:
 def result_rows(taken: Sequence[dict[str, float]], rows: int, tokens: int, **common: Any) -> list[dict[str, Any]]:
     """A row for each side, with what guided decoding is to it."""
     found = []
-    for name in [one for one in (GENERATE, LOOP, GUIDED) if one in taken[0]]:
+    for name in [one for one in SIDES if one in taken[0]]:
         ratios = [one[name] / one[GUIDED] for one in taken]
         bound = lower_bound(ratios)
         found.append(
@@ -219,7 +237,7 @@ def main() -> None:
             sides = model.sides(batch, arguments.tokens, form)
             for _ in range(2):  # compiles, captures and fills the pool of masks
                 model.check(sides, arguments.tokens)
-            taken = rounds(sides, arguments.pairs, arguments.device)
+            taken = rounds(sides, arguments.pairs, arguments.device, model.prepare)
             more = {**common, "form": form, "load": load_average()}
             rows += result_rows(taken, batch, arguments.tokens, **more)
             write_csv(arguments.csv, rows)  # what is measured is kept, whatever comes

@@ -10,18 +10,26 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hf_guided.hf.device.kernels import OpKernels
+from hf_guided.hf.device.kernels import LaunchedKernels
 from hf_guided.hf.device.lane import DESCRIPTOR_WORDS, Lane
-from hf_guided.hf.device.launches import Launch, StepBuffers, apply_launch, sample_launches, step_launches
-from hf_guided.hf.device.ops import register
+from hf_guided.hf.device.launches import (
+    Launch,
+    StepBuffers,
+    TableBuffers,
+    apply_launch,
+    build_launch,
+    pick_launch,
+    sample_launch,
+    step_launches,
+)
+from hf_guided.hf.device.prepared import PreparedLaunch, Sampler
 
 ROOT = Path(__file__).parents[1]
 HEADER = ROOT / "kernels" / "guided_bitmask" / "guided_bitmask_cuda" / "guided_bitmask.cuh"
@@ -150,12 +158,13 @@ class Harness:
         self, lane: Lane, logits: Tensor, alive: Tensor | None = None, *, blocks: int | None = None, seed: int = 0
     ) -> None:
         """As ``reference.step_``."""
-        advance, *others = step_launches(logits, StepBuffers.of(lane.buffers), alive, processors=2)
-        tables = tables_of(lane)
+        buffers = StepBuffers.of(lane.buffers)
+        advance, build, _ = step_launches(logits, buffers, processors=2)
+        masks, tables = buffers.masks, tables_of(lane)
+        apply = apply_launch(logits, masks.masks, masks.slot_of, alive, masks.work_count)
         self.run(advance, seed=seed, tables=tables)
-        for launch in others:
-            seed += 1
-            self.run(launch, blocks=blocks, seed=seed, tables=tables)
+        self.run(build, blocks=blocks, seed=seed + 1, tables=tables)
+        self.run(apply, blocks=blocks, seed=seed + 2, tables=tables)
 
     def masked_sample(
         self,
@@ -172,8 +181,8 @@ class Harness:
         """As ``sampling.masked_sample``."""
         best = torch.full((len(logits), parts), -1)  # to be overwritten, as the tokens
         found = torch.full((len(logits),), -7)
-        for launch in sample_launches(found, best, logits, masks, row_slots, temperature, seed, position):
-            self.run(launch, seed=order)
+        self.run(sample_launch(logits, masks, row_slots, temperature, seed, position, best), seed=order)
+        self.run(pick_launch(found, best), seed=order)
         return found
 
 
@@ -184,36 +193,28 @@ class OnCpu:
         self.harness = harness
         self.tables: list[Tensor] = []
 
-    def __call__(self, launch: Launch) -> None:
-        self.harness.run(launch, seed=len(launch.arguments), tables=self.tables)
+    def prepare(self, launch: Launch) -> PreparedLaunch:
+        """As ``prepared.Launcher``."""
+
+        def run(replaced: Tensor | None = None) -> None:
+            first = launch.arguments[0] if replaced is None else replaced
+            now = launch._replace(arguments=(first, *launch.arguments[1:]))
+            self.harness.run(now, seed=len(launch.arguments), tables=self.tables)
+
+        return run
 
 
-class HarnessKernels(OpKernels):
-    """The kernels' source as plain C++, with the operators of the GPU kernels; counts its calls.
+class HarnessKernels(LaunchedKernels):
+    """The kernels' source as plain C++, launched as on a GPU; counts its calls.
 
     Args:
-        on_cpu: runs launches.
-        ops: the operators, which launch there.
+        harness: runs the kernels.
     """
 
-    def __init__(self, on_cpu: OnCpu, ops: Any):
-        super().__init__("harness", ops)
-        self._on_cpu = on_cpu
+    def __init__(self, harness: Harness):
+        self._on_cpu = OnCpu(harness)
+        super().__init__("harness", self._on_cpu, lambda device: 3)
         self.steps = self.draws = 0
-
-    @classmethod
-    @contextmanager
-    def registered(cls, harness: Harness, namespace: str) -> Iterator[HarnessKernels]:
-        """For as long as the context lasts.
-
-        Args:
-            harness: runs the kernels.
-            namespace: of the operators; not used elsewhere.
-        """
-        on_cpu = OnCpu(harness)
-        library = register(namespace, "CPU", on_cpu, lambda device: 3)
-        yield cls(on_cpu, getattr(torch.ops, namespace))
-        library._destroy()
 
     def step_(self, lane: Lane, logits: Tensor, alive: Tensor | None = None) -> None:
         self.steps += 1
@@ -224,9 +225,41 @@ class HarnessKernels(OpKernels):
         self._on_cpu.tables = tables_of(lane)
         super().fill_pool_(lane)
 
-    def masked_sample(self, *given: Any) -> Tensor:
-        self.draws += 1
-        return super().masked_sample(*given)
+    def sampler(self, *given: Any) -> Sampler:
+        sample = super().sampler(*given)
+
+        def counted(logits: Tensor) -> Tensor:
+            self.draws += 1
+            return sample(logits)
+
+        return counted
+
+
+class HarnessOps:
+    """The operators of the kernel package, on the harness; the tables of a lane have to be set before its step."""
+
+    def __init__(self, harness: Harness):
+        self.on_cpu = OnCpu(harness)
+
+    def _run(self, *launches: Launch) -> None:
+        for launch in launches:
+            self.on_cpu.prepare(launch)()
+
+    def apply_bitmask_(self, *given: Tensor | None) -> None:
+        self._run(apply_launch(*given))  # type: ignore[arg-type]
+
+    def automaton_step_(self, logits: Tensor, *buffers: Tensor, alive: Tensor | None) -> None:
+        of_lane = StepBuffers.of(buffers)
+        masks = of_lane.masks
+        apply = apply_launch(logits, masks.masks, masks.slot_of, alive, masks.work_count)
+        self._run(*step_launches(logits, of_lane, processors=3)[:2], apply)
+
+    def build_masks_(self, work: Tensor, work_count: Tensor, *buffers: Tensor) -> None:
+        *tables, masks = buffers
+        self._run(build_launch(work, work_count, TableBuffers(*tables), masks, processors=3))
+
+    def masked_sample_(self, next_tokens: Tensor, best: Tensor, *given: Any) -> None:
+        self._run(sample_launch(*given, best), pick_launch(next_tokens, best))
 
 
 def tables_of(lane: Lane) -> list[Tensor]:

@@ -738,8 +738,8 @@ REMOVALS = [
     ),
     Removal(
         "device lane: rows that ended go on with padding",
-        "hf/device/rows.py",
-        "        self._ended.logical_or_((self._last == self._eos).any(1))\n",
+        "hf/device/row_output.py",
+        "        self.ended.logical_or_((self.last == self.ends).any(1))\n",
         "",
         f"{DEVICE}::test_rows_that_have_ended_go_on_with_padding",
     ),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hf_guided.hf.device import kernel_loader
-from hf_guided.hf.device.kernels import OpKernels
+from hf_guided.hf.device.kernels import Kernels, TorchKernels
 from hf_guided.hf.device.lane import FORBID_ALL, Lane
 from hf_guided.hf.device.reference import apply_slots_
 from hf_guided.hf.device.sampling import masked_sample
@@ -26,9 +26,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def kernels() -> OpKernels:
+def kernels() -> Kernels:
     found = kernel_loader.find(device="cuda")
-    if not isinstance(found.kernels, OpKernels):
+    if isinstance(found.kernels, TorchKernels):
         pytest.skip(f"needs the CUDA kernels: {found.why_not}")
     return found.kernels
 
@@ -51,7 +51,7 @@ def lane_on_gpu(batch: lanes.Batch, pool_bytes: int) -> Lane:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_the_step_agrees_with_the_host_lane(kernels: OpKernels, seed: int) -> None:
+def test_the_step_agrees_with_the_host_lane(kernels: Kernels, seed: int) -> None:
     random = Random(seed)
     batch = lanes.random_batch(random, most_rows=40)
     if batch is None:
@@ -83,7 +83,7 @@ def test_the_step_agrees_with_the_host_lane(kernels: OpKernels, seed: int) -> No
 @pytest.mark.parametrize("dtype", lanes.DTYPES)
 @pytest.mark.parametrize("width", [1, 31, 33, 32_003, 131_072, 151_936, 262_208])
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999, 1.0])
-def test_apply_agrees_with_the_reference(kernels: OpKernels, dtype: torch.dtype, width: int, share: float) -> None:
+def test_apply_agrees_with_the_reference(kernels: Kernels, dtype: torch.dtype, width: int, share: float) -> None:
     random = Random(width)
     logits = lanes.random_logits(random, 7, width, dtype)
     masks = pack(torch.rand(5, width, generator=torch.Generator().manual_seed(width)) < share)
@@ -99,7 +99,7 @@ def test_apply_agrees_with_the_reference(kernels: OpKernels, dtype: torch.dtype,
 
 @pytest.mark.parametrize("dtype", lanes.DTYPES)
 @pytest.mark.parametrize("width", [7, 32_003, 131_072])
-def test_greedy_agrees_with_the_reference(kernels: OpKernels, dtype: torch.dtype, width: int) -> None:
+def test_greedy_agrees_with_the_reference(kernels: Kernels, dtype: torch.dtype, width: int) -> None:
     logits = (lanes.random_logits(Random(width), 9, width, dtype) * 2).round()
     masks = pack(torch.rand(9, width, generator=torch.Generator().manual_seed(1)) < 0.3)
     zeros = torch.zeros(9)
@@ -108,7 +108,7 @@ def test_greedy_agrees_with_the_reference(kernels: OpKernels, dtype: torch.dtype
     assert found.tolist() == masked_sample(*given).tolist()
 
 
-def test_samples_are_of_the_softmax(kernels: OpKernels) -> None:
+def test_samples_are_of_the_softmax(kernels: Kernels) -> None:
     logits = torch.tensor([0.5, 2.0, -1.0, 1.0, 0.0, -torch.inf, 1.5, 3.0], device="cuda")
     may = torch.tensor([True, True, True, True, False, True, True, False], device="cuda")
     rows = 20_000
@@ -128,7 +128,7 @@ def test_samples_are_of_the_softmax(kernels: OpKernels) -> None:
     assert p_value(seen, {(token,): share for token, share in enumerate(weights)}) > NEVER_BY_CHANCE
 
 
-def test_a_captured_step_moves_on_with_each_replay(kernels: OpKernels) -> None:
+def test_a_captured_step_moves_on_with_each_replay(kernels: Kernels) -> None:
     random = Random(8)
     vocabulary = lanes.random_vocabulary(random, 300)
     language = lanes.random_language(random, vocabulary, 9)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from hf_guided.hf.device import kernel_loader
-from hf_guided.hf.device.candidates import pick
-from hf_guided.hf.device.kernels import Kernels, OpKernels, TorchKernels
+from hf_guided.hf.device.kernels import Kernels, TorchKernels
 from hf_guided.hf.device.lane import FORBID_ALL, LEAVE_ALONE, Lane
 from hf_guided.hf.device.reference import apply_slots_
 from hf_guided.hf.device.sampling import masked_sample
@@ -20,6 +19,7 @@ from hf_guided.hf.device.tables import LanguageTables, VocabularyTables
 from hf_guided.hf.philox import gumbel
 from hf_guided.vocabulary.bitmask import pack
 from tests import lanes
+from tests.picking import pick
 
 pytestmark = [
     pytest.mark.gpu,
@@ -41,7 +41,7 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
     if request.param == "torch":
         return TorchKernels()
     found = kernel_loader.find(device=DEVICE)
-    if not isinstance(found.kernels, OpKernels):
+    if isinstance(found.kernels, TorchKernels):
         pytest.skip(f"needs the CUDA kernels: {found.why_not}")
     return found.kernels
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,9 +20,8 @@ from tests.kernel_harness import ROOT, Harness, HarnessKernels
 
 
 @pytest.fixture(scope="module")
-def kernels(harness: Harness) -> Iterator[HarnessKernels]:
-    with HarnessKernels.registered(harness, "hf_guided_in_the_loop") as found:
-        yield found
+def kernels(harness: Harness) -> HarnessKernels:
+    return HarnessKernels(harness)
 
 
 CONSTRAINTS = [hg.Regex("[a-z]{2,9}( [0-9]{1,4})?[.]"), None, hg.Choice(["seven", "seventy", "sixty"])]

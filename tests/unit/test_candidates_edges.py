@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from hf_guided.hf.device.candidates import pick
+from tests.picking import pick
 from tests.unit.test_device_candidates import RecordingKernels, warped
 
 

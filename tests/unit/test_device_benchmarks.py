@@ -20,6 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 from benchmarks import bench_apply, bench_device
 from benchmarks.apply_sides import BOUND, MASKED_FILL, OURS, Buffer, all_sides, touched_sectors
 from benchmarks.bench_apply import QUICK, apply_rows, step_rows, targets
+from benchmarks.bench_device import COLD as NO_MASKS
 from benchmarks.bench_device import GENERATE, GUIDED, LOOP, lower_bound
 from benchmarks.device_timing import buffers_needed, taken_columns, time_calls
 from benchmarks.step_cases import COLD, HOT, KINDS, SHARED, Constrained, Steps, resized
@@ -109,8 +110,7 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     if request.param == "torch":
         yield TorchKernels()
     else:
-        with HarnessKernels.registered(request.getfixturevalue("harness"), "hf_guided_benchmarks") as registered:
-            yield registered
+        yield HarnessKernels(request.getfixturevalue("harness"))
 
 
 class TestStep:
@@ -252,9 +252,7 @@ class TestPairs:
         with path.open() as file:
             rows = list(csv.DictReader(file))
         assert [(row["form"], row["side"]) for row in rows] == [
-            *(("eager", side) for side in (GENERATE, LOOP, GUIDED)),
-            *(("captured", side) for side in (LOOP, GUIDED)),
-            *(("compiled", side) for side in (GENERATE, LOOP, GUIDED)),
+            (form, side) for form in ("eager", "captured", "compiled") for side in (GENERATE, LOOP, GUIDED, NO_MASKS)
         ]
         assert all(float(row["tokens_per_s"]) > 0 for row in rows)
 

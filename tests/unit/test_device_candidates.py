@@ -13,13 +13,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.generation import LogitsProcessorList, MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from hf_guided.hf.device.candidates import pick
 from hf_guided.hf.device.kernels import TorchKernels
 from hf_guided.hf.device.lane import FORBID_ALL, LEAVE_ALONE
 from hf_guided.hf.device.sampling import masked_sample
 from hf_guided.vocabulary.bitmask import pack
 from tests import lanes
 from tests.chi_square import NEVER_BY_CHANCE, p_value
+from tests.picking import pick
 
 
 class RecordingKernels(TorchKernels):

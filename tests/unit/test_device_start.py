@@ -20,8 +20,11 @@ from hf_guided.hf.decode.scores import Scoring
 from hf_guided.hf.decode.sequence_state import SequenceState
 from hf_guided.hf.decode.stopping import RowStops
 from hf_guided.hf.device.kernel_loader import Found
+from hf_guided.hf.device.kernels import LaunchedKernels
 from hf_guided.hf.device.lane import Lane
+from hf_guided.hf.device.launches import Launch
 from hf_guided.hf.device.loop import DeviceLoop
+from hf_guided.hf.device.prepared import PreparedLaunch, nothing
 from hf_guided.hf.device.run import run_on_device
 from hf_guided.hf.device.staging import Staging
 from hf_guided.hf.device.store import DeviceStore
@@ -53,12 +56,18 @@ class Counted(TorchDispatchMode):
         return result
 
 
-class Kernels:
-    """Stand in for those of a GPU, and count pools that are filled."""
+class Launches:
+    """A launcher that launches nothing."""
 
-    name = "fake"
+    def prepare(self, launch: Launch) -> PreparedLaunch:
+        return nothing
+
+
+class Kernels(LaunchedKernels):
+    """Those of a GPU, without launches; count pools that are filled."""
 
     def __init__(self) -> None:
+        super().__init__("fake", Launches(), lambda device: 1)
         self.filled = 0
 
     def fill_pool_(self, lane: Lane) -> None:
@@ -104,7 +113,8 @@ def test_a_start_is_one_copy_and_no_wait(rows: int, do_sample: bool, monkeypatch
     again = start(store, guide, constraint, rows, do_sample=do_sample)
     assert kernels.filled == 1  # the pool is full, and the host knows it
     assert again.blocking == [False]
-    assert again.queued == ["new_zeros", "cat", "copy_"]
+    without_seeds = [] if do_sample else ["zeros"]
+    assert again.queued == ["new_zeros", "cat", *without_seeds, "copy_"]
     assert len(first.queued) < 30
 
 

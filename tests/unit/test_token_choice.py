@@ -12,6 +12,7 @@ from transformers import generation
 from hf_guided.hf.decode.scores import Scoring
 from hf_guided.hf.device.kernels import TorchKernels
 from hf_guided.hf.device.lane import Lane
+from hf_guided.hf.device.row_output import RowOutput
 from hf_guided.hf.device.sampling import masked_sample
 from hf_guided.hf.device.staging import Staging
 from hf_guided.hf.device.tables import VocabularyTables
@@ -46,9 +47,9 @@ def choose(
     """The tokens of unconstrained rows, and the kernels that recorded the inputs."""
     kernels = RecordingKernels()
     lane = Lane.allocate(VocabularyTables.of(VOCABULARY), [], ROWS, 4)
-    choice = DeviceChoice(
-        lane, kernels, Scoring(processors), Staging(torch.device("cpu")), do_sample=do_sample, seeds=seeds
-    )
+    staging = Staging(torch.device("cpu"))
+    output = RowOutput.of(lane, staging, eos_token_ids=[], pad_token_id=0, fallbacks=[0] * ROWS)
+    choice = DeviceChoice(lane, kernels, Scoring(processors), output, staging, do_sample=do_sample, seeds=seeds)
     return choice(IDS, LOGITS.clone()), kernels
 
 

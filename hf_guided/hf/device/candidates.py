@@ -1,4 +1,4 @@
-"""Picks among a row's best tokens: temperature, top-k, top-p and min-p with the meaning of transformers' warpers.
+"""Leaves a row's best tokens: temperature, top-k, top-p and min-p with the meaning of transformers' warpers.
 
 The k highest scores determine each filter's threshold; every token is compared with it, and ``masked_sample`` picks
 among the remaining ones. So exactly the tokens that the warpers leave may come, equal scores included, and a token's
@@ -18,36 +18,32 @@ from .kernels import Kernels, TorchKernels
 _NEVER = float("-inf")
 
 
-def pick(
+def filtered(
     logits: Tensor,
     masks: Tensor,
     row_slots: Tensor | None,
     temperature: Tensor,
-    seed: Tensor | None,
-    position: Tensor,
     *,
     top_k: int | None = 50,
     top_p: float | None = None,
     min_p: float | None = None,
     kernels: Kernels | None = None,
 ) -> Tensor:
-    """Pick every row's next token.
+    """Write -inf over the logits that the filters remove.
 
     Args:
         logits: (rows, vocab) float32 | float16 | bfloat16; read only.
         masks: (slots, words) int32.
         row_slots: (rows,) int32, or None; as for ``masked_sample``.
         temperature: (rows,) float32; 0 is greedy, and the filters ignore such a row.
-        seed: (rows,) int64; None if all temperatures are 0.
-        position: (rows,) int32.
         top_k: the k best tokens, and all with the score of the last of them; None or 0: all.
         top_p: the fewest best tokens with at least this probability together; if only some of several equal ones are
             needed, those with the higher ids (transformers leaves that to its sort). None or 1: all.
         min_p: tokens with at least this share of the best one's probability; None or 0: all.
-        kernels: apply masks and sample; None: plain torch.
+        kernels: apply masks; None: plain torch.
 
     Returns:
-        (rows,) int64; -1 if no allowed score is above -inf.
+        The logits for ``masked_sample``: a copy in float32, or the argument if there is no filter.
 
     Streams: runs on the current stream, never waits for the host.
     """
@@ -68,7 +64,7 @@ def pick(
         if min_p:
             may &= warm >= best[:, :1] + math.log(min_p)
         logits.masked_fill_(~may & (heat > 0), _NEVER)
-    return kernels.masked_sample(logits, masks, row_slots, temperature, seed, position)
+    return logits
 
 
 def _most_probable(scores: Tensor, best: Tensor, floor: Tensor, top_p: float) -> Tensor:

@@ -7,18 +7,12 @@ only the speed.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from ...options import KernelOptions
-from .kernels import Kernels, OpKernels, TorchKernels, processors_of
-
-_NAMESPACE = "hf_guided"
-_lock = threading.Lock()
-_registered: list[Any] = []  # the operators live as long as the process: torch knows them by name
+from .kernels import Kernels, LaunchedKernels, OpKernels, TorchKernels
 
 
 @dataclass(frozen=True)
@@ -109,14 +103,10 @@ def _from_nvrtc(options: KernelOptions, device: torch.device) -> Kernels:
     _needs_cuda(device)
     check_majors()
     from .nvrtc import Launcher
-    from .ops import register
 
     launcher = Launcher(options.cache_directory)
     try:
         launcher.module(torch.cuda.current_device() if device.index is None else device.index)
     except Exception as error:  # a GPU unknown to NVRTC, an old driver: plain torch is used
         raise NotHere(f"the kernels did not compile or load: {type(error).__name__}: {error}") from None
-    with _lock:
-        if not _registered:
-            _registered.append(register(_NAMESPACE, "CUDA", launcher, processors_of))
-    return OpKernels("nvrtc", getattr(torch.ops, _NAMESPACE))
+    return LaunchedKernels("nvrtc", launcher)

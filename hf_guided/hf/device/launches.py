@@ -15,11 +15,13 @@ from torch import Tensor
 from ...errors import BitmaskShapeError
 from ...vocabulary.bitmask import WORD_BITS
 from .lane import DESCRIPTOR_WORDS, WORK_WORDS
+from .row_output import RowOutput
 
 THREADS = 256  # GB_THREADS
 _UNIT_BYTES, _UNITS_PER_THREAD = 16, 4
 _BLOCKS_PER_PROCESSOR = 8  # as many as a multiprocessor holds: 2,048 threads
 _MOST_ROWS = 65_535  # blocks in y
+_MOST_COLUMNS = 2**31 - 1  # the kernels count them in 32 bits
 _SUFFIX = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
@@ -29,7 +31,7 @@ class Launch(NamedTuple):
     Args:
         kernel: its name.
         grid: blocks in x and y; with 0 of either there is nothing to launch.
-        arguments: tensors, 64-bit integers, null pointers.
+        arguments: tensors, 64-bit integers, null pointers; the first is the tensor that changes from call to call.
     """
 
     kernel: str
@@ -148,7 +150,7 @@ class StepBuffers(NamedTuple):
 
     @classmethod
     def of(cls, buffers: Sequence[Tensor]) -> StepBuffers:
-        """The groups of ``Lane.buffers``, which the operators take one after another."""
+        """The groups of ``Lane.buffers``."""
         rows, tables = len(RowBuffers._fields), len(TableBuffers._fields)
         return cls(
             RowBuffers(*buffers[:rows]),
@@ -157,18 +159,12 @@ class StepBuffers(NamedTuple):
         )
 
 
-NUM_STEP_BUFFERS = len(RowBuffers._fields) + len(TableBuffers._fields) + len(MaskBuffers._fields)
-
-
-def step_launches(
-    logits: Tensor, buffers: StepBuffers, alive: Tensor | None = None, *, processors: int
-) -> list[Launch]:
+def step_launches(logits: Tensor, buffers: StepBuffers, *, processors: int) -> list[Launch]:
     """Advance, build and apply.
 
     Args:
         logits: as for ``apply_launch``.
         buffers: of the lane.
-        alive: (rows,) int32, or None.
         processors: multiprocessors of the GPU.
 
     Raises:
@@ -177,7 +173,7 @@ def step_launches(
     masks = buffers.masks
     _check_step(logits, buffers.rows, masks)
     build = build_launch(masks.work, masks.work_count, buffers.tables, masks.masks, processors=processors)
-    apply = apply_launch(logits, masks.masks, masks.slot_of, alive, masks.work_count)
+    apply = apply_launch(logits, masks.masks, masks.slot_of, None, masks.work_count)
     return [_advance_launch(buffers), build, apply]
 
 
@@ -255,27 +251,25 @@ def _check_tables(tables: TableBuffers, masks: Tensor) -> None:
         _check(name, getattr(tables, name), dtype, shape, masks)
 
 
-def sample_launches(
-    next_tokens: Tensor,
-    best: Tensor,
+def sample_launch(
     logits: Tensor,
     bitmask: Tensor,
     row_slots: Tensor | None,
     temperature: Tensor,
     seed: Tensor,
     position: Tensor,
-) -> list[Launch]:
-    """Pick every row's next token; arguments as for ``sampling.masked_sample``.
+    best: Tensor,
+) -> Launch:
+    """Find the best token of every part of a row; arguments as for ``sampling.masked_sample``.
 
     Args:
-        next_tokens: (rows,) int64, written.
-        best: (rows, parts) int64, written; each part of a row is searched by a block.
         logits: as for ``apply_launch``.
         bitmask: as for ``apply_launch``.
         row_slots: (rows,) int32, or None.
         temperature: (rows,) float32.
         seed: (rows,) int64.
         position: (rows,) int32.
+        best: (rows, parts) int64, written; each part of a row is searched by a block.
 
     Raises:
         BitmaskShapeError: tensors that do not fit together.
@@ -284,18 +278,42 @@ def sample_launches(
     rows = logits.shape[0]
     parts = max(1, best.shape[-1])
     _check_rows(logits, position=position)
-    _check("next_tokens", next_tokens, torch.int64, (rows,), logits)
     _check("best", best, torch.int64, (rows, parts), logits)
     _check("temperature", temperature, torch.float32, (rows,), logits)
     _check("seed", seed, torch.int64, (rows,), logits)
-    return [
-        Launch(
-            f"gb_sample_{suffix}",
-            (parts, rows),
-            (*_strided(logits, bitmask), row_slots, temperature, seed, position, best),
-        ),
-        Launch("gb_pick", (1, rows), (best, parts, next_tokens)),
-    ]
+    return Launch(
+        f"gb_sample_{suffix}",
+        (parts, rows),
+        (*_strided(logits, bitmask), row_slots, temperature, seed, position, best),
+    )
+
+
+def pick_launch(chosen: Tensor, best: Tensor, output: RowOutput | None = None) -> Launch:
+    """Pick every row's token, and append it.
+
+    Args:
+        chosen: (rows,) int64, written; -1 where nothing allowed is above -inf.
+        best: (rows, parts) int64, of ``sample_launch``.
+        output: of these rows; None: the tokens are not appended.
+
+    Raises:
+        BitmaskShapeError: tensors that do not fit together.
+    """
+    rows = len(best)
+    _check("chosen", chosen, torch.int64, (rows,), best)
+    parameters: tuple[Tensor | int | None, ...] = (None, 0, None, 0, None, None, None, 0, None, 0)
+    if output is not None:
+        _check_strided("tokens", output.tokens, torch.int64, (rows, output.capacity), best)
+        _check("length", output.length, torch.int32, (rows,), best)
+        _check("ended", output.ended, torch.bool, (rows,), best)
+        _check("last", output.last, torch.int64, (rows, 1), best)
+        _check("fallbacks", output.fallbacks, torch.int64, (rows,), best)
+        _check("ends", output.ends, torch.int64, (len(output.ends),), best)
+        parameters = (
+            *(output.tokens, output.tokens.stride(0), output.length, output.capacity, output.ended, output.last),
+            *(output.fallbacks, output.pad_token_id, output.ends, len(output.ends)),
+        )
+    return Launch("gb_pick", (1, rows), (chosen, best, best.shape[1], *parameters))
 
 
 def sample_parts(rows: int, vocab: int, processors: int) -> int:
@@ -314,6 +332,8 @@ def _checked(logits: Tensor, bitmask: Tensor, row_slots: Tensor | None) -> str:
     _check_strided("logits", logits, logits.dtype, (logits.shape[0], 0), logits)
     if logits.shape[0] > _MOST_ROWS:
         raise BitmaskShapeError(f"logits: expected at most {_MOST_ROWS} rows, got {logits.shape[0]}")
+    if logits.shape[1] > _MOST_COLUMNS:
+        raise BitmaskShapeError(f"logits: expected at most {_MOST_COLUMNS} columns, got {logits.shape[1]}")
     _check_strided("bitmask", bitmask, torch.int32, (0, 0), logits)
     if row_slots is None and len(bitmask) < len(logits):
         raise BitmaskShapeError(

@@ -11,6 +11,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from .launches import THREADS, Launch
+from .prepared import PreparedLaunch, nothing
 
 _NAME = "guided_bitmask.cuh"
 _PROJECT = "kernels/guided_bitmask/guided_bitmask_cuda"
@@ -86,6 +88,9 @@ def compiled(arch: str, directory: Path | None = None) -> bytes:
 class Launcher:
     """Launches kernels on the current streams of any GPU; thread safe.
 
+    The objects that cuda-core needs for a launch are made once and kept: a kernel for each name, a configuration for
+    each grid, and a stream object for each of torch's streams, which live as long as the process.
+
     Args:
         directory: see ``kept``.
     """
@@ -93,23 +98,48 @@ class Launcher:
     def __init__(self, directory: Path | None):
         self._directory = directory
         self._modules: dict[int, Any] = {}
+        self._kernels: dict[tuple[int, str], Any] = {}
+        self._streams: dict[tuple[int, int], Any] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, launch: Launch) -> None:
-        """Launch on the current stream of the arguments' device."""
+    def prepare(self, launch: Launch) -> PreparedLaunch:
+        """See ``prepared.Launcher``."""
         if not all(launch.grid):
-            return
-        from cuda.core import LaunchConfig
+            return nothing
         from cuda.core import launch as put
 
         index = next(argument.device.index for argument in launch.arguments if isinstance(argument, Tensor))
-        kernel = self.module(index).get_kernel(launch.kernel)
+        kernel, config = self._kernel(index, launch.kernel), _config(launch.grid)
         # cuda-core takes an int for 64 bits, address or number; the kernels take no other types.
-        words = [
+        first, *others = [
             argument.data_ptr() if isinstance(argument, Tensor) else argument or 0 for argument in launch.arguments
         ]
-        with torch.cuda.device(index):
-            put(torch.cuda.current_stream(index), LaunchConfig(grid=launch.grid, block=THREADS), kernel, *words)
+
+        def run(replaced: Tensor | None = None) -> None:
+            word = first if replaced is None else replaced.data_ptr()
+            if torch.cuda.current_device() == index:
+                put(self._current_stream(index), config, kernel, word, *others)
+            else:
+                with torch.cuda.device(index):
+                    put(self._current_stream(index), config, kernel, word, *others)
+
+        return run
+
+    def _current_stream(self, index: int) -> Any:
+        # The number of the stream costs a tenth of torch.cuda.current_stream(), which makes an object.
+        handle = torch._C._cuda_getCurrentRawStream(index)
+        stream = self._streams.get((index, handle))
+        if stream is None:
+            from cuda.core import Stream
+
+            stream = self._streams[index, handle] = Stream.from_handle(handle)
+        return stream
+
+    def _kernel(self, index: int, name: str) -> Any:
+        kernel = self._kernels.get((index, name))
+        if kernel is None:
+            kernel = self._kernels[index, name] = self.module(index).get_kernel(name)
+        return kernel
 
     def module(self, index: int) -> Any:
         """The kernels on a device, loaded by the first call; raises the errors of ``compiled``."""
@@ -123,3 +153,10 @@ class Launcher:
                     Device(index).set_current()  # torch's own, the primary context
                     self._modules[index] = ObjectCode.from_cubin(code)
             return self._modules[index]
+
+
+@lru_cache(maxsize=256)
+def _config(grid: tuple[int, int]) -> Any:
+    from cuda.core import LaunchConfig
+
+    return LaunchConfig(grid=grid, block=THREADS)

@@ -20,6 +20,7 @@ from .host_rows import HostRows
 from .kernels import Kernels, TorchKernels
 from .loop import DeviceLoop
 from .overrun import CacheRollback
+from .row_output import RowOutput
 from .rows import DeviceRows
 from .staging import Staging
 from .steps import EagerSteps, FixedSteps
@@ -80,18 +81,24 @@ def run_on_device(
         limit=session.max_new_tokens,
         staging=staging,
     ) as lane:
-        rows = DeviceRows(
+        output = RowOutput.of(
             lane,
-            ids,
-            DeviceChoice(
-                lane, kernels, scoring, staging, do_sample=do_sample, seeds=seeds, keep_scores=recorder is not None
-            ),
             staging,
             eos_token_ids=sorted(stops.eos_token_ids),
             pad_token_id=slots.pad_token_id,
             fallbacks=[_fallback_token_id(sequence, session) for sequence in sequences],
-            top_logprobs=None if recorder is None else recorder.top,
         )
+        choice = DeviceChoice(
+            lane,
+            kernels,
+            scoring,
+            output,
+            staging,
+            do_sample=do_sample,
+            seeds=seeds,
+            keep_scores=recorder is not None,
+        )
+        rows = DeviceRows(lane, ids, choice, output, top_logprobs=None if recorder is None else recorder.top)
         staging.send()
         store.fill(lane)
         steps = EagerSteps(slots, rows) if eager_reason else FixedSteps(slots.static_forward(), rows, device)

@@ -159,6 +159,11 @@ class DeviceStore:
             while len(self._idle) > 1 and sum(kept.lane.masks.nbytes for kept in self._idle) > self._kept_bytes:
                 self._idle.pop()
 
+    def forget_pools(self) -> None:
+        """Drop the pools without a user: the next calls make their masks anew."""
+        with self._lock:
+            self._idle.clear()
+
     def _vocabulary_tables(self, device: torch.device, stops: tuple[int, ...]) -> VocabularyTables:
         with self._lock:
             if (device, stops) not in self._vocabularies:

@@ -19,11 +19,12 @@ from torch import Tensor
 from transformers import generation
 
 from ..decode.scores import Scoring
-from .candidates import pick
+from .candidates import filtered
 from .device_logprobs import StepScores
 from .kernels import Kernels
 from .lane import Lane
 from .reference import allowed_tokens
+from .row_output import RowOutput
 from .staging import Staging
 
 # Functions of the tokens so far and the scores, on their device: they keep no state and read no numbers.
@@ -44,7 +45,7 @@ _PLAIN = (
     generation.InfNanRemoveLogitsProcessor,
     generation.LogitNormalization,
 )
-_FILTER = {  # in the order of ``candidates.pick``, which is that of generate()
+_FILTER = {  # in the order of ``candidates.filtered``, which is that of generate()
     generation.TemperatureLogitsWarper: "temperature",
     generation.TopKLogitsWarper: "top_k",
     generation.TopPLogitsWarper: "top_p",
@@ -59,7 +60,7 @@ def unsupported_processors(processors: Sequence[Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters that ``candidates.pick`` applies itself, faster than one warper after the other.
+    """Filters that ``candidates.filtered`` applies itself, faster than one warper after the other.
 
     Args:
         temperature: the divisor of the scores.
@@ -93,6 +94,7 @@ class DeviceChoice:
         lane: the rows.
         kernels: advance them.
         scoring: the processors, all of them pure functions.
+        output: where the tokens are appended.
         staging: brings temperatures and seeds to the device when the caller sends it.
         do_sample: whether to sample rather than take the best.
         seeds: of each row's draws; None draws the seeds with torch's generator.
@@ -104,6 +106,7 @@ class DeviceChoice:
         lane: Lane,
         kernels: Kernels,
         scoring: Scoring,
+        output: RowOutput,
         staging: Staging,
         *,
         do_sample: bool,
@@ -121,13 +124,14 @@ class DeviceChoice:
         self._filters = Filters() if filters is None else filters
         heat = self._filters.temperature if do_sample else 0.0
         self._temperature = staging.put(np.full(lane.rows, heat), torch.float32)
-        self._seed: Tensor | None = None  # without sampling, torch's generator is not used
+        seed: Tensor | None = None  # without sampling, torch's generator is not used
         if do_sample:
             drawn = torch.randint(-(1 << 63), (1 << 63) - 1, (lane.rows,)).numpy() if seeds is None else seeds
-            self._seed = staging.put(np.asarray(drawn, np.int64), torch.int64)
+            seed = staging.put(np.asarray(drawn, np.int64), torch.int64)
+        self._sample = kernels.sampler(lane, self._temperature, seed, output)
 
     def __call__(self, ids: Tensor, logits: Tensor) -> Tensor:
-        """Advance the lane over its tokens, and choose the next ones.
+        """Advance the lane over its tokens, choose the next ones, and append them.
 
         Args:
             ids: (rows, length) int64, prompts and output so far; not used unless ``reads_ids``.
@@ -149,21 +153,21 @@ class DeviceChoice:
             self._keep(ids, raw, scores)
         for processor in self._warpers:
             scores = processor(ids, scores)
-        return pick(
+        filters = self._filters
+        scores = filtered(
             scores,
             lane.masks,
             lane.slot_of,
             self._temperature,
-            self._seed,
-            lane.length,
-            top_k=self._filters.top_k,
-            top_p=self._filters.top_p,
-            min_p=self._filters.min_p,
+            top_k=filters.top_k,
+            top_p=filters.top_p,
+            min_p=filters.min_p,
             kernels=self._kernels,
         )
+        return self._sample(scores)
 
     def _keep(self, ids: Tensor, raw: Tensor, scores: Tensor) -> None:
-        """Keep what the tokens are chosen from, with the filters that ``pick`` applies in another way."""
+        """Keep what the tokens are chosen from, with the filters that ``filtered`` applies in another way."""
         lane = self._lane
         allowed = allowed_tokens(lane.masks, lane.slot_of, *raw.shape)
         for processor in self._after:

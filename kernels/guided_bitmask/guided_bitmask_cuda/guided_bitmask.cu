@@ -42,6 +42,7 @@ void check_logits(Tensor const &logits) {
   TORCH_CHECK(logits.dim() == 2, "logits: expected (rows, vocab), got ", logits.sizes());
   TORCH_CHECK(logits.size(1) < 2 || logits.stride(1) == 1, "logits: expected stride 1 in the last dimension, got ",
               logits.stride(1));
+  TORCH_CHECK(logits.size(1) < int64_t{1} << 31, "logits: expected fewer than 2^31 columns, got ", logits.size(1));
   TORCH_CHECK(logits.size(0) < 65536, "logits: expected at most 65535 rows, got ", logits.size(0));
 }
 
@@ -219,7 +220,8 @@ void masked_sample_(Tensor &next_tokens, Tensor &best, Tensor const &logits, Ten
     default:
       TORCH_CHECK(false, "logits: expected float32, float16 or bfloat16, got ", logits.scalar_type());
   }
-  gb_pick<<<dim3(1, rows), GB_THREADS, 0, c10::cuda::getCurrentCUDAStream()>>>(pointer<gb_u64>(best), best.size(1),
-                                                                           pointer<gb_i64>(next_tokens));
+  gb_pick<<<dim3(1, rows), GB_THREADS, 0, c10::cuda::getCurrentCUDAStream()>>>(
+      pointer<gb_i64>(next_tokens), pointer<gb_u64>(best), best.size(1), nullptr, 0, nullptr, 0, nullptr, nullptr, nullptr,
+      0, nullptr, 0);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }

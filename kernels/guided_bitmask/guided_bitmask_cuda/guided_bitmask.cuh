@@ -43,6 +43,7 @@
 #define GB_CLAIM(place, mine) atomicCAS((place), 0, (mine))
 #define GB_TAKE_NUMBER(counter) atomicAdd((counter), 1)
 #define GB_KEEP_LEAST(place, value) atomicMin((place), (value))
+#define GB_UNROLL _Pragma("unroll")
 #define GB_LOG logf
 #define GB_LOG1P log1pf
 #else
@@ -57,6 +58,7 @@
 #define GB_CLAIM(place, mine) gb_claim((place), (mine))
 #define GB_TAKE_NUMBER(counter) ((*(counter))++)
 #define GB_KEEP_LEAST(place, value) (*(place) = *(place) < (value) ? *(place) : (value))
+#define GB_UNROLL
 #define GB_LOG __builtin_logf
 #define GB_LOG1P __builtin_log1pf
 #endif
@@ -104,7 +106,7 @@ union GbFloat {
 
 struct GbF32 {
     typedef gb_u32 Bits;
-    enum : gb_u32 { NEG_INF = 0xff800000u, NEG_INF_PAIR = 0xff800000u, INF = 0x7f800000u, MAGNITUDE = 0x7fffffffu };
+    enum : gb_u32 { NEG_INF = 0xff800000u, NEG_INF_WORD = 0xff800000u, INF = 0x7f800000u, MAGNITUDE = 0x7fffffffu };
     GB_DEVICE float value(gb_u32 bits) {
         GbFloat found;
         found.bits = bits;
@@ -114,13 +116,13 @@ struct GbF32 {
 
 struct GbBf16 {
     typedef gb_u16 Bits;
-    enum : gb_u32 { NEG_INF = 0xff80u, NEG_INF_PAIR = 0xff80ff80u, INF = 0x7f80u, MAGNITUDE = 0x7fffu };
+    enum : gb_u32 { NEG_INF = 0xff80u, NEG_INF_WORD = 0xff80ff80u, INF = 0x7f80u, MAGNITUDE = 0x7fffu };
     GB_DEVICE float value(gb_u32 bits) { return GbF32::value(bits << 16); }
 };
 
 struct GbF16 {
     typedef gb_u16 Bits;
-    enum : gb_u32 { NEG_INF = 0xfc00u, NEG_INF_PAIR = 0xfc00fc00u, INF = 0x7c00u, MAGNITUDE = 0x7fffu };
+    enum : gb_u32 { NEG_INF = 0xfc00u, NEG_INF_WORD = 0xfc00fc00u, INF = 0x7c00u, MAGNITUDE = 0x7fffu };
     GB_DEVICE float value(gb_u32 bits) {
         const gb_u32 sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 31u, fraction = bits & 1023u;
         if (exponent == 31u) return GbF32::value(sign | 0x7f800000u | fraction << 13);
@@ -131,7 +133,7 @@ struct GbF16 {
 };
 
 struct alignas(16) GbQuad {
-    gb_u32 a, b, c, d;
+    gb_u32 word[4];
 };
 
 #if !defined(__CUDACC__) && !defined(__CUDACC_RTC__)
@@ -149,20 +151,46 @@ GB_DEVICE bool gb_is_alive(gb_u32 bits) {
 }
 
 // The mask bits of a few tokens (at most 32), the first of them lowest; what the mask does not cover is forbidden.
-GB_DEVICE gb_u32 gb_allowed(const gb_i32* __restrict__ mask, gb_i64 mask_words, gb_i64 token, int count) {
-    const gb_i64 word = token >> 5;
-    const int shift = (int)(token & 31);
+GB_DEVICE gb_u32 gb_allowed(const gb_i32* __restrict__ mask, gb_u32 mask_words, gb_u32 token, int count) {
+    const gb_u32 word = token >> 5, shift = token & 31u;
     gb_u64 bits = word < mask_words ? (gb_u32)mask[word] : 0u;
-    if (shift + count > 32 && word + 1 < mask_words) bits |= (gb_u64)(gb_u32)mask[word + 1] << 32;
+    if (shift + (gb_u32)count > 32u && word + 1u < mask_words) bits |= (gb_u64)(gb_u32)mask[word + 1u] << 32;
     return (gb_u32)(bits >> shift) & (0xffffffffu >> (32 - count));
 }
 
 // ------------------------------------------------------------------------------------------------------------- apply
 //
-// Writes -inf over what is forbidden, and nothing else: 16 bytes at once where all in them is forbidden, single numbers
-// elsewhere. Allowed numbers are not even read, unless it is asked whether one of them is above -inf.
+// Writes -inf over what is forbidden, 16 bytes at once: where all of them are forbidden they are written without being
+// read, where some are they are loaded, blended and stored, and where none is they are left alone, unless the caller
+// wants to know whether one of them is above -inf. The numbers before the first 16-byte boundary of a line, and those
+// after its last full 16 bytes, are single.
 //
-// Grid: (any, rows).
+// A thread takes GB_BATCH units at a time, and loads all of them before it stores the first: the loads overlap.
+//
+// Grid: (any, rows). A line has fewer than 2^31 numbers.
+
+#define GB_BATCH 4
+
+// The bits to keep in a 32-bit word of a unit, which holds one number or two.
+template <class Bits>
+GB_DEVICE gb_u32 gb_kept(gb_u32 allowed, int word) {
+    if (sizeof(Bits) == 4) return 0u - (allowed >> word & 1u);
+    const gb_u32 two = allowed >> 2 * word;
+    return (two & 1u) * 0xffffu | (two >> 1 & 1u) * 0xffff0000u;
+}
+
+template <class Format>
+GB_DEVICE bool gb_any_alive(const GbQuad& unit) {
+    bool found = false;
+    for (int i = 0; i < 4; ++i) {
+        if (sizeof(typename Format::Bits) == 4) {
+            found |= gb_is_alive<Format>(unit.word[i]);
+        } else {
+            found |= gb_is_alive<Format>(unit.word[i] & 0xffffu) | gb_is_alive<Format>(unit.word[i] >> 16);
+        }
+    }
+    return found;
+}
 
 template <class Format>
 GB_DEVICE void gb_apply(
@@ -173,39 +201,54 @@ GB_DEVICE void gb_apply(
     gb_i32* work_count                     // zeroed for the next step's advance, or null
 ) {
     typedef typename Format::Bits Bits;
-    const int quad = 16 / (int)sizeof(Bits);
+    const gb_u32 quad = 16 / (gb_u32)sizeof(Bits), all = (1u << quad) - 1u;
     const gb_i64 row = GB_BLOCK_Y;
     const gb_i64 slot = row_slots ? row_slots[row] : row;
     Bits* const line = logits + row * row_stride;
     const gb_i32* const mask = masks + (slot < 0 ? 0 : slot) * mask_stride;
-    const gb_i64 covered = slot < 0 ? 0 : mask_words;
-    gb_i64 head = (gb_i64)((16 - ((gb_u64)line & 15)) & 15) / (gb_i64)sizeof(Bits);  // up to a 16-byte boundary
-    if (head > vocab) head = vocab;
-    const gb_i64 units = slot == GB_LEAVE_ALONE ? 0 : 1 + (vocab - head + quad - 1) / quad;
+    const gb_u32 covered = slot < 0 ? 0u : (gb_u32)mask_words;
+    const gb_u32 numbers = slot == GB_LEAVE_ALONE ? 0u : (gb_u32)vocab;
+    gb_u32 head = (gb_u32)((0 - (gb_u64)line) & 15) / (gb_u32)sizeof(Bits);  // up to a 16-byte boundary
+    if (head > numbers) head = numbers;
+    const gb_u32 units = (numbers - head) / quad;
+    GbQuad* const quads = (GbQuad*)(line + head);
     GB_EACH_THREAD(t) {
         if (work_count && !row && !GB_BLOCK_X && !t) *work_count = 0;
         if (alive && slot == GB_LEAVE_ALONE && !GB_BLOCK_X && !t) alive[row] = 1;
         // Another block may set it at the same time; whoever sees it late only looks longer.
         bool look = alive && !alive[row];
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-#pragma unroll 4
-#endif
-        for (gb_i64 unit = GB_BLOCK_X * GB_THREADS + t; unit < units; unit += GB_GRID_X * GB_THREADS) {
-            const gb_i64 first = unit ? head + (unit - 1) * quad : 0;
-            const gb_i64 end = unit ? (first + quad < vocab ? first + quad : vocab) : head;
-            const int count = (int)(end - first);
-            if (!count) continue;
-            const gb_u32 allowed = gb_allowed(mask, covered, first, count);
-            if (!allowed && unit && count == quad) {
-                const gb_u32 pair = Format::NEG_INF_PAIR;
-                const GbQuad all = {pair, pair, pair, pair};
-                *(GbQuad*)(line + first) = all;
-                continue;
+        const gb_u32 rest = head + units * quad;  // the first of the single numbers after the units
+        if (!GB_BLOCK_X && (gb_u32)t < head + (numbers - rest)) {
+            const gb_u32 token = (gb_u32)t < head ? (gb_u32)t : rest + ((gb_u32)t - head);
+            if (!gb_allowed(mask, covered, token, 1)) {
+                line[token] = (Bits)Format::NEG_INF;
+            } else if (look && gb_is_alive<Format>(line[token])) {
+                alive[row] = 1;
+                look = false;
             }
-            for (int i = 0; i < count; ++i) {
-                if (!(allowed >> i & 1u)) {
-                    line[first + i] = (Bits)Format::NEG_INF;
-                } else if (look && gb_is_alive<Format>(line[first + i])) {
+        }
+        const gb_u32 step = (gb_u32)GB_GRID_X * GB_THREADS;
+        for (gb_u32 first = (gb_u32)GB_BLOCK_X * GB_THREADS + (gb_u32)t; first < units; first += GB_BATCH * step) {
+            GbQuad held[GB_BATCH];
+            gb_u32 allowed[GB_BATCH];
+            GB_UNROLL
+            for (int i = 0; i < GB_BATCH; ++i) {
+                const gb_u32 unit = first + (gb_u32)i * step;
+                allowed[i] = unit < units ? gb_allowed(mask, covered, head + unit * quad, (int)quad) : all;
+                if (unit < units && allowed[i] && (look || allowed[i] != all)) held[i] = quads[unit];
+            }
+            GB_UNROLL
+            for (int i = 0; i < GB_BATCH; ++i) {
+                const gb_u32 unit = first + (gb_u32)i * step;
+                if (unit >= units || (!look && allowed[i] == all)) continue;
+                GB_UNROLL
+                for (int word = 0; word < 4; ++word) {
+                    const gb_u32 kept = gb_kept<Bits>(allowed[i], word);
+                    held[i].word[word] = allowed[i] ? (held[i].word[word] & kept) | (Format::NEG_INF_WORD & ~kept)
+                                                    : (gb_u32)Format::NEG_INF_WORD;
+                }
+                if (allowed[i] != all) quads[unit] = held[i];
+                if (look && gb_any_alive<Format>(held[i])) {
                     alive[row] = 1;
                     look = false;
                 }
@@ -462,7 +505,7 @@ GB_DEVICE void gb_sample(
     const gb_i64 slot = row_slots ? row_slots[row] : row;
     const typename Format::Bits* const line = logits + row * row_stride;
     const gb_i32* const mask = masks + (slot < 0 ? 0 : slot) * mask_stride;
-    const gb_i64 covered = slot < 0 ? 0 : mask_words;
+    const gb_u32 covered = slot < 0 ? 0u : (gb_u32)mask_words;
     const float heat = temperature[row];
     const gb_u64 key = (gb_u64)seed[row];
     const gb_u32 place = (gb_u32)position[row];
@@ -470,7 +513,7 @@ GB_DEVICE void gb_sample(
     GB_EACH_THREAD(t) {
         gb_u64 mine = 0;
         for (gb_i64 token = GB_BLOCK_X * GB_THREADS + t; token < vocab; token += GB_GRID_X * GB_THREADS) {
-            if (slot != GB_LEAVE_ALONE && !gb_allowed(mask, covered, token, 1)) continue;
+            if (slot != GB_LEAVE_ALONE && !gb_allowed(mask, covered, (gb_u32)token, 1)) continue;
             const gb_u32 bits = line[token];
             if (!gb_is_alive<Format>(bits)) continue;
             float score = Format::value(bits);
@@ -505,11 +548,20 @@ GB_SAMPLE(gb_sample_f16, GbF16)
 GB_SAMPLE(gb_sample_bf16, GbBf16)
 #undef GB_SAMPLE
 
-// The best of the parts. A launch of its own, for the reason at the top: no block of gb_sample may read another's best.
-// Grid: (1, rows).
+// The best of the parts, and where a lane's rows are given, their next token. A launch of its own, for the reason at the
+// top: no block of gb_sample may read another's best.
+//
+// A row that has ended takes padding, one that can choose nothing takes its fallback. Grid: (1, rows).
 GB_KERNEL gb_pick(
+    gb_i64* chosen,                                 // (rows,) written; -1 where nothing allowed is above -inf
     const gb_u64* __restrict__ best, gb_i64 parts,  // (rows, parts)
-    gb_i64* tokens                                  // (rows,) written; -1 where nothing allowed is above -inf
+    gb_i64* tokens, gb_i64 token_stride,            // (rows, capacity) written at each row's length, or null
+    gb_i32* length, gb_i64 capacity,                // (rows,) one more afterwards
+    gb_u8* ended,                                   // (rows,) set to 1 by tokens that end a row
+    gb_i64* last,                                   // (rows,) written: the token that the row took
+    const gb_i64* __restrict__ fallbacks,           // (rows,)
+    gb_i64 padding,
+    const gb_i64* __restrict__ ends, gb_i64 end_count  // (end_count,) the tokens that end a row
 ) {
     const gb_i64 row = GB_BLOCK_Y;
     GB_SHARED gb_u64 keys[GB_THREADS];
@@ -526,6 +578,19 @@ GB_KERNEL gb_pick(
         }
     }
     GB_EACH_THREAD(t) {
-        if (!t) tokens[row] = keys[0] ? (gb_i64)(0xffffffffu - (gb_u32)keys[0]) : -1;
+        if (!t) {
+            const gb_i64 found = keys[0] ? (gb_i64)(0xffffffffu - (gb_u32)keys[0]) : -1;
+            chosen[row] = found;
+            if (tokens) {
+                const gb_i64 token = ended[row] ? padding : found < 0 ? fallbacks[row] : found;
+                const gb_i32 at = length[row];
+                if (at >= 0 && at < capacity) tokens[row * token_stride + at] = token;
+                length[row] = at + 1;
+                last[row] = token;
+                for (gb_i64 i = 0; i < end_count; ++i) {
+                    if (token == ends[i]) ended[row] = 1;
+                }
+            }
+        }
     }
 }
