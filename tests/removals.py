@@ -368,14 +368,14 @@ REMOVALS = [
     Removal(
         "an empty intersection is an error",
         "session/masks.py",
-        "            elif position not in masks.ended:\n",
-        "            elif False:\n",
+        "        elif position not in masks.ended:\n",
+        "        elif False:\n",
         f"{BAD}::test_other_processors_leave_nothing",
     ),
     Removal(
         "a closed row that may not stop is no NaN",
         "session/masks.py",
-        "            masked[position, list(self._stop_token_ids)] = _FALLBACK_SCORE",
+        "            scores[token_id] = FALLBACK_SCORE",
         "            pass",
         f"{BAD}::test_a_closed_row_that_may_not_end_yet_spoils_nobody[sampling]",
     ),
