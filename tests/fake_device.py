@@ -1,8 +1,9 @@
 """A GPU that is not there: tensors that say they are on it, and a count of what makes the host wait for it.
 
-A mode over torch's functions: everything is computed on the CPU, and results of its tensors are its tensors too. As on a
-GPU, numbers of the host must not be mixed with them, and ``numpy`` does not read them. What waits there is counted here:
-reading a number, a branch on one, a copy from or to memory that is not pinned, an index whose size depends on numbers.
+A mode over torch's functions: everything is computed on the CPU, and results of its tensors are its tensors too. As on
+a GPU, tensors of the host must not be mixed with them, and ``numpy`` does not read them. What waits there is counted
+here: reading a number, a branch on one, a copy from or to memory that is not pinned, an index that has to be copied, or
+whose size depends on numbers.
 """
 
 from __future__ import annotations

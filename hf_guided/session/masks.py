@@ -240,7 +240,7 @@ class MaskFiller:
             on_dead_end(position, self.nothing_left(masks.rows[position], masks.bitmask[position : position + 1]))
 
     def _only_end(self, scores: Tensor) -> None:
-        """Leave a position (vocab,) only its stop tokens: a softmax over only -inf would be NaN, for the whole batch."""
+        """Leave a position (vocab,) its stop tokens: a softmax over only -inf would be NaN, which fails the batch."""
         scores.fill_(-torch.inf)  # they may be NaN
         for token_id in self._stop_token_ids:  # an index of several would have to be copied to a GPU
             scores[token_id] = FALLBACK_SCORE

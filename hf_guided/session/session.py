@@ -94,8 +94,8 @@ class Session:
 
     def reset(self) -> None:
         """Start over: the next call is a new prompt, for any token ids."""
-        self._settle()
         self.late_alive.drop()
+        self._settle()
         self._tracker.reset()
         self.dead_ends.clear()
         if self.recorder is not None:
@@ -219,8 +219,8 @@ class Session:
         Raises:
             BatchSizeError, BudgetTooSmall: see ``mask``.
         """
-        self._settle()
         self.late_alive.drop()
+        self._settle()
         if not self._requests.ready:
             self._prepare()
         return self._requests.new_rows(num_rows, prompts)[0]
@@ -279,8 +279,8 @@ class Session:
             masks: of these positions.
             on_dead_end: called with each position where a row has to end. None records them all: for calls without
                 drafts, whose rows reach every position.
-            late: whether the caller reads ``late_alive`` itself, after it has queued the choice of the tokens; only on a
-                GPU are ends reported so late.
+            late: whether the caller reads ``late_alive`` itself, after it has queued the choice of the tokens. On the
+                CPU there is nothing to read.
         """
         if self.recorder is not None:
             self.recorder.see(scores, masks)

@@ -230,9 +230,9 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/decode/cache_slots.py",
-        "if not (self.holes and self._mask is not None and _takes_whole_masks(self._model)):",
-        "if not (self.holes and self._mask is not None or _takes_whole_masks(self._model)):",
-        "the mask that transformers makes of padding is the same; making it here spares a GPU the wait",
+        "if not (self.holes and self._mask is not None) or (dtype := _whole_mask_dtype(self._model)) is None:",
+        "if not (self.holes or self._mask is not None) or (dtype := _whole_mask_dtype(self._model)) is None:",
+        "only slots with holes have a mask",
     ),
     Explained(
         "hf/decode/cache_slots.py",

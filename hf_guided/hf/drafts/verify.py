@@ -25,7 +25,6 @@ from torch import Tensor
 from ...session.cuda_copies import to_device
 from ..philox import gumbel
 
-
 # Reads (n,) integers or booleans of a device, and waits for it once; a caller's own may read other numbers along.
 Read: TypeAlias = Callable[[Tensor], list[int]]
 
