@@ -859,7 +859,7 @@ REMOVALS = [
     Removal(
         "continuous batching: batches wait for the tokens of the last",
         "hf/continuous_batching/compat.py",
-        "        config.use_async_batching = False  # it needs a GPU\n",
+        "        config.use_async_batching = False\n",
         "        pass\n",
         f"{BATCHING}::test_batches_are_prepared_behind_the_tokens_of_the_last",
     ),

@@ -110,8 +110,8 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/drafts/verify.py",
-        "best = scores.argmax(-1).tolist()",
-        "best = scores.argmax(+1).tolist()",
+        "best = read(scores.argmax(-1))",
+        "best = read(scores.argmax(+1))",
         "the tensor has two dimensions: 1 is the last one",
     ),
     Explained(

@@ -69,7 +69,8 @@ def first_processor(manager: Any) -> Any:
 def put_first(manager: Any, processor: ContinuousBatchingLogitsProcessor) -> None:
     """Insert a processor before the manager's others, as generate() inserts a caller's processors before warpers.
 
-    The manager also keeps memory free for processors, as it does if it has some itself.
+    The manager also keeps memory free for processors, as it does if it has some itself. It batches asynchronously if it
+    would have done so, unless requests are forked: transformers 5.23 then fails, also for free requests.
     """
     theirs = manager.logit_processor
     ours = ContinuousBatchingLogitsProcessorList(
@@ -78,8 +79,8 @@ def put_first(manager: Any, processor: ContinuousBatchingLogitsProcessor) -> Non
     ours.tensors_required = theirs.tensors_required + 1
     manager.logit_processor = ours
     config = manager.continuous_batching_config
-    if manager.model.device.type == "cpu":
-        config.use_async_batching = False  # it needs a GPU
+    if manager.model.device.type == "cpu" or (manager.generation_config.num_return_sequences or 1) > 1:
+        config.use_async_batching = False
     if not theirs.do_processing and config.max_memory_percent == _SHARE_WITHOUT_PROCESSORS:
         config.max_memory_percent = _SHARE_WITH_PROCESSORS
 

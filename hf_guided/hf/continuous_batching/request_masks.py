@@ -6,12 +6,12 @@ each batch it is replayed for. Free requests are not masked. Rows of logits that
 the slot of an earlier batch, therefore no slot ever forbids all tokens: sampling from it would be an error on the
 device.
 
-The generation thread requests the slots of a batch before its forward pass. Each request's row then takes its new
-tokens, and its mask is filled: after the forward pass is queued, while the device works on it; or before, if the pass is
-a CUDA graph, which contains the sampling and calls no Python. With asynchronous batching, the batch before still runs
-then. A batch of free requests does not wait for it. A batch that continues guided requests waits for its tokens, so
-that a graph is queued only then. Slots alternate between two halves of the buffer, because the running batch may still
-read its own.
+The generation thread requests the slots of a batch before its forward pass. Then each request's row takes its new
+tokens, and its mask is filled. That happens after the forward pass is queued, while the device works on it; or before,
+if the pass is a CUDA graph, which contains the sampling and calls no Python. With asynchronous batching, the batch
+before still runs when this one is prepared: a batch that continues guided requests waits for its tokens, and a batch of
+free requests does not. Slots alternate between two halves of the buffer, because the running batch may still read its
+own.
 
 Rows belong to request states: a request that has lost its cache returns with a new state, and a new row takes all of
 its output. A token that the manager has thrown away is taken back. The rows of requests that have ended or were

@@ -12,6 +12,7 @@ from ...session.masks import FALLBACK_SCORE
 from .kernels import Kernels, TorchKernels
 from .lane import FORBID_ALL, LEAVE_ALONE
 
+assert FORBID_ALL + 1 == LEAVE_ALONE
 _OF_KERNELS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -29,7 +30,7 @@ class AppliedMasks:
     def __call__(
         self, scores: Tensor, bitmask: Tensor, rows: Sequence[int], stop_token_ids: Sequence[int]
     ) -> tuple[Tensor, Tensor]:
-        """See ``ApplyOnDevice``. Without free rows and with one stop token: five launches, and one copy of the scores."""
+        """See ``ApplyOnDevice``. Seven launches with one stop token, one copy of the scores, and one pass over it."""
         kernels = self._kernels if scores.dtype in _OF_KERNELS else TorchKernels()
         masked = scores.detach().clone(memory_format=torch.contiguous_format)
         alive = torch.zeros(len(scores), dtype=torch.int32, device=scores.device)
@@ -38,8 +39,8 @@ class AppliedMasks:
         dead = alive == 0
         if isinstance(kernels, TorchKernels):
             masked.masked_fill_(dead.unsqueeze(1), -torch.inf)
-        else:  # reads and writes only the dead rows: 0 becomes FORBID_ALL, 1 LEAVE_ALONE
-            kernels.apply_slots_(masked, bitmask, alive * (LEAVE_ALONE - FORBID_ALL) + FORBID_ALL)
+        else:  # writes only the dead rows: 0 becomes FORBID_ALL, and 1 LEAVE_ALONE
+            kernels.apply_slots_(masked, bitmask, alive + FORBID_ALL)
         for token_id in stop_token_ids:  # few; an index of several columns would have to be copied to the device
             masked[:, token_id].masked_fill_(dead, FALLBACK_SCORE)
         return masked, alive
