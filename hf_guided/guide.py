@@ -24,8 +24,8 @@ from .hf.drafts import draft_source
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, DeviceLane, Overlap
 from .schema.audit import Audit
+from .session.apply import ApplyOnDevice
 from .session.logprobs import num_top
-from .session.masks import ApplyOnDevice
 from .session.options import OnViolation, SessionOptions
 from .session.reasoning import Opening, Reasoning, ReasoningGate
 from .session.requests import Request, prefix_bytes

@@ -32,8 +32,8 @@ class LateAlive:
 
     def send(self, copies: HostCopies) -> None:
         """Start to copy them to the host: ``read`` then waits for the masks, not for what was queued after them."""
-        if self.unread is not None:
-            self._copy = copies.to_host(self.unread)
+        assert self.unread is not None
+        self._copy = copies.to_host(self.unread)
 
     def read(self, numbers: Sequence[int] | None = None) -> None:
         """Report them, if any are unread.

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from ..errors import EmptyIntersection, StopTokenError
 from ..vocabulary.bitmask import check_width, unpack
 from ..vocabulary.tokens import Vocabulary
-from .apply import apply_bitmask
+from .apply import ApplyOnDevice, apply_bitmask
 from .cuda_copies import Transfer, Transfers
 from .pinned_buffers import PinnedBuffers
 from .row import Row, RowState
@@ -31,27 +31,6 @@ FALLBACK_SCORE = -1e4  # finite, also after a low temperature; a beam that has t
 Segments: TypeAlias = Sequence[Sequence[Sequence[int]]]
 # Called with a position, and why its row has to end there: no allowed token is left, or the engine's reason.
 OnDeadEnd: TypeAlias = Callable[[int, "EmptyIntersection | str"], None]
-
-
-class ApplyOnDevice(Protocol):
-    """Applies masks on a device whose host does not wait."""
-
-    def __call__(
-        self, scores: Tensor, bitmask: Tensor, rows: Sequence[int], stop_token_ids: Sequence[int]
-    ) -> tuple[Tensor, Tensor]:
-        """Masked scores, in which a row without an allowed score can only end.
-
-        Args:
-            scores: (positions, vocab) floating point on the device; read only.
-            bitmask: (rows, words) int32 on the device.
-            rows: the positions to mask, ascending, one for each row of the bitmask; at least one.
-            stop_token_ids: the tokens that end a row.
-
-        Returns:
-            A new tensor like ``scores``; (positions,) int32 on the device, 0 for the positions that had no allowed
-            score above -inf, of which only stop tokens have a finite one now. Other positions are 1.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -181,7 +160,8 @@ class MaskFiller:
 
         Streams: for scores on a GPU it waits for the device; ``apply_late`` does not.
         """
-        self._warn_of(masks)
+        for message, cause in masks.warnings:
+            self.warn_once(message, cause)
         if scores.device.type == "cuda":
             self._buffers.serve(scores.device)
         masked, alive = apply_bitmask(scores, masks.bitmask, masks.governed, masks.transfer)
@@ -203,7 +183,8 @@ class MaskFiller:
         if device.type == "cpu" or self._find_on_device is None or not masks.governed:
             return None
         check_width(masks.bitmask, scores.shape[-1])
-        self._warn_of(masks)
+        for message, cause in masks.warnings:
+            self.warn_once(message, cause)
         self._buffers.serve(device)
         if device not in self._on_device:
             self._on_device[device] = self._find_on_device(device)
@@ -244,10 +225,6 @@ class MaskFiller:
         scores.fill_(-torch.inf)  # they may be NaN
         for token_id in self._stop_token_ids:  # an index of several would have to be copied to a GPU
             scores[token_id] = FALLBACK_SCORE
-
-    def _warn_of(self, masks: Masks) -> None:
-        for message, cause in masks.warnings:
-            self.warn_once(message, cause)
 
     def nothing_left(self, row: int, bitmask: Tensor) -> EmptyIntersection:
         """The error for a row whose allowed tokens, (1, words) int32, all have no finite score."""

@@ -144,7 +144,8 @@ class Session:
             return scores
         if not self._requests.ready:
             self._prepare()
-        self.late_alive.read()
+        if self.late_alive.unread is not None:
+            self.late_alive.read()
         try:
             masks = None if self._lookahead.pending is None else self._lookahead_masks(input_ids)
             announced = masks is not None and self._ranks is None
@@ -158,7 +159,7 @@ class Session:
             self._tracker.reset()
             raise
         masked = self.apply(scores, masks, late=announced)
-        if announced and self._filler.transfers is not None:
+        if announced and self.late_alive.unread is not None and self._filler.transfers is not None:
             self.late_alive.send(self._filler.transfers)
         if self.recorder is not None:
             self.recorder.follow(self._ids, self._tracker.prompt_length, self._requests.num_groups)

@@ -230,8 +230,8 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/decode/cache_slots.py",
-        "if not (self.holes and self._mask is not None) or (dtype := _whole_mask_dtype(self._model)) is None:",
-        "if not (self.holes or self._mask is not None) or (dtype := _whole_mask_dtype(self._model)) is None:",
+        "if not self.holes or self._mask is None:\n            return kwargs",
+        "if not self.holes and self._mask is None:\n            return kwargs",
         "only slots with holes have a mask",
     ),
     Explained(

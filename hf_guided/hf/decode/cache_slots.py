@@ -16,13 +16,11 @@ Tokens are placed at the end of the block, so that its last column holds each ro
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ...session.cuda_copies import to_device
@@ -30,6 +28,7 @@ from ..compat import cache_in
 from .cache_kinds import grows, takes_holes
 from .generate_call import GenerateCall
 from .static_forward import StaticForward
+from .whole_mask import whole_mask
 
 
 class CacheSlots:
@@ -167,20 +166,10 @@ class CacheSlots:
         return self._run(self._with_whole_mask(kwargs, 1), tokens, 1)[:, 0]
 
     def _with_whole_mask(self, kwargs: dict[str, Any], width: int) -> dict[str, Any]:
-        """The arguments of a pass, with the mask that transformers would make if it found padding.
-
-        It would look for padding in a mask of two dimensions, and wait for the device.
-        """
-        if not (self.holes and self._mask is not None) or (dtype := _whole_mask_dtype(self._model)) is None:
+        """The arguments of a pass of this many tokens, with a mask in which transformers looks for no padding."""
+        if not self.holes or self._mask is None:
             return kwargs
-        whole = kwargs["attention_mask"].bool()[:, None, None, :]  # (rows, 1, 1, slots)
-        if width > 1:  # a token attends to itself and all earlier ones
-            slots = torch.arange(whole.shape[-1], device=whole.device)
-            whole = whole & (slots <= slots[-width:, None])  # (rows, 1, width, slots)
-        if dtype != torch.bool:
-            zero = torch.zeros((), dtype=dtype, device=whole.device)
-            whole = torch.where(whole, zero, torch.finfo(dtype).min)
-        return {**kwargs, "attention_mask": whole}
+        return {**kwargs, "attention_mask": whole_mask(self._model, kwargs["attention_mask"], width)}
 
     @property
     def static_reason(self) -> str:
@@ -304,18 +293,3 @@ def _continued(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
         for name, value in kwargs.items()
         if name not in _CONTINUED and not name.endswith("position_ids")
     )
-
-
-def _whole_mask_dtype(model: Any) -> torch.dtype | None:
-    """The type of a mask (rows, heads, queries, slots) that the model takes as it is; None if it needs another mask.
-
-    The function of transformers that makes masks passes on a finished one; but biases by distance are computed from
-    masks with two dimensions.
-    """
-    module = sys.modules[type(model.base_model).__module__]
-    if getattr(module, "create_causal_mask", None) is not create_causal_mask:
-        return None
-    if getattr(model.config.get_text_config(), "alibi", False):
-        return None
-    dtypes = {"sdpa": torch.bool, "eager": model.dtype}
-    return dtypes.get(model.config._attn_implementation)

@@ -17,7 +17,7 @@ _OF_KERNELS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class AppliedMasks:
-    """Masks the scores of one session; see ``session.masks.ApplyOnDevice``.
+    """Masks the scores of one session; see ``session.apply.ApplyOnDevice``.
 
     Args:
         kernels: of the device of the scores.
