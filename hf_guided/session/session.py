@@ -31,12 +31,13 @@ from ..errors import (
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
+from .apply import ApplyOnDevice
 from .background_worker import Pending
 from .late_alive import LateAlive
 from .logprob_recorder import LogprobRecorder
 from .logprobs import TokenLogprob
 from .lookahead import ExpectedIds, Lookahead
-from .masks import ApplyOnDevice, MaskFiller, Masks, OnDeadEnd, Segments
+from .masks import MaskFiller, Masks, OnDeadEnd, Segments
 from .options import SessionOptions
 from .requests import Request, Requests
 from .row import Row
