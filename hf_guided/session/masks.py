@@ -64,7 +64,7 @@ class MaskFiller:
         vocabulary: the one that the rows' constraints were compiled for.
         stop_token_ids: tokens that end a row; at least one, all inside the logits.
         transfers: copies masks to the scores' device; None decides when the first masks are applied.
-        on_device: returns what applies masks on a device that is not the CPU; None: plain torch, which waits for it.
+        on_device: returns what applies masks on a GPU; None: plain torch, which waits for it.
     """
 
     def __init__(
@@ -177,10 +177,10 @@ class MaskFiller:
 
         Returns:
             The masked scores, and (positions,) int32 on their device for ``report``; None if it cannot be done, because
-            the scores are on the CPU, there is no position to mask, or nothing applies masks without waiting.
+            the scores are on no GPU, there is no position to mask, or nothing applies masks without waiting.
         """
         device = scores.device
-        if device.type == "cpu" or self._find_on_device is None or not masks.governed:
+        if device.type != "cuda" or self._find_on_device is None or not masks.governed:
             return None
         check_width(masks.bitmask, scores.shape[-1])
         for message, cause in masks.warnings:

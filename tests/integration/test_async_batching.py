@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from transformers import CompileConfig
 from transformers.generation.continuous_batching import RequestState
 
 import hf_guided as hg
 from hf_guided.hf.continuous_batching import request_masks
-from hf_guided.hf.continuous_batching.compat import first_processor
+from hf_guided.hf.continuous_batching.compat import called_after_forward, first_processor
 from tests.async_batching import allow_on_cpu
 from tests.integration.test_continuous_batching import (
     CASES,
@@ -103,6 +105,22 @@ def test_it_stays_on_where_it_works(
     monkeypatch.setattr(type(manager.model), "device", torch.device(device))
     guide().attach(manager)
     assert manager.continuous_batching_config.use_async_batching is kept
+
+
+@pytest.mark.parametrize(
+    ("graphs", "filled_late"), [(False, (True, True)), ((False, True), (True, False)), (True, (False, False))]
+)
+def test_a_replayed_graph_calls_no_processor(graphs: Any, filled_late: tuple[bool, bool]) -> None:
+    """For passes that read prompts, and for those that only continue."""
+    manager = unstarted(room={"use_cuda_graph": graphs})
+    assert not called_after_forward(manager), "it has no tensors yet"
+    for decode, late in zip((False, True), filled_late, strict=True):
+        manager.batch_processor = SimpleNamespace(inputs_and_outputs=SimpleNamespace(use_block_table=decode))
+        manager.continuous_batching_config.use_cuda_graph = graphs
+        assert called_after_forward(manager) is late
+        manager.continuous_batching_config.decode_compile_config = CompileConfig()
+        assert called_after_forward(manager) is (late and not decode)
+        manager.continuous_batching_config.decode_compile_config = None
 
 
 def test_free_batches_wait_for_nothing_and_guided_ones_for_the_tokens_of_the_last(
