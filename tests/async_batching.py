@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from transformers.generation.continuous_batching import continuous_api, input_outputs, model_runner
+from transformers.generation.continuous_batching import (
+    continuous_api,
+    input_outputs,
+    model_runner,
+    offloading_manager,
+)
 
 
 class _Event:
@@ -51,5 +56,7 @@ def allow_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_outputs.ContinuousBatchingAsyncIOs, "_supported_device_types", ("cpu",))
     monkeypatch.setattr(input_outputs.HostDeviceIOPair, "transfer_outputs_d2h", send)
     monkeypatch.setattr(input_outputs, "create_device_stream", lambda device: _Stream())
-    for module in (input_outputs, model_runner, continuous_api):
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory=False, **kwargs: empty(*shape, **kwargs))
+    for module in (input_outputs, model_runner, continuous_api, offloading_manager):
         monkeypatch.setattr(module, "stream_context", lambda stream: nullcontext())

@@ -15,6 +15,7 @@ import pytest
 import torch
 from transformers import CompileConfig
 from transformers.generation.continuous_batching import RequestState
+from transformers.generation.continuous_batching.offloading_manager import OffloadingManager
 
 import hf_guided as hg
 from hf_guided.hf.continuous_batching import request_masks
@@ -70,20 +71,32 @@ def test_each_request_gets_the_tokens_that_it_gets_alone(filled: str) -> None:
             assert case.is_good(text_of(token_ids))
 
 
-def test_tokens_stay_when_a_token_in_flight_is_thrown_away(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache has room for two of the six, so running requests are stopped and resumed."""
+@pytest.mark.parametrize("offload_gib", [0.0, 0.01])
+def test_tokens_stay_when_a_token_in_flight_is_thrown_away(
+    filled: str, offload_gib: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache has room for two of the six: running requests lose theirs, or it is kept on the host."""
     again: list[int] = []
-    begin_again = RequestState.create_equivalent_initial_request
+    begin_again, offload = RequestState.create_equivalent_initial_request, OffloadingManager._offload_to_cpu
 
     def noted(state: RequestState) -> RequestState:
         again.append(len(state.generated_tokens))
         return begin_again(state)
 
-    monkeypatch.setattr(RequestState, "create_equivalent_initial_request", noted)
+    def kept(self: OffloadingManager, *arguments: Any) -> Any:
+        kept_ids = offload(self, *arguments)
+        again.extend([1] * len(kept_ids))
+        return kept_ids
+
+    if offload_gib:
+        monkeypatch.setattr(OffloadingManager, "_offload_to_cpu", kept)
+    else:
+        monkeypatch.setattr(RequestState, "create_equivalent_initial_request", noted)
     pattern = "([a-i][0-9][j-z]){10,}!"
     constraints = [hg.Regex(pattern)] * 5 + [None]
     prompts = [prompt(6, seed=seed) for seed in range(6)]
-    with guided(room={"num_blocks": 6, "page_size": 16, "allow_block_sharing": False}) as manager:
+    room = {"num_blocks": 6, "page_size": 16, "allow_block_sharing": False, "cpu_offload_space": offload_gib}
+    with guided(room=room) as manager:
         ids = [add(manager, ids, one) for ids, one in zip(prompts, constraints, strict=True)]
         outputs = results(manager, set(ids))
     assert any(again)

@@ -14,8 +14,8 @@ free requests does not. Slots alternate between two halves of the buffer, becaus
 own.
 
 Rows belong to request states: a request that has lost its cache returns with a new state, and a new row takes all of
-its output. A token that the manager has thrown away is taken back. The rows of requests that have ended or were
-cancelled are deleted together with their states, because the manager reports neither.
+its output. The rows of requests that have ended or were cancelled are deleted together with their states, because the
+manager reports neither.
 
 An error in one request ends only that request: its mask then allows only stop tokens, and its output has the reason
 (``GenerationOutput.error``). An exception here would end the generation thread, and with it all requests.
@@ -232,9 +232,6 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             row = self._begin(request) if request.row is None else request.row.fork()
             followed = self._rows[state.request_id] = _FollowedRow(self._watched(state), row)
         known = num_generated(state)
-        if followed.taken > known:  # the manager has thrown a token away, together with the request's cache
-            followed.row.rewind(followed.taken - known)
-            followed.taken = known
         tokens = new_tokens(state, followed.taken)
         if in_flight is not None:
             tokens.append(in_flight)
