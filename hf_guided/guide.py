@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from .backends.base import CompiledConstraint
@@ -23,6 +24,7 @@ from .hf.drafts import draft_source
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions, DeviceLane, Overlap
 from .schema.audit import Audit
+from .session.apply import ApplyOnDevice
 from .session.logprobs import num_top
 from .session.options import OnViolation, SessionOptions
 from .session.reasoning import Opening, Reasoning, ReasoningGate
@@ -410,7 +412,19 @@ class Guide:
         """
         if options.trace and self.ranks is not None:
             raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
-        return Session(self.vocabulary, requests, options, per_prompt=per_prompt, ranks=self.ranks)
+        return Session(
+            self.vocabulary,
+            requests,
+            options,
+            per_prompt=per_prompt,
+            ranks=self.ranks,
+            on_device=self._applied_masks,
+        )
+
+    def _applied_masks(self, device: torch.device) -> ApplyOnDevice:
+        from .hf.device.apply_masks import AppliedMasks  # comes with the automaton, which takes time to import
+
+        return AppliedMasks(self._device_store.kernels(device).kernels)
 
     @reading("Guide.trace")
     def trace(

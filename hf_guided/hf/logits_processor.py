@@ -61,6 +61,7 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
         """A stopping criterion that starts to fill the masks during the forward pass, not after it.
 
         ``generate(logits_processor=[processor], stopping_criteria=[processor.companion])``. It never stops generation.
+        On a GPU it also takes over the processor's wait for the device: it is called after the next tokens are queued.
         """
         return self._companion
 
@@ -75,6 +76,7 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
 
         A row number is that of the step in which the row ended; beams are reordered after it.
         """
+        self._session.late_alive.read()  # of a caller's own loop that has left out the last call of ``companion``
         return self._session.dead_ends
 
     @property

@@ -1,4 +1,4 @@
-"""The only module that writes -inf into logits.
+"""Writes -inf into logits; on a GPU with kernels, hf/device/apply_masks.py does it instead, by ``ApplyOnDevice``.
 
 It always writes a fresh tensor: generate() keeps the raw logits for ``output_logits``, keeps every processed tensor for
 ``output_scores``, and prompt lookup passes the same tensor again and again.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,6 +30,27 @@ _PROBE = 4096  # scores that are read first to find one above -inf
 _NEG_INF = float("-inf")
 Numbers = NDArray[np.signedinteger[Any]]  # one row of scores as integers of their size
 _INT_OF_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class ApplyOnDevice(Protocol):
+    """Applies masks on a device whose host does not wait."""
+
+    def __call__(
+        self, scores: Tensor, bitmask: Tensor, rows: Sequence[int], stop_token_ids: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
+        """Masked scores, in which a row without an allowed score can only end.
+
+        Args:
+            scores: (positions, vocab) floating point on the device; read only.
+            bitmask: (rows, words) int32 on the device.
+            rows: the positions to mask, ascending, one for each row of the bitmask; at least one.
+            stop_token_ids: the tokens that end a row.
+
+        Returns:
+            A new tensor like ``scores``; (positions,) int32 on the device, 0 for the positions that had no allowed
+            score above -inf, of which only stop tokens have a finite one now. Other positions are 1.
+        """
+        ...
 
 
 def apply_bitmask(

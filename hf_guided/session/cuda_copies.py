@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -70,6 +70,21 @@ class Transfers(HostCopies, Protocol):
             pieces: (rows, ...) each, pinned, of equal width; do not write them before ``synchronize``.
         """
         ...
+
+
+def to_device(numbers: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.int64) -> Tensor:
+    """Numbers of the host as a tensor on a device; the host does not wait for a GPU.
+
+    Args:
+        numbers: a list of numbers, or of equally long lists of them.
+        device: any.
+        dtype: of the tensor.
+
+    Streams: the copy is queued on the current stream. Torch reuses the pinned memory only after it is done.
+    """
+    if device.type != "cuda":
+        return torch.tensor(numbers, dtype=dtype, device=device)
+    return torch.tensor(numbers, dtype=dtype, pin_memory=True).to(device, non_blocking=True)
 
 
 @dataclass(frozen=True)

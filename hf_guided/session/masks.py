@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from ..errors import EmptyIntersection, StopTokenError
-from ..vocabulary.bitmask import unpack
+from ..vocabulary.bitmask import check_width, unpack
 from ..vocabulary.tokens import Vocabulary
-from .apply import apply_bitmask
+from .apply import ApplyOnDevice, apply_bitmask
 from .cuda_copies import Transfer, Transfers
 from .pinned_buffers import PinnedBuffers
 from .row import Row, RowState
 
 _SHOWN_TOKENS = 8  # how many allowed tokens an error lists
-_FALLBACK_SCORE = -1e4  # finite, also after a low temperature; a beam that has to end this way is the worst one
+FALLBACK_SCORE = -1e4  # finite, also after a low temperature; a beam that has to end this way is the worst one
 
 # For each row its segments: a draft token and the forced tokens after it, the next draft token and so on.
 Segments: TypeAlias = Sequence[Sequence[Sequence[int]]]
@@ -64,14 +64,23 @@ class MaskFiller:
         vocabulary: the one that the rows' constraints were compiled for.
         stop_token_ids: tokens that end a row; at least one, all inside the logits.
         transfers: copies masks to the scores' device; None decides when the first masks are applied.
+        on_device: returns what applies masks on a GPU; None: plain torch, which waits for it.
     """
 
-    def __init__(self, vocabulary: Vocabulary, stop_token_ids: Sequence[int], transfers: Transfers | None = None):
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        stop_token_ids: Sequence[int],
+        transfers: Transfers | None = None,
+        on_device: Callable[[torch.device], ApplyOnDevice] | None = None,
+    ):
         self._vocabulary = vocabulary
         self._stop_token_ids = tuple(stop_token_ids)
         self._stop_words = vocabulary.bitmask_of(self._stop_token_ids)  # (words,) int32
         self._buffers = PinnedBuffers(vocabulary.padded_size, transfers)
         self._warned: set[str] = set()
+        self._find_on_device = on_device
+        self._on_device: dict[torch.device, ApplyOnDevice] = {}
 
     @property
     def transfers(self) -> Transfers | None:
@@ -80,8 +89,8 @@ class MaskFiller:
 
     def with_new_buffers(self) -> MaskFiller:
         """A filler with new buffers: the old ones belong to a job that does not end. Repeats no warning."""
-        twin = MaskFiller(self._vocabulary, self._stop_token_ids, self._buffers.transfers)
-        twin._warned = self._warned
+        twin = MaskFiller(self._vocabulary, self._stop_token_ids, self._buffers.transfers, self._find_on_device)
+        twin._warned, twin._on_device = self._warned, self._on_device
         return twin
 
     def fill(
@@ -148,24 +157,74 @@ class MaskFiller:
             masks: of the same positions.
             on_dead_end: called with each position where a row has to end though its constraint could continue: other
                 processors have forbidden every allowed token, or the engine could not continue.
+
+        Streams: for scores on a GPU it waits for the device; ``apply_late`` does not.
         """
         for message, cause in masks.warnings:
             self.warn_once(message, cause)
         if scores.device.type == "cuda":
             self._buffers.serve(scores.device)
         masked, alive = apply_bitmask(scores, masks.bitmask, masks.governed, masks.transfer)
-        for position, ok in zip(masks.governed, alive, strict=True):
-            dead_end = masks.ended.get(position)
-            if dead_end is not None:
-                on_dead_end(position, dead_end)
-            elif ok:
-                continue
-            elif position not in masks.ended:
-                on_dead_end(position, self.nothing_left(masks.rows[position], masks.bitmask[position : position + 1]))
-            # The row only has to end. A softmax over only -inf would be NaN, which fails the whole batch.
-            masked[position] = -torch.inf  # its scores may be NaN
-            masked[position, list(self._stop_token_ids)] = _FALLBACK_SCORE
+        if masks.ended or not all(alive):
+            for position, ok in zip(masks.governed, alive, strict=True):
+                if not ok or masks.ended.get(position) is not None:
+                    self._report(masks, position, on_dead_end)
+                    self._only_end(masked[position])
         return masked
+
+    def apply_late(self, scores: Tensor, masks: Masks) -> tuple[Tensor, Tensor] | None:
+        """As ``apply``, without waiting: the caller reads from the device later which rows have to end.
+
+        Returns:
+            The masked scores, and (positions,) int32 on their device for ``report``; None if it cannot be done, because
+            the scores are on no GPU, there is no position to mask, or nothing applies masks without waiting.
+        """
+        device = scores.device
+        if device.type != "cuda" or self._find_on_device is None or not masks.governed:
+            return None
+        check_width(masks.bitmask, scores.shape[-1])
+        for message, cause in masks.warnings:
+            self.warn_once(message, cause)
+        self._buffers.serve(device)
+        if device not in self._on_device:
+            self._on_device[device] = self._find_on_device(device)
+        if masks.transfer is None or masks.transfer.tensor.device != device:
+            bitmask = masks.bitmask[list(masks.governed)].pin_memory().to(device, non_blocking=True)
+        else:
+            masks.transfer.join()
+            bitmask = masks.transfer.tensor
+        masked, alive = self._on_device[device](scores, bitmask, masks.governed, self._stop_token_ids)
+        for position, reason in masks.ended.items():
+            if reason is not None:
+                self._only_end(masked[position])
+        return masked, alive
+
+    def report(self, masks: Masks, on_dead_end: OnDeadEnd, alive: Sequence[int]) -> None:
+        """Report the rows that have to end, after ``apply_late``; arguments as for ``apply``.
+
+        Args:
+            masks: the ones that were applied.
+            on_dead_end: see ``apply``.
+            alive: the numbers that ``apply_late`` returned.
+        """
+        if masks.ended or not all(alive):
+            for position in masks.governed:
+                if not alive[position] or masks.ended.get(position) is not None:
+                    self._report(masks, position, on_dead_end)
+
+    def _report(self, masks: Masks, position: int, on_dead_end: OnDeadEnd) -> None:
+        """Report a position where the row has to end, unless it has ended already."""
+        dead_end = masks.ended.get(position)
+        if dead_end is not None:
+            on_dead_end(position, dead_end)
+        elif position not in masks.ended:
+            on_dead_end(position, self.nothing_left(masks.rows[position], masks.bitmask[position : position + 1]))
+
+    def _only_end(self, scores: Tensor) -> None:
+        """Leave a position (vocab,) its stop tokens: a softmax over only -inf would be NaN, which fails the batch."""
+        scores.fill_(-torch.inf)  # they may be NaN
+        for token_id in self._stop_token_ids:  # an index of several would have to be copied to a GPU
+            scores[token_id] = FALLBACK_SCORE
 
     def nothing_left(self, row: int, bitmask: Tensor) -> EmptyIntersection:
         """The error for a row whose allowed tokens, (1, words) int32, all have no finite score."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..errors import (
@@ -30,7 +31,9 @@ from ..errors import (
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
+from .apply import ApplyOnDevice
 from .background_worker import Pending
+from .late_alive import LateAlive
 from .logprob_recorder import LogprobRecorder
 from .logprobs import TokenLogprob
 from .lookahead import ExpectedIds, Lookahead
@@ -55,6 +58,7 @@ class Session:
         options: how rows are masked.
         per_prompt: whether ``requests`` are per prompt; rows of one prompt (beams, return sequences) are consecutive.
         ranks: the processes that hold the model, if there are several; rank zero masks for all.
+        on_device: see ``MaskFiller``.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Session:
         *,
         per_prompt: bool,
         ranks: Ranks | None = None,
+        on_device: Callable[[torch.device], ApplyOnDevice] | None = None,
     ):
         self.vocabulary = vocabulary
         self.stats = SessionStats()
@@ -80,7 +85,8 @@ class Session:
             requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids, max_new_tokens=options.max_new_tokens
         )
         self._tracker = RowTracker(self._new_rows, self._violated)
-        self._filler = MaskFiller(vocabulary, self.stop_token_ids)
+        self._filler = MaskFiller(vocabulary, self.stop_token_ids, on_device=on_device)
+        self.late_alive = LateAlive()
         self._ids = np.zeros((0, 0), dtype=np.int64)  # of the current call, for messages
         self._overlap = options.overlap_or_default
         self._ranks = ranks
@@ -89,6 +95,7 @@ class Session:
 
     def reset(self) -> None:
         """Start over: the next call is a new prompt, for any token ids."""
+        self.late_alive.drop()
         self._settle()
         self._tracker.reset()
         self.dead_ends.clear()
@@ -111,6 +118,10 @@ class Session:
             TokenRejected: a row left its grammar, with ``on_violation="raise"``.
             EmptyIntersection: other processors have forbidden every token that the constraint allows, with
                 ``on_violation="raise"``; otherwise the row ends, and ``dead_ends`` has the reason.
+
+        Streams: for scores on a GPU it waits for the device once, to learn which rows have to end. It does not wait if
+            ``look_ahead`` has announced the ids: then ``look_ahead`` waits, and raises EmptyIntersection, when it is
+            called with the token chosen from these scores.
         """
         if self._ranks is not None:
             return self._ranks.computed(lambda: self._masked(input_ids, scores), like=scores)
@@ -134,8 +145,11 @@ class Session:
             return scores
         if not self._requests.ready:
             self._prepare()
+        if self.late_alive.unread is not None:
+            self.late_alive.read()
         try:
             masks = None if self._lookahead.pending is None else self._lookahead_masks(input_ids)
+            announced = masks is not None and self._ranks is None
             if masks is None:
                 ids = input_ids.cpu().numpy()
                 masks = self._masks_after(ids, partial(self._tracker.update, ids), self._filler)
@@ -145,22 +159,32 @@ class Session:
             # The step is incomplete, so the state of these rows is unknown.
             self._tracker.reset()
             raise
-        masked = self.apply(scores, masks)
+        masked = self.apply(scores, masks, late=announced)
+        if announced and self.late_alive.unread is not None and self._filler.transfers is not None:
+            self.late_alive.send(self._filler.transfers)
         if self.recorder is not None:
             self.recorder.follow(self._ids, self._tracker.prompt_length, self._requests.num_groups)
         return masked
 
     def look_ahead(self, input_ids: Tensor) -> None:
-        """Start to fill the masks after these ids, which are probably the next call's; returns at once.
+        """Start to fill the masks after these ids, which are probably the next call's.
 
         Does so only if each row got one token more. ``mask`` raises the errors, if it is called with these ids.
 
         Args:
             input_ids: as for ``mask``; on a GPU not to be written in place until ``mask`` is called.
 
+        Raises:
+            EmptyIntersection: of the last call of ``mask``, if that did not wait for the device.
+
         Streams: the ids are copied to the host after the work queued on the current stream so far, without waiting for
-            the forward pass that follows.
+            the forward pass that follows. The host waits only if the last call of ``mask`` did not, and then for its
+            masks.
         """
+        self._start_lookahead(input_ids)
+        self.late_alive.read()
+
+    def _start_lookahead(self, input_ids: Tensor) -> None:
         if not self._pays or (self._ranks is not None and not self._ranks.first):
             return
         if self._lookahead.pending is not None:
@@ -197,6 +221,7 @@ class Session:
         Raises:
             BatchSizeError, BudgetTooSmall: see ``mask``.
         """
+        self.late_alive.drop()
         self._settle()
         if not self._requests.ready:
             self._prepare()
@@ -246,7 +271,9 @@ class Session:
         pending.run()
         return pending
 
-    def apply(self, scores: Tensor, masks: Masks, on_dead_end: OnDeadEnd | None = None) -> Tensor:
+    def apply(
+        self, scores: Tensor, masks: Masks, on_dead_end: OnDeadEnd | None = None, *, late: bool = False
+    ) -> Tensor:
         """Masked scores, one row for each of the ``masks`` positions; see ``MaskFiller.apply``.
 
         Args:
@@ -254,12 +281,21 @@ class Session:
             masks: of these positions.
             on_dead_end: called with each position where a row has to end. None records them all: for calls without
                 drafts, whose rows reach every position.
+            late: whether the caller reads ``late_alive`` itself, after it has queued the choice of the tokens. On the
+                CPU there is nothing to read.
         """
         if self.recorder is not None:
             self.recorder.see(scores, masks)
         start = time.perf_counter_ns()
         record = on_dead_end or (lambda position, reason: self.record_dead_end(masks.rows[position], reason))
-        masked = self._filler.apply(scores, masks, record)
+        applied = None if scores.device.type == "cpu" else self._filler.apply_late(scores, masks)
+        if applied is None:
+            masked = self._filler.apply(scores, masks, record)
+        else:
+            masked, alive = applied
+            self.late_alive.expect(alive, partial(self._filler.report, masks, record))
+            if not late:
+                self.late_alive.read()
         self.stats.calls += 1
         self.stats.masked_rows += len(masks.governed)
         self.stats.apply_ns += time.perf_counter_ns() - start

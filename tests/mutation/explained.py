@@ -110,8 +110,8 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/drafts/verify.py",
-        "best = scores.argmax(-1).tolist()",
-        "best = scores.argmax(+1).tolist()",
+        "best = read(scores.argmax(-1))",
+        "best = read(scores.argmax(+1))",
         "the tensor has two dimensions: 1 is the last one",
     ),
     Explained(
@@ -230,9 +230,9 @@ EXPLAINED: list[Explained] = [
     ),
     Explained(
         "hf/decode/cache_slots.py",
-        "if not (self.holes and self._mask is not None and _takes_whole_masks(self._model)):",
-        "if not (self.holes and self._mask is not None or _takes_whole_masks(self._model)):",
-        "the mask that transformers makes of padding is the same; making it here spares a GPU the wait",
+        "if not self.holes or self._mask is None:\n            return kwargs",
+        "if not self.holes and self._mask is None:\n            return kwargs",
+        "only slots with holes have a mask",
     ),
     Explained(
         "hf/decode/cache_slots.py",

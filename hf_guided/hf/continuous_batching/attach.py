@@ -50,7 +50,7 @@ def attach(manager: Any, vocabulary: Vocabulary, begin: Callable[[RequestConstra
             f"expected a manager of a model whose logits have {vocabulary.padded_size} columns, got "
             f"{logits_width(manager.model)}; build the Guide with this model"
         )
-    masks = RequestMasks(vocabulary, begin, manager.continuous_batching_config)
+    masks = RequestMasks(vocabulary, begin, manager)
     put_first(manager, masks)
     manager.add_request = partial(_add_request, manager, manager.add_request, begin)
     if "generate_batch" not in vars(manager.model):

@@ -16,6 +16,11 @@ Undocumented names without an underscore:
   each set of input tensors, ``prepare_tensor_args`` for each batch before its forward pass, ``__call__`` after it, or
   in the graph that has captured it.
 
+- ``batch_processor.inputs_and_outputs``: tensors of the batch that is being prepared or run; ``use_block_table`` says
+  which of two ways the model takes. With asynchronous batching it has two pairs of them: while batch N runs, batch N+1
+  is prepared in ``io_pairs[current_pair]``, and ``update_batch`` reads the tokens of N only after N+1 is queued. The
+  other pair's ``host_io`` has the requests of N and, once ``d2h_over`` is done, ``output_ids``, its tokens.
+
 Private names: ``RequestState._true_initial_tokens`` (a request that has lost its cache starts again with its output as
 part of the prompt; this is the end of its original prompt), ``model._prepare_generation_config`` (generate()'s
 function for its arguments), ``model._cached_continuous_batching_manager`` (a manager kept for another session).
@@ -23,6 +28,7 @@ function for its arguments), ``model._cached_continuous_batching_manager`` (a ma
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from transformers import LogitsProcessorList
@@ -30,12 +36,14 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
     ContinuousBatchingLogitsProcessor,
     ContinuousBatchingLogitsProcessorList,
 )
+from transformers.generation.continuous_batching.input_outputs import ContinuousBatchingAsyncIOs
 
 # The default of ``max_memory_percent`` on a GPU; it is resolved before a manager can be attached.
 _SHARE_WITHOUT_PROCESSORS, _SHARE_WITH_PROCESSORS = 0.9, 0.8
 
 __all__ = [
     "ContinuousBatchingLogitsProcessor",
+    "called_after_forward",
     "effective_config",
     "first_processor",
     "has_begun",
@@ -43,6 +51,7 @@ __all__ = [
     "new_tokens",
     "num_generated",
     "put_first",
+    "tokens_in_flight",
     "tokens_left",
 ]
 
@@ -60,8 +69,8 @@ def first_processor(manager: Any) -> Any:
 def put_first(manager: Any, processor: ContinuousBatchingLogitsProcessor) -> None:
     """Insert a processor before the manager's others, as generate() inserts a caller's processors before warpers.
 
-    The manager then prepares a batch only after the tokens of the last one are known: asynchronous batching would
-    prepare it earlier. It also keeps memory free for processors, as the manager does if it has some itself.
+    The manager also keeps memory free for processors, as it does if it has some itself. It batches asynchronously if it
+    would have done so, unless requests are forked: transformers 5.23 then fails, also for free requests.
     """
     theirs = manager.logit_processor
     ours = ContinuousBatchingLogitsProcessorList(
@@ -70,9 +79,47 @@ def put_first(manager: Any, processor: ContinuousBatchingLogitsProcessor) -> Non
     ours.tensors_required = theirs.tensors_required + 1
     manager.logit_processor = ours
     config = manager.continuous_batching_config
-    config.use_async_batching = False
+    if manager.model.device.type == "cpu" or (manager.generation_config.num_return_sequences or 1) > 1:
+        config.use_async_batching = False
     if not theirs.do_processing and config.max_memory_percent == _SHARE_WITHOUT_PROCESSORS:
         config.max_memory_percent = _SHARE_WITH_PROCESSORS
+
+
+def called_after_forward(manager: Any) -> bool:
+    """Whether processors are called from Python, after the forward pass of the batch that is being prepared is queued.
+
+    A CUDA graph that is replayed does not call them, and in compiled code they are only traced.
+    """
+    if manager.batch_processor is None:
+        return False
+    config, decode = manager.continuous_batching_config, manager.batch_processor.inputs_and_outputs.use_block_table
+    compiled = config.decode_compile_config if decode else config.varlen_compile_config
+    return compiled is None and not config.cuda_graph_booleans[1 if decode else 0]
+
+
+def tokens_in_flight(manager: Any, states: Iterable[Any]) -> dict[int, int]:
+    """The tokens of the batch that still runs, for those of these states that get one from it.
+
+    Args:
+        manager: prepares the next batch, or has just queued its forward pass.
+        states: the states of requests.
+
+    Returns:
+        By the ``id`` of the state. Empty without asynchronous batching: then all tokens are in the states.
+
+    Streams: waits for the running batch, unless no token is found.
+    """
+    tensors = manager.batch_processor.inputs_and_outputs if manager.batch_processor is not None else None
+    if not isinstance(tensors, ContinuousBatchingAsyncIOs):
+        return {}
+    running = tensors.io_pairs[1 - tensors.current_pair]
+    with_token = [future.state for future in running.host_io.requests_in_batch if future.has_new_token]
+    wanted = {id(state) for state in states}
+    if wanted.isdisjoint(map(id, with_token)):
+        return {}
+    running.d2h_over.synchronize()
+    tokens = running.host_io.output_ids[0, : len(with_token)].tolist()
+    return {id(state): token for state, token in zip(with_token, tokens, strict=True) if id(state) in wanted}
 
 
 def num_generated(state: Any) -> int:

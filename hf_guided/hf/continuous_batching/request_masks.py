@@ -6,10 +6,16 @@ each batch it is replayed for. Free requests are not masked. Rows of logits that
 the slot of an earlier batch, therefore no slot ever forbids all tokens: sampling from it would be an error on the
 device.
 
-Before each forward pass the generation thread requests the slots of the requests that will get a token. Then a
-request's row takes its new tokens, and its mask is filled. Rows belong to request states: a request that has lost its
-cache returns with a new state, and a new row takes all of its output. The rows of requests that have ended or were
-cancelled are deleted together with their states, because the manager reports neither.
+The generation thread requests the slots of a batch before its forward pass. Then each request's row takes its new
+tokens, and its mask is filled. That happens after the forward pass is queued, while the device works on it; or before,
+if the pass is a CUDA graph, which contains the sampling and calls no Python. With asynchronous batching, the batch
+before still runs when this one is prepared: a batch that continues guided requests waits for its tokens, and a batch of
+free requests does not. Slots alternate between two halves of the buffer, because the running batch may still read its
+own.
+
+Rows belong to request states: a request that has lost its cache returns with a new state, and a new row takes all of
+its output. The rows of requests that have ended or were cancelled are deleted together with their states, because the
+manager reports neither.
 
 An error in one request ends only that request: its mask then allows only stop tokens, and its output has the reason
 (``GenerationOutput.error``). An exception here would end the generation thread, and with it all requests.
@@ -28,14 +34,21 @@ from torch import Tensor
 
 from ...constraints.values import Constraint
 from ...errors import cause
-from ...session.row import Row
+from ...session.row import Row, RowState
 from ...session.stats import SessionStats
 from ...vocabulary.bitmask import allocate_bitmask
 from ...vocabulary.tokens import Vocabulary
 from ..device.kernel_loader import find
 from ..device.kernels import Kernels, TorchKernels
 from ..device.lane import LEAVE_ALONE
-from .compat import ContinuousBatchingLogitsProcessor, new_tokens, num_generated, tokens_left
+from .compat import (
+    ContinuousBatchingLogitsProcessor,
+    called_after_forward,
+    new_tokens,
+    num_generated,
+    tokens_in_flight,
+    tokens_left,
+)
 
 
 @dataclass(frozen=True)
@@ -75,13 +88,22 @@ class _FollowedRow:
     taken: int = 0
 
 
+@dataclass(frozen=True)
+class _Unfilled:
+    """A mask to fill: its slot, and the state and constraint of its request."""
+
+    slot: int
+    state: Any
+    request: RequestConstraint
+
+
 class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
     """Keeps every guided request of a manager inside its constraint; free ones are returned bit for bit.
 
     Args:
         vocabulary: of the requests' tokenizer.
         begin: makes the row of a request that has none, because another process has added it.
-        config: the manager's; its ``max_requests_per_batch`` is final when the first tensors are made.
+        manager: calls it; its ``max_requests_per_batch`` is final when the first tensors are made.
 
     Thread: the manager's generation thread, one at a time.
     """
@@ -89,29 +111,34 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
     supported_kwargs: ClassVar[dict[str, type]] = {"response_format": RequestConstraint}
     ignored_kwargs: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, vocabulary: Vocabulary, begin: Callable[[RequestConstraint], Row], config: Any):
+    def __init__(self, vocabulary: Vocabulary, begin: Callable[[RequestConstraint], Row], manager: Any):
         self.vocabulary = vocabulary
         self.stats = SessionStats()
         self._begin = begin
-        self._config = config
+        self._manager = weakref.proxy(manager)  # which owns this object
         self._rows: dict[str, _FollowedRow] = {}  # by request id
-        self._masks = self._host = allocate_bitmask(0, vocabulary.padded_size)  # (slots, words) on device and host
+        self._masks = self._host = allocate_bitmask(0, vocabulary.padded_size)  # (2 * slots, words) on device and host
+        self._half = 0
+        self._unfilled: list[_Unfilled] = []  # masks of the batch that is being prepared
         self._kernels: Kernels = TorchKernels()
 
     def fill_defaults(self, int32_tensor: Tensor) -> None:
-        """Allocate the masks of a whole batch, on the device of the logits.
+        """Allocate the masks of two batches, on the device of the logits.
 
         Args:
-            int32_tensor: (1,) int32 on that device; written: the slot of a row of logits without a constraint.
+            int32_tensor: (1,) int32 on that device, or on the host where the manager keeps a copy of its tensors;
+                written: the slot of a row of logits without a constraint.
         """
         int32_tensor.fill_(LEAVE_ALONE)
-        device, slots = int32_tensor.device, self._config.max_requests_per_batch
+        device, slots = int32_tensor.device, 2 * self._manager.continuous_batching_config.max_requests_per_batch
+        if device.type != self._manager.model.device.type or (len(self._masks), self._masks.device) == (slots, device):
+            return  # the masks keep their address
         self._host = allocate_bitmask(slots, self.vocabulary.padded_size, pin_memory=device.type == "cuda")
         self._masks = self._host if device.type == "cpu" else self._host.to(device)
         self._kernels = find(device=device).kernels  # here, because a compilation during graph capture is an error
 
     def prepare_tensor_args(self, requests_with_new_token: list[Any]) -> Tensor:
-        """Fill the masks of one batch.
+        """Assign the slots of one batch, and fill its masks unless ``__call__`` can do it.
 
         Args:
             requests_with_new_token: transformers' ``FutureRequestState``, one for each row of logits.
@@ -119,25 +146,23 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         Returns:
             (rows,) int32 on CPU: their slots.
 
-        Streams: waits until the masks are on the device. No other work is queued there: the previous batch's tokens
-            have arrived, because this call knows them.
+        Streams: if it fills masks, it waits until they are on the device, and with asynchronous batching for the tokens
+            of the running batch.
         """
-        start = time.perf_counter_ns()
+        self._half = 1 - self._half
+        self._unfilled = []
         slots: list[int] = []
-        used = 0
         for future in requests_with_new_token:
             request = future.state.logit_processor_kwargs.get("response_format")
             if request is None:
                 slots.append(LEAVE_ALONE)
                 continue
-            self._fill(used, future.state, request)
-            slots.append(used)
-            used += 1
-        if used and self._masks is not self._host:
-            self._masks[:used].copy_(self._host[:used])
+            slots.append(self._half * (len(self._masks) // 2) + len(self._unfilled))
+            self._unfilled.append(_Unfilled(slots[-1], future.state, request))
         self.stats.calls += 1
-        self.stats.masked_rows += used
-        self.stats.fill_ns += time.perf_counter_ns() - start
+        self.stats.masked_rows += len(self._unfilled)
+        if not called_after_forward(self._manager):
+            self._fill_batch(non_blocking=False)  # the graph runs on another stream
         return torch.tensor(slots, dtype=torch.int32)
 
     def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
@@ -147,38 +172,73 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             scores: (rows, vocab) float32, on the masks' device; read only.
             tensor_arg: (>= rows,) int32 on the same device: slots.
 
-        Streams: runs on the current stream and never waits; can be captured in a CUDA graph.
+        Streams: runs on the current stream. Waits only for the tokens of a batch before this one; if the masks are
+            filled already, for nothing, so that it can be captured in a CUDA graph.
         """
+        if self._unfilled:
+            self._fill_batch(non_blocking=True)
         masked = scores.clone()  # they may be the model's own
         self._kernels.apply_slots_(masked, self._masks, tensor_arg[: len(scores)])
         return masked
 
-    def _fill(self, slot: int, state: Any, request: RequestConstraint) -> None:
-        """Fill the mask of a request; only stop tokens if it has ended by itself."""
+    def _fill_batch(self, *, non_blocking: bool) -> None:
+        """Fill the masks of the batch, and copy them to the device on the current stream."""
+        unfilled, self._unfilled = self._unfilled, []
+        if not unfilled:
+            return
+        in_flight = tokens_in_flight(self._manager, (one.state for one in unfilled))
+        start = time.perf_counter_ns()
+        for one in unfilled:
+            self._fill(one, in_flight.get(id(one.state)))
+        if self._masks is not self._host:
+            filled = slice(unfilled[0].slot, unfilled[-1].slot + 1)
+            self._masks[filled].copy_(self._host[filled], non_blocking=non_blocking)
+        self.stats.fill_ns += time.perf_counter_ns() - start
+
+    def _fill(self, unfilled: _Unfilled, in_flight: int | None) -> None:
+        """Fill the mask of a request; only stop tokens if it has ended by itself.
+
+        Args:
+            unfilled: the request and its slot.
+            in_flight: its token that the manager has not read yet.
+        """
+        slot, state, request = unfilled.slot, unfilled.state, unfilled.request
         try:
-            row = self._row_of(state, request)
-            if row.fill(self._host, slot, tokens_left(state)):
-                return
-            reason = "its constraint forbids the chosen token: another logits processor has changed the scores"
-            if row.dead_end:
-                reason = f"dead end: {row.dead_end}"
+            row, ahead = self._row_of(state, request, in_flight)
+            left = tokens_left(state)
+            left = None if left is None else left - ahead
+            # It may have ended in the running batch: then the manager throws away what this batch writes.
+            if not (ahead and (row.state is RowState.STOPPED or (left is not None and left <= 0))):
+                if row.fill(self._host, slot, left):
+                    return
+                state.error = self._error_of(request, row)
         except Exception as error:  # making its first row may raise any error
             self._rows.pop(state.request_id, None)  # the state of this row is unknown
-            reason = cause(error)
-        state.error = f"{request.constraint} was not finished: {reason}"
+            state.error = f"{request.constraint} was not finished: {cause(error)}"
         stops = self.vocabulary.stops_with_logits(request.stop_token_ids)
         self._host.numpy()[slot] = self.vocabulary.bitmask_of(stops)
 
-    def _row_of(self, state: Any, request: RequestConstraint) -> Row:
-        """The request's row after all of its output."""
+    @staticmethod
+    def _error_of(request: RequestConstraint, row: Row) -> str:
+        reason = "its constraint forbids the chosen token: another logits processor has changed the scores"
+        if row.dead_end:
+            reason = f"dead end: {row.dead_end}"
+        return f"{request.constraint} was not finished: {reason}"
+
+    def _row_of(self, state: Any, request: RequestConstraint, in_flight: int | None) -> tuple[Row, int]:
+        """The request's row after all of its output, and how many of its tokens the manager has not read yet."""
         followed = self._rows.get(state.request_id)
         if followed is None or followed.state() is not state:
             row = self._begin(request) if request.row is None else request.row.fork()
             followed = self._rows[state.request_id] = _FollowedRow(self._watched(state), row)
-        for token_id in new_tokens(state, followed.taken):
+        known = num_generated(state)
+        tokens = new_tokens(state, followed.taken)
+        if in_flight is not None:
+            tokens.append(in_flight)
+        for token_id in tokens:
             followed.row.advance(token_id)
-        followed.taken = num_generated(state)
-        return followed.row
+        followed.taken += len(tokens)
+        return followed.row, followed.taken - known
 
     def _watched(self, state: Any) -> weakref.ref[Any]:
         """A weak reference to the state that deletes its row together with it."""

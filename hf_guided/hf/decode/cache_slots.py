@@ -16,19 +16,19 @@ Tokens are placed at the end of the block, so that its last column holds each ro
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from ...session.cuda_copies import to_device
 from ..compat import cache_in
 from .cache_kinds import grows, takes_holes
 from .generate_call import GenerateCall
 from .static_forward import StaticForward
+from .whole_mask import whole_mask
 
 
 class CacheSlots:
@@ -52,7 +52,7 @@ class CacheSlots:
         self.holes = self.wide = False
         # Only with holes:
         self._num_slots = self._num_prompt_slots = 0
-        self._mask: Tensor | None = None  # (rows, slots) int64 on CPU; None where all would be ones
+        self._mask: Tensor | None = None  # (rows, slots) int64 on the device; None where all would be ones
         self._next: list[int] = []  # the position of each row's next token
         self._in_block: list[bool] = []  # whether the last block had tokens of each row
         self.padding: list[int] = []  # how many of each row's ``input_ids`` are padding
@@ -105,7 +105,7 @@ class CacheSlots:
             self.padding = (mask[:, mask.shape[1] - self._ids.shape[1] :].cumsum(-1) == 0).sum(-1).tolist()
             self._num_slots = mask.shape[1]
             self._num_prompt_slots = self._num_slots - (len(start[0]) if start else 0)
-            self._mask = None if bool(mask.all()) else mask
+            self._mask = None if bool(mask.all()) else mask.to(self.device)
         self.wide = blocks and len(self._ids) == 1 and (not kwargs["use_cache"] or grows(cache))
         return self._last(1)[:, 0]
 
@@ -128,23 +128,26 @@ class CacheSlots:
         gaps = [width - len(block) for block in blocks]
         if any(gaps):
             blocks = [[self.pad_token_id] * gap + list(block) for gap, block in zip(gaps, blocks, strict=True)]
-        tokens = torch.tensor(blocks)  # (rows, width)
-        if self.holes:
-            self._in_block = [gap < width for gap in gaps]
-            if any(gaps) or self._mask is not None:
-                real = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gaps])
-                self._mask = torch.cat([self._full_mask(), real], dim=1)
-            self._num_slots += width
-            first = [position - gap for position, gap in zip(self._next, gaps, strict=True)]
-            positions = torch.tensor(first)[:, None]  # (rows, 1)
-            if width > 1:
-                positions = positions + torch.arange(width)  # (rows, width)
-            if any(gaps):
-                positions = positions.clamp(min=0)
-            self._next = [position + width - gap for position, gap in zip(self._next, gaps, strict=True)]
-            kwargs["position_ids"] = positions.to(self.device)
-            kwargs["attention_mask"] = None if self._mask is None else self._mask.to(self.device)
-        return self._run(kwargs, tokens.to(self.device), keep)
+        if not self.holes:
+            return self._run(kwargs, to_device(blocks, self.device), keep)
+        # One copy to the device: for each row its tokens, its gap, and the position of the first column.
+        numbers = to_device(
+            [[*block, gap, position - gap] for block, gap, position in zip(blocks, gaps, self._next, strict=True)],
+            self.device,
+        )
+        tokens, gap_columns, positions = numbers[:, :width], numbers[:, width : width + 1], numbers[:, width + 1 :]
+        self._in_block = [gap < width for gap in gaps]
+        columns = torch.arange(width, device=self.device) if width > 1 or any(gaps) else None
+        if any(gaps) or self._mask is not None:
+            real = torch.ones_like(tokens) if columns is None else (columns >= gap_columns).long()
+            self._mask = torch.cat([self._full_mask(), real], dim=1)
+        self._num_slots += width
+        if columns is not None:
+            positions = (positions + columns).clamp(min=0)  # (rows, width)
+        self._next = [position + width - gap for position, gap in zip(self._next, gaps, strict=True)]
+        kwargs["position_ids"] = positions
+        kwargs["attention_mask"] = self._mask
+        return self._run(self._with_whole_mask(kwargs, width), tokens, keep)
 
     def run_on_device(self, tokens: Tensor) -> Tensor:
         """Run one more token of every row like ``run``, but without the host knowing the tokens or waiting for them.
@@ -160,11 +163,13 @@ class CacheSlots:
         if self.holes and self._mask is None:  # all ones: transformers would read it, and wait for the device
             self._kwargs["attention_mask"] = None
         kwargs = self._next_kwargs(1)
-        if not (self.holes and self._mask is not None and _takes_whole_masks(self._model)):
-            return self._run(kwargs, tokens, 1)[:, 0]
-        # The mask that transformers would make if it found padding: a token attends to all earlier ones.
-        whole = kwargs["attention_mask"].bool()[:, None, None, :]  # (rows, 1, 1, slots)
-        return self._run({**kwargs, "attention_mask": whole}, tokens, 1)[:, 0]
+        return self._run(self._with_whole_mask(kwargs, 1), tokens, 1)[:, 0]
+
+    def _with_whole_mask(self, kwargs: dict[str, Any], width: int) -> dict[str, Any]:
+        """The arguments of a pass of this many tokens, with a mask in which transformers looks for no padding."""
+        if not self.holes or self._mask is None:
+            return kwargs
+        return {**kwargs, "attention_mask": whole_mask(self._model, kwargs["attention_mask"], width)}
 
     @property
     def static_reason(self) -> str:
@@ -229,7 +234,7 @@ class CacheSlots:
             return
         index = torch.zeros(len(self._mask), prompt + num_new, dtype=torch.int64)
         index[:, :prompt] = torch.arange(prompt)
-        for row, mask in zip(index, self._mask, strict=True):
+        for row, mask in zip(index, self._mask.cpu(), strict=True):
             taken = prompt + mask[prompt:].nonzero().flatten()[:num_new]
             row[prompt : prompt + len(taken)] = taken
         for layer in self.cache.layers:
@@ -265,7 +270,9 @@ class CacheSlots:
         return twin
 
     def _full_mask(self) -> Tensor:
-        return torch.ones(len(self._next), self._num_slots, dtype=torch.int64) if self._mask is None else self._mask
+        if self._mask is not None:
+            return self._mask
+        return torch.ones(len(self._next), self._num_slots, dtype=torch.int64, device=self.device)
 
     def _last(self, keep: int) -> Tensor:
         logits: Tensor = self._outputs.logits[:, -keep:]
@@ -285,18 +292,4 @@ def _continued(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
         isinstance(value, Tensor) and value.ndim > 1 and value.shape[:2] == input_ids.shape
         for name, value in kwargs.items()
         if name not in _CONTINUED and not name.endswith("position_ids")
-    )
-
-
-def _takes_whole_masks(model: Any) -> bool:
-    """Whether the model takes a boolean mask (rows, heads, queries, slots) as it is, and needs no other.
-
-    The function of transformers that makes masks passes on a finished one; but biases by distance are computed from
-    masks with two dimensions.
-    """
-    module = sys.modules[type(model.base_model).__module__]
-    return (
-        model.config._attn_implementation == "sdpa"
-        and getattr(module, "create_causal_mask", None) is create_causal_mask
-        and not getattr(model.config.get_text_config(), "alibi", False)
     )

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ...errors import EmptyIntersection
 from ...session.background_worker import Pending
+from ...session.cuda_copies import to_device
 from ...session.masks import Masks
 from ...session.row import Row
 from ...session.session import Session
@@ -190,11 +191,17 @@ class DecodeLoop:
             logit_rows += [i] * len(ends)
             columns += [end - ends[-1] - 1 for end in ends]
             ids += [[*fed, *tokens[:end]] for end in ends]
-        # Usually the last column of every row is needed; an index tensor would have to be copied to a GPU.
+        # Usually the last column of every row is needed, which takes no index.
         only_last = len(logit_rows) == len(logits) and not choice.drafted
-        scores = logits[:, -1] if only_last else logits[logit_rows, columns]
+        if only_last:
+            scores = logits[:, -1]
+        else:
+            rows_device, columns_device = to_device([logit_rows, columns], logits.device)
+            scores = logits[rows_device, columns_device]
         dead_ends: dict[int, EmptyIntersection | str] = {}
-        scores = self._scoring(ids, scores, lambda scores: self._session.apply(scores, masks, dead_ends.__setitem__))
+        scores = self._scoring(
+            ids, scores, lambda scores: self._session.apply(scores, masks, dead_ends.__setitem__, late=True)
+        )
         firsts = [draft.firsts for draft in choice.drafts]
         accepted = self._accepted(choice, scores, firsts)
         if dead_ends:
@@ -240,16 +247,26 @@ class DecodeLoop:
     def _accepted(self, choice: _Choice, scores: Tensor, firsts: Sequence[Sequence[int]]) -> list[Accepted]:
         """For each draft, how many of its tokens the model confirms, and the token after them."""
         if not self._do_sample:
-            return accept_greedy(scores, firsts)
+            return accept_greedy(scores, firsts, self._read)
         if self._seeds is None:
-            return accept_sampling(scores, firsts, [draft.probabilities for draft in choice.drafts])
+            probabilities = [draft.probabilities for draft in choice.drafts]
+            return accept_sampling(scores, firsts, probabilities, read=self._read)
         seeds: list[int] = []
         positions: list[int] = []
         for i, draft in zip(choice.rows, choice.drafts, strict=True):
             seeds += [self._seeds[i]] * len(draft.ends)
             positions += [self._sequences[i].num_generated + end for end in draft.ends]
-        numbers = torch.tensor([seeds, positions], device=scores.device)
-        return accept_seeded(scores, firsts, numbers[0], numbers[1])
+        numbers = to_device([seeds, positions], scores.device)
+        return accept_seeded(scores, firsts, numbers[0], numbers[1], self._read)
+
+    def _read(self, numbers: Tensor) -> list[int]:
+        """Numbers (n,) of the device, and with them which rows have to end: the host waits only once."""
+        late = self._session.late_alive
+        if late.unread is None:
+            return numbers.tolist()
+        read = torch.cat([numbers.long(), late.unread.long()]).tolist()
+        late.read(read[len(numbers) :])
+        return read[: len(numbers)]
 
     def _take(self, i: int, draft: DraftBlock, agreed: int, bonus: int) -> int:
         """Append the confirmed segments, and the token that the model chose after them.

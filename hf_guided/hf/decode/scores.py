@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import generation
+
+from ...session.cuda_copies import to_device
 
 _WARPERS = tuple(getattr(generation, name) for name in dir(generation) if name.endswith("LogitsWarper"))
 _BLIND = (*_WARPERS, generation.InfNanRemoveLogitsProcessor, generation.LogitNormalization)  # to the tokens so far
@@ -72,14 +73,22 @@ def _processed(processors: Sequence[Any], ids: Sequence[Sequence[int]], scores: 
         groups = {}
         for position, before in enumerate(ids):
             groups.setdefault(len(before), []).append(position)
+    if len(groups) == 1:
+        (length,) = groups
+        return _called(processors, [before[:length] for before in ids], scores.clone())  # they may write into it
     processed: Tensor | None = None
     for length, positions in groups.items():
-        token_ids = [ids[position][:length] for position in positions]
-        same_length = torch.tensor(token_ids, device=scores.device, dtype=torch.long)
-        part = scores[positions]
-        for processor in processors:
-            part = processor(same_length, part)
+        rows = to_device(positions, scores.device)
+        part = _called(processors, [ids[position][:length] for position in positions], scores[rows])
         if processed is None:
             processed = part.new_empty(scores.shape)  # a processor may change the dtype
-        processed[positions] = part
+        processed[rows] = part
     return scores if processed is None else processed
+
+
+def _called(processors: Sequence[Any], ids: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
+    """Scores (positions, vocab) after all processors, for token ids of one length."""
+    same_length = to_device(ids, scores.device)
+    for processor in processors:
+        scores = processor(same_length, scores)
+    return scores

@@ -15,14 +15,18 @@ it equals that draw. Drafts, neighbouring rows, and the time of a step change no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
+from ...session.cuda_copies import to_device
 from ..philox import gumbel
+
+# Reads (n,) integers or booleans of a device, and waits for it once; a caller's own may read other numbers along.
+Read: TypeAlias = Callable[[Tensor], list[int]]
 
 
 class Accepted(NamedTuple):
@@ -37,16 +41,17 @@ class Accepted(NamedTuple):
     bonus_token: int
 
 
-def accept_greedy(scores: Tensor, drafts: Sequence[Sequence[int]]) -> list[Accepted]:
+def accept_greedy(scores: Tensor, drafts: Sequence[Sequence[int]], read: Read = Tensor.tolist) -> list[Accepted]:
     """Keep draft tokens as long as they are the most likely ones; among equals the lowest id counts.
 
     Args:
         scores: (positions, vocab) floating point, any device; read only.
         drafts: for each row the draft tokens, none or more; it has one position more than tokens.
+        read: called once.
 
     Streams: runs on the current stream, and waits for it once.
     """
-    best = scores.argmax(-1).tolist()
+    best = read(scores.argmax(-1))
     if not any(drafts) and len(best) == len(drafts):
         return [Accepted(0, token_id) for token_id in best]
     starts = _starts(scores, drafts)
@@ -62,6 +67,7 @@ def accept_sampling(
     drafts: Sequence[Sequence[int]],
     probabilities: Sequence[Tensor | None] | None = None,
     generator: torch.Generator | None = None,
+    read: Read = Tensor.tolist,
 ) -> list[Accepted]:
     """Keep draft tokens so that the result is distributed as if each token had been sampled from softmax(scores).
 
@@ -74,6 +80,7 @@ def accept_sampling(
         probabilities: for each row the distributions of its tokens, (drafted, vocab) float32 on the device of
             ``scores``, or None if the source was certain; None means all were.
         generator: of random numbers, on the device of ``scores``; None means torch's own.
+        read: called twice, once if nothing is drafted.
 
     Streams: runs on the current stream, and waits for it twice, once if nothing is drafted.
     """
@@ -82,25 +89,30 @@ def accept_sampling(
         probabilities = [None] * len(drafts)
     # Half precision would round small probabilities together.
     p = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))  # (positions, vocab)
-    agreed = _num_agreed(p, starts, drafts, probabilities, generator)
-    last = torch.tensor([start + n for start, n in zip(starts, agreed, strict=True)], device=scores.device)
-    left = p[last]  # (rows, vocab), a copy
+    if not any(drafts):
+        return [Accepted(0, token_id) for token_id in read(torch.multinomial(p, 1, generator=generator).flatten())]
+    agreed = _num_agreed(p, starts, drafts, probabilities, generator, read)
+    left = p[to_device([start + n for start, n in zip(starts, agreed, strict=True)], p.device)]  # (rows, vocab), a copy
     certain: list[int] = []  # rows with a rejected token, from a certain source
     weighed: list[int] = []  # rows with a rejected token, from a source with probabilities
     for row, (n, draft, q) in enumerate(zip(agreed, drafts, probabilities, strict=True)):
         if n < len(draft):
             (certain if q is None else weighed).append(row)
     if certain:
-        rejected = torch.tensor([drafts[row][agreed[row]] for row in certain], device=p.device)
-        left[certain] = _residual(left[certain], torch.nn.functional.one_hot(rejected, p.shape[-1]))
+        rejected = to_device([drafts[row][agreed[row]] for row in certain], p.device)
+        rows = to_device(certain, p.device)
+        left[rows] = _residual(left[rows], torch.nn.functional.one_hot(rejected, p.shape[-1]))
     if weighed:
         q_rejected = [q[agreed[row]] for row in weighed if (q := probabilities[row]) is not None]
-        left[weighed] = _residual(left[weighed], torch.stack(q_rejected))
-    bonus = torch.multinomial(left, 1, generator=generator).flatten().tolist()
+        rows = to_device(weighed, p.device)
+        left[rows] = _residual(left[rows], torch.stack(q_rejected))
+    bonus = read(torch.multinomial(left, 1, generator=generator).flatten())
     return [Accepted(n, token_id) for n, token_id in zip(agreed, bonus, strict=True)]
 
 
-def accept_seeded(scores: Tensor, drafts: Sequence[Sequence[int]], seeds: Tensor, positions: Tensor) -> list[Accepted]:
+def accept_seeded(
+    scores: Tensor, drafts: Sequence[Sequence[int]], seeds: Tensor, positions: Tensor, read: Read = Tensor.tolist
+) -> list[Accepted]:
     """Keep draft tokens as long as they equal the draws of the rows' seeds; the device lane draws the same.
 
     Args:
@@ -108,11 +120,12 @@ def accept_seeded(scores: Tensor, drafts: Sequence[Sequence[int]], seeds: Tensor
         drafts: for each row the draft tokens, none or more; it has one position more than tokens.
         seeds: (positions,) int64 on the device of ``scores``, the row's seed.
         positions: (positions,) int64 on the device of ``scores``, how many tokens of output come before.
+        read: called once.
 
     Streams: runs on the current stream, and waits for it once.
     """
     tokens = torch.arange(scores.shape[-1], device=scores.device)
-    return accept_greedy(scores + gumbel(seeds, positions, tokens), drafts)
+    return accept_greedy(scores + gumbel(seeds, positions, tokens), drafts, read)
 
 
 def _num_agreed(
@@ -121,14 +134,13 @@ def _num_agreed(
     drafts: Sequence[Sequence[int]],
     probabilities: Sequence[Tensor | None],
     generator: torch.Generator | None,
+    read: Read,
 ) -> list[int]:
-    """For each row how many draft tokens are kept."""
+    """For each row how many draft tokens are kept; at least one has some."""
     tokens = [token_id for draft in drafts for token_id in draft]
-    if not tokens:
-        return [0] * len(drafts)
     indices = [start + j for start, draft in zip(starts, drafts, strict=True) for j in range(len(draft))]
-    drafted = torch.tensor(tokens, device=p.device)  # (drafted,)
-    p_drafted = p[torch.tensor(indices, device=p.device), drafted]
+    where, drafted = to_device([indices, tokens], p.device)  # (drafted,) each
+    p_drafted = p[where, drafted]
     q_drafted = torch.ones_like(p_drafted)
     begin = 0
     for draft, q in zip(drafts, probabilities, strict=True):
@@ -138,7 +150,7 @@ def _num_agreed(
         begin = span.stop
     # u < p / q without the division: a token of probability 0 is never kept, a token of probability 1 always is.
     u = torch.rand(len(tokens), dtype=p.dtype, device=p.device, generator=generator)
-    passed = iter((u * q_drafted < p_drafted).tolist())
+    passed = iter(read(u * q_drafted < p_drafted))
     agreed = []
     for draft in drafts:
         trials = [next(passed) for _ in draft]
