@@ -97,7 +97,7 @@ def _with_handlers(
         transcription_handler=TranscriptionHandler(**shared),
         systemone_handler=SystemOneHandler(**chat),
         generation_state=state,
-        enable_cors=options.enable_cors,
+        enable_cors=bool(options.allowed_origins),
     )
     return app
 
@@ -105,7 +105,7 @@ def _with_handlers(
 def _limit_and_report_errors(app: FastAPI, options: ServeOptions) -> None:
     """Limit the size of requests, and answer every error in the shape of OpenAI's."""
     app.add_middleware(Failures)
-    app.add_middleware(RequestSizeLimit, max_bytes=options.max_request_bytes)
+    app.add_middleware(RequestSizeLimit, max_bytes=options.limits.request_bytes(takes_images=True))
     app.add_exception_handler(RequestRefused, answer_refused)
     app.add_exception_handler(HFGuidedError, answer_refused)
     app.add_exception_handler(HTTPException, answer_http)

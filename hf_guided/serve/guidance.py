@@ -160,9 +160,10 @@ class Guidance:
             size = len(json.dumps(given))
         except RecursionError:
             raise RequestRefused("nested too deeply; flatten it", code="constraint_too_deep", param=param) from None
-        if size > self._options.max_schema_bytes:
+        most = self._options.limits.max_schema_bytes
+        if size > most:
             raise RequestRefused(
-                f"expected {self._options.max_schema_bytes} bytes at most, as JSON, got {size}; ask for less, or raise "
+                f"expected {most} bytes at most, as JSON, got {size}; ask for less, or raise "
                 "--max-schema-bytes",
                 code="constraint_too_large",
                 param=param,

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from hf_guided import demo
+from hf_guided.serve.limits import ServeLimits
 from tests.serving import client, serving
 
 EXAMPLE = demo.EXAMPLES[0]
@@ -36,8 +37,8 @@ HOT = {"generation_config": json.dumps({"do_sample": True, "temperature": 4.0, "
 
 @pytest.fixture(scope="module", params=[False, True], ids=["one by one", "shared batches"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    options = {"max_schema_bytes": 20_000, "max_request_bytes": 400_000}
-    with serving(**options, continuous_batching=request.param) as found:
+    limits = ServeLimits(max_schema_bytes=20_000, max_request_bytes=400_000)
+    with serving(limits=limits, continuous_batching=request.param) as found:
         yield found
 
 
