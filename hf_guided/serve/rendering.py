@@ -1,0 +1,83 @@
+"""Prompts as token ids: by the model's own chat template, or its tokenizer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import PromptError
+from ..hf.compat import input_device
+from .call import Chat, Prompt
+from .error_responses import RequestRefused
+from .models import ServedModel
+
+_OF_TOKENS = ("input_ids", "attention_mask")
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A prompt as the model gets it.
+
+    Args:
+        token_ids: of the prompt.
+        model_inputs: of images and the like, for one row; on the model's device.
+    """
+
+    token_ids: tuple[int, ...]
+    model_inputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def render(served: ServedModel, prompt: Prompt, template_variables: Mapping[str, Any]) -> Rendered:
+    """A prompt as token ids; takes time, and runs the model's own template.
+
+    Args:
+        served: the model.
+        prompt: a chat, a text, or token ids.
+        template_variables: for chats, where the request does not set them.
+
+    Raises:
+        RequestRefused: a token id that the model does not have.
+        PromptError: the template refuses the chat.
+    """
+    if isinstance(prompt, Chat):
+        return _rendered_chat(served, prompt, template_variables)
+    if isinstance(prompt, str):
+        return Rendered(tuple(served.tokenizer(prompt)["input_ids"]))
+    width = served.model.get_input_embeddings().weight.shape[0]
+    wrong = next((token_id for token_id in prompt if not 0 <= token_id < width), None)
+    if wrong is not None:
+        raise RequestRefused(
+            f"prompt: expected token ids from 0 to {width - 1}, got {wrong}", code="invalid_value", param="prompt"
+        )
+    return Rendered(prompt)
+
+
+def _rendered_chat(served: ServedModel, chat: Chat, template_variables: Mapping[str, Any]) -> Rendered:
+    variables = {**template_variables, **chat.template_variables}
+    shown: dict[str, Any] = {} if chat.tools is None else {"tools": list(chat.tools)}
+    tensors = {"return_tensors": "pt"} if served.takes_media else {}
+    try:
+        made = served.templates.apply_chat_template(
+            [dict(message) for message in chat.messages],
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            **shown,
+            **tensors,
+            **variables,
+        )
+    except Exception as error:  # a template may raise anything, and so may a processor that reads an image
+        raise PromptError(f"the chat template refuses these messages: {type(error).__name__}: {error}") from error
+    if not served.takes_media:
+        return Rendered(tuple(made["input_ids"]))
+    inputs = {name: _on(value, served.model) for name, value in made.items() if name not in _OF_TOKENS}
+    return Rendered(tuple(made["input_ids"][0].tolist()), inputs)
+
+
+def _on(value: Any, model: Any) -> Any:
+    """A tensor on the model's device, floating point in its dtype."""
+    if not hasattr(value, "to"):
+        return value
+    device = input_device(model)
+    return value.to(device, model.dtype) if value.is_floating_point() else value.to(device)
