@@ -1,0 +1,40 @@
+"""How long a prompt and its answer may be together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..error_responses import RequestRefused
+from ..job import Job
+
+
+def max_positions(model: Any) -> int | None:
+    """The most tokens that a model was made for, prompt and answer together; None if its config names none."""
+    config = model.config.get_text_config(decoder=True)
+    positions = getattr(config, "max_position_embeddings", None)
+    return positions if isinstance(positions, int) and positions > 0 else None
+
+
+def check_length(model: Any, job: Job, cache_tokens: int | None = None) -> None:
+    """Refuse a job that does not fit.
+
+    Args:
+        model: that will run it.
+        job: the job.
+        cache_tokens: the most tokens that the engine's cache holds for one answer; None: no limit.
+
+    Raises:
+        RequestRefused: the prompt is empty; or prompt and answer are too long together.
+    """
+    prompt, answer = len(job.prompt), job.max_new_tokens
+    if not prompt:
+        raise RequestRefused("the prompt is empty: expected at least one token", code="empty_prompt")
+    limits = [limit for limit in (max_positions(model), cache_tokens) if limit is not None]
+    # The input of an encoder takes no positions of the decoder.
+    total = max(prompt, answer) if model.config.is_encoder_decoder else prompt + answer
+    if limits and total > min(limits):
+        raise RequestRefused(
+            f"expected at most {min(limits)} tokens for the prompt and its answer together, got {prompt + answer}: "
+            f"{prompt} of the prompt and {answer} of the answer; shorten the prompt, or lower max_tokens",
+            code="context_length_exceeded",
+        )
