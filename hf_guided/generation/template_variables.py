@@ -39,6 +39,17 @@ def unread_variables(templates: Any, arguments: Mapping[str, Any]) -> str | None
     )
 
 
+def variables_of(templates: Any) -> frozenset[str] | None:
+    """The variables of a chat template, without those that transformers sets; None if it cannot be parsed."""
+    own = getattr(templates, "chat_template", None)
+    sources = own.values() if isinstance(own, Mapping) else [own]
+    read = [_variables(source) if isinstance(source, str) else None for source in sources]
+    if None in read:
+        return None
+    names = frozenset[str]().union(*(names for names in read if names is not None))
+    return names - _ALWAYS - _special_tokens(templates) - {"tools", "documents"}
+
+
 def _source(templates: Any, arguments: Mapping[str, Any]) -> str | None:
     """The template that transformers would use."""
     chosen, own = arguments.get("chat_template"), getattr(templates, "chat_template", None)

@@ -36,7 +36,7 @@ class ApiKeys:
             'expected a valid API key in the header "Authorization: Bearer KEY"', status=401, code="invalid_api_key"
         )
         refused.headers["WWW-Authenticate"] = "Bearer"
-        await refused.response()(scope, receive, send)
+        await refused.send(scope, receive, send)
 
     def _may_ask(self, headers: Headers) -> bool:
         scheme, _, key = headers.get("authorization", "").partition(" ")

@@ -71,9 +71,14 @@ class RequestRefused(Exception):
         """The short name."""
         return str(self.body["error"]["code"])
 
-    def response(self) -> JSONResponse:
-        """As an HTTP answer."""
+    def response(self, app: Any) -> JSONResponse:
+        """As an HTTP answer; the app's metrics count it."""
+        app.state.metrics.refused(self.code)
         return JSONResponse(self.body, self.status, self.headers)
+
+    async def send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one connection."""
+        await self.response(scope["app"])(scope, receive, send)
 
 
 def shuts_down() -> RequestRefused:
@@ -109,7 +114,7 @@ def as_refused(error: Exception) -> RequestRefused:
     return RequestRefused(message, status=500, code="internal_error")
 
 
-async def answer_error(_: Request, error: Exception) -> JSONResponse:
+async def answer_error(request: Request, error: Exception) -> JSONResponse:
     """FastAPI's handler for all errors of routes."""
     if isinstance(error, HTTPException):  # of FastAPI: no such route, no such method
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
@@ -119,7 +124,7 @@ async def answer_error(_: Request, error: Exception) -> JSONResponse:
         refused = as_refused(error)
     if refused.status == 500:
         log.error("a request failed", exc_info=error)
-    return refused.response()
+    return refused.response(request.app)
 
 
 class Failures:
@@ -150,7 +155,7 @@ class Failures:
             if begun or scope["type"] != "http":
                 raise
             log.exception("%s failed", scope["path"])
-            await as_refused(error).response()(scope, receive, send)
+            await as_refused(error).send(scope, receive, send)
 
 
 def _snake(name: str) -> str:

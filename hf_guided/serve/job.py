@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from ..session.logprobs import TokenLogprob
 from ..session.requests import Request
+from ..session.stats import SessionStats
 
 EndReason = Literal["stop", "length"]
 
@@ -113,12 +114,20 @@ class Running(Protocol):
 class Engine(Protocol):
     """Generates the answers of jobs."""
 
+    @property
+    def stats(self) -> SessionStats:
+        """The work of all its jobs so far."""
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens of a prompt and its answer together; None: no limit is known."""
+
     def submit(self, job: Job, emit: Callable[[Event], None]) -> Running:
         """Queue a job; never waits.
 
         Args:
             job: what to generate.
-            emit: gets the events, on a thread of the engine; each answer's last event is ``Ended``, also after an error.
+            emit: gets the events, on a thread of the engine; each answer's last one is ``Ended``, also after an error.
 
         Raises:
             RequestRefused: this engine cannot hold what is asked (501, named), or it shuts down (503).

@@ -24,6 +24,7 @@ from .rendering import Rendered, render
 from .thread_pool import ThreadPool
 
 _SHAPES: dict[str, Any] = {"chat": ChatShape, "completion": CompletionShape, "response": ResponseShape}
+_PROMPTS = {"chat": "messages", "completion": "prompt", "response": "input"}
 # Of an answer, where neither the request nor the model's config says how long it may be.
 _MOST_NEW_TOKENS = 4096
 
@@ -143,7 +144,9 @@ class LiveRequest:
         """The answers of the response: of each prompt the likeliest, in their order."""
         size, num = self.call.best_of, self.call.num_answers
         groups = [self.answers[start : start + size] for start in range(0, len(self.answers), size)]
-        best = [sorted(group, key=lambda answer: -answer.mean_logprob)[:num] if num < size else group for group in groups]
+        best = [
+            sorted(group, key=lambda answer: -answer.mean_logprob)[:num] if num < size else group for group in groups
+        ]
         return [answer for group in best for answer in sorted(group, key=lambda answer: answer.index)]
 
     def end(self, outcome: Outcome) -> None:
@@ -164,20 +167,20 @@ class LiveRequest:
         return prompts
 
     def _check_length(self, num_tokens: int) -> None:
-        most, positions = self._backstage.limits.max_prompt_tokens, self._backstage.served.max_positions
-        limits = [limit for limit in (most, None if positions is None else positions - 1) if limit is not None]
+        most, room = self._backstage.limits.max_prompt_tokens, self._backstage.engine.max_tokens
+        limits = [limit for limit in (most, None if room is None else room - 1) if limit is not None]
         if limits and num_tokens > min(limits):
             raise RequestRefused(
                 f"expected a prompt of at most {min(limits)} tokens, got {num_tokens}; shorten it",
                 code="context_length_exceeded",
-                param="messages" if self.call.kind == "chat" else "prompt" if self.call.kind == "completion" else "input",
+                param=_PROMPTS[self.call.kind],
             )
 
     def _max_new_tokens(self, prompt_length: int) -> int:
         if self.call.max_new_tokens is not None:
             return self.call.max_new_tokens
-        positions, most = self._backstage.served.max_positions, self._backstage.limits.max_answer_tokens
-        limits = [limit for limit in (most, None if positions is None else positions - prompt_length) if limit is not None]
+        most, room = self._backstage.limits.max_answer_tokens, self._backstage.engine.max_tokens
+        limits = [limit for limit in (most, None if room is None else room - prompt_length) if limit is not None]
         return min(limits, default=_MOST_NEW_TOKENS)
 
     def _read(self, number: int, event: Event) -> Iterator[tuple[Answer, Delta]]:
@@ -201,4 +204,3 @@ class LiveRequest:
     def _end_jobs(self) -> None:
         for job in list(self._jobs):
             job.cancel()
-

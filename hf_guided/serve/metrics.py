@@ -106,8 +106,8 @@ class Metrics(Collector):
             masks, tokens, forced, mask_ns = sum(map(np.array, map(_work, self._followed)), np.zeros(4)).tolist()
         for name, about, label, counts in labelled:
             family = CounterMetricFamily(f"hf_guided_{name}", about, labels=[label])
-            for value, count in sorted(counts.items()):
-                family.add_metric([value], count)
+            for labelled_with, count in sorted(counts.items()):
+                family.add_metric([labelled_with], count)
             yield family
         compiler = self._compiler()
         for name, about, value in (

@@ -40,12 +40,6 @@ class ServedModel:
         """Whether it takes images, videos or audio."""
         return self.templates is not self.tokenizer
 
-    @property
-    def max_positions(self) -> int | None:
-        """The most tokens of a prompt and its answer together; None if its config names none."""
-        positions = getattr(self.model.config.get_text_config(decoder=True), "max_position_embeddings", None)
-        return positions if isinstance(positions, int) and positions > 0 else None
-
 
 def load(source: ModelSource, name: str) -> ServedModel:
     """Load a model once; there is no other.
@@ -71,9 +65,10 @@ def _loader_for_media(source: ModelSource) -> Any:
         config = transformers.AutoConfig.from_pretrained(
             location.path, revision=location.revision, trust_remote_code=source.trust_remote_code
         )
-    if config.model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and (
-        config.architectures or [""]
-    )[0] in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+    if (
+        config.model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        and (config.architectures or [""])[0] in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    ):
         return None
     for names, loader in (
         (modeling_auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, "AutoModelForMultimodalLM"),

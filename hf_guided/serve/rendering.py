@@ -28,20 +28,23 @@ class Rendered:
     model_inputs: Mapping[str, Any] = field(default_factory=dict)
 
 
-def render(served: ServedModel, prompt: Prompt, template_variables: Mapping[str, Any]) -> Rendered:
+def render(
+    served: ServedModel, prompt: Prompt, template_variables: Mapping[str, Any] | None = None, *, generates: bool = True
+) -> Rendered:
     """A prompt as token ids; takes time, and runs the model's own template.
 
     Args:
         served: the model.
         prompt: a chat, a text, or token ids.
         template_variables: for chats, where the request does not set them.
+        generates: whether a chat ends with the beginning of an answer.
 
     Raises:
         RequestRefused: a token id that the model does not have.
         PromptError: the template refuses the chat.
     """
     if isinstance(prompt, Chat):
-        return _rendered_chat(served, prompt, template_variables)
+        return _rendered_chat(served, prompt, {**(template_variables or {}), **prompt.template_variables}, generates)
     if isinstance(prompt, str):
         return Rendered(tuple(served.tokenizer(prompt)["input_ids"]))
     width = served.model.get_input_embeddings().weight.shape[0]
@@ -53,14 +56,13 @@ def render(served: ServedModel, prompt: Prompt, template_variables: Mapping[str,
     return Rendered(prompt)
 
 
-def _rendered_chat(served: ServedModel, chat: Chat, template_variables: Mapping[str, Any]) -> Rendered:
-    variables = {**template_variables, **chat.template_variables}
+def _rendered_chat(served: ServedModel, chat: Chat, variables: Mapping[str, Any], generates: bool) -> Rendered:
     shown: dict[str, Any] = {} if chat.tools is None else {"tools": list(chat.tools)}
     tensors = {"return_tensors": "pt"} if served.takes_media else {}
     try:
         made = served.templates.apply_chat_template(
             [dict(message) for message in chat.messages],
-            add_generation_prompt=True,
+            add_generation_prompt=generates,
             tokenize=True,
             return_dict=True,
             **shown,

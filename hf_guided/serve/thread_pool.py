@@ -1,4 +1,4 @@
-"""Threads for work on requests (templates, tokenizers, reading bodies): a few, and none waits for another's for ever."""
+"""Threads for work on requests: reading bodies, templates, tokenizers. There are a few, and each job has a time limit."""
 
 from __future__ import annotations
 

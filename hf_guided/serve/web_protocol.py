@@ -57,12 +57,15 @@ class _LimitedProtocol(H11Protocol):
             if self._header_timer is None:
                 self._header_timer = self._later(self.header_timeout_s, self._headers_are_late)
         else:
-            self._header_timer = _cancelled(self._header_timer)
+            _cancel(self._header_timer)
+            self._header_timer = None
             self.idle.pop(self, None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._header_timer = _cancelled(self._header_timer)
-        self._stall_timer = _cancelled(self._stall_timer)
+        _cancel(self._header_timer)
+        self._header_timer = None
+        _cancel(self._stall_timer)
+        self._stall_timer = None
         self.idle.pop(self, None)
         super().connection_lost(exc)
 
@@ -76,7 +79,8 @@ class _LimitedProtocol(H11Protocol):
         self._stall_timer = self._later(self.stalled_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._stall_timer = _cancelled(self._stall_timer)
+        _cancel(self._stall_timer)
+        self._stall_timer = None
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -117,6 +121,6 @@ class _LimitedProtocol(H11Protocol):
         return self.loop.call_later(seconds, act)
 
 
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()

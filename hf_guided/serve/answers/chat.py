@@ -103,7 +103,12 @@ class ChatShape:
         return {"tool_calls": [call]}
 
     def _chunk(
-        self, index: int, delta: dict[str, Any], *, logprobs: Sequence[ShownToken] = (), finish_reason: str | None = None
+        self,
+        index: int,
+        delta: dict[str, Any],
+        *,
+        logprobs: Sequence[ShownToken] = (),
+        finish_reason: str | None = None,
     ) -> str:
         choice = {
             "index": index,

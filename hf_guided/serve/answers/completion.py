@@ -22,7 +22,9 @@ class CompletionShape:
 
     def __init__(self, reply: Reply):
         self._reply = reply
-        self._offsets = [len(self._echo(index)) for index in reply.indices()]  # of the next token with a log probability
+        self._offsets = [
+            len(self._echo(index)) for index in reply.indices()
+        ]  # of the next token with a log probability
 
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
         """See ``Shape``."""

@@ -26,7 +26,7 @@ from ...session.stats import SessionStats
 from ..error_responses import shuts_down
 from ..job import Event, Job, NewTokens
 from .first_row import first_row
-from .lengths import check_length
+from .lengths import check_length, max_positions
 from .live_jobs import LiveJobs
 from .row_end import ended
 from .running import RunningJob
@@ -50,6 +50,11 @@ class OneByOne:
         self._queue: SimpleQueue[RunningJob | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="hf-guided-one-by-one", daemon=True)
         self._thread.start()
+
+    @property
+    def max_tokens(self) -> int | None:
+        """See ``Engine``."""
+        return max_positions(self._model)
 
     def submit(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
         """See ``Engine``; also raises what ``check_length`` raises."""

@@ -27,7 +27,7 @@ from ..job import Event, Job
 from .batch_manager import BatchManager
 from .batch_sampler import BatchSampler
 from .first_row import first_row
-from .lengths import check_length
+from .lengths import check_length, max_positions
 from .live_jobs import LiveJobs
 from .one_by_one import OneByOne
 from .running import RunningJob
@@ -80,6 +80,12 @@ class SharedBatches:
     def alone_stats(self) -> SessionStats:
         """The work of the jobs that ran alone."""
         return self._alone.stats
+
+    @property
+    def max_tokens(self) -> int | None:
+        """See ``Engine``."""
+        limits = [limit for limit in (max_positions(self._model), self._cache_tokens) if limit is not None]
+        return min(limits, default=None)
 
     def submit(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
         """See ``Engine``; also raises what ``check_length`` raises."""
