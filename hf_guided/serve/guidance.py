@@ -163,8 +163,7 @@ class Guidance:
         most = self._options.limits.max_schema_bytes
         if size > most:
             raise RequestRefused(
-                f"expected {most} bytes at most, as JSON, got {size}; ask for less, or raise "
-                "--max-schema-bytes",
+                f"expected {most} bytes at most, as JSON, got {size}; ask for less, or raise --max-schema-bytes",
                 code="constraint_too_large",
                 param=param,
             )
