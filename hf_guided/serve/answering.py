@@ -1,7 +1,7 @@
 """The routes that generate: a request's body in, JSON or a stream of events out.
 
-A client that leaves ends its request, streaming or not; so does the time limit. While a stream waits, for its constraint
-to be compiled or for its turn, it gets a comment every few seconds.
+A client that leaves ends its request, streaming or not; so does the time limit. While a stream waits for its constraint
+or for its turn, it gets a comment every few seconds.
 """
 
 from __future__ import annotations

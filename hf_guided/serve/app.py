@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from ..errors import HFGuidedError
-from ..generation.template_variables import variables_of
+from ..generation.template_variables import own_variables
 from . import models
 from .admission import Admission
 from .answering import Answering
@@ -82,7 +82,7 @@ def app_of(options: ServeOptions, backstage: Backstage) -> FastAPI:
         served.model.generation_config,
         backstage.guidance.guide.vocabulary.padded_size,
         takes_images=served.takes_media,
-        template_variables=variables_of(served.templates),
+        template_variables=own_variables(served.templates),
     )
     admission = Admission(options.limits.max_queue)
     pages = ("/docs", "/redoc", "/openapi.json") if options.docs_pages else (None, None, None)

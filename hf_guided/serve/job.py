@@ -1,6 +1,6 @@
 """What an engine of the server generates for one prompt, and what it reports while it does.
 
-The web side (calls, answers) and the engines share these types alone: an engine knows no HTTP, and the web side no model.
+The web side (calls, answers) and the engines share these types alone: an engine knows no HTTP, the web side no model.
 """
 
 from __future__ import annotations

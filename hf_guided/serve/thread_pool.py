@@ -1,4 +1,4 @@
-"""Threads for work on requests: reading bodies, templates, tokenizers. There are a few, and each job has a time limit."""
+"""Threads for work on requests: reading bodies, templates, tokenizers. They are few, and each job has a time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answers of /v1/responses: a list of items (reasoning, a message, function calls), or typed events that build it."""
+"""The answers of /v1/responses: a list of items (reasoning, message, function calls), or typed events that build it."""
 
 from __future__ import annotations
 

@@ -45,21 +45,20 @@ class StructuredOutputs(Part):
     }
     json_: Document = Field(None, alias="json")
     regex: str | None = None
-    choice: List[str] | None = None
+    choice: List[str] = []
     grammar: str | None = None
     json_object: bool | None = None
     structural_tag: Document = None
 
 
 class ConstraintFields(Part):
-    """The fields of chat completions and completions; tools are apart."""
+    """The fields that vLLM and SGLang have added to all routes."""
 
     other_fields = {"guided_decoding_backend": (), "guided_whitespace_pattern": ()}
-    response_format: dict[str, Any] | None = None
-    structured_outputs: StructuredOutputs = StructuredOutputs()
+    structured_outputs: StructuredOutputs | None = None
     guided_json: Document = None
     guided_regex: str | None = None
-    guided_choice: List[str] | None = None
+    guided_choice: List[str] = []
     guided_grammar: str | None = None
     regex: str | None = None
     json_schema: Document = None

@@ -59,17 +59,14 @@ def _as_parts(value: Any) -> Any:
     return value
 
 
-def _typed(*kinds: Any) -> Any:
-    union: Any = kinds[0]
-    for kind in kinds[1:]:
-        union = union | kind
-    return Annotated[List[Annotated[union, Field(discriminator="type")]], BeforeValidator(_as_parts)]
-
-
 AnyPart: TypeAlias = TextPart | ImagePart | InputImage | RefusalPart
 Texts = Annotated[List[TextPart], BeforeValidator(_as_parts)]
-AssistantContent = _typed(TextPart, RefusalPart)
-UserContent = _typed(TextPart, ImagePart, InputImage)
+AssistantContent = Annotated[
+    List[Annotated[TextPart | RefusalPart, Field(discriminator="type")]], BeforeValidator(_as_parts)
+]
+UserContent = Annotated[
+    List[Annotated[TextPart | ImagePart | InputImage, Field(discriminator="type")]], BeforeValidator(_as_parts)
+]
 
 
 def for_template(parts: Sequence[AnyPart], path: str, takes_images: bool) -> str | list[dict[str, str]]:

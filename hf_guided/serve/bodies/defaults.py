@@ -57,16 +57,13 @@ class Defaults:
             takes_images: whether it does.
             template_variables: see the class.
         """
-        names = ("temperature", "top_p", "min_p", "repetition_penalty")
-        given = {name: getattr(generation_config, name, None) for name in names}  # 0: the default, as for top_k
+        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+        given: dict[str, Any] = {name: getattr(generation_config, name, None) for name in names}
         return cls(
             names=(options.public_name,),
             vocab_size=vocab_size,
-            sampling=replace(
-                cls.sampling,
-                top_k=getattr(generation_config, "top_k", None) or None,
-                **{name: float(value) for name, value in given.items() if value},
-            ),
+            # 0 says nothing: not a temperature, and all tokens as top_k.
+            sampling=replace(cls.sampling, **{name: value for name, value in given.items() if value}),
             samples=bool(getattr(generation_config, "do_sample", False)),
             takes_images=takes_images,
             template_variables=template_variables,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -83,7 +83,7 @@ _SGLANG = {
 }
 
 
-class GenerationFields(SamplingFields):
+class GenerationFields(SamplingFields, ConstraintFields):
     """The fields of every request that is answered by tokens."""
 
     other_fields = {**_OPENAI, **_VLLM, **_SGLANG, **NO_EFFECT}
@@ -98,9 +98,10 @@ class StreamOptions(Part):
     include_usage: bool = False
 
 
-class CompletionFields(GenerationFields, ConstraintFields):
+class CompletionFields(GenerationFields):
     """The fields that chat completions and completions share."""
 
+    response_format: dict[str, Any] | None = None
     n: Count = 1
     best_of: Count | None = None
     max_tokens: Count | None = None

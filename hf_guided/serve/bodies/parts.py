@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
@@ -86,7 +87,7 @@ def problem(message: str, **values: Any) -> PydanticCustomError:
         message: with ``{name}`` for each of the values.
         **values: from the request; each is shortened.
     """
-    return PydanticCustomError("refused", message, {name: shown(value) for name, value in values.items()})  # type: ignore[arg-type] # wants literals
+    return PydanticCustomError("refused", message, {name: shown(value) for name, value in values.items()})
 
 
 def listed(what: str) -> BeforeValidator:
@@ -117,15 +118,9 @@ def _problem(name: str, value: Any, others: Mapping[str, Values], held: frozense
         accepted = others[name]
         if accepted is ANY or any(type(value) is type(one) and value == one for one in accepted):
             return None
-        instead = f"leave it out, or send {' or '.join(map(_json, accepted))}" if accepted else "leave it out"
+        instead = f"leave it out, or send {' or '.join(map(json.dumps, accepted))}" if accepted else "leave it out"
         return PydanticCustomError(
             "unsupported_field", "this server does not support it; {instead}", {"instead": instead}
-        )  # type: ignore[arg-type]
+        )
     near = did_you_mean(name, (*held, *others)) if len(name) <= _LONGEST_NAME else ""
     return PydanticCustomError("unknown_field", "unknown field{near}", {"near": near})
-
-
-def _json(value: Any) -> str:
-    import json
-
-    return json.dumps(value)

@@ -13,6 +13,7 @@ from ..error_responses import RequestRefused, refusal
 
 MOST_ECHOED = 200  # characters of a request that its answer may repeat
 _MOST_PROBLEMS = 3
+_NAME = 40  # of a name in a path
 _PATH = 90  # of a path: the names of fields that are known, and at most one that is not
 
 
@@ -45,15 +46,14 @@ def naming(param: str | None) -> Iterator[None]:
 
 def _cut(error: HFGuidedError, param: str | None) -> RequestRefused:
     whole = refusal(error, param)
-    pointers, left = [], MOST_ECHOED
+    message = _shorten(str(error), MOST_ECHOED)
+    pointers, left = [], MOST_ECHOED - len(message)
     for pointer in whole.body["error"]["pointers"]:
         left -= len(pointer)
         if left < 0:
             break
         pointers.append(pointer)
-    return RequestRefused(
-        _shorten(str(error), MOST_ECHOED), status=whole.status, code=whole.code, param=param, pointers=tuple(pointers)
-    )
+    return RequestRefused(message, status=whole.status, code=whole.code, param=param, pointers=tuple(pointers))
 
 
 def of_validation(error: ValidationError, body: object) -> RequestRefused:
@@ -88,18 +88,21 @@ def path_in(body: object, steps: Iterable[int | str], *, missing: bool = False) 
         steps: names and indices.
         missing: the last step is the name of a field that is not there.
     """
-    steps, path = tuple(steps), []
-    for step in steps[:-1] if missing else steps:
-        if isinstance(body, dict) and isinstance(step, str) and step in body:
+    steps, path = [*steps], []
+    last = [str(steps.pop())] if missing else []
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        if isinstance(body, dict):
+            if step not in body or (step in (body.get("type"), body.get("role")) and following in body):
+                continue  # the kind of this message or part
             body = body[step]
-        elif isinstance(body, list) and isinstance(step, int) and step < len(body):
+        elif isinstance(body, list):
+            if not isinstance(step, int):
+                continue
             body = body[step]
-        else:
+        elif not isinstance(body, str):  # a text may be the JSON of an object
             continue
-        path.append(_shorten(str(step), 40))
-    if missing:
-        path.append(str(steps[-1]))
-    return ".".join(path)
+        path.append(_shorten(str(step), _NAME))
+    return ".".join([*path, *last])
 
 
 def _text(problem: Mapping[str, Any], room: int) -> str:
@@ -110,14 +113,12 @@ def _text(problem: Mapping[str, Any], room: int) -> str:
         return "expected a value, got none"
     if kind.startswith("union_tag"):
         field = context["discriminator"].strip("'")
-        got = value.get(field) if isinstance(value, dict) else value
-        return f"expected {field} {_TAGS.get(kind, 'to be one of ')}{context.get('expected_tags', '')}, got {shown(got, room)}"
+        if not isinstance(value, dict) or field not in value:
+            return f"expected an object with {field}, got {shown(value, room)}"
+        return f"expected one of {context['expected_tags']} as its {field}, got {shown(value[field], room)}"
     what = "an object" if kind in ("model_type", "model_attributes_type", "dict_type") else None
     what = what or str(problem["msg"]).removeprefix("Input should be ").removeprefix("Input should ")
     return f"expected {what}, got {shown(value, room)}"
-
-
-_TAGS = {"union_tag_not_found": "to say what it is"}
 
 
 def _shorten(text: str, limit: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator
 
 from ..call import Call, Chat
 from ..limits import ServeLimits
@@ -12,19 +12,30 @@ from .chat import shown_tools
 from .constraint_fields import read_constraint
 from .defaults import Defaults
 from .generation import GenerationFields, LogprobCount, check_logprobs, check_model
-from .parts import Count, List, Part, read
+from .parts import Count, List, Part, problem, read
 from .refusals import refused
 from .response_items import Items, render_items
 from .sampling import read_max_tokens, read_sampling, read_stop
 from .thinking import Effort, read_thinking
-from .tools import Tool
+from .tools import Tool, flat
 
+_MOST_METADATA = 16  # OpenAI's limit
 _LOGPROBS = "message.output_text.logprobs"
 # What an answer repeats; the rest of ``Response`` describes what was done.
 _REPEATED = (
     "instructions max_output_tokens metadata parallel_tool_calls prompt_cache_key reasoning safety_identifier "
     "temperature text tool_choice tools top_logprobs top_p truncation user"
 ).split()
+
+
+def _few_texts(value: Any) -> Any:
+    if (
+        not isinstance(value, dict)
+        or len(value) > _MOST_METADATA
+        or not all(isinstance(v, str) for v in value.values())
+    ):
+        raise problem(f"expected an object of {_MOST_METADATA} texts at most, got {{value}}", value=value)
+    return value
 
 
 class Reasoning(Part):
@@ -61,8 +72,12 @@ class ResponseBody(GenerationFields):
         "background_options": (),
         "context_management": ([],),
         "conversation": (),
+        "enable_response_messages": (False,),
         "image": (),
         "max_tool_calls": (),
+        "mm_processor_kwargs": (),
+        "previous_input_messages": (),
+        "previous_response": (),
         "previous_response_id": (),
         "prompt": (),
         "truncation": ("disabled",),
@@ -80,7 +95,7 @@ class ResponseBody(GenerationFields):
     stream_options: ResponseStreamOptions | None = None
     chat_template_kwargs: dict[str, Any] = {}
     # Answers repeat them, so they have to be what an answer may hold.
-    metadata: Annotated[dict[str, str], Field(max_length=16)] | None = None
+    metadata: Annotated[dict[str, str], BeforeValidator(_few_texts)] | None = None
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -132,5 +147,10 @@ def read_response(body: object, defaults: Defaults, limits: ServeLimits) -> Call
         logprobs=response.top_logprobs or 0 if response.top_logprobs or _LOGPROBS in response.include else None,
         stream=response.stream,
         think=think,
-        body={name: body[name] for name in _REPEATED if body.get(name) is not None},
+        body=_repeated(body),
     )
+
+
+def _repeated(body: dict[str, Any]) -> dict[str, Any]:
+    given = {name: body[name] for name in _REPEATED if body.get(name) is not None}
+    return {**given, "tools": [flat(tool) for tool in given.get("tools", ())]}

@@ -30,7 +30,7 @@ class TokenizeBody(Part):
     }
     model: str | None = None
     prompt: str | None = None
-    messages: Messages | None = None
+    messages: Messages = []
     tools: List[Tool] = []
     chat_template_kwargs: dict[str, Any] = {}
     add_generation_prompt: bool = True
@@ -83,12 +83,11 @@ def read_tokenize(body: object, defaults: Defaults, limits: ServeLimits) -> Toke
     asked = read(TokenizeBody, body)
     assert isinstance(body, dict)
     check_model(asked.model, defaults)
-    if (asked.prompt is None) == (asked.messages is None):
+    if (asked.prompt is None) == (not asked.messages):
         raise refused("prompt", "expected either prompt or messages, and not both")
     special = asked.prompt is not None if asked.add_special_tokens is None else asked.add_special_tokens
     prompt: Prompt
-    if asked.messages is None:
-        assert asked.prompt is not None
+    if asked.prompt is not None:
         prompt = asked.prompt
     else:
         constraint, _ = read_constraint({"tools": body.get("tools")}, defaults, limits)

@@ -39,4 +39,10 @@ def nested(tool: Any) -> Any:
     return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
 
 
+def flat(tool: dict[str, Any]) -> dict[str, Any]:
+    """A tool as answers of /v1/responses have it."""
+    function = nested(tool)["function"]
+    return {"type": "function", "parameters": None, "strict": None, **function}
+
+
 Tool = Annotated[NestedTool, BeforeValidator(nested)]
