@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import openai
 import torch
@@ -39,6 +40,17 @@ def serving(**options: object) -> Iterator[str]:
         server.should_exit = True
         thread.join()
         torch.set_num_threads(threads)
+
+
+def calls_of(pieces: Iterable[Any]) -> list[tuple[str, str]]:
+    """The tool calls of a message, or of the deltas of a stream, as (name, arguments)."""
+    calls: dict[int, list[str]] = {}
+    for piece in pieces:
+        for number, call in enumerate(piece.tool_calls or []):
+            joined = calls.setdefault(getattr(call, "index", number), ["", ""])
+            joined[0] += call.function.name or ""
+            joined[1] += call.function.arguments or ""
+    return [(name, arguments) for _, (name, arguments) in sorted(calls.items())]
 
 
 def client(url: str) -> openai.OpenAI:

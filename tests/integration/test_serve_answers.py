@@ -15,7 +15,7 @@ import pytest
 from hf_guided import demo
 from hf_guided.serve import models
 from tests.effort import repeats
-from tests.serving import client, serving
+from tests.serving import calls_of, client, serving
 
 EXAMPLE = demo.EXAMPLES[0]
 CHAT: list[Any] = [{"role": "user", "content": EXAMPLE.prompt}]
@@ -44,8 +44,7 @@ def parts(api: openai.OpenAI, *, stream: bool, **asked: Any) -> tuple[str, str |
     pieces = [chunk.choices[0].delta for chunk in found] if stream else [found.choices[0].message]
     content = "".join(piece.content or "" for piece in pieces)
     thoughts = [thought for piece in pieces if (thought := getattr(piece, "reasoning_content", None)) is not None]
-    calls = [(call.function.name, call.function.arguments) for piece in pieces for call in piece.tool_calls or []]
-    return content, "".join(thoughts) if thoughts else None, calls
+    return content, "".join(thoughts) if thoughts else None, calls_of(pieces)
 
 
 @pytest.mark.parametrize("template", [THINKS, THINKING], ids=["written by the model", "begun by the prompt"])

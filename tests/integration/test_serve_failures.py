@@ -9,13 +9,14 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import openai
 import pytest
 
 from hf_guided import demo
-from hf_guided.serve.models import GuidedModelManager
+from hf_guided.serve import models
 from tests.serving import client, serving
 
 CHAT: Any = [{"role": "user", "content": demo.EXAMPLES[0].prompt}]
@@ -43,7 +44,8 @@ class Faulty:
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> Faulty:
     found = Faulty()
-    monkeypatch.setattr(GuidedModelManager, "_load_model", lambda *_, **__: found.model)
+    load = models.load
+    monkeypatch.setattr(models, "load", lambda *args: replace(load(*args), model=found.model))
     return found
 
 

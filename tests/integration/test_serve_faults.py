@@ -41,8 +41,10 @@ def send(url: str, body: dict[str, Any]) -> tuple[int, str]:
 
 
 def events(text: str) -> list[Any]:
-    """The events of a stream."""
-    return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+    """The events of a stream, which ends with [DONE]."""
+    *data, done = (line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: "))
+    assert done == "[DONE]"
+    return [json.loads(line) for line in data]
 
 
 def answer_of(text: str, *, stream: bool) -> str:

@@ -21,7 +21,7 @@ from hf_guided import demo
 from hf_guided.serve.limits import ServeLimits
 from tests import effort
 from tests.effort import repeats
-from tests.serving import client, serving
+from tests.serving import calls_of, client, serving
 
 CLIENTS = 16
 BOTH_WAYS = pytest.mark.parametrize("batching", [False, True], ids=["one by one", "shared batches"])
@@ -99,16 +99,15 @@ def ask(api: openai.OpenAI, name: str, prompt: str, settings: dict[str, Any], *,
     if not stream:
         assert completion.id == name
         message = completion.choices[0].message
-        calls = [(call.function.name, call.function.arguments) for call in message.tool_calls or []]
-        return {"content": message.content, "calls": calls}
-    content, calls = "", []
+        return {"content": message.content, "calls": calls_of([message])}
+    content, deltas = "", []
     for chunk in completion:
         assert chunk.id == name
         delta = chunk.choices[0].delta
         content += delta.content or ""
-        calls += [(call.function.name, call.function.arguments) for call in delta.tool_calls or []]
+        deltas.append(delta)
     assert chunk.choices[0].finish_reason in ("stop", "tool_calls", "length")
-    return {"content": content, "calls": calls}
+    return {"content": content, "calls": calls_of(deltas)}
 
 
 def load(url: str, requests: int) -> Counter[str]:
