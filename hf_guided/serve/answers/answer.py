@@ -20,7 +20,7 @@ class Delta(NamedTuple):
 
     Args:
         parts: in order.
-        logprobs: of the tokens after the thinking whose text is certain.
+        logprobs: of the tokens of the text that has been passed on.
     """
 
     parts: list[Part]
@@ -111,7 +111,7 @@ class Answer:
         if self.finish_reason is not None:
             return Delta([], [])
         parts = list(self._reader.finish())
-        delta = self._delta(parts)
+        delta = self._delta(parts, ended=True)
         start = self._reader.answer_start
         if start != 0:
             self.num_thinking_tokens = sum(start is None or end <= start for _, end in self._tokens)
@@ -119,21 +119,21 @@ class Answer:
         self.finish_reason = "tool_calls" if called else reason
         return delta
 
-    def _delta(self, parts: list[Part]) -> Delta:
+    def _delta(self, parts: list[Part], *, ended: bool = False) -> Delta:
         self.content.add(parts)
-        new = self._new_logprobs() if self._top is not None else []
+        new = self._new_logprobs(ended=ended) if self._top is not None else []
         self.logprobs += new
         return Delta(parts, new)
 
-    def _new_logprobs(self) -> list[ShownToken]:
-        """Those of tokens that are reported, whose bytes are certainly part of the answer, and not of its thinking."""
+    def _new_logprobs(self, *, ended: bool) -> list[ShownToken]:
+        """Those of the tokens of the text that has been passed on: not of its thinking, nor of calls."""
         new = []
-        reader, num_top = self._reader, self._top or 0
+        start_of_text, end_of_text = self._reader.answer_start, self._reader.text_end
         while self._num_shown < min(len(self._tokens), len(self._reported)):
             start, end = self._tokens[self._num_shown]
-            if end > reader.given and not (reader.stopped and start < reader.given):
+            if end > end_of_text and not (ended and start < end_of_text):
                 break
-            if end > start and reader.answer_start is not None and end > reader.answer_start:
-                new.append(shown_token(self._reported[self._num_shown], reader.name, num_top))
+            if end > start and start_of_text is not None and end > start_of_text:
+                new.append(shown_token(self._reported[self._num_shown], self._reader.name, self._top or 0))
             self._num_shown += 1
         return new

@@ -25,7 +25,7 @@ class CallReader:
         self._constraint = constraint
         self._decoder = utf8_decoder()
         self._text = ""
-        self._given = 0  # characters of plain text that have been passed on
+        self._given = 0  # characters of plain text that have been passed on, before any call
         self._tried = 0  # characters in which all calls have been found
         self._num_calls = 0
         self._open: _JsonEnd | None = None  # of the last call, while its arguments come
@@ -52,6 +52,11 @@ class CallReader:
             self._tried = len(self._text)
             yield from self._new_calls()
 
+    @property
+    def num_given(self) -> int:
+        """The bytes of the text that has been passed on, before any call."""
+        return len(self._text[: self._given].encode())
+
     def finish(self) -> Iterator[Part]:
         """The text that was held back, if the answer is complete; called after the last byte."""
         try:
@@ -60,6 +65,7 @@ class CallReader:
             return
         if rest := answer.text[self._given :]:
             yield Text(rest)
+            self._given += 0 if answer.calls else len(rest)
         for call in answer.calls[self._num_calls :]:
             yield from self._whole(call.name, json.dumps(call.arguments))
 

@@ -55,13 +55,18 @@ class AnswerReader:
         self._thought = _Text()
         self._answer = CallReader(format.constraint) if isinstance(format.constraint, ToolCalls) else _Text()
         self.num_bytes = 0  # of all tokens so far
-        self.given = 0  # of them, the bytes that are certainly before a stop string
+        self._given = 0  # of them, the bytes that are certainly before a stop string
         self.answer_start: int | None = None if self._thinking is not None else 0  # the first byte after the thinking
 
     @property
     def stopped(self) -> bool:
         """Whether a stop string has ended the answer."""
         return self._stops.found
+
+    @property
+    def text_end(self) -> int:
+        """The bytes up to the end of the text that has been passed on, before any tool call."""
+        return (self.answer_start or 0) + self._answer.num_given
 
     def data(self, token_id: int) -> bytes:
         """The bytes of a token as text; a token that ends the answer has none."""
@@ -92,13 +97,13 @@ class AnswerReader:
         yield from self._answer.finish()
 
     def _read(self, data: bytes) -> Iterator[Part]:
-        self.given += len(data)
+        self._given += len(data)
         if self._thinking is not None:
             thinking, data = self._thinking.take(data)
             if thought := self._thought.decoded(thinking):
                 yield Thinking(thought)
             if self._thinking.over and self.answer_start is None:
-                self.answer_start = self.given - len(data)
+                self.answer_start = self._given - len(data)
         yield from self._answer.feed(data)
 
 
@@ -148,11 +153,13 @@ class _Text:
 
     def __init__(self) -> None:
         self._decoder = utf8_decoder()
+        self.num_given = 0  # bytes
 
     def decoded(self, data: bytes) -> str:
         return self._decoder.decode(data)
 
     def feed(self, data: bytes) -> Iterator[Part]:
+        self.num_given += len(data)
         if text := self.decoded(data):
             yield Text(text)
 
