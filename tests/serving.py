@@ -10,6 +10,7 @@ from typing import Any
 
 import openai
 import torch
+from fastapi import FastAPI
 
 from hf_guided.serve.app import Server, build_app
 from hf_guided.serve.options import ServeOptions
@@ -20,9 +21,19 @@ def serving(**options: object) -> Iterator[str]:
     """The URL of a server of the demo model, at a free port."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    serve_options = ServeOptions("demo", host="127.0.0.1", port=0, device="cpu", **options)  # type: ignore[arg-type]
+    try:
+        serve_options = ServeOptions("demo", host="127.0.0.1", port=0, device="cpu", **options)  # type: ignore[arg-type]
+        with running(build_app(serve_options), serve_options) as url:
+            yield url
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def running(app: FastAPI, options: ServeOptions) -> Iterator[str]:
+    """The URL of a server of this app."""
     urls: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    server = Server(build_app(serve_options), serve_options, urls.put)
+    server = Server(app, options, urls.put)
 
     def run() -> None:
         try:
@@ -39,7 +50,6 @@ def serving(**options: object) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join()
-        torch.set_num_threads(threads)
 
 
 def calls_of(pieces: Iterable[Any]) -> list[tuple[str, str]]:

@@ -103,14 +103,14 @@ def test_thinking_that_is_switched_off(monkeypatch):
     assert thinking is None
 
 
-def test_thinking_and_shared_batches_do_not_go_together(monkeypatch):
-    from hf_guided.errors import UnsupportedModel
-    from hf_guided.serve.app import build_app
-    from hf_guided.serve.options import ServeOptions
-
+def test_thinking_in_shared_batches(monkeypatch):
     monkeypatch.setattr(models, "_DEMO_CHAT_TEMPLATE", THINKS)
-    with pytest.raises(UnsupportedModel, match="--reasoning off"):
-        build_app(ServeOptions("demo", device="cpu", continuous_batching=True))
+    asked: dict[str, Any] = {"response_format": SCHEMA_FORMAT, "temperature": 0.0}
+    answers = []
+    for batching in (False, True):
+        with serving(max_thinking_tokens=30, continuous_batching=batching) as url, client(url) as api:
+            answers.append(parts(api, stream=batching, **asked))
+    assert answers[0] == answers[1] and answers[0][1]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,8 @@ def test_calls_of_other_families(name):
         for stream in (False, True):
             for choice in ("required", {"type": "function", "function": {"name": "get_weather"}}):
                 asked: dict[str, Any] = {"tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False}
-                _, _, calls = parts(api, stream=stream, max_tokens=150, extra_body=HOT, **asked)
+                hot = {"temperature": 3.0, "max_tokens": 150}
+                _, _, calls = parts(api, stream=stream, **hot, **asked)
                 assert [name for name, _ in calls] == ["get_weather"]
                 jsonschema.validate(json.loads(calls[0][1]), PARAMETERS)
 
