@@ -6,7 +6,9 @@ decided. vLLM's and SGLang's are listed by hand.
 
 from __future__ import annotations
 
+import re
 import typing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -313,6 +315,14 @@ def test_unknown_fields_are_refused_with_the_nearest_name(route):
     assert error["param"] == "temprature"
     assert "did you mean 'temperature'?" in error["message"]
     assert "foo" in error["message"]
+
+
+def test_the_guide_names_every_field_that_is_held():
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "serving.md").read_text(encoding="utf-8")
+    table = guide.partition("\n## Fields\n")[2].partition("\n## ")[0]
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", table))))
+    for names in (*HELD.values(), *NO_EFFECT.values()):
+        assert set(names) - words == set()
 
 
 _PARTS: dict[str, tuple[str, Any, Any]] = {}
