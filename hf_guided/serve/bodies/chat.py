@@ -22,7 +22,7 @@ from .parts import Count, List, read
 from .refusals import refused
 from .sampling import read_max_tokens, read_sampling, read_stop
 from .thinking import Effort, read_thinking
-from .tools import Tool
+from .tools import Tool, for_template
 
 
 class ChatBody(CompletionFields):
@@ -83,7 +83,7 @@ def read_chat(body: object, defaults: Defaults, limits: ServeLimits) -> Call:
     chat = read(ChatBody, body)
     assert isinstance(body, dict)
     check_model(chat.model, defaults)
-    constraint, param = read_constraint(body, defaults, limits)
+    constraint, param = read_constraint({**body, "tools": [*map(for_template, chat.tools)]}, defaults, limits)
     numbers = read_numbers(chat, limits)
     stop, stop_token_ids = read_stop(chat, defaults, limits)
     variables, think = read_thinking(chat.chat_template_kwargs, chat.reasoning_effort, defaults)

@@ -121,5 +121,10 @@ def _rendered(message: Message, path: str, takes_images: bool) -> dict[str, Any]
         if thought:
             rendered["reasoning_content"] = thought
         if message.tool_calls:
-            rendered["tool_calls"] = [call.model_dump(exclude_none=True) for call in message.tool_calls]
+            rendered["tool_calls"] = [_rendered_call(call) for call in message.tool_calls]
     return rendered
+
+
+def _rendered_call(call: MessageToolCall) -> dict[str, Any]:
+    function = {"name": call.function.name, "arguments": call.function.arguments}
+    return {**({} if call.id is None else {"id": call.id}), "type": "function", "function": function}

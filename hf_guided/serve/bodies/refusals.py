@@ -90,13 +90,13 @@ def path_in(body: object, steps: Iterable[int | str], *, missing: bool = False) 
     """
     steps, path = [*steps], []
     last = [str(steps.pop())] if missing else []
-    for step, following in zip(steps, [*steps[1:], None], strict=True):
+    for step, following in zip(steps, [*steps[1:], None], strict=False):
         if isinstance(body, dict):
             if step not in body or (step in (body.get("type"), body.get("role")) and following in body):
                 continue  # the kind of this message or part
             body = body[step]
         elif isinstance(body, list):
-            if not isinstance(step, int):
+            if not isinstance(step, int) or step >= len(body):
                 continue
             body = body[step]
         elif not isinstance(body, str):  # a text may be the JSON of an object

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
@@ -17,14 +18,14 @@ from .refusals import refused
 from .response_items import Items, render_items
 from .sampling import read_max_tokens, read_sampling, read_stop
 from .thinking import Effort, read_thinking
-from .tools import Tool, flat
+from .tools import NestedTool, Tool, for_answer, for_template
 
 _MOST_METADATA = 16  # OpenAI's limit
 _LOGPROBS = "message.output_text.logprobs"
 # What an answer repeats; the rest of ``Response`` describes what was done.
 _REPEATED = (
     "instructions max_output_tokens metadata parallel_tool_calls prompt_cache_key reasoning safety_identifier "
-    "temperature text tool_choice tools top_logprobs top_p truncation user"
+    "temperature text tool_choice top_logprobs top_p truncation user"
 ).split()
 
 
@@ -115,7 +116,7 @@ def read_response(body: object, defaults: Defaults, limits: ServeLimits) -> Call
     response = read(ResponseBody, body)
     assert isinstance(body, dict)
     check_model(response.model, defaults)
-    constraint, param = read_constraint(body, defaults, limits)
+    constraint, param = read_constraint({**body, "tools": [*map(for_template, response.tools)]}, defaults, limits)
     stop, stop_token_ids = read_stop(response, defaults, limits)
     if response.stream_options is not None and not response.stream:
         raise refused("stream_options", "expected it only with stream, which is false")
@@ -147,10 +148,10 @@ def read_response(body: object, defaults: Defaults, limits: ServeLimits) -> Call
         logprobs=response.top_logprobs or 0 if response.top_logprobs or _LOGPROBS in response.include else None,
         stream=response.stream,
         think=think,
-        body=_repeated(body),
+        body=_repeated(body, response.tools),
     )
 
 
-def _repeated(body: dict[str, Any]) -> dict[str, Any]:
+def _repeated(body: dict[str, Any], tools: Sequence[NestedTool]) -> dict[str, Any]:
     given = {name: body[name] for name in _REPEATED if body.get(name) is not None}
-    return {**given, "tools": [flat(tool) for tool in given.get("tools", ())]}
+    return {**given, "tools": [for_answer(tool) for tool in tools]}

@@ -15,7 +15,7 @@ from .messages import Messages, render_messages
 from .parts import List, Part, TokenId, read
 from .refusals import expected, refused
 from .thinking import read_thinking
-from .tools import Tool
+from .tools import Tool, for_template
 
 
 class TokenizeBody(Part):
@@ -81,7 +81,6 @@ def read_tokenize(body: object, defaults: Defaults, limits: ServeLimits) -> Toke
         RequestRefused: 400 with the field's path; 404 for another model.
     """
     asked = read(TokenizeBody, body)
-    assert isinstance(body, dict)
     check_model(asked.model, defaults)
     if (asked.prompt is None) == (not asked.messages):
         raise refused("prompt", "expected either prompt or messages, and not both")
@@ -90,7 +89,7 @@ def read_tokenize(body: object, defaults: Defaults, limits: ServeLimits) -> Toke
     if asked.prompt is not None:
         prompt = asked.prompt
     else:
-        constraint, _ = read_constraint({"tools": body.get("tools")}, defaults, limits)
+        constraint, _ = read_constraint({"tools": [*map(for_template, asked.tools)]}, defaults, limits)
         variables, _ = read_thinking(asked.chat_template_kwargs, None, defaults)
         messages = render_messages(asked.messages, defaults.takes_images)
         prompt = Chat(messages, shown_tools(constraint, None), variables)

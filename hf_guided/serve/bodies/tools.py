@@ -34,15 +34,24 @@ class NestedTool(Part):
 
 def nested(tool: Any) -> Any:
     """A flat tool in the nested form; everything else as it is."""
-    if not isinstance(tool, dict) or tool.get("type") != "function" or "function" in tool:
+    if not isinstance(tool, dict) or "function" in tool:
         return tool
-    return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
+    function = {name: value for name, value in tool.items() if name != "type"}
+    return {"type": tool.get("type"), "function": function}
 
 
-def flat(tool: dict[str, Any]) -> dict[str, Any]:
-    """A tool as answers of /v1/responses have it."""
-    function = nested(tool)["function"]
-    return {"type": "function", "parameters": None, "strict": None, **function}
+def for_template(tool: NestedTool) -> dict[str, Any]:
+    """A tool in the nested form, with what is given."""
+    return {"type": "function", "function": _given(tool.function)}
+
+
+def for_answer(tool: NestedTool) -> dict[str, Any]:
+    """A tool as answers of /v1/responses repeat it."""
+    return {"type": "function", "parameters": None, "strict": None, **_given(tool.function)}
+
+
+def _given(function: Function) -> dict[str, Any]:
+    return {name: value for name, value in function if value is not None}
 
 
 Tool = Annotated[NestedTool, BeforeValidator(nested)]
