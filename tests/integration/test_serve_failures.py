@@ -209,5 +209,5 @@ def test_metrics_of_failures(faulty):
             ask(api, stream=False, guided=True)
         with urllib.request.urlopen(f"{url}/metrics") as answer:
             text = answer.read().decode()
-    assert 'hf_guided_generations_total{outcome="failed"} 1\n' in text
-    assert re.search(r"^hf_guided_generations_running 0$", text, re.MULTILINE)
+    assert 'hf_guided_generations_total{outcome="failed"} 1.0\n' in text
+    assert re.search(r"^hf_guided_generations_running 0.0$", text, re.MULTILINE)

@@ -113,7 +113,7 @@ def test_a_signal_during_requests_ends_them_and_the_command(number: str, batchin
                 answers = [threads.submit(send, url, {**endless, "stream": stream}) for stream in (True, False)]
                 free = {"stream": True, "max_tokens": 31_000}
                 answers += [] if batching else [threads.submit(send, url, free)]
-                wait_for(url, r"hf_guided_requests_total\{[^}]*regex[^}]*\} 2\n")
+                wait_for(url, r"hf_guided_requests_total\{[^}]*regex[^}]*\} 2.0\n")
                 process.send_signal(sent)
                 began = time.monotonic()
                 _, err = process.communicate(timeout=120)

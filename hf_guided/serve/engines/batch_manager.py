@@ -11,7 +11,7 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from ...hf.continuous_batching.compat import put_first
 from .batch_sampler import BatchSampler
-from .lengths import max_positions
+from .limits import max_positions
 
 # A block of the cache is shared by prompts that begin alike only if it is full, so blocks are short.
 _PAGE = 32

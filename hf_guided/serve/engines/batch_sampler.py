@@ -64,7 +64,7 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         self._masked.clear()
         for row, (state, answer) in enumerate(zip(states, self._batch, strict=True)):
             try:
-                answer.take(new_tokens(state, len(answer.output)))
+                answer.take(new_tokens(state, answer.num_generated))
                 mask = answer.mask() if answer.is_open else None
                 if mask is not None:
                     self._bitmask[row] = mask
@@ -137,6 +137,6 @@ def _noise(answers: Sequence[SharedAnswer], scores: Tensor) -> Tensor:
         noise = -noise.exponential_().clamp_(min=tiny).log_()
     if seeded:
         seeds = torch.tensor([answers[i].seed for i in seeded], device=scores.device)
-        positions = torch.tensor([len(answers[i].output) for i in seeded], device=scores.device)
+        positions = torch.tensor([answers[i].num_generated for i in seeded], device=scores.device)
         noise[seeded] = gumbel(seeds, positions, torch.arange(scores.shape[-1], device=scores.device)).to(noise.dtype)
     return noise

@@ -26,7 +26,11 @@ from ...session.stats import SessionStats
 from ..error_responses import shuts_down
 from ..job import Event, Job, NewTokens
 from .first_row import first_row
+<<<<<<< HEAD
 from .lengths import check_length, max_positions
+=======
+from .limits import check_prompt
+>>>>>>> sengines
 from .live_jobs import LiveJobs
 from .row_end import ended
 from .running import RunningJob
@@ -57,8 +61,8 @@ class OneByOne:
         return max_positions(self._model)
 
     def submit(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
-        """See ``Engine``; also raises what ``check_length`` raises."""
-        check_length(self._model, job)
+        """See ``Engine``; also raises what ``check_prompt`` raises."""
+        check_prompt(self._model, job)
         running = self._live.begin(job, emit)
         self._queue.put(running)
         return running

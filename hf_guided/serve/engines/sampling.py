@@ -11,7 +11,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from ...hf.compat import input_device
 from ...hf.continuous_batching.compat import effective_config
 from ...hf.seeds import BITS, as_int64
-from ..job import Job
+from ..job import Job, Sampling
 from .penalties import LogitBias, OccurrencePenalties
 
 # Modes that generate() would take from a model's own generation config. A job has none of them.
@@ -24,23 +24,31 @@ _ONE_TOKEN_AT_A_TIME = {
     "output_logits": False,
 }
 
+# With a temperature below this, scores divided by it may be infinite; the most likely token has all of the probability.
+_COLDEST = 1e-5
+
+
+def samples(sampling: Sampling) -> bool:
+    """Whether tokens are drawn; otherwise the most likely ones are taken."""
+    return sampling.temperature >= _COLDEST
+
 
 def generation_config(model: Any, job: Job) -> GenerationConfig:
     """The generation config for a job: the model's own, with the job's sampling and stop tokens."""
-    sampling, samples = job.sampling, job.sampling.temperature > 0
+    sampling = job.sampling
     config = copy.deepcopy(model.generation_config)
     for name in ("prompt_lookup_num_tokens", "stop_strings", "max_length", "min_p"):
         setattr(config, name, None)
     # Values that change nothing are written down too: generate() fills None from the model's own config.
     filters: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 50}  # those that greedy decoding expects
-    if samples:
+    if samples(sampling):
         filters = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k or 0}
         if sampling.min_p or model.generation_config.min_p:
             filters["min_p"] = sampling.min_p
     config.update(
         **_ONE_TOKEN_AT_A_TIME,
         **filters,
-        do_sample=samples,
+        do_sample=samples(sampling),
         repetition_penalty=sampling.repetition_penalty,
         max_new_tokens=job.max_new_tokens,
         eos_token_id=list(job.stop_token_ids),
@@ -69,7 +77,7 @@ def all_processors(model: Any, job: Job) -> LogitsProcessorList:
     """The processors that generate() would call for a job of a decoder, in order, without the mask."""
     config = effective_config(model, {"generation_config": generation_config(model, job)})
     device, length = input_device(model), len(job.prompt)
-    model._prepare_special_tokens(config, False, device=device)
+    model._prepare_special_tokens(config, True, device=device)  # the processors read the stop tokens as a tensor
     return model._get_logits_processor(
         config, input_ids_seq_length=length, logits_processor=own_processors(job, length), device=device
     )
@@ -77,6 +85,6 @@ def all_processors(model: Any, job: Job) -> LogitsProcessorList:
 
 def answer_seeds(job: Job, answers: Iterable[int]) -> list[int] | None:
     """The seeds of some answers of a job, as signed 64-bit ints; None if it has no seed or is greedy."""
-    if job.sampling.seed is None or job.sampling.temperature == 0:
+    if job.sampling.seed is None or not samples(job.sampling):
         return None
     return [as_int64((job.sampling.seed + answer) % (1 << BITS)) for answer in answers]

@@ -22,6 +22,7 @@ from ...vocabulary.tokens import Vocabulary
 from ..job import Ended, Job, NewTokens
 from .row_end import left_constraint
 from .running import RunningJob
+from .sampling import samples
 
 
 class SharedAnswer:
@@ -53,11 +54,12 @@ class SharedAnswer:
         self.running, self.number = running, number
         self.seed = seed
         self.scoring = scoring
-        self.output: list[int] = []
+        self.ids = [*running.job.prompt]  # prompt and output
         self._delivered = 0
         self._row, self._budget = row, budget
         self._forced_text = forced_text
         self._forced: deque[int] = deque()  # tokens that the row has taken already, and that are chosen next
+        self._after_choice = True  # the fast loop looks for forced text at the start, and after each token it chooses
         self._vocabulary = vocabulary
         self._words = allocate_bitmask(1, vocabulary.padded_size)
         self._entries: list[TokenLogprob] = []  # of tokens that are not delivered yet
@@ -79,7 +81,7 @@ class SharedAnswer:
     @property
     def samples(self) -> bool:
         """Whether its tokens are drawn rather than the most likely ones."""
-        return self.job.sampling.temperature > 0
+        return samples(self.job.sampling)
 
     @property
     def batch_key(self) -> Hashable:
@@ -90,9 +92,9 @@ class SharedAnswer:
         return self.samples, sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p
 
     @property
-    def ids(self) -> Sequence[int]:
-        """Prompt and output."""
-        return [*self.job.prompt, *self.output] if self.scoring.wants_batch else ()
+    def num_generated(self) -> int:
+        """Tokens of output so far."""
+        return len(self.ids) - len(self.job.prompt)
 
     @property
     def is_open(self) -> bool:
@@ -106,11 +108,12 @@ class SharedAnswer:
     def take(self, token_ids: Sequence[int]) -> None:
         """Add tokens of output that the manager has chosen from our scores."""
         for token_id in token_ids:
-            self.output.append(token_id)
+            self.ids.append(token_id)
             if self._forced:
                 self._forced.popleft()
             else:
                 self._row.advance(token_id)
+                self._after_choice = True
 
     def mask(self) -> Tensor | None:
         """(words,) int32 on CPU: the allowed next tokens, valid until the next call; None if all are.
@@ -120,10 +123,10 @@ class SharedAnswer:
         """
         if self._row.matcher is None:
             return None
-        left = self._tokens_left(len(self.output))
-        if not self._forced and self._forced_text is not None:
-            before = [*self.job.prompt, *self.output]
-            self._forced.extend(self._forced_text.advance(self._row, before, left, loose=False).token_ids)
+        left = self._tokens_left(self.num_generated)
+        if self._after_choice and self._forced_text is not None:
+            self._after_choice = False
+            self._forced.extend(self._forced_text.advance(self._row, self.ids, left, loose=False).token_ids)
         if self._forced:
             self._words.numpy()[0] = self._vocabulary.bitmask_of([self._forced[0]])
         elif not self._row.fill(self._words, 0, left):

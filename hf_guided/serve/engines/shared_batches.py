@@ -15,19 +15,23 @@ from contextlib import contextmanager
 from queue import Empty, Queue
 from typing import Any
 
-from ...errors import GenerationError
+from ...errors import GenerationError, UnsupportedModel
 from ...guide import Guide
 from ...hf.compat import continuous_batching_reason
 from ...hf.decode.rope_switches import rope_reason
 from ...hf.decode.scores import Scoring
 from ...hf.drafts.forced_text import ForcedText
 from ...session.stats import SessionStats
-from ..error_responses import RequestRefused, shuts_down
+from ..error_responses import shuts_down
 from ..job import Event, Job
 from .batch_manager import BatchManager
 from .batch_sampler import BatchSampler
 from .first_row import first_row
+<<<<<<< HEAD
 from .lengths import check_length, max_positions
+=======
+from .limits import check_prompt
+>>>>>>> sengines
 from .live_jobs import LiveJobs
 from .one_by_one import OneByOne
 from .running import RunningJob
@@ -48,12 +52,13 @@ class SharedBatches:
         on_restart: called with the reason after a dead manager was replaced, on a thread of the engine.
 
     Raises:
-        RequestRefused: continuous batching cannot run the model.
+        UnsupportedModel: continuous batching cannot run the model.
+        MemoryError: there is no room for a cache.
     """
 
     def __init__(self, model: Any, guide: Guide, on_restart: Callable[[Exception | None], None] | None = None):
-        if reason := continuous_batching_reason(model):
-            raise RequestRefused(reason, status=501, code="unsupported_in_batches")
+        if reason := _unsupported(model, guide):
+            raise UnsupportedModel(reason)
         self.restarts = 0
         self._on_restart = on_restart
         self._model, self._guide = model, guide
@@ -88,12 +93,12 @@ class SharedBatches:
         return min(limits, default=None)
 
     def submit(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
-        """See ``Engine``; also raises what ``check_length`` raises."""
+        """See ``Engine``; also raises what ``check_prompt`` raises."""
         if self._live.closed:
             raise shuts_down()
         if job.model_inputs or rope_reason(self._model, 0, 0, len(job.prompt) + job.max_new_tokens - 1):
             return self._alone.submit(job, emit)
-        check_length(self._model, job, self._cache_tokens)
+        check_prompt(self._model, job, self._cache_tokens)
         running = self._live.begin(job, emit)
         self._queue.put(running)
         return running
@@ -129,7 +134,8 @@ class SharedBatches:
                 if running is None:
                     return
             try:
-                self._ensure_running()
+                if running is not None or self._manager is not None:
+                    self._ensure_running()
                 if running is not None:
                     self._dispatch(running)
             except Exception as error:
@@ -235,6 +241,15 @@ class SharedBatches:
             assert self._manager is not None
             with self._manager.paused():
                 yield
+
+
+def _unsupported(model: Any, guide: Guide) -> str:
+    """Why continuous batching cannot run a model; empty if it can."""
+    if model.config.is_encoder_decoder:
+        return "continuous batching: expected a decoder, got an encoder-decoder"
+    if guide.ranks is not None:
+        return "continuous batching cannot keep the processes of one model in step (tensor parallel)"
+    return continuous_batching_reason(model)
 
 
 def _died(reason: Any) -> GenerationError:

@@ -1,9 +1,15 @@
-"""How long a prompt and its answer may be together."""
+"""What a model can run: lengths of prompts and answers, and the ids of tokens.
+
+A job that it cannot run is refused before it comes near other jobs: in a shared batch, and on a GPU, an error of the
+forward pass ends all of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from ...hf.compat import logits_width
 from ..error_responses import RequestRefused
 from ..job import Job
 
@@ -13,6 +19,28 @@ def max_positions(model: Any) -> int | None:
     config = model.config.get_text_config(decoder=True)
     positions = getattr(config, "max_position_embeddings", None)
     return positions if isinstance(positions, int) and positions > 0 else None
+
+
+def check_prompt(model: Any, job: Job, cache_tokens: int | None = None) -> None:
+    """Refuse a job that the model cannot run; see ``check_length`` for the arguments.
+
+    Raises:
+        RequestRefused: as ``check_length``; or a token id that the model does not know.
+    """
+    check_length(model, job, cache_tokens)
+    width = logits_width(model)
+    known = getattr(model.get_input_embeddings(), "num_embeddings", width)
+    if not job.model_inputs:  # placeholders of images may have ids of their own
+        _check_ids("the prompt", job.prompt, known)
+    _check_ids("logit_bias", job.sampling.logit_bias, width)
+
+
+def _check_ids(name: str, token_ids: Iterable[int], size: int) -> None:
+    for token_id in token_ids:
+        if not 0 <= token_id < size:
+            raise RequestRefused(
+                f"{name}: expected token ids from 0 to {size - 1}, got {token_id}", code="unknown_token"
+            )
 
 
 def check_length(model: Any, job: Job, cache_tokens: int | None = None) -> None:
