@@ -9,7 +9,6 @@ from typing import Any
 from ..errors import PromptError
 from ..hf.compat import input_device
 from .call import Chat, Prompt
-from .error_responses import RequestRefused
 from .models import ServedModel
 
 _OF_TOKENS = ("input_ids", "attention_mask")
@@ -40,19 +39,12 @@ def render(
         generates: whether a chat ends with the beginning of an answer.
 
     Raises:
-        RequestRefused: a token id that the model does not have.
         PromptError: the template refuses the chat.
     """
     if isinstance(prompt, Chat):
         return _rendered_chat(served, prompt, {**(template_variables or {}), **prompt.template_variables}, generates)
     if isinstance(prompt, str):
         return Rendered(tuple(served.tokenizer(prompt)["input_ids"]))
-    width = served.model.get_input_embeddings().weight.shape[0]
-    wrong = next((token_id for token_id in prompt if not 0 <= token_id < width), None)
-    if wrong is not None:
-        raise RequestRefused(
-            f"prompt: expected token ids from 0 to {width - 1}, got {wrong}", code="invalid_value", param="prompt"
-        )
     return Rendered(prompt)
 
 

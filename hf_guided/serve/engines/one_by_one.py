@@ -26,11 +26,7 @@ from ...session.stats import SessionStats
 from ..error_responses import shuts_down
 from ..job import Event, Job, NewTokens
 from .first_row import first_row
-<<<<<<< HEAD
-from .lengths import check_length, max_positions
-=======
-from .limits import check_prompt
->>>>>>> sengines
+from .limits import check_prompt, max_positions
 from .live_jobs import LiveJobs
 from .row_end import ended
 from .running import RunningJob

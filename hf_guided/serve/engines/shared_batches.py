@@ -27,11 +27,7 @@ from ..job import Event, Job
 from .batch_manager import BatchManager
 from .batch_sampler import BatchSampler
 from .first_row import first_row
-<<<<<<< HEAD
-from .lengths import check_length, max_positions
-=======
-from .limits import check_prompt
->>>>>>> sengines
+from .limits import check_prompt, max_positions
 from .live_jobs import LiveJobs
 from .one_by_one import OneByOne
 from .running import RunningJob
