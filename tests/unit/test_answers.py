@@ -97,7 +97,8 @@ def test_parts_do_not_depend_on_the_tokenization(guide, constraint, reasoning, t
 def test_parts_come_as_soon_as_they_are_decided(guide):
     reader = AnswerReader(Format(guide.vocabulary, QWEN, guide.gate(THINKS)), [])
     pieces = [list(reader.feed(guide.vocabulary.encode_bytes(text.encode()))) for text in (
-        "<think>", "a</", "think", ">b", "c<tool_", "x", "<tool_call>", '\n{"name": "f", "arguments": {', '"a', '": 1}', "}"
+        "<think>", "a</", "think", ">b", "c<tool_", "x", "<tool_call>",
+        '\n{"name": "f", "arguments": {', '"a', '": 1}', "}",
     )]  # fmt: skip
     assert pieces == [
         [], [Thinking("a")], [], [Text("b")], [Text("c")], [Text("<tool_x")], [],
