@@ -14,6 +14,6 @@ Data flows one way:
     answers/: thinking, text and tool calls; JSON, or a stream of events (answering.py)
 
 Around it: who may ask (auth.py), how much (limits.py, request_size.py, admission.py), and how long (web_protocol.py,
-thread_pool.py, compile_queue.py). Needs the extra ``serve``; nothing outside this package imports it, except the command
-line's ``serve``.
+thread_pool.py, compile_queue.py). Needs the extra ``serve``; nothing outside this package imports it, except the
+command line's ``serve``.
 """
