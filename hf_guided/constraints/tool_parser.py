@@ -166,7 +166,7 @@ def _settled_otherwise(plan: _Plan, changed: Sequence[Options]) -> _Plan:
 
 
 class _Complete:
-    """The result up to the end of the last complete call, on the path that led furthest; and the calls that have begun."""
+    """The result up to the end of the last complete call, on the path that led furthest, and the calls begun."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
