@@ -17,7 +17,7 @@ import pytest
 
 from hf_guided import demo
 from hf_guided.serve import models
-from tests.serving import client, serving
+from tests.serving import client, save_long_demo, serving
 
 CHAT: Any = [{"role": "user", "content": demo.EXAMPLES[0].prompt}]
 REGEX = {"type": "regex", "regex": "[ab]{20}"}
@@ -148,9 +148,10 @@ def api() -> Iterator[openai.OpenAI]:
 
 @pytest.mark.slow  # test_serve_load.py lets a command end in every run
 @pytest.mark.parametrize("times", [1, 2])
-def test_the_command_ends_its_threads(times):
+def test_the_command_ends_its_threads(times, tmp_path):
     """Told once it answers those who wait; told twice, in the middle of a forward pass, it leaves them."""
-    command = [sys.executable, "-m", "hf_guided", "serve", "demo", "--host", "127.0.0.1", "--port", "0"]
+    model = str(save_long_demo(tmp_path))
+    command = [sys.executable, "-m", "hf_guided", "serve", model, "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stderr is not None

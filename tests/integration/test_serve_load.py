@@ -21,7 +21,7 @@ from hf_guided import demo
 from hf_guided.serve.limits import ServeLimits
 from tests import effort
 from tests.effort import repeats
-from tests.serving import calls_of, client, serving
+from tests.serving import calls_of, client, save_long_demo, serving
 
 CLIENTS = 16
 BOTH_WAYS = pytest.mark.parametrize("batching", [False, True], ids=["one by one", "shared batches"])
@@ -183,8 +183,12 @@ CHAT: Any = [{"role": "user", "content": demo.EXAMPLES[0].prompt}]
 
 
 @BOTH_WAYS
-def test_clients_that_leave_free_their_slot(batching):
-    with serving(continuous_batching=batching) as url, client(url) as api, client(url) as waiting:
+def test_clients_that_leave_free_their_slot(batching, tmp_path):
+    with (
+        serving(save_long_demo(tmp_path), continuous_batching=batching) as url,
+        client(url) as api,
+        client(url) as waiting,
+    ):
         begun: Any = api.chat.completions.create(model="demo", messages=CHAT, **LONG)
         while not next(begun).choices[0].delta.content:
             pass  # the first chunk comes before generation begins
