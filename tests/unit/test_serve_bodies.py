@@ -529,7 +529,7 @@ _GOOD: dict[Any, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("read", _GOOD, ids=lambda read: read.__name__)
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_object_is_a_call_or_refused(read, data):
     given_fields = data.draw(st.dictionaries(_fields(read) | st.text(max_size=5), _values, max_size=4))
@@ -543,7 +543,7 @@ def test_any_object_is_a_call_or_refused(read, data):
 
 
 @pytest.mark.parametrize("read", _GOOD, ids=lambda read: read.__name__)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_an_answer_repeats_little_of_its_request(read, data):
     """Every text and name of the body is long and of one letter, which no message of ours has."""
@@ -555,6 +555,4 @@ def test_an_answer_repeats_little_of_its_request(read, data):
     try:
         read(body, DEFAULTS, LIMITS)
     except RequestRefused as refused:
-        answer = json.dumps(refused.body, ensure_ascii=False)
-        assert answer.count("ж") + answer.count("\\u0436") <= 2 * 200  # in the message, and in the path
-        assert str(refused).count("ж") <= 200
+        assert json.dumps(refused.body, ensure_ascii=False).count("ж") <= 200

@@ -51,8 +51,8 @@ class Part(BaseModel):
                 continue
             if name in held:
                 values[name] = value
-            elif (problem := _problem(name, value, others, held)) is not None:
-                problems.append({"type": problem, "loc": (name,), "input": None})
+            elif (wrong := _problem(name, value, others, held)) is not None:
+                problems.append({"type": wrong, "loc": (name,), "input": None})
                 if len(problems) == _MOST_PROBLEMS:
                     break
         if problems:
@@ -87,7 +87,7 @@ def problem(message: str, **values: Any) -> PydanticCustomError:
         message: with ``{name}`` for each of the values.
         **values: from the request; each is shortened.
     """
-    return PydanticCustomError("refused", message, {name: shown(value) for name, value in values.items()})
+    return PydanticCustomError("refused", message, {name: shown(value, 60) for name, value in values.items()})
 
 
 def listed(what: str) -> BeforeValidator:

@@ -67,4 +67,4 @@ def _written(body: object, path: Any) -> str | None:
     while path is not None:
         path, step = path
         steps.append(step)
-    return path_in(body, reversed(steps[-4:])) or None  # the outermost steps: a path may have hundreds
+    return path_in(body, reversed(steps[-3:])) or None  # the outermost steps: a path may have hundreds

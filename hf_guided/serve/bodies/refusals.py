@@ -13,7 +13,7 @@ from ..error_responses import RequestRefused, refusal
 
 MOST_ECHOED = 200  # characters of a request that its answer may repeat
 _MOST_PROBLEMS = 3
-_NAME = 40  # of a name in a path
+_NAME = 32  # of a name in a path
 _PATH = 90  # of a path: the names of fields that are known, and at most one that is not
 
 
