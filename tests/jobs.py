@@ -80,6 +80,13 @@ class Client:
                 self.ends[answer] = event
             self._changed.notify_all()
 
+    def cancel(self) -> None:
+        """Cancel all answers that have not ended; no event may come afterwards."""
+        self.running.cancel()
+        with self._changed:
+            self.cancelled |= set(range(self.job.num_answers)) - self.ends.keys()
+            self._changed.notify_all()
+
     def wait_for_tokens(self, number: int) -> None:
         """Wait until one of the answers has so many tokens."""
         with self._changed:

@@ -1,6 +1,7 @@
 """What an engine of the server generates for one prompt, and what it reports while it does.
 
-The web side (calls, answers) and the engines share these types alone: an engine knows no HTTP, the web side no model.
+The web side (calls, answers) and the engines share these types alone: an engine knows no HTTP, and the web side knows
+no model.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Sampling:
     """How tokens are chosen, in this order: penalties and bias, the mask, temperature, top-k, top-p, min-p, the choice.
 
     Args:
-        temperature: 0 takes the best token.
+        temperature: 0 takes the best token, and so does less than 1e-5.
         top_p: the smallest set of the most likely tokens with this probability; 1 keeps all.
         top_k: the number of most likely tokens; None keeps all.
         min_p: tokens with less than this share of the best token's probability are left out.
@@ -127,10 +128,12 @@ class Engine(Protocol):
 
         Args:
             job: what to generate.
-            emit: gets the events, on a thread of the engine; each answer's last one is ``Ended``, also after an error.
+            emit: gets the events, on a thread of the engine or of ``end_jobs``; each answer's last event is ``Ended``,
+                also after an error. If it raises, its answer is cancelled.
 
         Raises:
-            RequestRefused: this engine cannot hold what is asked (501, named), or it shuts down (503).
+            RequestRefused: the model cannot run it (400: an empty prompt, too many tokens, an unknown token), or the
+                engine shuts down (503).
         """
 
     def alive(self) -> bool:

@@ -173,19 +173,20 @@ def json_schema(schema: Any) -> dict[str, Any]:
         (json_schema({"not": 5}), "invalid_constraint", ["/not"]),
         (json_schema(UNIQUE), "unsupported_constraint", ["/properties/c"]),
         (json_schema(False), "invalid_constraint", []),
-        (json_schema(DEEP), "invalid_constraint", []),
+        (json_schema(DEEP), "too_deep", []),
         (json_schema({"enum": ["x" * 20_000]}), "constraint_too_large", []),
         ({"type": "json_schema"}, "invalid_constraint", []),
         ({"type": "regex", "regex": "("}, "invalid_constraint", []),
         ({"type": "no such type"}, "invalid_constraint", []),
-        ("json", "invalid_constraint", []),
+        ("json", "invalid_value", []),
     ],
 )
 def test_what_cannot_be_promised_is_refused(api, response_format, code, pointers, stream):
     with pytest.raises(openai.BadRequestError) as caught:
         api.chat.completions.create(model="demo", messages=CHAT, response_format=response_format, stream=stream)
     assert isinstance(caught.value.body, dict)
-    assert (caught.value.code, caught.value.param) == (code, "response_format")
+    assert caught.value.code == code
+    assert str(caught.value.param).partition(".")[0] == "response_format"
     assert caught.value.body["pointers"] == pointers
     assert caught.value.body["message"]
 
@@ -198,7 +199,7 @@ def test_other_refusals(api):
 
     assert refused(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "no"}})[0] == "tools"
     assert refused(tool_choice="required")[0] == "tools"
-    assert refused(tools=[{"type": "function", "function": {}}]) == ("tools", "invalid_constraint")
+    assert refused(tools=[{"type": "function", "function": {}}]) == ("tools.0.function.name", "missing_field")
     assert refused(tools=TOOLS, response_format=SCHEMA_FORMAT)[1] == "invalid_constraint"
     with pytest.raises(openai.BadRequestError) as caught:
         api.responses.create(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from random import Random
+from threading import Timer
+from time import sleep
 from typing import Any
 
 import pytest
@@ -118,6 +123,36 @@ def test_a_cancelled_job_makes_room(engine: Any) -> None:
 
 def _stops() -> tuple[int, ...]:
     return tuple(hot()[1].vocabulary.stop_token_ids)
+
+
+def test_cancellations_from_other_threads_at_any_time(engine: Any) -> None:
+    """Answers that are not cancelled are right, and nothing is kept of those that are."""
+    jobs, expected = some_jobs(64), answered_alone(64)
+    random = Random(1)
+    whole: list[Client] = []
+    references = []
+    for _ in range(repeats(1, 5)):
+        clients = []
+        for i, made in enumerate(jobs):
+            client = Client(engine, made)
+            if random.random() < 0.5:
+                Timer(random.random() * 4, client.cancel).start()
+            else:
+                whole.append(client)
+                clients.append((i, client))
+            references.append(weakref.ref(client.running))
+        for i, client in clients:
+            assert client.finished() == expected[i]
+        del client, clients
+    assert finished(engine, jobs[0]) == expected[0]
+    whole.clear()
+    for _ in range(100):
+        gc.collect()
+        kept = sum(reference() is not None for reference in references)
+        if kept == 0:
+            break
+        sleep(0.1)  # for the last timer
+    assert kept == 0
 
 
 def test_a_client_that_raises_loses_only_its_answer(engine: Any) -> None:

@@ -19,6 +19,7 @@ from hf_guided.serve.engines.sampling import own_processors
 from hf_guided.serve.engines.shared_batches import SharedBatches
 from hf_guided.serve.job import Engine, Job
 from tests import vocabularies
+from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.effort import repeats
 from tests.integration import models
 from tests.jobs import Client, finished, job
@@ -142,6 +143,30 @@ def test_without_a_seed_answers_differ(pair: Any) -> None:
     for engine in engines:
         made = job(guide, ids(guide, "The"), temperature=5.0, num_answers=4, max_new_tokens=20)
         assert len({tuple(answer) for answer in finished(engine, made)}) == 4
+
+
+@pytest.mark.parametrize("seed", [None, 7], ids=["torch", "seed"])
+def test_samples_have_the_distribution_of_the_filters(pair: Any, seed: int | None) -> None:
+    """Temperature, top-k, top-p and min-p in this order, computed here from one plain forward pass."""
+    model, guide, engines = pair
+    torch.manual_seed(0)
+    settings = {"temperature": 1.7, "top_k": 6, "top_p": 0.9, "min_p": 0.05}
+    made = job(guide, ids(guide, "The"), max_new_tokens=1, num_answers=repeats(250, 1000), seed=seed, **settings)
+    with torch.no_grad():
+        scores = model(torch.tensor([made.prompt])).logits[0, -1].double() / 1.7
+    best = scores.topk(6)
+    shares = best.values.softmax(-1)
+    kept = shares.cumsum(-1) - shares < 0.9
+    shares = torch.where(kept, shares, 0) / shares[kept].sum()
+    shares = torch.where(shares >= 0.05 * shares.max(), shares, 0)
+    expected = {
+        (token_id,): share
+        for token_id, share in zip(best.indices.tolist(), (shares / shares.sum()).tolist(), strict=True)
+    }
+    for engine in engines:
+        seen = Counter(tuple(answer) for answer in finished(engine, made))
+        assert p_value(seen, expected) > NEVER_BY_CHANCE
+        assert seen.keys() <= expected.keys()
 
 
 def brute_force(model: PreTrainedModel, made: Job, allowed: Sequence[int] | None = None) -> list[int]:

@@ -11,12 +11,13 @@ from ...session.row import Row
 from ..job import Job
 
 
-def first_row(job: Job, stop_token_ids: Sequence[int]) -> tuple[Row, int | None]:
+def first_row(job: Job, stop_token_ids: Sequence[int], prompt: Sequence[int]) -> tuple[Row, int | None]:
     """The row before the first token of an answer, and the token budget for its masks.
 
     Args:
         job: whose constraint is compiled, or is waited for.
         stop_token_ids: those of its stop tokens that have logits.
+        prompt: the tokens that the answer follows, which may have begun the thinking; none in an encoder-decoder.
 
     Returns:
         A row to fork; and ``max_new_tokens``, or None if no text of the constraint fits: then the answer is cut.
@@ -29,7 +30,7 @@ def first_row(job: Job, stop_token_ids: Sequence[int]) -> tuple[Row, int | None]
         return Row(None), job.max_new_tokens
     constraint = compiled.result()
     if gate is not None:
-        constraint = gate_constraint(constraint, gate, gate.opening(job.prompt))
+        constraint = gate_constraint(constraint, gate, gate.opening(prompt))
     row = row_after_prefix(constraint, job.guided.prefix, stop_token_ids)
     try:
         check_budget(row, job.max_new_tokens)

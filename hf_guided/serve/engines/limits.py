@@ -6,7 +6,7 @@ forward pass ends all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from ...hf.compat import logits_width
@@ -35,8 +35,8 @@ def check_prompt(model: Any, job: Job, cache_tokens: int | None = None) -> None:
     _check_ids("logit_bias", job.sampling.logit_bias, width)
 
 
-def _check_ids(name: str, token_ids: Iterable[int], size: int) -> None:
-    for token_id in token_ids:
+def _check_ids(name: str, token_ids: Collection[int], size: int) -> None:
+    for token_id in (min(token_ids, default=0), max(token_ids, default=0)):
         if not 0 <= token_id < size:
             raise RequestRefused(
                 f"{name}: expected token ids from 0 to {size - 1}, got {token_id}", code="unknown_token"

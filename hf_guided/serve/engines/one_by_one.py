@@ -100,24 +100,25 @@ class OneByOne:
     def _call(self, running: RunningJob, answers: Sequence[int]) -> None:
         job, model = running.job, self._model
         config, device = generation_config(model, job), input_device(model)
-        listener = _AnswerListener(running, answers)
+        prompt = () if model.config.is_encoder_decoder else job.prompt  # what the answers follow
+        listener = _AnswerListener(running, answers, prompt)
         loop = DecodeOptions(
             draft=None if config.do_sample else "prompt_lookup",
             streamer=listener,
             seeds=answer_seeds(job, answers),
             top_logprobs=job.top_logprobs,
         )
-        _, budget = first_row(job, self._guide.vocabulary.stops_with_logits(job.stop_token_ids))
+        _, budget = first_row(job, self._guide.vocabulary.stops_with_logits(job.stop_token_ids), prompt)
         options = SessionOptions(stop_token_ids=job.stop_token_ids, max_new_tokens=budget)
         call = listener.call = GuidedCall(self._guide, [job.guided] * len(answers), options, loop)
         input_ids = torch.tensor([job.prompt] * len(answers), device=device)
-        before_answer = 1 if model.config.is_encoder_decoder else len(job.prompt)
+        given = {name: _on(value, device, model.dtype) for name, value in job.model_inputs.items()}
         try:
             call.run(
                 model,
-                **{"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids), **job.model_inputs},
+                **{"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids), **given},
                 generation_config=config,
-                logits_processor=own_processors(job, before_answer),
+                logits_processor=own_processors(job, len(prompt) or 1),
             )
             listener.end_rows()
         finally:
@@ -131,12 +132,14 @@ class _AnswerListener(TokenListener):
     Args:
         running: their job.
         answers: for each row the answer's number.
+        prompt: the tokens that the answers follow.
     """
 
-    def __init__(self, running: RunningJob, answers: Sequence[int]):
+    def __init__(self, running: RunningJob, answers: Sequence[int], prompt: Sequence[int]):
         self.call: GuidedCall | None = None  # set before it runs
         self._running = running
         self._answers = answers
+        self._prompt = prompt
         self._tokens: list[list[int]] = [[] for _ in answers]
         self._num_logprobs = [0] * len(answers)
 
@@ -175,4 +178,11 @@ class _AnswerListener(TokenListener):
         assert self.call is not None
         answer = self._answers[row]
         if self._running.is_open(answer):
-            self._running.emit(ended(self.call, row, self._running.job, answer, self._tokens[row]))
+            self._running.emit(ended(self.call, row, self._running.job, answer, self._prompt, self._tokens[row]))
+
+
+def _on(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """An input of the model on its device; floating point in its dtype."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.to(device, dtype) if value.is_floating_point() else value.to(device)

@@ -14,7 +14,7 @@ def left_constraint(reason: str | None) -> GenerationError:
     return GenerationError(f"the answer left its constraint: {reason or 'no token continued it'}")
 
 
-def ended(call: GuidedCall, row: int, job: Job, answer: int, token_ids: Sequence[int]) -> Ended:
+def ended(call: GuidedCall, row: int, job: Job, answer: int, prompt: Sequence[int], token_ids: Sequence[int]) -> Ended:
     """The last event of an answer.
 
     Args:
@@ -22,11 +22,12 @@ def ended(call: GuidedCall, row: int, job: Job, answer: int, token_ids: Sequence
         row: its number in the call.
         job: the job.
         answer: its number in the job.
+        prompt: the tokens that the answer follows; none in an encoder-decoder.
         token_ids: of the answer.
     """
     try:
         if job.guided.compiled is not None:
-            result = call.ended(row, call.reader(row, job.prompt).read(token_ids))
+            result = call.ended(row, call.reader(row, prompt).read(token_ids))
             if result.finish_reason == "dead_end":
                 return Ended(answer, error=left_constraint(result.error))
     except Exception as error:  # reading may call the constraint's own code

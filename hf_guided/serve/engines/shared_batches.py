@@ -59,7 +59,6 @@ class SharedBatches:
         self._on_restart = on_restart
         self._model, self._guide = model, guide
         self._sampler = BatchSampler(guide.vocabulary.padded_size)
-        self._forced_texts: dict[tuple[int, ...], ForcedText] = {}  # by stop tokens
         self._live = LiveJobs(self._closed)
         self._numbers = itertools.count()
         self._answers: dict[str, SharedAnswer] = {}  # those in the manager, by request id
@@ -142,8 +141,11 @@ class SharedBatches:
     def _dispatch(self, running: RunningJob) -> None:
         job, vocabulary = running.job, self._guide.vocabulary
         stops = vocabulary.stops_with_logits(job.stop_token_ids)
-        row, budget = first_row(job, stops)
+        row, budget = first_row(job, stops, job.prompt)
         scoring = Scoring(all_processors(self._model, job))
+        forced_text = None  # as in the fast loop: processors that read the output are called for every token
+        if not scoring.wants_batch:
+            forced_text = ForcedText(vocabulary, self._guide.continuation, stops, retokenize=False, may_stop=True)
         seeds = answer_seeds(job, range(job.num_answers))
         for number in sorted(running.open_answers):
             answer = SharedAnswer(
@@ -152,8 +154,7 @@ class SharedBatches:
                 row=row.fork(),
                 budget=budget,
                 scoring=scoring,
-                # As in the fast loop: processors that read the output are called for every token.
-                forced_text=None if scoring.wants_batch else self._forced_text(stops),
+                forced_text=forced_text,
                 seed=None if seeds is None else seeds[number],
                 vocabulary=vocabulary,
             )
@@ -172,14 +173,6 @@ class SharedBatches:
         elif not answer.is_open:
             self._manager.cancel(request_id)
 
-    def _forced_text(self, stop_token_ids: tuple[int, ...]) -> ForcedText:
-        forced_text = self._forced_texts.get(stop_token_ids)
-        if forced_text is None:
-            forced_text = self._forced_texts[stop_token_ids] = ForcedText(
-                self._guide.vocabulary, self._guide.continuation, stop_token_ids, retokenize=False, may_stop=True
-            )
-        return forced_text
-
     def _ensure_running(self) -> None:
         """Replace a manager that has died, and end its answers with an error."""
         with self._lifecycle:
@@ -190,10 +183,10 @@ class SharedBatches:
                 error = self._manager.error
                 log.error("the generation thread has died; it is started again", exc_info=error)
                 dead, self._manager = self._manager, None
-                dead.stop()
+                self.restarts += 1
                 for answer in list(self._answers.values()):
                     answer.fail(_died(error))
-                self.restarts += 1
+                dead.stop()
             self._manager = BatchManager(self._model, self._sampler, self._deliver)
             if self._on_restart is not None:
                 self._on_restart(error)
