@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,7 +21,7 @@ class Admission:
     def __init__(self, most: int):
         self._most = most
         self.held = 0
-        self._closed = False
+        self.closed = asyncio.Event()  # whether further requests are refused
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -29,7 +30,7 @@ class Admission:
         Raises:
             RequestRefused: there are too many (429), or the server shuts down (503).
         """
-        if self._closed:
+        if self.closed.is_set():
             raise shuts_down()
         if self.held >= self._most:
             raise RequestRefused(
@@ -46,4 +47,4 @@ class Admission:
 
     def close(self) -> None:
         """Refuse further requests."""
-        self._closed = True
+        self.closed.set()

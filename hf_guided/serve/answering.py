@@ -21,7 +21,7 @@ from .answers.shape import new_request_id
 from .answers.sse import HEARTBEAT
 from .bodies import Defaults
 from .call import Call
-from .error_responses import RequestRefused, as_refused, log
+from .error_responses import RequestRefused, as_refused, log, shuts_down
 from .limits import ServeLimits
 from .live_request import Backstage, LiveRequest
 
@@ -38,10 +38,12 @@ class Answering:
         backstage: what all requests share.
         defaults: for reading bodies.
         admission: counts the requests.
+        has_keys: whether each request has given a valid API key.
     """
 
-    def __init__(self, backstage: Backstage, defaults: Defaults, admission: Admission):
+    def __init__(self, backstage: Backstage, defaults: Defaults, admission: Admission, *, has_keys: bool):
         self._backstage, self._defaults, self._admission = backstage, defaults, admission
+        self._has_keys = has_keys
 
     async def answer(self, request: Request, read: Read) -> Response:
         """The response to one request.
@@ -60,7 +62,7 @@ class Answering:
             call = await self._backstage.pool.run(
                 lambda: read(parsed(request, body), self._defaults, self._backstage.limits)
             )
-            live = LiveRequest(self._backstage, call, _id_of(request), client_of(request))
+            live = LiveRequest(self._backstage, call, _id_of(request), self._client_of(request))
             held.callback(live.end, "cancelled")
             if not call.stream:
                 return await self._whole(request, live, deadline)
@@ -71,6 +73,12 @@ class Answering:
                 begun.result()  # what is refused by now is refused with its own status
             return _EventStream(self._events(live, begun, deadline), held.pop_all())
 
+    def _client_of(self, request: Request) -> str:
+        """Who asks: by the key, where keys are needed; or else by the address."""
+        if self._has_keys:
+            return request.headers.get("authorization", "")
+        return request.client.host if request.client else ""
+
     async def _whole(self, request: Request, live: LiveRequest, deadline: _Deadline) -> Response:
         async def run() -> Response:
             await live.begin()
@@ -80,10 +88,13 @@ class Answering:
 
         answer = asyncio.ensure_future(run())
         left = asyncio.ensure_future(_disconnected(request))
+        closed = asyncio.ensure_future(self._admission.closed.wait())
         try:
-            await asyncio.wait({answer, left}, timeout=deadline.left_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({answer, left, closed}, timeout=deadline.left_s, return_when=asyncio.FIRST_COMPLETED)
+            if closed.done() and live.has_begun:  # its engine ends it
+                await asyncio.wait({answer, left}, timeout=deadline.left_s, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done() and not left.done():
-                raise _late_answer()
+                raise _late_answer() if live.has_begun or not closed.done() else shuts_down()
             if not answer.done():
                 return Response(status_code=499)  # nobody reads it
             response = answer.result()
@@ -93,8 +104,8 @@ class Answering:
             live.end("failed")
             raise
         finally:
-            answer.cancel()
-            left.cancel()
+            for task in (answer, left, closed):
+                task.cancel()
 
     async def _events(self, live: LiveRequest, begun: asyncio.Future[None], deadline: _Deadline) -> AsyncIterator[str]:
         shape = None
@@ -103,17 +114,21 @@ class Answering:
                 yield HEARTBEAT
                 await asyncio.wait({begun}, timeout=min(_HEARTBEAT_S, deadline.left_s))
                 deadline.check()
+                if self._admission.closed.is_set() and not begun.done():
+                    raise shuts_down()
             begun.result()
             shape = live.shape()
             yield "".join(shape.begin())
             while not live.is_over:
                 events: list[str] = []
-                for answer, delta in await live.deltas(min(_HEARTBEAT_S, deadline.left_s)):
+                deltas = await live.deltas(min(_HEARTBEAT_S, deadline.left_s))
+                for answer, delta in deltas:
                     events += shape.add(answer, delta)
                     if answer.finish_reason is not None:
                         events += shape.end(answer)
                 deadline.check()
-                yield "".join(events) or HEARTBEAT
+                if events or not deltas:
+                    yield "".join(events) or HEARTBEAT
             live.end("finished")
             yield "".join(shape.finish(live.answers))
         except Exception as error:
@@ -190,12 +205,6 @@ def parsed(request: Request, body: bytes) -> Any:
         raise RequestRefused("expected JSON that is not nested so deeply", code="malformed_request") from None
     except ValueError as error:
         raise RequestRefused(f"expected a body that is JSON: {error}", code="malformed_request") from None
-
-
-def client_of(request: Request) -> str:
-    """Who asks: by the key, if there is one, or else by the address."""
-    key = request.headers.get("authorization", "")
-    return key or (request.client.host if request.client else "")
 
 
 def _id_of(request: Request) -> str:

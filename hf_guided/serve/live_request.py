@@ -117,6 +117,11 @@ class LiveRequest:
             self._jobs.append(backstage.engine.submit(job, self._events.taker(number)))
 
     @property
+    def has_begun(self) -> bool:
+        """Whether its jobs are in the engine."""
+        return bool(self._jobs)
+
+    @property
     def is_over(self) -> bool:
         """Whether all answers have ended."""
         return not self._open

@@ -410,6 +410,32 @@ def test_a_stream_that_waits_gets_comments(site, monkeypatch):
         assert events(text)[-1]["error"]["code"] == "too_late_to_be_a_status"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_that_shuts_down_does_not_wait_for_compiles(site, monkeypatch, stream):
+    from hf_guided.serve import app
+
+    monkeypatch.setattr(app, "_LAST_ANSWER_S", 0.2)
+    monkeypatch.setattr(answering, "_HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(Guidance, "read", never)
+    answers: list[tuple[int, Any, str]] = []
+    began = time.monotonic()
+    with site() as plain:
+        waiting = threading.Thread(target=lambda: answers.append(plain.send(chat(stream=stream))))
+        waiting.start()
+        wait_until(lambda: "hf_guided_requests_held 1.0" in plain.send(path="/metrics")[2])
+    waiting.join()
+    [(status, _, text)] = answers
+    error = events(text)[-1]["error"] if stream and status == 200 else error_of(text)
+    assert status in (200 if stream else 503, 503) and error["code"] == "server_shuts_down"
+    assert time.monotonic() - began < 30
+
+
+async def never(*_: Any) -> Any:
+    import asyncio
+
+    await asyncio.Event().wait()
+
+
 async def refuses_late(*_: Any) -> Any:
     import asyncio
 
