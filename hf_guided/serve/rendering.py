@@ -12,6 +12,7 @@ from .call import Chat, Prompt
 from .models import ServedModel
 
 _OF_TOKENS = ("input_ids", "attention_mask")
+_LONGEST = 200  # characters of a template's message, which may repeat a part of the request
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,18 @@ def _rendered_chat(served: ServedModel, chat: Chat, variables: Mapping[str, Any]
             **variables,
         )
     except Exception as error:  # a template may raise anything, and so may a processor that reads an image
-        raise PromptError(f"the chat template refuses these messages: {type(error).__name__}: {error}") from error
+        raise PromptError(f"the chat template refuses these messages: {_reason(error)}") from error
     if not served.takes_media:
         return Rendered(tuple(made["input_ids"]))
     inputs = {name: _on(value, served.model) for name, value in made.items() if name not in _OF_TOKENS}
     return Rendered(tuple(made["input_ids"][0].tolist()), inputs)
+
+
+def _reason(error: Exception) -> str:
+    """What a template says itself; of other errors the kind alone, for they may repeat a whole image."""
+    from jinja2 import TemplateError
+
+    return str(error)[:_LONGEST] if isinstance(error, TemplateError) else type(error).__name__
 
 
 def _on(value: Any, model: Any) -> Any:
