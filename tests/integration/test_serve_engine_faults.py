@@ -23,7 +23,7 @@ from transformers.generation.continuous_batching.continuous_api import Continuou
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.errors import GenerationError
-from hf_guided.serve.engines import batch_manager
+from hf_guided.serve.engines import batch_manager, shared_batches
 from hf_guided.serve.engines.limits import check_length
 from hf_guided.serve.engines.one_by_one import OneByOne
 from hf_guided.serve.engines.penalties import LogitBias, OccurrencePenalties
@@ -279,6 +279,23 @@ def test_a_dead_thread_is_replaced(error: BaseException, monkeypatch: pytest.Mon
         assert all(reason is (error if isinstance(error, Exception) else None) for reason in reasons)
     finally:
         shared.close()
+
+
+def test_a_manager_that_cannot_start_is_tried_again(shared: SharedBatches, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = job(hot()[1], ids("The"), max_new_tokens=5)
+    expected = finished(shared, made)
+
+    def fail(*_: Any) -> Any:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ContinuousBatchProcessor, "_generation_step", fail)
+        patched.setattr(shared_batches, "BatchManager", fail)
+        assert "no room" in str(Client(shared, made).error())
+        assert isinstance(Client(shared, made).error(), MemoryError)
+        assert not shared.alive()
+    assert finished(shared, made) == expected
+    assert shared.alive() and shared.restarts == 1
 
 
 def test_one_by_one_outlives_an_exit(monkeypatch: pytest.MonkeyPatch) -> None:
