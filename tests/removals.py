@@ -1034,8 +1034,8 @@ REMOVALS = [
     Removal(
         "streaming: padding after a stop token is not in the answer",
         "hf/decode/streamers.py",
-        "                self._open[row] = self._stops.isdisjoint(token_ids)\n",
-        "",
+        "self._open[row] = not ended and self._stops.isdisjoint(token_ids)",
+        "self._open[row] = not ended",
         f"{STREAMING}::test_random_runs[0]",
     ),
     Removal(
