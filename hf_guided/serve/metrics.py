@@ -117,7 +117,7 @@ class Metrics(Collector):
             ("compile_evictions", "Grammars dropped for room.", compiler.evictions),
             ("masks", "Masks made, one for each row and step that needed one.", masks),
             ("mask_milliseconds", "Time spent on them.", mask_ns / 1e6),
-            ("tokens", "Tokens of guided answers from the fast loop.", tokens),
+            ("tokens", "Tokens of answers from the fast loop.", tokens),
             ("forced_tokens", "Those that took no forward pass of their own.", forced),
             *((name, about, read()) for name, about, read in self._counters),
         ):
