@@ -132,6 +132,10 @@ class Guide:
         """Compile on the pool; equal constraints share one future. See ``compile``."""
         return self._compiler.submit(self._required(constraint), backend, budget=budget)
 
+    def knows(self, constraint: Any, backend: str = "auto", *, budget: bool = False) -> bool:
+        """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
+        return self._compiler.knows(self._required(constraint), backend, budget=budget)
+
     def compile(self, constraint: Any, backend: str = "auto", *, budget: bool = False) -> CompiledConstraint:
         """Compile a constraint, or take it from the cache.
 

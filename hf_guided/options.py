@@ -209,6 +209,16 @@ class KernelOptions:
         )
 
 
+def api_keys_from_env(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The keys in HF_GUIDED_API_KEY, one of which a request to the server has to give.
+
+    Args:
+        environ: read instead of the process's environment. Several keys have commas between them.
+    """
+    text = (os.environ if environ is None else environ).get("HF_GUIDED_API_KEY", "")
+    return tuple(key.strip() for key in text.split(",") if key.strip())
+
+
 @dataclass(frozen=True)
 class CompileLimits:
     """Bounds on one compile.

@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import openai
 import torch
+from fastapi import FastAPI
 
+from hf_guided import demo
+from hf_guided.serve import models
 from hf_guided.serve.app import Server, build_app
 from hf_guided.serve.options import ServeOptions
 
 
 @contextmanager
-def serving(**options: object) -> Iterator[str]:
-    """The URL of a server of the demo model, at a free port."""
+def serving(model: str | Path = "demo", **options: object) -> Iterator[str]:
+    """The URL of a server, at a free port."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    serve_options = ServeOptions("demo", host="127.0.0.1", port=0, device="cpu", **options)  # type: ignore[arg-type]
+    try:
+        serve_options = ServeOptions(str(model), host="127.0.0.1", port=0, device="cpu", **options)  # type: ignore[arg-type]
+        with running(build_app(serve_options), serve_options) as url:
+            yield url
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def running(app: FastAPI, options: ServeOptions) -> Iterator[str]:
+    """The URL of a server of this app."""
     urls: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    server = Server(build_app(serve_options), serve_options, urls.put)
+    server = Server(app, options, urls.put)
 
     def run() -> None:
         try:
@@ -38,7 +53,27 @@ def serving(**options: object) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join()
-        torch.set_num_threads(threads)
+
+
+def save_long_demo(folder: Path) -> Path:
+    """The demo model as a checkpoint of the same name whose answers may be long."""
+    model, tokenizer = demo.load()
+    model.config.max_position_embeddings = 2**16
+    tokenizer.chat_template = models._DEMO_CHAT_TEMPLATE
+    model.save_pretrained(folder / "demo")
+    tokenizer.save_pretrained(folder / "demo")
+    return folder / "demo"
+
+
+def calls_of(pieces: Iterable[Any]) -> list[tuple[str, str]]:
+    """The tool calls of a message, or of the deltas of a stream, as (name, arguments)."""
+    calls: dict[int, list[str]] = {}
+    for piece in pieces:
+        for number, call in enumerate(piece.tool_calls or []):
+            joined = calls.setdefault(getattr(call, "index", number), ["", ""])
+            joined[0] += call.function.name or ""
+            joined[1] += call.function.arguments or ""
+    return [(name, arguments) for _, (name, arguments) in sorted(calls.items())]
 
 
 def client(url: str) -> openai.OpenAI:

@@ -128,6 +128,12 @@ class Compiler:
         """Compile and wait; see ``submit``."""
         return self.submit(constraint, backend, budget=budget).result()
 
+    def knows(self, constraint: Constraint, backend: str = AUTO, *, budget: bool = False) -> bool:
+        """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
+        key = constraint.key, backend, budget
+        with self._lock:
+            return key in self._cache or key in self._failures or key in self._in_flight or key in self._held
+
     def settle(self, constraint: Constraint, backend: str = AUTO) -> None:
         """Compile, and wait for the second engine too, where there is one."""
         self.compile(constraint, backend)

@@ -120,16 +120,19 @@ class ModelSource:
         """
         from transformers import AutoModelForCausalLM
 
+        return self.load_model(AutoModelForCausalLM), self.load_tokenizer()
+
+    def load_model(self, loader: Any) -> Any:
+        """The model alone, loaded by a class of transformers; errors as ``load``."""
         quiet()
         kwargs = {"dtype": self.torch_dtype(), "device_map": self.device_map or self.placement()}
         if self.quantization is not None:
             kwargs["quantization_config"] = quantization_config(self.quantization)
         location = self.locate()
         with location.loading("model"):
-            model = AutoModelForCausalLM.from_pretrained(
+            return loader.from_pretrained(
                 location.path, revision=location.revision, trust_remote_code=self.trust_remote_code, **kwargs
             ).eval()
-        return model, self.load_tokenizer()
 
     def load_tokenizer(self) -> Any:
         """The tokenizer alone; errors as ``load``."""

@@ -31,11 +31,12 @@ from ..errors import HFGuidedError, UsageError
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from .batch.arguments import DESCRIPTION as BATCH
 from .batch.arguments import add_arguments as add_batch_arguments
+from .serve_arguments import add_arguments as add_serve_arguments
+from .serve_arguments import options_of
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
     from ..generation.partial import Partial
-    from ..serve.options import ServeOptions
     from ..session.result import GuidedResult
     from ..trace.trace import Trace
 
@@ -133,29 +134,7 @@ def _add_batch(commands: Commands) -> None:
 
 def _add_serve(commands: Commands) -> None:
     serve = commands.add_parser("serve", help="an OpenAI-style server whose answers match the format of each request")
-    add_model(serve, positional=True)
-    serve.add_argument("--host", default="localhost", help="address to listen at (%(default)s)")
-    serve.add_argument("--port", type=int, default=8000, help="port to listen at; 0 takes a free one (%(default)s)")
-    serve.add_argument(
-        "--tool-format", default="auto", metavar="NAME", help="how the model writes tool calls (%(default)s)"
-    )
-    serve.add_argument(
-        "--reasoning",
-        choices=("auto", "on", "off"),
-        default="auto",
-        help="whether the model thinks before it answers (%(default)s: as its chat template has it)",
-    )
-    add_layout(serve, "answers to a response_format of JSON")
-    serve.add_argument("--max-thinking-tokens", type=positive(int), metavar="N", help="after which thinking is ended")
-    serve.add_argument(
-        "--continuous-batching", action="store_true", help="serve requests in shared batches, not one after another"
-    )
-    serve.add_argument("--max-schema-bytes", type=positive(int), metavar="N", help="of a request's schema or tools")
-    serve.add_argument("--max-request-bytes", type=positive(int), metavar="N", help="of a request")
-    serve.add_argument("--compile-cpu", type=positive(float), metavar="SECONDS", help="of CPU time for a constraint")
-    serve.add_argument("--compile-memory-bytes", type=positive(int), metavar="N", help="for compiling a constraint")
-    serve.add_argument("--compile-cache-bytes", type=positive(int), metavar="N", help="kept of what was compiled")
-    serve.add_argument("--enable-cors", action="store_true", help="let pages of any origin call the server")
+    add_serve_arguments(serve)
     serve.set_defaults(command=_serve)
 
 
@@ -271,7 +250,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         import torch
 
         torch.set_num_threads(1)  # as in _demo
-    options = _serve_options(arguments, source)
+    options = options_of(arguments, source)
     quiet()
 
     def report(url: str) -> None:
@@ -286,37 +265,6 @@ def _serve(arguments: argparse.Namespace) -> int:
             sys.stderr.flush()
             os._exit(1)  # a normal exit would kill the thread inside an engine, and abort
     return 0
-
-
-def _serve_options(arguments: argparse.Namespace, source: ModelSource) -> ServeOptions:
-    from ..serve.options import ServeOptions
-
-    limits = {
-        "max_schema_bytes": arguments.max_schema_bytes,
-        "max_request_bytes": arguments.max_request_bytes,
-        "compile_cpu_s": arguments.compile_cpu,
-        "compile_memory_bytes": arguments.compile_memory_bytes,
-        "compile_cache_bytes": arguments.compile_cache_bytes,
-        "max_thinking_tokens": arguments.max_thinking_tokens,
-    }
-    return ServeOptions(
-        source.model,
-        revision=source.revision,
-        trust_remote_code=source.trust_remote_code,
-        device=source.device,
-        dtype=source.dtype,
-        quantization=source.quantization,
-        host=arguments.host,
-        port=arguments.port,
-        tool_format=arguments.tool_format,
-        reasoning=arguments.reasoning,
-        whitespace=arguments.whitespace,
-        indent=arguments.indent,
-        spelling=arguments.spelling,
-        continuous_batching=arguments.continuous_batching,
-        enable_cors=arguments.enable_cors,
-        **{name: value for name, value in limits.items() if value is not None},
-    )
 
 
 def _audit(arguments: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from .incremental_utf8 import begun
 from .json_text import shorten
 from .tool_choice import read_choice
 from .tool_formats import AUTO, call_tag, format_of, with_schemas
-from .tool_parser import ReadCall, closed_calls, ends_of, read_answer, settled
+from .tool_parser import BegunCall, ReadCall, begun_calls, closed_calls, ends_of, read_answer, settled
 from .values import Constraint, JsonSchema, StructuralTag, set_fields
 
 
@@ -178,6 +178,10 @@ class ToolCalls(Constraint):
         """
         written, calls = closed_calls(self._tag, text)
         return written, tuple(map(self._settled, calls[known:]))
+
+    def begun(self, text: str) -> list[BegunCall]:
+        """The calls in the beginning of an answer whose arguments have begun; none where arguments are not JSON."""
+        return begun_calls(self._tag, text)
 
     @cached_property
     def ends(self) -> frozenset[str]:

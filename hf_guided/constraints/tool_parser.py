@@ -66,6 +66,33 @@ def closed_calls(tag: Tag, text: str) -> tuple[str, list[ReadCall]]:
     return "".join(reader.complete.text), reader.complete.calls
 
 
+class BegunCall(NamedTuple):
+    """A call whose arguments are JSON, as soon as they begin.
+
+    Args:
+        name: of the tool.
+        start: index of the first character of its arguments.
+        end: index after the last one; None while they are not complete.
+    """
+
+    name: str
+    start: int
+    end: int | None
+
+
+def begun_calls(tag: Tag, text: str) -> list[BegunCall]:
+    """The calls in the beginning of an answer whose arguments have begun, in order; only of formats that write JSON.
+
+    Args:
+        tag: the tag, see ``read_answer``.
+        text: the beginning of an answer.
+    """
+    reader = _Reader(text)
+    reader.read(tag["format"], 0)
+    begun = reader.complete.begun
+    return [begun[number] for number in range(len(begun)) if number in begun]
+
+
 def ends_of(part: Any) -> Iterator[str]:
     """The end marks of the tags in a format."""
     if isinstance(part, dict):
@@ -139,11 +166,12 @@ def _settled_otherwise(plan: _Plan, changed: Sequence[Options]) -> _Plan:
 
 
 class _Complete:
-    """The result up to the end of the last call that is complete, on the path that led furthest."""
+    """The result up to the end of the last complete call, on the path that led furthest, and the calls begun."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
         self.calls: list[ReadCall] = []
+        self.begun: dict[int, BegunCall] = {}  # by the number of calls before it
 
 
 class _Reader:
@@ -178,10 +206,18 @@ class _Reader:
         reading = (
             _json_at(self._whole, start) if style == "json" else _Elements(STYLES[style], self._whole).members(start)
         )
+        name = part["json_schema"]["title"]
+        if style == "json" and self._whole.startswith("{", start):
+            begun = BegunCall(name, start, None if reading is None else reading[1])
+            self.complete.begun[len(self.calls) + self._calls_before()] = begun
         if reading is None:
             return None
-        self.calls.append(ReadCall(part["json_schema"]["title"], reading[0]))
+        self.calls.append(ReadCall(name, reading[0]))
         return reading[1]
+
+    def _calls_before(self) -> int:
+        """The calls that the readers have found of which this one is a twin."""
+        return 0 if self._parent is None else len(self._parent.calls) + self._parent._calls_before()
 
     def _sequence(self, part: Tag, start: int) -> int | None:
         end: int | None = start

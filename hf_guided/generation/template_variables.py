@@ -31,12 +31,30 @@ def unread_variables(templates: Any, arguments: Mapping[str, Any]) -> str | None
     read = None if source is None else _variables(source)
     if read is None or not (unread := sorted(given - read)):
         return None
-    own = sorted(read - _ALWAYS - _special_tokens(templates))
+    own = sorted(_own(read, templates))
     hint = did_you_mean(unread[0], own) if len(unread) == 1 else ""
     return (
         f"the chat template never reads {', '.join(unread)}, so this changes nothing{hint}; it reads "
         f"{', '.join(own) or 'no variables but the messages'}"
     )
+
+
+def own_variables(templates: Any) -> frozenset[str] | None:
+    """The variables that a template reads besides those that transformers passes to every template.
+
+    Args:
+        templates: the tokenizer, or a processor.
+
+    Returns:
+        None if there is no template, or it cannot be parsed.
+    """
+    source = _source(templates, {})
+    read = None if source is None else _variables(source)
+    return None if read is None else _own(read, templates)
+
+
+def _own(read: frozenset[str], templates: Any) -> frozenset[str]:
+    return read - _ALWAYS - _special_tokens(templates)
 
 
 def _source(templates: Any, arguments: Mapping[str, Any]) -> str | None:

@@ -1,18 +1,19 @@
-"""``hf-guided serve``: the server of transformers, with constraints.
+"""``hf-guided serve``: an HTTP server with OpenAI's routes, whose answers keep to the constraint of each request.
 
-The app, its routes, the loading of models, streaming and the shape of answers are transformers' own
-(``transformers serve``). What is added lies around them:
+Data flows one way:
 
-    request ──► handlers: the request (guidance.py), compiled and checked before anything runs; 400 if it cannot be
-                    │
-                    ▼
-    transformers' handler ──► stand-ins for the model and its processor (guided_model.py), which keep to the constraint
-                    │
-                    ▼
-    transformers' managers, ours where an answer is guided: one by one (managers.py), or side by side (batching.py)
-                    │
-                    ▼
-    the answer, token by token, split by the constraint itself: thinking, text, calls (answer_parser.py)
+    body ──► bodies/: checked, read into a ``Call`` (call.py)
+                │
+                ▼
+    live_request.py: the prompt as tokens (rendering.py), the constraint compiled (guidance.py), a ``Job`` (job.py)
+                │
+                ▼
+    engines/: one job after another, or many in shared batches ──► events, token by token
+                │
+                ▼
+    answers/: thinking, text and tool calls; JSON, or a stream of events (answering.py)
 
-Needs the extra ``serve``; nothing outside this package imports it, except the command line's ``serve``.
+Around it: who may ask (auth.py), how much (limits.py, request_size.py, admission.py), and how long (web_protocol.py,
+thread_pool.py, compile_queue.py). Needs the extra ``serve``; nothing outside this package imports it, except the
+command line's ``serve``.
 """

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, contextmanager
 from typing import Any
 
 from fastapi import Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from transformers.cli.serving.utils import CBWorkerDeadError, _GenerationCancelled
 
-from ..errors import CompileLimitExceeded, ConstraintError, EmptyIntersection, HFGuidedError
+from ..errors import (
+    CompileLimitExceeded,
+    ConstraintError,
+    EmptyIntersection,
+    HFGuidedError,
+    InvalidArgument,
+    PromptError,
+    StopTokenError,
+)
 
 log = logging.getLogger("hf_guided.serve")
 
-_ERROR, _ERROR_END = 'data: {"error": "', '"}\n\n'
 # The client's fault: the same request will never be served. Everything else is the server's.
-_CLIENTS = (ConstraintError, CompileLimitExceeded, EmptyIntersection)
+_CLIENTS = (ConstraintError, CompileLimitExceeded, EmptyIntersection, InvalidArgument, PromptError, StopTokenError)
+_KINDS = {401: "authentication_error", 429: "rate_limit_error"}
+_LONGEST = 2000  # characters of a message
+# Of this machine: an error of another library may name its files. Pointers into schemas stand in our own errors alone.
+_PATH = re.compile(r"(?:[A-Za-z]:)?(?:[/\\][\w.+@-]+){2,}[/\\]?")
 
 
 class RequestRefused(Exception):
@@ -34,17 +40,26 @@ class RequestRefused(Exception):
         code: a short name for the reason.
         param: which field of the request.
         pointers: JSON pointers to the errors inside its schema.
+        retry_after_s: after how many seconds the same request may be served; None says nothing.
     """
 
     def __init__(
-        self, message: str, *, status: int = 400, code: str, param: str | None = None, pointers: tuple[str, ...] = ()
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        code: str,
+        param: str | None = None,
+        pointers: tuple[str, ...] = (),
+        retry_after_s: int | None = None,
     ):
         super().__init__(message)
         self.status = status
+        self.headers: dict[str, str] = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
         self.body: dict[str, Any] = {
             "error": {
-                "message": message,
-                "type": "invalid_request_error" if status < 500 else "server_error",
+                "message": message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ...",
+                "type": _KINDS.get(status, "invalid_request_error" if status < 500 else "server_error"),
                 "param": param,
                 "code": code,
                 "pointers": list(pointers),
@@ -56,10 +71,21 @@ class RequestRefused(Exception):
         """The short name."""
         return str(self.body["error"]["code"])
 
+    def response(self, app: Any) -> JSONResponse:
+        """As an HTTP answer; the app's metrics count it."""
+        app.state.metrics.refused(self.code)
+        return JSONResponse(self.body, self.status, self.headers)
+
+    async def send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one connection."""
+        await self.response(scope["app"])(scope, receive, send)
+
 
 def shuts_down() -> RequestRefused:
     """The end of a request that the server does not wait for."""
-    return RequestRefused("the server shuts down; try again later", status=503, code="server_shuts_down")
+    return RequestRefused(
+        "the server shuts down; try again later", status=503, code="server_shuts_down", retry_after_s=10
+    )
 
 
 def refusal(error: HFGuidedError, param: str | None = None) -> RequestRefused:
@@ -78,32 +104,27 @@ def refusal(error: HFGuidedError, param: str | None = None) -> RequestRefused:
     )
 
 
-def error_body(message: str, status: int = 500, code: str | None = None) -> dict[str, Any]:
-    """The body that OpenAI's clients read, for an error that is not one of ours."""
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+def as_refused(error: Exception) -> RequestRefused:
+    """Any error as an answer; one that is not known is the server's, and names no file of this machine."""
+    if isinstance(error, RequestRefused):
+        return error
+    if isinstance(error, HFGuidedError):
+        return refusal(error)
+    message = _PATH.sub("(path)", str(error)) or type(error).__name__
+    return RequestRefused(message, status=500, code="internal_error")
 
 
-async def answer_refused(_: Request, error: Exception) -> JSONResponse:
-    """FastAPI's handler for both kinds of our errors."""
-    assert isinstance(error, (RequestRefused, HFGuidedError))
-    refused = error if isinstance(error, RequestRefused) else refusal(error)
+async def answer_error(request: Request, error: Exception) -> JSONResponse:
+    """FastAPI's handler for all errors of routes."""
+    if isinstance(error, HTTPException):  # of FastAPI: no such route, no such method
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+        refused = RequestRefused(str(error.detail), status=error.status_code, code=code)
+        refused.headers |= error.headers or {}
+    else:
+        refused = as_refused(error)
     if refused.status == 500:
         log.error("a request failed", exc_info=error)
-    return JSONResponse(refused.body, status_code=refused.status)
-
-
-async def answer_http(_: Request, error: Exception) -> JSONResponse:
-    """FastAPI's handler for requests that transformers or FastAPI refuse."""
-    assert isinstance(error, HTTPException)
-    return JSONResponse(error_body(str(error.detail), error.status_code), error.status_code, headers=error.headers)
-
-
-async def answer_malformed(_: Request, error: Exception) -> JSONResponse:
-    """FastAPI's handler for bodies that are no JSON object."""
-    assert isinstance(error, RequestValidationError)
-    details = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
-    return JSONResponse(error_body(details, 400, "malformed_request"), 400)
+    return refused.response(request.app)
 
 
 class Failures:
@@ -134,39 +155,7 @@ class Failures:
             if begun or scope["type"] != "http":
                 raise
             log.exception("%s failed", scope["path"])
-            dead = isinstance(error, CBWorkerDeadError)
-            body = error_body(f"{type(error).__name__}: {error}", code="batching_has_stopped" if dead else None)
-            await JSONResponse(body, 503 if dead else 500)(scope, receive, send)
-
-
-@contextmanager
-def logged(request_id: str) -> Iterator[None]:
-    """Around code that runs for a request: its exceptions are logged, since the client gets only a message.
-
-    Args:
-        request_id: the id in the log.
-    """
-    try:
-        yield
-    except _GenerationCancelled:
-        raise
-    except Exception:
-        log.exception("request %s failed", request_id)
-        raise
-
-
-async def errors_as_objects(chunks: Any) -> AsyncIterator[str]:
-    """An event stream of transformers' in which errors are objects, as OpenAI's clients read them.
-
-    Args:
-        chunks: whole events; an error is the last, its text put between quotes as it is.
-    """
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            before, mark, message = chunk.partition(_ERROR)
-            if mark:
-                chunk = f"{before}data: {json.dumps(error_body(message.removesuffix(_ERROR_END)))}\n\n"
-            yield chunk
+            await as_refused(error).send(scope, receive, send)
 
 
 def _snake(name: str) -> str:

@@ -1,29 +1,29 @@
-"""From a request's body to its constraint: read, limited in size, compiled and checked before anything runs."""
+"""From a request's constraint to one that is compiled and checked, before anything runs."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import threading
-import time
-from collections.abc import Mapping
-from dataclasses import replace
+import copy
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from ..backends.compiler import CompilerStats
-from ..constraints.response_format import from_request, from_tools
-from ..constraints.values import Constraint, json_style, laid_out
+from ..constraints.tool_calls import ToolCalls
+from ..constraints.values import Constraint, json_style
 from ..errors import CompileLimitExceeded, HFGuidedError, InvalidConstraint
 from ..generation.guided_call import check_budgets, check_settings
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
 from ..options import CompilerOptions
-from ..session.reasoning import Reasoning
 from ..session.requests import Request
+from .answers.reader import Format
+from .call import Call
+from .compile_queue import CompileQueue
 from .error_responses import RequestRefused, refusal
-from .guided_model import GuidedRequest
 from .metrics import Metrics
+from .models import ServedModel
 from .options import ServeOptions
 from .thinking import reasoning_of
 
@@ -32,18 +32,32 @@ from .thinking import reasoning_of
 _LEAST_WORKERS = 2
 
 
-class Guidance:
-    """The guides of a server's models, and the constraints of its requests. Thread safe.
+@dataclass(frozen=True)
+class Guided:
+    """How the answers to one request are constrained, and read.
 
     Args:
-        options: limits, and the format of tool calls.
+        request: for the engine.
+        format: for the reader of answers.
+    """
+
+    request: Request
+    format: Format
+
+
+class Guidance:
+    """The guide of a server's model, and the constraints of its requests; on the event loop.
+
+    Args:
+        served: the model.
+        options: limits, and how the model thinks.
         metrics: counts every request.
 
     Raises:
         InvalidConstraint: whitespace, indent or spelling of the options is unknown, or they do not go together.
     """
 
-    def __init__(self, options: ServeOptions, metrics: Metrics):
+    def __init__(self, served: ServedModel, options: ServeOptions, metrics: Metrics):
         # Raises now, not with the first request.
         json_style(options.whitespace or "flexible", options.indent, options.spelling or "canonical")
         compiler = CompilerOptions.from_env()
@@ -54,129 +68,114 @@ class Guidance:
             workers=max(compiler.workers, _LEAST_WORKERS),
             cache_bytes=options.compile_cache_bytes,
         )
-        self._options = options
-        self._guides: WeakKeyDictionary[Any, Guide] = WeakKeyDictionary()
-        self._lock = threading.Lock()
-        self.metrics = metrics
-
-    def guide_for(self, model: Any, processor: Any) -> Guide:
-        """The guide of a model, made once; making it takes a second for a large vocabulary."""
-        with self._lock:
-            if model not in self._guides:
-                tokenizer = getattr(processor, "tokenizer", processor)
-                self._guides[model] = Guide(tokenizer, model, options=self._compiler)
-            return self._guides[model]
-
-    def reasoning_for(self, model: Any, processor: Any) -> Reasoning | None:
-        """How a model thinks before its answer; None if it does not, or if thinking is switched off."""
-        if self._options.reasoning == "off":
-            return None
-        return reasoning_of(processor, model, self._options.max_thinking_tokens)
+        self.guide = Guide(served.templates, served.model, options=self._compiler)
+        self._model = served.model
+        self._strict_budget = options.strict_budget
+        self._may_think = options.reasoning != "off"
+        self._gate = self.guide.gate(reasoning_of(served.tokenizer, options.max_thinking_tokens))
+        self._metrics = metrics
+        self.queue = CompileQueue(self._compiler.workers)
 
     def close(self, timeout_s: float) -> bool:
         """Wait for running compiles; False if one still runs after the timeout."""
-        with self._lock:
-            guides = list(self._guides.values())
-        deadline = time.monotonic() + timeout_s
-        return all([guide.close(max(0.0, deadline - time.monotonic())) for guide in guides])
+        return self.guide.close(timeout_s)
 
-    def compilers(self) -> list[CompilerStats]:
-        """What compiling has cost so far, for each guide in use."""
-        with self._lock:
-            guides = list(self._guides.values())
-        return [guide.stats() for guide in guides]
+    def stats(self) -> CompilerStats:
+        """What compiling has cost so far."""
+        return self.guide.stats()
 
-    async def read(
-        self, body: Mapping[str, Any], model: Any, processor: Any, generation_config: Any
-    ) -> GuidedRequest | None:
+    async def read(self, call: Call, client: str, max_new_tokens: Sequence[int]) -> Guided:
         """The constraint of a request; waits for compilation, and does not block other requests.
 
         Args:
-            body: of the request.
-            model: that will answer.
-            processor: its processor or tokenizer.
-            generation_config: what the model will be called with.
-
-        Returns:
-            None if the answer is free.
+            call: the request.
+            client: who asks.
+            max_new_tokens: of the answers to each prompt.
 
         Raises:
             RequestRefused: no answer that keeps to it can be promised.
         """
-        param = _param(body)
         try:
-            request = None if param is None else await self._read(body, param, model, processor, generation_config)
+            guided = await self._read(call, client, max_new_tokens)
         except HFGuidedError as error:
-            refused = refusal(error, param)
-            self.metrics.refused(refused.code)
-            raise refused from error
-        except RequestRefused as refused:
-            self.metrics.refused(refused.code)
-            raise
-        self.metrics.request("free" if request is None else request.constraint.kind)
-        return request
+            raise refusal(error, call.param) from error
+        constraint = guided.format.constraint
+        self._metrics.request("free" if constraint is None else constraint.kind)
+        return guided
 
-    async def _read(
-        self, body: Mapping[str, Any], param: str, model: Any, processor: Any, generation_config: Any
-    ) -> GuidedRequest | None:
-        constraint = await asyncio.to_thread(self._constraint, body, param)
+    async def _read(self, call: Call, client: str, max_new_tokens: Sequence[int]) -> Guided:
+        gate = self._gate if self._thinks(call) else None
+        settings = self._settings(call, min(max_new_tokens))
+        format = Format(
+            self.guide.vocabulary, gate=gate, stop=call.stop, stop_token_ids=frozenset(settings.stop_token_ids())
+        )
+        constraint = self._bound(call.constraint)
+        if constraint is None:
+            return Guided(Request(), format)
+        [request] = await self._compiled(constraint, gate, client)
+        assert request.compiled is not None
+        await asyncio.to_thread(check_settings, [request], settings)
+        if self._strict_budget:
+            await asyncio.to_thread(check_budgets, [request], settings, [()])
+        return Guided(request, replace(format, constraint=constraint, vocabulary=request.compiled.result().vocabulary))
+
+    def _thinks(self, call: Call) -> bool:
+        if call.kind == "completion" or call.think is False or self._gate is None:
+            return False
+        if call.think and not self._may_think:
+            raise RequestRefused(
+                "expected a request without thinking, which this server has switched off", code="unsupported_field"
+            )
+        return self._may_think
+
+    def _bound(self, constraint: Constraint | None) -> Constraint | None:
+        """With the model's own notation of tool calls."""
         if constraint is None:
             return None
-        guide = await asyncio.to_thread(self.guide_for, model, processor)
         try:
-            constraint = constraint.for_tokenizer(guide.tokenizer)
+            return constraint.for_tokenizer(self.guide.tokenizer)
         except InvalidConstraint:
-            if body.get("tool_choice") == "none":
+            if isinstance(constraint, ToolCalls) and constraint.choice == "none":
                 return None  # it is not known what a call of this model looks like, so none can be forbidden
             raise
-        gate = await asyncio.to_thread(guide.gate, self.reasoning_for(model, processor))
-        [request] = guide.requests([constraint], [None], gate=gate)
-        await self._compiled(request)
-        settings = GenerationSettings(model, {"generation_config": generation_config})
-        await asyncio.to_thread(check_settings, [request], settings)
-        await asyncio.to_thread(check_budgets, [request], settings, [()])
-        return GuidedRequest(guide, request, constraint)
 
-    async def _compiled(self, request: Request) -> None:
-        """Wait until the constraint is compiled.
+    async def _compiled(self, constraint: Constraint, gate: Any, client: str) -> list[Request]:
+        """The constraint as a request, compiled.
 
         Raises:
             CompileLimitExceeded: it takes too long.
+            RequestRefused: others come first for too long.
         """
-        assert request.compiled is not None
-        self.metrics.looked_up(found=request.compiled.done())
-        try:
-            await asyncio.wait_for(asyncio.wrap_future(request.compiled), self._compiler.wait_s)
+        requests: list[Request] = []
+
+        def submit() -> Future[Any]:
+            requests[:] = self.guide.requests([constraint], [None], gate=gate)
+            [request] = requests
+            assert request.compiled is not None
+            return request.compiled
+
+        known = self.guide.knows(constraint, budget=True)
+        self._metrics.looked_up(found=known)
+        future = submit() if known else await self.queue.begin(client, submit)
+        done = asyncio.wrap_future(future)
+        done.add_done_callback(lambda done: done.cancelled() or done.exception())  # it is known, even if nobody waits
+        try:  # a client that leaves does not end the compile, which holds its place in the queue until it is over
+            await asyncio.wait_for(asyncio.shield(done), self._compiler.wait_s)
         except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
             raise CompileLimitExceeded(
-                f"not compiled within {self._compiler.wait_s:g} s: the machine is busy with other work, or other "
-                "constraints come first; try again later"
+                f"not compiled within {self._compiler.wait_s:g} s: the machine is busy with other work; try again later"
             ) from None
+        return requests
 
-    def _constraint(self, body: Mapping[str, Any], param: str) -> Constraint | None:
-        fields = {"response_format", "text", "tools", "tool_choice", "parallel_tool_calls"}
-        given = {name: body[name] for name in fields & set(body)}
-        try:
-            size = len(json.dumps(given))
-        except RecursionError:
-            raise RequestRefused("nested too deeply; flatten it", code="constraint_too_deep", param=param) from None
-        if size > self._options.max_schema_bytes:
+    def _settings(self, call: Call, max_new_tokens: int) -> GenerationSettings:
+        config = copy.deepcopy(self._model.generation_config)
+        stops = GenerationSettings(self._model, {"generation_config": config}).stop_token_ids()
+        wrong = [token_id for token_id in call.stop_token_ids if token_id >= self.guide.vocabulary.padded_size]
+        if wrong:
             raise RequestRefused(
-                f"expected {self._options.max_schema_bytes} bytes at most, as JSON, got {size}; ask for less, or raise "
-                "--max-schema-bytes",
-                code="constraint_too_large",
-                param=param,
+                f"stop_token_ids: expected ids below {self.guide.vocabulary.padded_size}, got {wrong[0]}",
+                code="invalid_value",
+                param="stop_token_ids",
             )
-        constraint = from_request(given, self._options.tool_format)
-        if constraint is None and given.get("tools") and given.get("tool_choice") == "none":
-            return from_tools(given["tools"], "none", self._options.tool_format)
-        return laid_out(constraint, self._options.whitespace, self._options.indent, self._options.spelling)
-
-
-def _param(body: Mapping[str, Any]) -> str | None:
-    """The field of a request that holds its constraint, for error texts; None if there is none."""
-    if body.get("response_format") is not None:
-        return "response_format"
-    if isinstance(body.get("text"), Mapping) and body["text"].get("format") is not None:
-        return "text.format"
-    return "tools" if body.get("tools") or body.get("tool_choice") not in (None, "auto", "none") else None
+        config.update(max_new_tokens=max_new_tokens, eos_token_id=sorted({*stops, *call.stop_token_ids}))
+        return GenerationSettings(self._model, {"generation_config": config})

@@ -1,14 +1,16 @@
-"""The counts of a server, in the text format of Prometheus."""
+"""The counts of a server, for Prometheus."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Literal
 
 import numpy as np
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from ..backends.compiler import CompilerStats
 from ..session.stats import SessionStats
@@ -16,17 +18,7 @@ from ..session.stats import SessionStats
 Outcome = Literal["finished", "cancelled", "failed"]
 
 
-class Sample(NamedTuple):
-    """One line of the exposition: a name without prefix, its kind, its help, label and value."""
-
-    name: str
-    kind: str
-    about: str
-    value: float
-    label: tuple[str, str] | None = None
-
-
-class Metrics:
+class Metrics(Collector):
     """Counts of one server. Thread safe."""
 
     def __init__(self) -> None:
@@ -34,9 +26,14 @@ class Metrics:
         self._requests: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._generations: Counter[str] = Counter()
+        self._tokens: Counter[str] = Counter()
         self._running = self._hits = self._misses = 0
-        self._past = np.zeros(4, np.int64)  # of sessions that have ended, see _work
         self._followed: list[SessionStats] = []
+        self._gauges: list[tuple[str, str, Callable[[], float]]] = []
+        self._counters: list[tuple[str, str, Callable[[], float]]] = []
+        self._compiler: Callable[[], CompilerStats] = CompilerStats
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
 
     def request(self, kind: str) -> None:
         """Count a request that was accepted; ``kind`` is that of its constraint, or "free"."""
@@ -44,102 +41,95 @@ class Metrics:
             self._requests[kind] += 1
 
     def refused(self, code: str) -> None:
-        """Count a request that was refused."""
+        """Count a request that was refused, or that failed before its answer began."""
         with self._lock:
             self._refused[code] += 1
 
     def looked_up(self, *, found: bool) -> None:
-        """Count a look-up in the compile cache; ``found`` if the constraint had been compiled before."""
+        """Count a look-up in the compile cache; ``found`` if the constraint is compiled, or being compiled."""
         with self._lock:
             self._hits += found
             self._misses += not found
-
-    @contextmanager
-    def generation(self, stats: SessionStats, cancelled: type[BaseException]) -> Iterator[None]:
-        """Around one guided generate() call.
-
-        Args:
-            stats: of its session, read at the end.
-            cancelled: the exception that is raised when the client has disconnected.
-        """
-        outcome: Outcome = "failed"
-        self.begun()
-        try:
-            yield
-            outcome = "finished"
-        except cancelled:
-            outcome = "cancelled"
-            raise
-        finally:
-            self.ended(outcome, stats)
 
     def begun(self) -> None:
         """Count a guided generation that begins; ``ended`` has to follow."""
         with self._lock:
             self._running += 1
 
-    def ended(self, outcome: Outcome, stats: SessionStats | None = None) -> None:
-        """Count its end; ``stats`` are given if it had its own session."""
+    def ended(self, outcome: Outcome) -> None:
+        """Count its end."""
         with self._lock:
             self._running -= 1
             self._generations[outcome] += 1
-            if stats is not None:
-                self._past += np.array(_work(stats))
+
+    def tokens(self, *, prompt: int = 0, answer: int = 0) -> None:
+        """Count tokens of prompts and of answers, guided or free."""
+        with self._lock:
+            self._tokens["prompt"] += prompt
+            self._tokens["answer"] += answer
 
     def follow(self, stats: SessionStats) -> None:
-        """Count these stats too whenever the text is made: those of a session that many generations share."""
+        """Read these stats too whenever the text is made."""
         with self._lock:
             self._followed.append(stats)
 
-    def text(self, compilers: Iterable[CompilerStats]) -> str:
-        """All counts in Prometheus' text format.
+    def compiler(self, stats: Callable[[], CompilerStats]) -> None:
+        """Read what compiling has cost here."""
+        self._compiler = stats
 
-        Args:
-            compilers: of the guides in use.
-        """
-        lines: list[str] = []
-        described = set()
-        for name, kind, about, value, label in self._samples(list(compilers)):
-            full = f"hf_guided_{name}"
-            if full not in described:
-                described.add(full)
-                lines += [f"# HELP {full} {about}", f"# TYPE {full} {kind}"]
-            labels = "" if label is None else f'{{{label[0]}="{label[1]}"}}'
-            lines.append(f"{full}{labels} {value:.12g}")
-        return "\n".join(lines) + "\n"
+    def gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
+        """Read a further value whenever the text is made."""
+        self._gauges.append((name, about, value))
 
-    def _samples(self, compilers: list[CompilerStats]) -> Iterator[Sample]:
+    def counter(self, name: str, about: str, value: Callable[[], float]) -> None:
+        """Read a further count whenever the text is made; it never falls."""
+        self._counters.append((name, about, value))
+
+    def text(self) -> bytes:
+        """All counts in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> list[Metric]:
+        """Nothing in advance, so that a registry does not collect when it gets this one."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """See prometheus_client."""
         with self._lock:
-            requests, refused = sorted(self._requests.items()), sorted(self._refused.items())
-            generations = sorted(self._generations.items())
+            labelled = [
+                ("requests", "Requests taken, by constraint.", "kind", dict(self._requests)),
+                ("refused", "Requests refused, by reason.", "code", dict(self._refused)),
+                ("generations", "Guided generations, by how they ended.", "outcome", dict(self._generations)),
+                ("text_tokens", "Tokens of prompts and of answers.", "of", dict(self._tokens)),
+            ]
             running, hits, misses = self._running, self._hits, self._misses
-            masks, tokens, forced, mask_ns = sum(map(np.array, map(_work, self._followed)), self._past).tolist()
-        for kind, count in requests:
-            yield Sample("requests_total", "counter", "Requests taken, by constraint.", count, ("kind", kind))
-        for code, count in refused:
-            yield Sample("refused_total", "counter", "Requests refused, by reason.", count, ("code", code))
-        for outcome, count in generations:
-            about = "Guided generations, by how they ended."
-            yield Sample("generations_total", "counter", about, count, ("outcome", outcome))
-        yield Sample("generations_running", "gauge", "Guided generations under way.", running)
-        yield Sample("compile_cache_hits_total", "counter", "Constraints that were compiled already.", hits)
-        yield Sample("compile_cache_misses_total", "counter", "Constraints that had to be compiled.", misses)
+            masks, tokens, forced, mask_ns = sum(map(np.array, map(_work, self._followed)), np.zeros(4)).tolist()
+        for name, about, label, counts in labelled:
+            family = CounterMetricFamily(f"hf_guided_{name}", about, labels=[label])
+            for labelled_with, count in sorted(counts.items()):
+                family.add_metric([labelled_with], count)
+            yield family
+        compiler = self._compiler()
         for name, about, value in (
-            ("compile_milliseconds_total", "Time spent on compiling.", sum(each.compile_ms for each in compilers)),
-            ("compile_evictions_total", "Grammars dropped for room.", sum(each.evictions for each in compilers)),
+            ("compile_cache_hits", "Constraints that were compiled already.", hits),
+            ("compile_cache_misses", "Constraints that had to be compiled.", misses),
+            ("compile_milliseconds", "Time spent on compiling.", compiler.compile_ms),
+            ("compile_evictions", "Grammars dropped for room.", compiler.evictions),
+            ("masks", "Masks made, one for each row and step that needed one.", masks),
+            ("mask_milliseconds", "Time spent on them.", mask_ns / 1e6),
+            ("tokens", "Tokens of answers from the fast loop.", tokens),
+            ("forced_tokens", "Those that took no forward pass of their own.", forced),
+            *((name, about, read()) for name, about, read in self._counters),
         ):
-            yield Sample(name, "counter", about, value)
+            yield CounterMetricFamily(f"hf_guided_{name}", about, value=value)
         for name, about, value in (
-            ("compile_cache_entries", "Grammars kept.", sum(each.entries for each in compilers)),
-            ("compile_cache_bytes", "Their size.", sum(each.nbytes for each in compilers)),
+            ("generations_running", "Guided generations under way.", running),
+            ("compile_cache_entries", "Grammars kept.", compiler.entries),
+            ("compile_cache_bytes", "Their size.", compiler.nbytes),
+            ("masks_per_second", "Masks made per second spent on them.", masks / mask_ns * 1e9 if mask_ns else 0.0),
+            *((name, about, read()) for name, about, read in self._gauges),
         ):
-            yield Sample(name, "gauge", about, value)
-        yield Sample("masks_total", "counter", "Masks made, one for each row and step that needed one.", masks)
-        yield Sample("mask_milliseconds_total", "counter", "Time spent on them.", mask_ns / 1e6)
-        about = "Masks made per second of the time spent on them."
-        yield Sample("masks_per_second", "gauge", about, masks / mask_ns * 1e9 if mask_ns else 0.0)
-        yield Sample("tokens_total", "counter", "Tokens of guided answers from the fast loop.", tokens)
-        yield Sample("forced_tokens_total", "counter", "Those that took no forward pass of their own.", forced)
+            yield GaugeMetricFamily(f"hf_guided_{name}", about, value=value)
 
 
 def _work(stats: SessionStats) -> tuple[int, int, int, int]:

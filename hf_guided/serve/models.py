@@ -1,15 +1,12 @@
-"""transformers' loading of models, for one model from any source that a command line accepts."""
+"""The model that a server answers with."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from transformers.cli.serving.model_manager import ModelManager
-
 from ..checkpoints.load import ModelSource
-from ..checkpoints.quantization import quantization_config
-from ..errors import UsageError
-from .error_responses import RequestRefused
+from ..vocabulary.processors import tokenizer_of
 
 # What the demo model was trained on is no chat: it reads the messages' texts as they are. Its calls are Qwen's.
 _DEMO_CHAT_TEMPLATE = (
@@ -19,60 +16,74 @@ _DEMO_CHAT_TEMPLATE = (
 )
 
 
-class GuidedModelManager(ModelManager):  # type: ignore[misc]  # transformers is untyped here
-    """Loads one model when it is made, and serves no other.
+@dataclass(frozen=True)
+class ServedModel:
+    """A model, and what writes its prompts.
 
     Args:
-        source: the model.
-        continuous_batching: see transformers' own argument.
+        model: of transformers, in eval mode and on its device.
+        templates: its tokenizer; or its processor, if it takes more than text.
+        name: for clients.
+    """
+
+    model: Any
+    templates: Any
+    name: str
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer alone."""
+        return tokenizer_of(self.templates)
+
+    @property
+    def takes_media(self) -> bool:
+        """Whether it takes images, videos or audio."""
+        return self.templates is not self.tokenizer
+
+
+def load(source: ModelSource, name: str) -> ServedModel:
+    """Load a model once; there is no other.
 
     Raises:
         UsageError: it cannot be loaded.
     """
+    if source.is_built_in:
+        model, tokenizer = source.load()
+        tokenizer.chat_template = _DEMO_CHAT_TEMPLATE
+        return ServedModel(model, tokenizer, name)
+    loader = _loader_for_media(source)
+    return ServedModel(*(source.load() if loader is None else _load_with_processor(source, loader)), name)
 
-    def __init__(self, source: ModelSource, *, continuous_batching: bool):
-        self._source, self._location = source, source.locate()
-        if "@" in self._location.path:
-            raise UsageError(f"{self._location.path}: a path with '@' cannot be served: transformers ends it there")
-        super().__init__(
-            device=str(source.placement()),
-            dtype=str(source.torch_dtype()).removeprefix("torch."),
-            trust_remote_code=source.trust_remote_code,
-            continuous_batching=continuous_batching,
-            force_model=source.model,
+
+def _loader_for_media(source: ModelSource) -> Any:
+    """The class of transformers that loads a model which takes more than text; None if it takes text alone."""
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    location = source.locate()
+    with location.loading("config"):
+        config = transformers.AutoConfig.from_pretrained(
+            location.path, revision=location.revision, trust_remote_code=source.trust_remote_code
         )
+    if (
+        config.model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        and (config.architectures or [""])[0] in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    ):
+        return None
+    for names, loader in (
+        (modeling_auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, "AutoModelForMultimodalLM"),
+        (modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, "AutoModelForImageTextToText"),
+    ):
+        if config.model_type in names:
+            return getattr(transformers, loader)
+    return None
 
-    def get_gen_models(self, cache_dir: str | None = None) -> list[dict[str, Any]]:
-        """For /v1/models: the served model only, not others on the disk."""
-        return [{"id": self.force_model, "object": "model", "created": 0, "owned_by": ""}]
 
-    def process_model_name(self, model_id: str) -> str:
-        """The source that transformers loads from, as "path@revision".
+def _load_with_processor(source: ModelSource, loader: Any) -> tuple[Any, Any]:
+    from transformers import AutoProcessor
 
-        Raises:
-            RequestRefused: another model is named.
-        """
-        if model_id != self.force_model:
-            raise RequestRefused(
-                f"expected the model that is served, {self.force_model!r}, got {model_id!r}",
-                status=404,
-                code="model_not_found",
-                param="model",
-            )
-        return f"{self._location.path}@{self._location.revision or 'main'}"
-
-    def get_quantization_config(self) -> Any:
-        """As ``from_pretrained`` takes it; transformers' own knows two methods."""
-        return None if self._source.quantization is None else quantization_config(self._source.quantization)
-
-    def _load_processor(self, model_id_and_revision: str, gguf_file: str | None = None) -> Any:
-        if self._source.is_built_in:
-            tokenizer = self._source.load_tokenizer()
-            tokenizer.chat_template = _DEMO_CHAT_TEMPLATE
-            return tokenizer
-        with self._location.loading("processor"):
-            return super()._load_processor(model_id_and_revision, gguf_file)
-
-    def _load_model(self, model_id_and_revision: str, *args: Any, **kwargs: Any) -> Any:
-        with self._location.loading("model"):
-            return super()._load_model(model_id_and_revision, *args, **kwargs)
+    model, location = source.load_model(loader), source.locate()
+    with location.loading("processor"):
+        return model, AutoProcessor.from_pretrained(
+            location.path, revision=location.revision, trust_remote_code=source.trust_remote_code
+        )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from ..checkpoints.load import ModelSource
+from ..checkpoints.location import is_built_in, is_on_hub
 from ..constraints.json_style import Spelling, Whitespace
+from ..errors import InvalidArgument, shown
+from .limits import ServeLimits
 
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Where a server listens, what it loads, and the limits of one request.
+    """Where a server listens, what it loads, who may ask, and the limits of one request.
 
     Args:
         model: a folder, an id on the Hub, or "demo" for the one that comes with the package.
@@ -32,13 +36,20 @@ class ServeOptions:
         max_thinking_tokens: the thinking is ended after this number of tokens; None: no limit but that of the whole
             answer.
         continuous_batching: whether requests are served side by side, in transformers' continuous batching.
-        max_schema_bytes: of a request's constraint (its response_format, or its tools) as JSON. Engines may need many
-            thousand times as much memory.
-        max_request_bytes: of a request's body.
         compile_cpu_s: seconds of CPU time that one constraint may take to compile; None: as ``CompilerOptions``.
         compile_memory_bytes: memory that it may take then; None: as ``CompilerOptions``.
         compile_cache_bytes: of memory for what was compiled; a small constraint may come to 10 MB.
-        enable_cors: let pages of any origin call the server.
+        limits: of one request, and of all that wait.
+        served_model_name: the model's name in answers and in /v1/models; None: its Hub id, or its folder's name.
+        api_keys: a request has to give one of them; none: everyone who can reach the server may ask.
+        allowed_origins: of the pages whose scripts may call the server, such as "https://example.org"; "*" allows all.
+            Browsers send no credentials in any case.
+        docs_pages: whether to serve /docs, /redoc and /openapi.json.
+        strict_budget: whether a constraint that may not close within the request's max_tokens is refused (400);
+            otherwise such an answer ends with the finish reason "length".
+
+    Raises:
+        InvalidArgument: an API key that no header can carry, or an origin that is none.
     """
 
     model: str
@@ -56,12 +67,35 @@ class ServeOptions:
     spelling: Spelling | None = None
     max_thinking_tokens: int | None = None
     continuous_batching: bool = False
-    max_schema_bytes: int = 64 * 2**10
-    max_request_bytes: int = 32 * 2**20
     compile_cpu_s: float | None = None
     compile_memory_bytes: int | None = None
     compile_cache_bytes: int = 2**30
-    enable_cors: bool = False
+    limits: ServeLimits = ServeLimits()
+    served_model_name: str | None = None
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    allowed_origins: tuple[str, ...] = ()
+    docs_pages: bool = False
+    strict_budget: bool = False
+
+    def __post_init__(self) -> None:
+        for key in self.api_keys:  # the message must not show it
+            if not (key and key.isascii() and key.isprintable() and " " not in key):
+                raise InvalidArgument("api_keys: expected printable ASCII characters without spaces in each key")
+        for origin in self.allowed_origins:
+            scheme, mark, host = origin.partition("://")
+            if origin != "*" and not (scheme and mark and host and "/" not in host):
+                raise InvalidArgument(
+                    f'allowed_origins: expected origins such as "https://example.org", or "*", got {shown(origin)}'
+                )
+
+    @property
+    def public_name(self) -> str:
+        """The model's name for clients: never a path of this machine."""
+        if self.served_model_name is not None:
+            return self.served_model_name
+        if is_built_in(self.model) or is_on_hub(self.model):
+            return self.model
+        return Path(self.model).resolve().name
 
 
 def source_of(options: ServeOptions) -> ModelSource:

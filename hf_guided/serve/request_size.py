@@ -50,11 +50,9 @@ class RequestSizeLimit:
                 await self._refuse(scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        from fastapi.responses import JSONResponse
-
         refused = RequestRefused(
             f"expected a request of {self._max_bytes} bytes at most; send less, or raise --max-request-bytes",
             status=413,
             code="request_too_large",
         )
-        await JSONResponse(refused.body, status_code=413)(scope, receive, send)
+        await refused.send(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Which transformers the server extends: older ones have other classes."""
+"""Which transformers the server needs: the continuous batching of older ones has other classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OLDEST = "5.23"
 
 
 def is_supported() -> bool:
-    """Whether the installed transformers has the server that this one extends."""
+    """Whether the installed transformers is new enough."""
     return Version(transformers.__version__).release >= Version(OLDEST).release
 
 

@@ -4,45 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers.cli.serving.utils import get_response_template
-
 from ..session.reasoning import Reasoning
 
-_USUAL = Reasoning()
-_FIELDS = ("reasoning_content", "thinking", "reasoning")  # names of the thinking in response schemas
+_MARKERS = (("<think>", "</think>"), ("<|channel>thought\n", "<channel|>"))
+_FIELDS = ("reasoning_content", "thinking", "reasoning")  # names of the thinking in response templates
 
 
-def reasoning_of(processor: Any, model: Any, max_tokens: int | None) -> Reasoning | None:
-    """How a model thinks, by the response schema that transformers reads its answers with, or by its chat template.
+def reasoning_of(tokenizer: Any, max_tokens: int | None) -> Reasoning | None:
+    """How a model thinks, by the response template that its tokenizer comes with, or by its chat template.
 
     A prompt that already holds the end marker leaves nothing to think, so a template that is set not to let the model
     think needs nothing more.
 
     Args:
-        processor: the model's processor or tokenizer.
-        model: the model.
+        tokenizer: of the model.
         max_tokens: of thinking; None: no limit but that of the whole answer.
 
     Returns:
         None if it does not think.
     """
-    fields = (get_response_template(processor, model) or {}).get("fields", {})
-    for name in _FIELDS:
-        field = fields.get(name, {})
-        if isinstance(field.get("open"), str) and isinstance(field.get("close"), str):
-            template = _chat_template(processor)
-            # The same fields describe a family, of which some models do not think: their templates do not mention
-            # thinking.
-            if template is None or field["close"] in template:
-                return Reasoning(field["open"], field["close"], max_tokens)
-    template = _chat_template(processor)
-    if template is not None and _USUAL.start in template and _USUAL.end in template:
-        return Reasoning(max_tokens=max_tokens)
+    template = _chat_template(tokenizer) or ""
+    fields = (getattr(tokenizer, "response_template", None) or {}).get("fields", {})
+    declared = [fields[name] for name in _FIELDS if name in fields]
+    markers = [(field.get("open"), field.get("close")) for field in declared]
+    for start, end in [*markers, *_MARKERS]:
+        # A response template describes a family, of which some models do not think: their templates do not mention it.
+        if isinstance(start, str) and isinstance(end, str) and end in template:
+            return Reasoning(start, end, max_tokens)
     return None
 
 
-def _chat_template(processor: Any) -> str | None:
+def _chat_template(tokenizer: Any) -> str | None:
     try:
-        return str(getattr(processor, "tokenizer", processor).get_chat_template())
+        return str(tokenizer.get_chat_template())
     except (AttributeError, NotImplementedError, ValueError):
         return None

@@ -72,7 +72,7 @@ with client.responses.stream(model="demo", input=PROMPT, text_format=Person) as 
 assert kinds[0] == "response.created" and kinds[-1] == "response.completed"
 seen["responses.stream"] = len(kinds)
 
-flat = {"type": "function", "name": "Weather", "parameters": Weather.model_json_schema(), "strict": False}
+flat = {"type": "function", "name": "Weather", "parameters": Weather.model_json_schema(), "strict": True}
 response = client.responses.create(model="demo", input=PROMPT, tools=[flat], tool_choice="required")
 calls = [item for item in response.output if item.type == "function_call"]
 assert calls and all(Weather.model_validate_json(call.arguments) for call in calls)

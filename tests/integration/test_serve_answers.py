@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -15,7 +17,7 @@ import pytest
 from hf_guided import demo
 from hf_guided.serve import models
 from tests.effort import repeats
-from tests.serving import client, serving
+from tests.serving import calls_of, client, serving
 
 EXAMPLE = demo.EXAMPLES[0]
 CHAT: list[Any] = [{"role": "user", "content": EXAMPLE.prompt}]
@@ -44,8 +46,7 @@ def parts(api: openai.OpenAI, *, stream: bool, **asked: Any) -> tuple[str, str |
     pieces = [chunk.choices[0].delta for chunk in found] if stream else [found.choices[0].message]
     content = "".join(piece.content or "" for piece in pieces)
     thoughts = [thought for piece in pieces if (thought := getattr(piece, "reasoning_content", None)) is not None]
-    calls = [(call.function.name, call.function.arguments) for piece in pieces for call in piece.tool_calls or []]
-    return content, "".join(thoughts) if thoughts else None, calls
+    return content, "".join(thoughts) if thoughts else None, calls_of(pieces)
 
 
 @pytest.mark.parametrize("template", [THINKS, THINKING], ids=["written by the model", "begun by the prompt"])
@@ -104,14 +105,14 @@ def test_thinking_that_is_switched_off(monkeypatch):
     assert thinking is None
 
 
-def test_thinking_and_shared_batches_do_not_go_together(monkeypatch):
-    from hf_guided.errors import UnsupportedModel
-    from hf_guided.serve.app import build_app
-    from hf_guided.serve.options import ServeOptions
-
+def test_thinking_in_shared_batches(monkeypatch):
     monkeypatch.setattr(models, "_DEMO_CHAT_TEMPLATE", THINKS)
-    with pytest.raises(UnsupportedModel, match="--reasoning off"):
-        build_app(ServeOptions("demo", device="cpu", continuous_batching=True))
+    asked: dict[str, Any] = {"response_format": SCHEMA_FORMAT, "temperature": 0.0}
+    answers = []
+    for batching in (False, True):
+        with serving(max_thinking_tokens=30, continuous_batching=batching) as url, client(url) as api:
+            answers.append(parts(api, stream=batching, **asked))
+    assert answers[0] == answers[1] and answers[0][1]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,8 @@ def test_calls_of_other_families(name):
         for stream in (False, True):
             for choice in ("required", {"type": "function", "function": {"name": "get_weather"}}):
                 asked: dict[str, Any] = {"tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False}
-                _, _, calls = parts(api, stream=stream, max_tokens=150, extra_body=HOT, **asked)
+                hot = {"temperature": 3.0, "max_tokens": 150}
+                _, _, calls = parts(api, stream=stream, **hot, **asked)
                 assert [name for name, _ in calls] == ["get_weather"]
                 jsonschema.validate(json.loads(calls[0][1]), PARAMETERS)
 
@@ -151,21 +153,35 @@ def test_text_and_calls(api):
     assert free == parts(api, stream=False, tools=TOOLS, **greedy) == parts(api, stream=True, tools=TOOLS, **greedy)
 
 
-def eager_to_call() -> dict[str, Any]:
-    """Settings under which the model alone writes nothing but beginnings of calls."""
-    _, tokenizer = demo.load()
+def eager_to_call() -> Any:
+    """A model that writes nothing but beginnings of calls, if it may."""
+    model, tokenizer = demo.load()
     ids = tokenizer.encode("<tool_call>", add_special_tokens=False)
-    bias = [[ids[: i + 1], 50.0 + 10 * i] for i in range(len(ids))]
-    return {"generation_config": json.dumps({"do_sample": False, "max_new_tokens": 60, "sequence_bias": bias})}
+    follows = dict(itertools.pairwise(ids))
+    forward = model.forward
+
+    def biased(*args: Any, **kwargs: Any) -> Any:
+        output = forward(*args, **kwargs)
+        rows = (kwargs["input_ids"] if "input_ids" in kwargs else args[0]).tolist()
+        kept = output.logits.shape[1]
+        for row, row_ids in enumerate(rows):
+            for position, token_id in enumerate(row_ids[-kept:]):
+                output.logits[row, position, follows.get(token_id, ids[0])] += 100
+        return output
+
+    model.forward = biased  # type: ignore[method-assign]
+    return model
 
 
-def test_no_call_where_none_may_be():
+def test_no_call_where_none_may_be(monkeypatch):
+    load, eager = models.load, eager_to_call()
+    monkeypatch.setattr(models, "load", lambda *args: replace(load(*args), model=eager))
     with serving() as url, client(url) as api:
-        extra = eager_to_call()
-        content, _, _ = parts(api, stream=False, extra_body=extra)
+        asked: dict[str, Any] = {"temperature": 0.0, "max_tokens": 60}
+        content, _, _ = parts(api, stream=False, **asked)
         assert "<tool_call>" in content
         for stream in (False, True):
-            content, _, calls = parts(api, stream=stream, tools=TOOLS, tool_choice="none", extra_body=extra)
+            content, _, calls = parts(api, stream=stream, tools=TOOLS, tool_choice="none", **asked)
             assert content and "<tool_call>" not in content and calls == []
 
 
@@ -222,15 +238,29 @@ def test_a_conversation_with_calls_goes_on(api):
     jsonschema.validate(json.loads(found.choices[0].message.content), EXAMPLE.schema)
 
 
-def test_what_shared_batches_cannot_do_is_refused():
-    with serving(continuous_batching=True) as url, client(url) as api:
-        for asked in ({"stop": ["x"]}, {"frequency_penalty": 0.5}, {"logit_bias": {"5": 1}}):
+def test_both_ways_hold_the_same_settings():
+    answers: list[list[Any]] = []
+    for batching in (False, True):
+        answers.append([])
+        with serving(continuous_batching=batching) as url, client(url) as api:
+            for more in (
+                {"stop": ["e"]},
+                {"frequency_penalty": 1.5},
+                {"presence_penalty": 2.0},
+                {"logit_bias": {"5": 100}},
+            ):
+                asked: dict[str, Any] = {"temperature": 0.0, "max_tokens": 40, **more}
+                guided: Any = api.chat.completions.create(
+                    model="demo", messages=CHAT, response_format={"type": "regex", "regex": "[a-h ]{30}"}, **asked
+                )
+                free: Any = api.chat.completions.create(model="demo", messages=CHAT, **asked)
+                for found in (guided, free):
+                    answers[-1].append((found.choices[0].message.content, found.choices[0].finish_reason))
+            bad = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"anyOf": [{"type": "objekt"}]}}}
             with pytest.raises(openai.BadRequestError) as caught:
-                api.chat.completions.create(model="demo", messages=CHAT, response_format=SCHEMA_FORMAT, **asked)
-            assert caught.value.code == "unsupported_in_batches"
-        bad = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"anyOf": [{"type": "objekt"}]}}}
-        with pytest.raises(openai.BadRequestError) as caught:
-            api.chat.completions.create(model="demo", messages=CHAT, response_format=bad)
-        assert caught.value.body["pointers"] == ["/anyOf/0/type"]
-        with urllib.request.urlopen(f"{url}/metrics") as answer:
-            assert 'hf_guided_refused_total{code="invalid_constraint"} 1\n' in answer.read().decode()
+                api.chat.completions.create(model="demo", messages=CHAT, response_format=bad)
+            assert caught.value.body["pointers"] == ["/anyOf/0/type"]
+            with urllib.request.urlopen(f"{url}/metrics") as answer:
+                assert 'hf_guided_refused_total{code="invalid_constraint"} 1.0\n' in answer.read().decode()
+    assert answers[0] == answers[1]
+    assert all("e" not in text for text, _ in answers[0][:2])

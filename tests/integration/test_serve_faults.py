@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ import hf_guided as hg
 from hf_guided.backends import router
 from tests import faulty
 from tests.effort import repeats
-from tests.serving import serving
+from tests.serving import save_long_demo, serving
 
 FAILING = {"type": "regex", "regex": "[ab]{20}"}
 OTHER = {"type": "regex", "regex": "[xy]{30}"}
@@ -41,8 +42,10 @@ def send(url: str, body: dict[str, Any]) -> tuple[int, str]:
 
 
 def events(text: str) -> list[Any]:
-    """The events of a stream."""
-    return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+    """The events of a stream, which ends with [DONE]."""
+    *data, done = (line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: "))
+    assert done == "[DONE]"
+    return [json.loads(line) for line in data]
 
 
 def answer_of(text: str, *, stream: bool) -> str:
@@ -97,9 +100,9 @@ def test_an_engine_that_fails_ends_its_request_alone(url: str) -> None:
 @pytest.mark.parametrize(
     ("number", "batching"), [("SIGINT", False), pytest.param("SIGTERM", True, marks=pytest.mark.slow)]
 )
-def test_a_signal_during_requests_ends_them_and_the_command(number: str, batching: bool) -> None:
-    sent = getattr(signal, number)
-    command = [sys.executable, "-m", "hf_guided", "serve", "demo", "--host", "127.0.0.1", "--port", "0"]
+def test_a_signal_during_requests_ends_them_and_the_command(number: str, batching: bool, tmp_path: Path) -> None:
+    sent, model = getattr(signal, number), str(save_long_demo(tmp_path))
+    command = [sys.executable, "-m", "hf_guided", "serve", model, "--host", "127.0.0.1", "--port", "0"]
     endless = {"response_format": {"type": "regex", "regex": "[ab]{30000}"}, "max_tokens": 31_000}
     with subprocess.Popen(
         [*command, *["--continuous-batching"] * batching], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -111,7 +114,7 @@ def test_a_signal_during_requests_ends_them_and_the_command(number: str, batchin
                 answers = [threads.submit(send, url, {**endless, "stream": stream}) for stream in (True, False)]
                 free = {"stream": True, "max_tokens": 31_000}
                 answers += [] if batching else [threads.submit(send, url, free)]
-                wait_for(url, r"hf_guided_requests_total\{[^}]*regex[^}]*\} 2\n")
+                wait_for(url, r"hf_guided_requests_total\{[^}]*regex[^}]*\} 2.0\n")
                 process.send_signal(sent)
                 began = time.monotonic()
                 _, err = process.communicate(timeout=120)

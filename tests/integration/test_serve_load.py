@@ -18,9 +18,10 @@ import openai
 import pytest
 
 from hf_guided import demo
+from hf_guided.serve.limits import ServeLimits
 from tests import effort
 from tests.effort import repeats
-from tests.serving import client, serving
+from tests.serving import calls_of, client, save_long_demo, serving
 
 CLIENTS = 16
 BOTH_WAYS = pytest.mark.parametrize("batching", [False, True], ids=["one by one", "shared batches"])
@@ -98,16 +99,15 @@ def ask(api: openai.OpenAI, name: str, prompt: str, settings: dict[str, Any], *,
     if not stream:
         assert completion.id == name
         message = completion.choices[0].message
-        calls = [(call.function.name, call.function.arguments) for call in message.tool_calls or []]
-        return {"content": message.content, "calls": calls}
-    content, calls = "", []
+        return {"content": message.content, "calls": calls_of([message])}
+    content, deltas = "", []
     for chunk in completion:
         assert chunk.id == name
         delta = chunk.choices[0].delta
         content += delta.content or ""
-        calls += [(call.function.name, call.function.arguments) for call in delta.tool_calls or []]
+        deltas.append(delta)
     assert chunk.choices[0].finish_reason in ("stop", "tool_calls", "length")
-    return {"content": content, "calls": calls}
+    return {"content": content, "calls": calls_of(deltas)}
 
 
 def load(url: str, requests: int) -> Counter[str]:
@@ -183,8 +183,12 @@ CHAT: Any = [{"role": "user", "content": demo.EXAMPLES[0].prompt}]
 
 
 @BOTH_WAYS
-def test_clients_that_leave_free_their_slot(batching):
-    with serving(continuous_batching=batching) as url, client(url) as api, client(url) as waiting:
+def test_clients_that_leave_free_their_slot(batching, tmp_path):
+    with (
+        serving(save_long_demo(tmp_path), continuous_batching=batching) as url,
+        client(url) as api,
+        client(url) as waiting,
+    ):
         begun: Any = api.chat.completions.create(model="demo", messages=CHAT, **LONG)
         while not next(begun).choices[0].delta.content:
             pass  # the first chunk comes before generation begins
@@ -233,7 +237,9 @@ ATTACKS = [request for name, request in HOSTILE.items() if effort.everything or 
 @pytest.mark.parametrize("batching", SHARED)
 def test_hostile_requests_are_refused_while_others_are_served(batching):
     requests = repeats(8, 32)
-    with serving(continuous_batching=batching, compile_cpu_s=3.0, max_schema_bytes=256 * 2**10) as url:
+    with serving(
+        continuous_batching=batching, compile_cpu_s=3.0, limits=ServeLimits(max_schema_bytes=256 * 2**10)
+    ) as url:
 
         def attack(response_format: dict[str, Any]) -> tuple[str, str]:
             asked: Any = {"model": "demo", "messages": CHAT, "response_format": response_format}

@@ -6,7 +6,9 @@ import io
 import json
 import re
 import sys
+from dataclasses import fields
 from types import SimpleNamespace
+from typing import Any
 
 import jsonschema
 import pytest
@@ -15,6 +17,8 @@ import hf_guided as hg
 from hf_guided import __version__, demo
 from hf_guided.cli import commands as cli
 from hf_guided.cli import demo as show
+from hf_guided.serve.limits import ServeLimits
+from hf_guided.serve.options import ServeOptions
 from tests import tokenizer_zoo
 
 EXAMPLE = demo.EXAMPLES[0]
@@ -307,3 +311,66 @@ def test_doctor_lists_versions_and_reasons_for_missing_kernels(capsys):
         assert report["kernels"] == "torch"
         assert "HF_GUIDED_KERNEL_REPOSITORY" in report["not hub"]
         assert "CUDA" in report["not nvrtc"] or "GPU" in report["not nvrtc"]
+
+
+def served_with(monkeypatch, *arguments: str) -> Any:
+    """The options of the server that a command line starts."""
+    options: list[Any] = []
+    monkeypatch.setattr("hf_guided.serve.app.build_app", options.append)
+    monkeypatch.setattr(
+        "hf_guided.serve.app.Server", lambda app, options, say: SimpleNamespace(run=int, left_running=0)
+    )
+    assert run("serve", "demo", *arguments) == 0
+    return options[0]
+
+
+def test_serve_options(monkeypatch):
+    monkeypatch.delenv("HF_GUIDED_API_KEY", raising=False)
+    assert served_with(monkeypatch) == ServeOptions("demo")
+    options = served_with(
+        monkeypatch,
+        *("--api-key", "key-1", "--api-key", "key-2", "--allowed-origin", "https://a.example", "--docs-pages"),
+        *("--served-model-name", "small", "--strict-budget", "--compile-cpu", "3"),
+    )
+    assert options.api_keys == ("key-1", "key-2")
+    assert "key-1" not in repr(options)
+    assert (options.allowed_origins, options.docs_pages) == (("https://a.example",), True)
+    assert (options.public_name, options.strict_budget, options.compile_cpu_s) == ("small", True, 3.0)
+    assert served_with(monkeypatch, "--enable-cors").allowed_origins == ("*",)
+
+
+def test_api_keys_from_the_environment(monkeypatch, capsys):
+    monkeypatch.setenv("HF_GUIDED_API_KEY", "first, second,")
+    assert served_with(monkeypatch).api_keys == ("first", "second")
+    assert served_with(monkeypatch, "--api-key", "other").api_keys == ("other",)
+    assert run("serve", "demo", "--api-key", "secret word") == 2
+    assert "secret" not in capsys.readouterr().err
+    assert run("serve", "demo", "--allowed-origin", "example.org/path") == 2
+    assert "example.org/path" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("limit", fields(ServeLimits), ids=lambda limit: limit.name)
+def test_every_limit_has_a_flag(limit, monkeypatch, capsys):
+    """The flag sets it, refuses 0, and ``--help`` names it with its default."""
+    flag = "--" + limit.name.removesuffix("_s").replace("_", "-")
+    assert getattr(served_with(monkeypatch, flag, "7").limits, limit.name) == 7
+    for command in ((flag, "0"), ("--help",)):
+        with pytest.raises(SystemExit):
+            run("serve", "demo", *command)
+    output = capsys.readouterr()
+    assert f"argument {flag}: expected a number above 0" in output.err
+    described = re.search(rf"^  {flag} \S+\s.*?(?=^  -|\Z)", output.out, re.MULTILINE | re.DOTALL)
+    assert limit.default is None or f"({limit.default:g})" in described[0].replace("\n", " ")
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "5", float("nan"), float("inf"), 2.5])
+def test_limits_are_numbers_above_zero(value):
+    with pytest.raises(hg.errors.InvalidArgument, match="max_answers"):
+        ServeLimits(max_answers=value)
+
+
+def test_a_folder_is_served_under_its_own_name(tmp_path):
+    (tmp_path / "mine").mkdir()
+    assert ServeOptions(str(tmp_path / "mine")).public_name == "mine"
+    assert ServeOptions("demo").public_name == "demo"
+    assert ServeOptions("org/name").public_name == "org/name"

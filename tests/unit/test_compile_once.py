@@ -63,8 +63,9 @@ def test_pipeline_submits_a_constraint_once(loaded: Any, submissions: Counter[st
 @pytest.mark.parametrize("settings", [{}, {"stop_strings": ["never"]}], ids=["fast loop", "transformers' loop"])
 def test_server_submits_a_constraint_once(loaded: Any, submissions: Counter[str], settings: dict[str, Any]) -> None:
     pytest.importorskip("fastapi", reason="needs the extra serve")
-    from hf_guided.serve.guidance import Guidance
     from hf_guided.serve.guided_model import AnswerStreamer, GuidedModel
+
+    from hf_guided.serve.guidance import Guidance
     from hf_guided.serve.metrics import Metrics
     from hf_guided.serve.options import ServeOptions
 

@@ -23,7 +23,7 @@ from hf_guided.checkpoints.quantization import METHODS, quantization_config
 from hf_guided.cli import commands as cli
 from hf_guided.cli.batch.__main__ import main as batch
 from hf_guided.errors import UsageError
-from hf_guided.serve.models import GuidedModelManager
+from hf_guided.serve.models import load as load_served
 from tests.hub import COMMIT, NAME, fill_cache, save_demo, serving_hub
 
 PROMPT = demo.EXAMPLES[0].prompt
@@ -190,17 +190,16 @@ def test_quantization_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> None
     assert received["quantization_config"].weights == "int4" and received["device_map"] == "cpu"
     four, eight = quantization_config("bitsandbytes-4bit"), quantization_config("bitsandbytes-8bit")
     assert (four.load_in_4bit, four.load_in_8bit) == (True, False) and eight.load_in_8bit
-    manager = GuidedModelManager.__new__(GuidedModelManager)
-    manager._source = ModelSource("demo", quantization="quanto-int8")
-    assert manager.get_quantization_config().weights == "int8"
+    with pytest.raises(UsageError, match="stop here"):
+        load_served(ModelSource("demo", quantization="quanto-int8", device="cpu"), "demo")
+    assert received["quantization_config"].weights == "int8"
 
 
 def test_server_loads_from_the_cache(cache: Path) -> None:
     fill_cache(cache, "v1")
-    manager = GuidedModelManager(ModelSource(NAME, revision="v1", device="cpu"), continuous_batching=False)
-    model, tokenizer = manager.load_model_and_processor(manager.process_model_name(NAME))
-    assert len(tokenizer) == 2048 and model.config.vocab_size == 2048
-    assert [entry["id"] for entry in manager.get_gen_models()] == [NAME]
+    served = load_served(ModelSource(NAME, revision="v1", device="cpu"), "public name")
+    assert len(served.tokenizer) == 2048 and served.model.config.vocab_size == 2048
+    assert (served.name, served.takes_media) == ("public name", False)
 
 
 def test_resumed_batch_uses_its_original_commit(cache: Path, tmp_path: Path) -> None:

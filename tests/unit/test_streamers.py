@@ -42,6 +42,19 @@ def test_streamer_calls_the_new_and_the_old_method() -> None:
     assert received == [[(0, [1]), (1, [0]), (0, [2])]] * 2
 
 
+def test_a_listener_ends_a_row() -> None:
+    class Ends(NewListener):
+        def on_tokens(self, row: int, token_ids: Sequence[int]) -> bool:  # type: ignore[override]
+            super().on_tokens(row, token_ids)
+            return row == 0 and token_ids[-1] == 2
+
+    listener = Ends()
+    streamer = RowStreamer(listener, [0])
+    for value in torch.tensor([[7], [7]]), torch.tensor([1, 1]), torch.tensor([2, 2]), torch.tensor([3, 3]):
+        streamer.put(value)
+    assert listener.tokens == [(0, [1]), (1, [1]), (0, [2]), (1, [2]), (1, [3])]
+
+
 def test_subclass_of_an_old_listener_overrides_hear() -> None:
     listener = OldListenerSubclass()  # type: ignore[abstract]
     listener.on_tokens(1, [5])

@@ -61,6 +61,8 @@ class Scoring:
 
 
 def _may_remember(processor: Any) -> bool:
+    if getattr(processor, "keeps_no_state", False):
+        return False
     return isinstance(processor, _STATEFUL) or not type(processor).__module__.startswith("transformers.")
 
 

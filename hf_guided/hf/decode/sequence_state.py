@@ -21,7 +21,7 @@ class SequenceState:
         likely: tokens that will probably come next, for the model to confirm.
         finished: whether the row has ended.
         num_reported: how many tokens the listener has been given.
-        listener: called with final tokens of the output; or None.
+        listener: called with final tokens of the output; True ends the row. Or None.
     """
 
     row: Row
@@ -32,7 +32,7 @@ class SequenceState:
     likely: Sequence[int] = ()
     finished: bool = False
     num_reported: int = 0
-    listener: Callable[[Sequence[int]], None] | None = None
+    listener: Callable[[Sequence[int]], bool | None] | None = None
 
     @property
     def num_generated(self) -> int:
@@ -61,4 +61,4 @@ class SequenceState:
         """Report the new tokens to the listener; all tokens so far are final."""
         if self.listener is not None and (fresh := self.token_ids[self.num_reported :]):
             self.num_reported = len(self.token_ids)
-            self.listener(fresh)
+            self.finished = bool(self.listener(fresh)) or self.finished

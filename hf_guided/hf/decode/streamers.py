@@ -29,8 +29,13 @@ class TokenListener(ABC):
             cls.on_tokens = _call_hear  # type: ignore[method-assign]
 
     @abstractmethod
-    def on_tokens(self, row: int, token_ids: Sequence[int]) -> None:
-        """Take tokens of a row: at least one, each once and in order; called on the thread that generates."""
+    def on_tokens(self, row: int, token_ids: Sequence[int]) -> bool | None:
+        """Take tokens of a row: at least one, each once and in order; called on the thread that generates.
+
+        Returns:
+            True ends the row here: it gets no more tokens, and other rows continue. In transformers' own loops the row
+            is only reported no further.
+        """
 
     def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> None:  # noqa: B027  # most have no use for it
         """Take the log probabilities of a row's next tokens; only our own loops call it.
@@ -74,8 +79,8 @@ class RowStreamer(BaseStreamer):  # type: ignore[misc]  # transformers is untype
             return
         for row, token_ids in enumerate(value.reshape(len(self._open), -1).tolist()):
             if self._open[row]:
-                self._listener.on_tokens(row, token_ids)
-                self._open[row] = self._stops.isdisjoint(token_ids)
+                ended = self._listener.on_tokens(row, token_ids)
+                self._open[row] = not ended and self._stops.isdisjoint(token_ids)
 
     def end(self) -> None:
         """The call is about to return."""

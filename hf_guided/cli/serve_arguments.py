@@ -1,0 +1,142 @@
+"""The arguments of ``hf-guided serve``."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoints.arguments import add_layout, positive
+from ..checkpoints.load import ModelSource, add_model
+from ..options import api_keys_from_env
+from ..serve.limits import ServeLimits
+
+if TYPE_CHECKING:
+    from ..serve.options import ServeOptions
+
+_LIMITS = {
+    "max_prompt_tokens": "of a prompt (what the model's context holds)",
+    "max_answer_tokens": "of an answer, thinking included (what the model's context leaves)",
+    "max_answers": "to one prompt: n and best_of",
+    "max_prompts": "in one request to /v1/completions",
+    "max_stop_strings": "in stop, and ids in stop_token_ids",
+    "max_stop_chars": "of a stop string",
+    "max_logit_bias": "entries of logit_bias",
+    "max_logprobs": "alternatives for each token: top_logprobs, logprobs",
+    "max_queue": "requests that run or wait; the next one gets 429",
+    "max_request_bytes": "of a request (4 MiB, or 32 MiB where the model takes images)",
+    "max_schema_bytes": "of a request's schema or tools",
+    "request_timeout_s": "for a request, from its headers to the end of its answer",
+    "header_timeout_s": "in which the headers of a request have to arrive",
+    "render_timeout_s": "for the chat template and the tokenizer",
+}
+
+
+def add_arguments(serve: argparse.ArgumentParser) -> None:
+    """Add the arguments that ``options_of`` reads."""
+    add_model(serve, positional=True)
+    serve.add_argument(
+        "--served-model-name", metavar="NAME", help="the model's name in answers (its id, or its folder)"
+    )
+    serve.add_argument(
+        "--tool-format", default="auto", metavar="NAME", help="how the model writes tool calls (%(default)s)"
+    )
+    serve.add_argument(
+        "--reasoning",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="whether the model thinks before it answers (%(default)s: as its chat template has it)",
+    )
+    serve.add_argument("--max-thinking-tokens", type=positive(int), metavar="N", help="after which thinking is ended")
+    add_layout(serve, "answers to a response_format of JSON")
+    serve.add_argument(
+        "--strict-budget",
+        action="store_true",
+        help="refuse a request whose max_tokens may be too few for its format, instead of cutting the answer",
+    )
+    serve.add_argument(
+        "--continuous-batching", action="store_true", help="serve requests in shared batches, not one after another"
+    )
+    _add_network(serve)
+    _add_limits(serve)
+
+
+def _add_network(serve: argparse.ArgumentParser) -> None:
+    network = serve.add_argument_group("network")
+    network.add_argument("--host", default="localhost", help="address to listen at (%(default)s)")
+    network.add_argument("--port", type=int, default=8000, help="port to listen at; 0 takes a free one (%(default)s)")
+    network.add_argument(
+        "--api-key",
+        action="append",
+        metavar="KEY",
+        help="what a request has to give; repeat it for several. Other users of this machine can see the command line: "
+        "the environment variable HF_GUIDED_API_KEY is safer, with commas between keys",
+    )
+    network.add_argument(
+        "--allowed-origin",
+        action="append",
+        metavar="ORIGIN",
+        help="whose pages may call the server, such as https://example.org; repeat it for several; * allows all",
+    )
+    network.add_argument("--enable-cors", action="store_true", help="the same as --allowed-origin '*'")
+    network.add_argument("--docs-pages", action="store_true", help="serve /docs, /redoc and /openapi.json")
+
+
+def _add_limits(serve: argparse.ArgumentParser) -> None:
+    limits = serve.add_argument_group("limits", "A request beyond a limit is refused before the model sees it.")
+    for limit in fields(ServeLimits):
+        kind = float if limit.name.endswith("_s") else int
+        default = "" if limit.default is None else f" ({limit.default:g})" if kind is float else f" ({limit.default})"
+        limits.add_argument(
+            "--" + limit.name.removesuffix("_s").replace("_", "-"),
+            dest=limit.name,
+            type=positive(kind),
+            default=limit.default,
+            metavar="SECONDS" if kind is float else "N",
+            help=_LIMITS[limit.name] + default,
+        )
+    limits.add_argument(
+        "--compile-cpu", type=positive(float), metavar="SECONDS", help="of CPU time for compiling a constraint"
+    )
+    limits.add_argument("--compile-memory-bytes", type=positive(int), metavar="N", help="for compiling a constraint")
+    limits.add_argument("--compile-cache-bytes", type=positive(int), metavar="N", help="kept of what was compiled")
+
+
+def options_of(arguments: argparse.Namespace, source: ModelSource) -> ServeOptions:
+    """The options that the arguments and the environment set.
+
+    Raises:
+        InvalidArgument: an API key or an origin that cannot be one.
+    """
+    from ..serve.options import ServeOptions
+
+    given: dict[str, Any] = {
+        "compile_cpu_s": arguments.compile_cpu,
+        "compile_memory_bytes": arguments.compile_memory_bytes,
+        "compile_cache_bytes": arguments.compile_cache_bytes,
+    }
+    origins = [*(arguments.allowed_origin or ()), *(["*"] if arguments.enable_cors else [])]
+    return ServeOptions(
+        source.model,
+        revision=source.revision,
+        trust_remote_code=source.trust_remote_code,
+        device=source.device,
+        dtype=source.dtype,
+        quantization=source.quantization,
+        host=arguments.host,
+        port=arguments.port,
+        served_model_name=arguments.served_model_name,
+        api_keys=tuple(arguments.api_key) if arguments.api_key else api_keys_from_env(),
+        allowed_origins=tuple(dict.fromkeys(origins)),
+        docs_pages=arguments.docs_pages,
+        tool_format=arguments.tool_format,
+        reasoning=arguments.reasoning,
+        max_thinking_tokens=arguments.max_thinking_tokens,
+        whitespace=arguments.whitespace,
+        indent=arguments.indent,
+        spelling=arguments.spelling,
+        strict_budget=arguments.strict_budget,
+        continuous_batching=arguments.continuous_batching,
+        limits=ServeLimits(**{limit.name: getattr(arguments, limit.name) for limit in fields(ServeLimits)}),
+        **{name: value for name, value in given.items() if value is not None},
+    )

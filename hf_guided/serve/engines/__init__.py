@@ -1,0 +1,1 @@
+"""Engines: they generate the answers of the server's jobs."""

@@ -1,0 +1,188 @@
+"""The engine that runs one job after another, each with all of its answers in one call.
+
+It has what shared batches do not have: forced text and confirmed drafts take no forward pass of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+
+from ...generation.cancellation import Cancelled
+from ...generation.guided_call import GuidedCall
+from ...guide import Guide
+from ...hf.compat import input_device
+from ...hf.decode.options import DecodeOptions
+from ...hf.decode.streamers import TokenListener
+from ...session.logprobs import TokenLogprob
+from ...session.options import SessionOptions
+from ...session.stats import SessionStats
+from ..error_responses import shuts_down
+from ..job import Event, Job, NewTokens
+from .first_row import first_row
+from .limits import check_prompt, max_positions
+from .live_jobs import LiveJobs
+from .row_end import ended
+from .running import RunningJob
+from .sampling import answer_seeds, generation_config, own_processors
+
+
+class OneByOne:
+    """Generates on one thread; see ``Engine``.
+
+    Args:
+        model: a transformers model.
+        guide: for it.
+        surroundings: entered around each job, on the engine's thread.
+    """
+
+    def __init__(self, model: Any, guide: Guide, surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext):
+        self.stats = SessionStats()
+        self._model, self._guide = model, guide
+        self._surroundings = surroundings
+        self._live = LiveJobs()
+        self._queue: SimpleQueue[RunningJob | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="hf-guided-one-by-one", daemon=True)
+        self._thread.start()
+
+    @property
+    def max_tokens(self) -> int | None:
+        """See ``Engine``."""
+        return max_positions(self._model)
+
+    def submit(self, job: Job, emit: Callable[[Event], None]) -> RunningJob:
+        """See ``Engine``; also raises what ``check_prompt`` raises."""
+        check_prompt(self._model, job)
+        running = self._live.begin(job, emit)
+        self._queue.put(running)
+        return running
+
+    def alive(self) -> bool:
+        """See ``Engine``."""
+        return self._thread.is_alive() and not self._live.closed
+
+    def end_jobs(self) -> None:
+        """See ``Engine``."""
+        self._live.end_all(shuts_down())
+
+    def close(self) -> None:
+        """See ``Engine``."""
+        self.end_jobs()
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (running := self._queue.get()) is not None:
+            try:
+                if running.open_answers:
+                    with self._surroundings():
+                        self._generate(running)
+            except Cancelled:
+                pass
+            except Exception as error:
+                running.fail(error)
+            except BaseException as error:  # such as SystemExit, which must not end the engine
+                running.fail(RuntimeError(f"{type(error).__name__} was raised while the answer was generated"))
+
+    def _generate(self, running: RunningJob) -> None:
+        """All answers in one call; one after another where the model has further inputs, which belong to one row."""
+        answers = range(running.job.num_answers)
+        for group in [[answer] for answer in answers] if running.job.model_inputs else [list(answers)]:
+            if running.open_answers.intersection(group):
+                self._call(running, group)
+
+    def _call(self, running: RunningJob, answers: Sequence[int]) -> None:
+        job, model = running.job, self._model
+        config, device = generation_config(model, job), input_device(model)
+        prompt = () if model.config.is_encoder_decoder else job.prompt  # what the answers follow
+        listener = _AnswerListener(running, answers, prompt)
+        loop = DecodeOptions(
+            draft=None if config.do_sample else "prompt_lookup",
+            streamer=listener,
+            seeds=answer_seeds(job, answers),
+            top_logprobs=job.top_logprobs,
+        )
+        _, budget = first_row(job, self._guide.vocabulary.stops_with_logits(job.stop_token_ids), prompt)
+        options = SessionOptions(stop_token_ids=job.stop_token_ids, max_new_tokens=budget)
+        call = listener.call = GuidedCall(self._guide, [job.guided] * len(answers), options, loop)
+        input_ids = torch.tensor([job.prompt] * len(answers), device=device)
+        given = {name: _on(value, device, model.dtype) for name, value in job.model_inputs.items()}
+        try:
+            call.run(
+                model,
+                **{"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids), **given},
+                generation_config=config,
+                logits_processor=own_processors(job, len(prompt) or 1),
+            )
+            listener.end_rows()
+        finally:
+            for field in fields(SessionStats):
+                setattr(self.stats, field.name, getattr(self.stats, field.name) + getattr(call.stats, field.name))
+
+
+class _AnswerListener(TokenListener):
+    """Makes events of the rows of one call.
+
+    Args:
+        running: their job.
+        answers: for each row the answer's number.
+        prompt: the tokens that the answers follow.
+    """
+
+    def __init__(self, running: RunningJob, answers: Sequence[int], prompt: Sequence[int]):
+        self.call: GuidedCall | None = None  # set before it runs
+        self._running = running
+        self._answers = answers
+        self._prompt = prompt
+        self._tokens: list[list[int]] = [[] for _ in answers]
+        self._num_logprobs = [0] * len(answers)
+
+    def on_tokens(self, row: int, token_ids: Sequence[int]) -> bool:
+        """See ``TokenListener``.
+
+        Raises:
+            Cancelled: no answer of the call is open.
+        """
+        if not self._running.open_answers.intersection(self._answers):
+            raise Cancelled
+        self._running.emit(NewTokens(self._answers[row], tuple(token_ids)))
+        self._tokens[row] += token_ids
+        self._end_if_complete(row)
+        return not self._running.is_open(self._answers[row])
+
+    def on_logprobs(self, row: int, entries: Sequence[TokenLogprob]) -> None:
+        """See ``TokenListener``."""
+        self._running.emit(NewTokens(self._answers[row], logprobs=tuple(entries)))
+        self._num_logprobs[row] += len(entries)
+        self._end_if_complete(row)
+
+    def end_rows(self) -> None:
+        """End the answers that are still open after the call."""
+        for row in range(len(self._answers)):
+            self._end(row)
+
+    def _end_if_complete(self, row: int) -> None:
+        job, tokens = self._running.job, self._tokens[row]
+        if job.top_logprobs is not None and self._num_logprobs[row] < len(tokens):
+            return
+        if len(tokens) >= job.max_new_tokens or (tokens and tokens[-1] in job.stop_token_ids):
+            self._end(row)
+
+    def _end(self, row: int) -> None:
+        assert self.call is not None
+        answer = self._answers[row]
+        if self._running.is_open(answer):
+            self._running.emit(ended(self.call, row, self._running.job, answer, self._prompt, self._tokens[row]))
+
+
+def _on(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """An input of the model on its device; floating point in its dtype."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.to(device, dtype) if value.is_floating_point() else value.to(device)

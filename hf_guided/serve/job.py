@@ -1,0 +1,146 @@
+"""What an engine of the server generates for one prompt, and what it reports while it does.
+
+The web side (calls, answers) and the engines share these types alone: an engine knows no HTTP, and the web side knows
+no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from ..session.logprobs import TokenLogprob
+from ..session.requests import Request
+from ..session.stats import SessionStats
+
+EndReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen, in this order: penalties and bias, the mask, temperature, top-k, top-p, min-p, the choice.
+
+    Args:
+        temperature: 0 takes the best token, and so does less than 1e-5.
+        top_p: the smallest set of the most likely tokens with this probability; 1 keeps all.
+        top_k: the number of most likely tokens; None keeps all.
+        min_p: tokens with less than this share of the best token's probability are left out.
+        repetition_penalty: as in transformers, over prompt and answer; 1 changes nothing.
+        presence_penalty: subtracted once from the logit of each token in the answer, as OpenAI defines it.
+        frequency_penalty: subtracted for each time that a token is in the answer, as OpenAI defines it.
+        logit_bias: added to the logits of these token ids.
+        seed: of this job's random numbers; answer ``i`` of a job uses ``seed + i``. None draws from torch's generator.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One prompt, and what to generate for it.
+
+    Args:
+        request_id: unique in the server; for the log.
+        prompt: token ids.
+        guided: the constraint, compiled, and the thinking before it; ``Request()`` is a free answer.
+        sampling: how tokens are chosen.
+        max_new_tokens: of each answer.
+        stop_token_ids: tokens that end an answer.
+        num_answers: how many answers to the same prompt.
+        top_logprobs: report log probabilities with this many alternatives; None reports none.
+        model_inputs: further inputs of the model for one row, such as ``pixel_values``; such a job runs alone.
+    """
+
+    request_id: str
+    prompt: tuple[int, ...]
+    guided: Request
+    sampling: Sampling
+    max_new_tokens: int
+    stop_token_ids: tuple[int, ...]
+    num_answers: int = 1
+    top_logprobs: int | None = None
+    model_inputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NewTokens:
+    """Tokens of one answer, each once and in order; the stop token too.
+
+    Args:
+        answer: 0 to ``num_answers - 1``.
+        token_ids: at least one.
+        logprobs: one for each token where the job asks for them; they may come later than their tokens, in an event
+            without tokens.
+    """
+
+    answer: int
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The last event of one answer.
+
+    Args:
+        answer: which.
+        reason: "stop" after a stop token, "length" after ``max_new_tokens``.
+        error: why it ended before; its text so far is not to be trusted.
+    """
+
+    answer: int
+    reason: EndReason = "stop"
+    error: Exception | None = None
+
+
+Event: TypeAlias = "NewTokens | Ended"
+
+
+class Running(Protocol):
+    """A job that was submitted."""
+
+    def cancel(self, answer: int | None = None) -> None:
+        """End one answer, or all, at the next token; no further events come for it. Thread safe; may be repeated."""
+
+
+class Engine(Protocol):
+    """Generates the answers of jobs."""
+
+    @property
+    def stats(self) -> SessionStats:
+        """The work of all its jobs so far."""
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens of a prompt and its answer together; None: no limit is known."""
+
+    def submit(self, job: Job, emit: Callable[[Event], None]) -> Running:
+        """Queue a job; never waits.
+
+        Args:
+            job: what to generate.
+            emit: gets the events, on a thread of the engine or of ``end_jobs``; each answer's last event is ``Ended``,
+                also after an error. If it raises, its answer is cancelled.
+
+        Raises:
+            RequestRefused: the model cannot run it (400: an empty prompt, too many tokens, an unknown token), or the
+                engine shuts down (503).
+        """
+
+    def alive(self) -> bool:
+        """Whether the engine can answer."""
+
+    def end_jobs(self) -> None:
+        """End all jobs with the error ``shuts_down()``, and refuse new ones."""
+
+    def close(self) -> None:
+        """End all jobs, and wait for the engine's threads."""

@@ -1,0 +1,85 @@
+"""Prompts as token ids: by the model's own chat template, or its tokenizer alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import PromptError
+from ..hf.compat import input_device
+from .call import Chat, Prompt
+from .models import ServedModel
+
+_OF_TOKENS = ("input_ids", "attention_mask")
+_LONGEST = 200  # characters of a template's message, which may repeat a part of the request
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A prompt as the model gets it.
+
+    Args:
+        token_ids: of the prompt.
+        model_inputs: of images and the like, for one row; on the model's device.
+    """
+
+    token_ids: tuple[int, ...]
+    model_inputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def render(
+    served: ServedModel, prompt: Prompt, template_variables: Mapping[str, Any] | None = None, *, generates: bool = True
+) -> Rendered:
+    """A prompt as token ids; takes time, and runs the model's own template.
+
+    Args:
+        served: the model.
+        prompt: a chat, a text, or token ids.
+        template_variables: for chats, where the request does not set them.
+        generates: whether a chat ends with the beginning of an answer.
+
+    Raises:
+        PromptError: the template refuses the chat.
+    """
+    if isinstance(prompt, Chat):
+        return _rendered_chat(served, prompt, {**(template_variables or {}), **prompt.template_variables}, generates)
+    if isinstance(prompt, str):
+        return Rendered(tuple(served.tokenizer(prompt)["input_ids"]))
+    return Rendered(prompt)
+
+
+def _rendered_chat(served: ServedModel, chat: Chat, variables: Mapping[str, Any], generates: bool) -> Rendered:
+    shown: dict[str, Any] = {} if chat.tools is None else {"tools": list(chat.tools)}
+    tensors = {"return_tensors": "pt"} if served.takes_media else {}
+    try:
+        made = served.templates.apply_chat_template(
+            [dict(message) for message in chat.messages],
+            add_generation_prompt=generates,
+            tokenize=True,
+            return_dict=True,
+            **shown,
+            **tensors,
+            **variables,
+        )
+    except Exception as error:  # a template may raise anything, and so may a processor that reads an image
+        raise PromptError(f"the chat template refuses these messages: {_reason(error)}") from error
+    if not served.takes_media:
+        return Rendered(tuple(made["input_ids"]))
+    inputs = {name: _on(value, served.model) for name, value in made.items() if name not in _OF_TOKENS}
+    return Rendered(tuple(made["input_ids"][0].tolist()), inputs)
+
+
+def _reason(error: Exception) -> str:
+    """What a template says itself; of other errors the kind alone, for they may repeat a whole image."""
+    from jinja2 import TemplateError
+
+    return str(error)[:_LONGEST] if isinstance(error, TemplateError) else type(error).__name__
+
+
+def _on(value: Any, model: Any) -> Any:
+    """A tensor on the model's device, floating point in its dtype."""
+    if not hasattr(value, "to"):
+        return value
+    device = input_device(model)
+    return value.to(device, model.dtype) if value.is_floating_point() else value.to(device)
