@@ -17,6 +17,7 @@ A matcher is used by one thread at a time.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import index
@@ -139,7 +140,7 @@ class QuickBackend(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class CompiledConstraint:
-    """A constraint ready to make matchers; immutable, shared by threads.
+    """A constraint ready to make matchers; immutable but for ``latest``, shared by threads.
 
     Args:
         constraint: what was compiled.
@@ -164,6 +165,17 @@ class CompiledConstraint:
     keeps_budget: bool = False
     keeps_masks: bool = False
     spelling: Spelling | None = None
+    _replacements: list[weakref.ref[CompiledConstraint]] = field(init=False, repr=False, default_factory=list)
+
+    @property
+    def latest(self) -> CompiledConstraint:
+        """The same constraint by a faster engine that was ready later; this one if there is none."""
+        replacement = self._replacements[-1]() if self._replacements else None
+        return self if replacement is None else replacement
+
+    def replaced_by(self, other: CompiledConstraint) -> None:
+        """New rows shall take the other one, as long as something else holds it. Thread safe."""
+        self._replacements.append(weakref.ref(other))
 
     def matcher(self, stop_token_ids: Sequence[int] | None = None) -> Matcher:
         """A matcher at the start of the grammar.

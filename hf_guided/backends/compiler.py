@@ -270,7 +270,7 @@ class Compiler:
             if compilation is not None and self._is_too_large(compilation):
                 self._held[key], self._choices[compilation.compiled] = compilation.compiled, compilation.choice
             if compilation is not None and upgrade is not None:
-                self._second_pool.submit(partial(self._upgrade, job, compilation.choice, upgrade))
+                self._second_pool.submit(partial(self._upgrade, job, compilation, upgrade))
             del self._in_flight[key]  # from here on no caller joins, so the list of waiters is complete
         for waiter in job.waiters:
             if compilation is not None:
@@ -287,14 +287,15 @@ class Compiler:
         _, backend, budget = job.key
         return self.options.tiering and not budget and has_second_tier(job.constraint, backend, compilation.choice)
 
-    def _upgrade(self, job: Job, first: BackendChoice, done: Future[None]) -> None:
+    def _upgrade(self, job: Job, first: Compilation, done: Future[None]) -> None:
         """On the second thread: the native engine replaces the first one, if it takes the constraint."""
         try:
-            second = second_tier(job.constraint, first, self._backends)
+            second = second_tier(job.constraint, first.choice, self._backends)
             # One that the cache cannot hold would only remove the first one.
             if second is not None and second[0].nbytes <= self.options.cache_bytes:
                 key, backend, _ = job.key
                 self._cache.put((key, backend, False), Compilation(*second))
+                first.compiled.replaced_by(second[0])  # for calls of processors that were made before
                 with suppress(CompileLimitExceeded):  # then a later request for a budget computes it
                     second[0].matcher().min_tokens_to_finish()
                     # The size already counts the masks of budgets.
@@ -303,8 +304,8 @@ class Compiler:
             done.set_exception(own(error, job.constraint))
             with suppress(RuntimeWarning):  # raised where warnings are errors: it would end the worker thread
                 warnings.warn(
-                    f"the native engine failed on {job.constraint}, {first.backend} keeps serving; please report "
-                    f"this: {cause(error)}",
+                    f"the native engine failed on {job.constraint}, {first.choice.backend} keeps serving; please "
+                    f"report this: {cause(error)}",
                     RuntimeWarning,
                     stacklevel=2,
                 )

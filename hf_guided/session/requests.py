@@ -56,7 +56,8 @@ class Requests:
         self._per_prompt = per_prompt
         self._stop_token_ids = stop_token_ids
         self._max_new_tokens = max_new_tokens
-        self._prototypes: dict[tuple[int, Opening], Row] | None = None
+        # Each with what it was made from.
+        self._prototypes: dict[tuple[int, Opening], tuple[CompiledConstraint | None, Row]] | None = None
         self.ready = False  # whether ``prepare`` has been called, so that rows can be made
 
     @property
@@ -75,7 +76,7 @@ class Requests:
             InvalidConstraint: a prefix is not the beginning of any text.
         """
         prototypes = {(i, Opening.ALL): self._prototype(i, Opening.ALL) for i in range(len(self._requests))}
-        for row in prototypes.values():
+        for _, row in prototypes.values():
             if self._max_new_tokens is None:
                 break
             if row.matcher is not None and row.min_tokens_to_finish() is None and row.is_open:
@@ -118,20 +119,25 @@ class Requests:
         assert self._prototypes is not None
         gate = self._requests[number].gate
         opening = Opening.ALL if gate is None else gate.opening(prompt)
-        prototype = self._prototypes.get((number, opening))
-        if prototype is None or prototype.failure is not None:  # another call is another attempt
-            prototype = self._prototypes[number, opening] = self._prototype(number, opening)
-        return prototype
+        source, row = self._prototypes.get((number, opening), (None, None))
+        # Another call is another attempt, and takes an engine that has become ready since.
+        if row is None or row.failure is not None or source is not self._latest(number):
+            _, row = self._prototypes[number, opening] = self._prototype(number, opening)
+        return row
 
-    def _prototype(self, number: int, opening: Opening) -> Row:
+    def _latest(self, number: int) -> CompiledConstraint | None:
+        compiled = self._requests[number].compiled
+        return None if compiled is None else compiled.result().latest
+
+    def _prototype(self, number: int, opening: Opening) -> tuple[CompiledConstraint | None, Row]:
         request = self._requests[number]
-        compiled = None if request.compiled is None else request.compiled.result()
+        compiled = source = self._latest(number)
         if compiled is not None and request.gate is not None:
             compiled = gate_constraint(compiled, request.gate, opening)
         row = row_after_prefix(compiled, request.prefix, self._stop_token_ids)
         if self._max_new_tokens is not None:
             check_budget(row, self._max_new_tokens)
-        return row
+        return source, row
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:
         """The part of a row's answer that its prompt already contains."""

@@ -16,6 +16,7 @@ from hf_guided.backends.compiler import Compiler
 from hf_guided.constraints.values import Constraint
 from hf_guided.errors import BackendError
 from hf_guided.options import CompilerOptions
+from hf_guided.session.requests import Request, Requests
 from tests import toy, vocabularies
 
 TIMEOUT_S = 120.0
@@ -71,6 +72,7 @@ def test_automaton_replaces_the_first_engine_when_it_is_ready() -> None:
     assert after.backend == "automaton"
     assert compiler.compile(choice, budget=True) is after
     assert before.matcher().compiled is before, "a matcher keeps the engine with which it was created"
+    assert before.latest is after and after.latest is after
     assert compiler.audit(choice).backend == "automaton"
     assert (first.count, native.count) == (1, 1)
 
@@ -200,3 +202,22 @@ def test_warm_up_waits_for_the_final_engines() -> None:
     assert guide.compile(hg.Choice(["left", "right"])).backend == "automaton"
     with pytest.raises(hg.InvalidConstraint):
         guide.warm_up([regular, hg.Regex("(")])
+
+
+def test_the_next_call_of_a_session_takes_the_engine_that_is_ready_by_then() -> None:
+    gate = threading.Event()
+    first, native = Fake("llguidance"), Fake("automaton", then=lambda: check_true(gate.wait(TIMEOUT_S)))
+    compiler = new_compiler(first, native)
+    choice = hg.Choice(["a"])
+    requests = Requests([Request(compiler.submit(choice))], per_prompt=False, stop_token_ids=[2], max_new_tokens=None)
+    requests.prepare(warnings.warn)
+
+    def backends() -> list[str]:
+        return [row.matcher.compiled.backend for row in requests.new_rows(2)[0] if row.matcher is not None]
+
+    running, _ = requests.new_rows(1)
+    assert backends() == ["llguidance"] * 2
+    gate.set()
+    compiler.settle(choice)
+    assert backends() == ["automaton"] * 2
+    assert running[0].matcher is not None and running[0].matcher.compiled.backend == "llguidance"
