@@ -191,6 +191,20 @@ def test_the_routes_are_these_and_no_others(site):
         assert plain.send(path="/health")[0] == 200
 
 
+def test_a_stream_ends_each_answer_once(site):
+    with site() as started:
+        started.engine.script = says(started.tokenizer, "abc", "de")  # the last tokens often come with the end
+        for _ in range(10):
+            _, _, text = started.send(chat(stream=True, n=2, temperature=1.0))
+            choices = [choice for event in events(text) for choice in event["choices"]]
+            assert sorted(choice["index"] for choice in choices if choice["finish_reason"] is not None) == [0, 1]
+        started.engine.script = says(started.tokenizer, "abc")
+        for _ in range(10):
+            _, _, text = started.send({"input": "x", "stream": True}, "/v1/responses")
+            kinds = [event["type"] for event in events(text)]
+            assert kinds.count("response.output_text.done") == kinds.count("response.completed") == 1
+
+
 def test_every_route_but_health_wants_a_key(site):
     with site(api_keys=("first", "second")) as guarded:
         assert guarded.send(path="/health")[0] == 200

@@ -117,6 +117,10 @@ def _text(problem: Mapping[str, Any], room: int) -> str:
             return f"expected an object with {field}, got {shown(value, room)}"
         return f"expected one of {context['expected_tags']} as its {field}, got {shown(value[field], room)}"
     what = "an object" if kind in ("model_type", "model_attributes_type", "dict_type") else None
+    if kind in ("too_short", "too_long"):
+        most = kind == "too_long"
+        number = context["max_length" if most else "min_length"]
+        return f"expected at {'most' if most else 'least'} {number} items, got {context['actual_length']}"
     what = what or str(problem["msg"]).removeprefix("Input should be ").removeprefix("Input should ")
     return f"expected {what}, got {shown(value, room)}"
 
