@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
@@ -64,9 +65,9 @@ def _is_answer(received: bytes) -> bool:
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[tuple[Target, psutil.Process]]:
-    """The demo model's server, with these arguments."""
-    command = [sys.executable, "-m", "hf_guided", "serve", "demo", "--host", "127.0.0.1", "--port", "0"]
+def started(*arguments: str, model: str | Path = "demo") -> Iterator[tuple[Target, psutil.Process]]:
+    """A server with these arguments."""
+    command = [sys.executable, "-m", "hf_guided", "serve", str(model), "--host", "127.0.0.1", "--port", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
     with subprocess.Popen(
         [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
