@@ -124,6 +124,7 @@ class Answering:
                 deltas = await live.deltas(min(_HEARTBEAT_S, deadline.left_s))
                 for answer, delta in deltas:
                     events += shape.add(answer, delta)
+                for answer in dict.fromkeys(answer for answer, _ in deltas):  # one that has ended gets no more deltas
                     if answer.finish_reason is not None:
                         events += shape.end(answer)
                 deadline.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -9,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -191,6 +192,20 @@ def test_the_routes_are_these_and_no_others(site):
         assert plain.send(path="/health")[0] == 200
 
 
+def test_a_stream_ends_each_answer_once(site):
+    with site() as started:
+        started.engine.script = says(started.tokenizer, "abc", "de")  # the last tokens often come with the end
+        for _ in range(10):
+            _, _, text = started.send(chat(stream=True, n=2, temperature=1.0))
+            choices = [choice for event in events(text) for choice in event["choices"]]
+            assert sorted(choice["index"] for choice in choices if choice["finish_reason"] is not None) == [0, 1]
+        started.engine.script = says(started.tokenizer, "abc")
+        for _ in range(10):
+            _, _, text = started.send({"input": "x", "stream": True}, "/v1/responses")
+            kinds = [event["type"] for event in events(text)]
+            assert kinds.count("response.output_text.done") == kinds.count("response.completed") == 1
+
+
 def test_every_route_but_health_wants_a_key(site):
     with site(api_keys=("first", "second")) as guarded:
         assert guarded.send(path="/health")[0] == 200
@@ -314,6 +329,30 @@ def test_a_client_that_leaves_ends_its_job(site, stream):
         wait_until(lambda: "hf_guided_requests_held 0.0" in plain.send(path="/metrics")[2])
 
 
+def test_a_client_that_leaves_while_its_constraint_compiles_gets_no_job(site, monkeypatch):
+    read, began, swallowed = Guidance.read, threading.Event(), threading.Event()
+
+    async def slow_read(*arguments: Any) -> Any:
+        """Goes on after a cancellation, as asyncio.wait_for may before Python 3.12."""
+        if not began.is_set():
+            began.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            swallowed.set()
+        return await read(*arguments)
+
+    monkeypatch.setattr(Guidance, "read", slow_read)
+    with site() as plain:
+        body = json.dumps(chat()).encode()
+        with plain.connect() as connection:
+            connection.sendall(request_head(len(body)) + body)
+            assert began.wait(30)
+        assert swallowed.wait(30)
+        plain.engine.script = says(plain.tokenizer, "a")
+        assert plain.send(chat())[0] == 200
+        assert len(plain.engine.played) == 1
+
+
 def test_a_client_that_does_not_read_is_cut_off(site, monkeypatch):
     from hf_guided.serve import web_protocol
 
@@ -330,8 +369,6 @@ def test_a_client_that_does_not_read_is_cut_off(site, monkeypatch):
 
 
 def test_what_waits_for_a_slow_reader_is_bounded():
-    import asyncio
-
     from hf_guided.serve.events import Events
 
     async def check() -> None:
