@@ -44,7 +44,7 @@ class TagRtn(TagPieces):
             n = Normalizer.of(schema.constraint)
             style = schema.layout._replace(spelling=self._spelling)
             if schema.style == "json":
-                self._schemas[key] = Positions(n, style, closed=True, schema=key)
+                self._schemas[key] = Positions(n, style, closed=True, schema=key, marks=schema.excludes)
             else:
                 self._schemas[key] = ElementPositions(n, STYLES[schema.style], style, closed=True, schema=key)
         return key

@@ -14,7 +14,7 @@ from ..regex import ANYTHING, Node, alt, json_spellings, parse_fullmatch
 from .grammar import Content, contents, too_deep_is_a_limit
 from .layout import Layout, layout_around
 from .normalize import Normalizer
-from .scalars import language_of, quoted
+from .scalars import language_of, quoted, without
 from .shapes import ANY, Clause, Kind, NumberClause, Position, StringClause
 from .to_nfa import ANY_CONTENT, Builder, NfaWriter, Regular, ValueSlot
 
@@ -59,19 +59,20 @@ class Positions:
         style: how an engine writes values; with any spelling, in every spelling that some engine writes.
         closed: whether objects that declare properties and do not speak of others have no others.
         schema: a name, where one RTN has several.
+        marks: what none of the texts holds, see ``without``.
 
     Raises:
         InvalidConstraint: no value satisfies it.
         CompileLimitExceeded: it is too large.
     """
 
-    def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool, schema: str = ""):
+    def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool, schema: str = "", marks: tuple[str, ...] = ()):
         contents_of = {
             position: replace(content, scalars=[_without_upper_bound(clause) for clause in content.scalars])
             for position, content in contents(n, closed=closed, spelling=style.spelling).items()
         }
         self._schema = Regular(n.root, {ANY: ANY_CONTENT, **contents_of}, None, None)
-        self._style, self._name = style, schema
+        self._style, self._name, self._marks = style, schema, marks
         self.root = self.callee(n.root, None if style.indent is None else 0)
 
     def callee(self, position: Position, level: int | None) -> Callee:
@@ -86,7 +87,10 @@ class Positions:
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values, and what else engines let pass of them."""
-        return language_of(clause, "canonical") if self._style.is_canonical else _tolerant(clause)
+        if self._style.is_canonical:
+            return language_of(clause, "canonical", self._marks)
+        language = _tolerant(clause)
+        return without(language, self._marks) if isinstance(clause, StringClause) and language is not None else language
 
     @too_deep_is_a_limit()
     def build(self, callee: Callee, builder: Caller) -> tuple[int, int]:
@@ -106,7 +110,7 @@ class Positions:
         if callee.only is not None:
             schema = replace(schema, contents={**schema.contents, callee.position: self.container(callee)})
         slot = ValueSlot(callee.position, end, None, callee.level)
-        _Calling(self, schema, builder, self._style).fill(slot, start)
+        _Calling(self, schema, builder, self._style, self._marks).fill(slot, start)
         return start, end
 
     def container(self, callee: Inside) -> Content:
@@ -118,8 +122,10 @@ class Positions:
 
 
 class _Calling(NfaWriter):
-    def __init__(self, positions: Positions, schema: Regular, builder: Caller, style: JsonStyle):
-        super().__init__(schema, builder, style)
+    def __init__(
+        self, positions: Positions, schema: Regular, builder: Caller, style: JsonStyle, marks: tuple[str, ...]
+    ):
+        super().__init__(schema, builder, style, marks)
         self._positions, self._caller = positions, builder
         self._called: dict[ValueSlot, int] = {}
 
@@ -143,7 +149,7 @@ class _Calling(NfaWriter):
         """Engines differ in how a name that is not declared may be spelled."""
         if isinstance(name, str) or self._style.is_canonical:
             return super().name(name)
-        return _ANY_STRING if name == ANYTHING else quoted(json_spellings(name))
+        return without(_ANY_STRING if name == ANYTHING else quoted(json_spellings(name)), self._marks)
 
 
 def _tolerant(clause: Clause) -> Node | None:

@@ -28,7 +28,7 @@ class ElementPositions(Positions):
     """
 
     def __init__(self, n: Normalizer, xml: XmlStyle, style: JsonStyle, *, closed: bool, schema: str = ""):
-        super().__init__(n, style, closed=closed, schema=schema)
+        super().__init__(n, style, closed=closed, schema=schema, marks=xml.marks)
         self._xml, self._elements = xml, XmlElements(xml, self.language)
         self.root = Inside(n.root, None, schema, "object", as_elements=True)
 
