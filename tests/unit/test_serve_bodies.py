@@ -223,6 +223,13 @@ def test_a_body_is_an_object(body):
     assert refusal(read_detokenize, body, DEFAULTS).status == 400
 
 
+def test_an_item_without_a_known_type_names_no_function_of_ours():
+    for item in ({"type": []}, {}, {"x": 1}):
+        error = refusal(read_response, {"input": [item]}, DEFAULTS, LIMITS)
+        assert "an object with type" in str(error) or "as its type" in str(error)
+        assert "_kind" not in str(error)
+
+
 def test_the_first_problems_are_all_named():
     error = refusal(chat, temperature=-1, top_p=2, seed="x", stop=5)
     assert all(name in str(error) for name in ("temperature", "top_p", "seed"))

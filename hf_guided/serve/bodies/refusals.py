@@ -101,7 +101,7 @@ def _text(problem: Mapping[str, Any], room: int) -> str:
     if kind.startswith("union_tag"):
         field = context["discriminator"].strip("'")
         field = "type" if field.endswith("()") else field  # a function of ours, which reads the type
-        if not isinstance(value, dict) or field not in value:
+        if kind == "union_tag_not_found" or field not in value:
             return f"expected an object with {field}, got {shown(value, room)}"
         return f"expected one of {context['expected_tags']} as its {field}, got {shown(value[field], room)}"
     what = "an object" if kind in ("model_type", "model_attributes_type", "dict_type") else None
