@@ -29,7 +29,7 @@ from hf_guided.errors import (
 from tests import removals, vocabularies
 from tests.integration import models
 from tests.integration.shared import guide, model
-from tests.pairs import pairwise
+from tests.pairs import once_each
 
 PROMPT_LENGTH = 3
 CHOICE = ["yes", "no"]
@@ -450,7 +450,7 @@ PREFIXES = {"no prefix": None, "prefix": "aaaa", "prefix beyond the limit": "a" 
 
 @pytest.mark.parametrize(
     ("mode", "begun"),
-    pairwise(
+    once_each(
         GIVES_UP,
         PREFIXES,
         keep=removals.cells(removals.BAD, "test_an_engine_that_gives_up_ends_its_row"),

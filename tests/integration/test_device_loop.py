@@ -49,7 +49,7 @@ from tests.integration.families import FAMILIES, TAKE_HOLES
 from tests.integration.test_decoder import BATCHES, CONSTRAINTS, MAX_NEW_TOKENS, SCHEMA, family, inputs, run, texts
 from tests.integration.test_decoder_arguments import Recorder
 from tests.late import LateTransfer, LateTransfers
-from tests.pairs import pairwise
+from tests.pairs import once_each
 
 RECORD = CONSTRAINTS[0]
 SHORT = hg.Regex("[a-c]{1,12}")
@@ -66,7 +66,7 @@ def plain(name: str, rows: int, constraints: Any, budget: int | None = None, **a
 
 @pytest.mark.parametrize(
     ("name", "rows", "budget"),
-    pairwise(
+    once_each(
         FAMILIES,
         BATCHES,
         [None, MAX_NEW_TOKENS],

@@ -31,7 +31,7 @@ from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES
-from tests.pairs import pairwise
+from tests.pairs import once_each
 
 OPTIONS = ["red", "green with stripes", "green with dots", "a cat", "a cat and two dogs"]
 CHOICE = hg.Choice(OPTIONS)
@@ -166,7 +166,7 @@ def check(
 CHOOSING = {"greedy": GREEDY, "sampled": WARPERS}
 
 
-@pytest.mark.parametrize(("name", "jump_forward", "choosing"), pairwise(FAMILIES, [True, False], CHOOSING))
+@pytest.mark.parametrize(("name", "jump_forward", "choosing"), once_each(FAMILIES, [True, False], CHOOSING))
 def test_they_are_those_of_a_plain_pass(name: str, jump_forward: bool, choosing: str) -> None:
     (model, guide), arguments = family(name), CHOOSING[choosing]
     prompts = EVEN if name in ("bloom", "mamba") else PROMPTS

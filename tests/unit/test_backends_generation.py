@@ -16,7 +16,7 @@ from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import vocabularies
 from tests.effort import repeats
-from tests.pairs import pairwise
+from tests.pairs import once_each
 from tests.property.strategies import (
     BACKENDS,
     SCHEMA_BACKENDS,
@@ -84,7 +84,7 @@ def test_finished_walks_satisfy_the_constraint(name: str, case: str):
 
 @pytest.mark.parametrize(
     ("whitespace", "name"),
-    pairwise(
+    once_each(
         ["flexible", "compact"], SCHEMA_BACKENDS, only_slow=lambda cell: cell == ("flexible", "lm_format_enforcer")
     ),
 )
