@@ -45,6 +45,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import hf_guided as hg
 from hf_guided.hf.decode.block_rule import BlockRule
 from hf_guided.hf.decode.generate_call import GenerateCall
+from tests.pairs import once_each
 
 TOKENIZER = ByT5Tokenizer(extra_ids=0)
 SIZE = len(TOKENIZER)
@@ -288,8 +289,7 @@ def test_every_loop_writes_what_generate_writes(name: str, rows: int) -> None:
     check(build(), prompts(rows, length), plain, forms)
 
 
-@pytest.mark.parametrize("rows", [1, 2])
-@pytest.mark.parametrize("length", [3, 9])
+@pytest.mark.parametrize(("length", "rows"), once_each([3, 9], [1, 2]))
 def test_token_types_are_those_that_generate_passes(length: int, rows: int) -> None:
     types = torch.arange(length).repeat(rows, 1)
     check(gpt2(), prompts(rows, length, token_type_ids=types), False, FORMS)
@@ -483,8 +483,7 @@ PATCHES = (
 )
 
 
-@pytest.mark.parametrize("after_a_call", [False, True])
-@pytest.mark.parametrize("what", PATCHES)
+@pytest.mark.parametrize(("what", "after_a_call"), once_each(PATCHES, [False, True]))
 def test_code_inside_the_model_takes_transformers_own_loop(
     what: str, after_a_call: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

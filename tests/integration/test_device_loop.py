@@ -43,6 +43,7 @@ from hf_guided.hf.device.store import DeviceStore, Start
 from hf_guided.hf.device.token_choice import Filters
 from hf_guided.options import LoopOptions
 from hf_guided.session.row import Row
+from tests import removals
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.effort import repeats
 from tests.integration.families import FAMILIES, TAKE_HOLES
@@ -269,8 +270,17 @@ def layers(cache: Any) -> list[tuple[Tensor, Tensor]]:
     return [(layer.keys, layer.values) for layer in getattr(cache, "self_attention_cache", cache).layers]
 
 
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("name", ["llama", "mistral", "gemma3", "t5"])
+NOTHING_KNOWN = "test_the_cache_knows_nothing_of_the_step_too_many"
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    once_each(
+        ["llama", "mistral", "gemma3", "t5"],
+        [False, True],
+        keep=removals.cells(removals.DEVICE, NOTHING_KNOWN),
+    ),
+)
 def test_the_cache_knows_nothing_of_the_step_too_many(name: str, own: bool) -> None:
     model, guide = family(name)
     found = []

@@ -76,6 +76,7 @@ def test_the_interpreter_ends_during_a_compile(names: Sequence[str]) -> None:
     assert float(seconds) < 3, "one second, on a busy machine"
 
 
+@pytest.mark.slow  # tests/unit has a fork of each part
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @TOGETHER_AND_ALONE
 def test_a_fork_during_a_compile(names: Sequence[str]) -> None:

@@ -67,8 +67,7 @@ CASES: dict[str, Constraint] = {
 }
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "name"), once_each(CASES, BACKENDS))
 def test_finished_walks_satisfy_the_constraint(name: str, case: str):
     constraint = CASES[case]
     engine = backend(name, tiny())
