@@ -30,7 +30,6 @@ PARENT_CPU_S = 4.0  # of this process, beside the worker: the constructor, the e
 WORKER_CPU_S = 8.0  # that the worker takes for what is not counted: starts, torch for xgrammar, the vocabulary
 MOST_BYTES = 1_200_000_000
 SOME = (
-    "five periods",
     "bounds of 4,000 digits",
     "100,000 alternatives",
     "nested counts",
