@@ -20,11 +20,15 @@ class Events:
     Args:
         loop: on which the events are read.
         on_overflow: called once, on an engine's thread, when too much waits; no further events are kept then.
+        num_tokens: the reader is woken when so many wait, or an answer has ended. More than 1 where nobody sees the
+            single token: each wake-up takes time from the thread that generates.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_overflow: Callable[[], None]):
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_overflow: Callable[[], None], num_tokens: int = 1):
         self._loop = loop
         self._on_overflow = on_overflow
+        self._enough_tokens = num_tokens
+        self._woken = False
         self._lock = threading.Lock()
         self._pending: deque[tuple[int, Event]] = deque()
         self._num_tokens = 0
@@ -41,15 +45,17 @@ class Events:
 
         def take(event: Event) -> None:
             with self._lock:
-                first = not self._pending
                 if not self.overflowed:
                     self._pending.append((job, event))
                     self._num_tokens += _size(event)
                 overflows = not self.overflowed and self._overflows()
                 self.overflowed |= overflows
+                enough = isinstance(event, Ended) or self._num_tokens >= self._enough_tokens
+                wakes = overflows or (enough and not self._woken)
+                self._woken |= wakes
             if overflows:
                 self._on_overflow()
-            if first or overflows:
+            if wakes:
                 try:
                     self._loop.call_soon_threadsafe(self._arrived.set)
                 except RuntimeError:  # the loop has ended
@@ -63,6 +69,7 @@ class Events:
         while True:
             with self._lock:
                 self._arrived.clear()
+                self._woken = False
                 events, self._num_tokens, self._full_since = list(self._pending), 0, None
                 self._pending.clear()
             if events or self.overflowed:

@@ -27,6 +27,7 @@ _SHAPES: dict[str, Any] = {"chat": ChatShape, "completion": CompletionShape, "re
 _PROMPTS = {"chat": "messages", "completion": "prompt", "response": "input"}
 # Of an answer, where neither the request nor the model's config says how long it may be.
 _MOST_NEW_TOKENS = 4096
+_TOKENS_AT_ONCE = 16  # an answer that is not streamed is read in such steps; a stop string ends it so much later
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,9 @@ class LiveRequest:
         self.answers: list[Answer] = []
         self._open: set[Answer] = set()
         self._jobs: list[Running] = []
-        self._events = Events(asyncio.get_running_loop(), self._end_jobs)
+        self._events = Events(asyncio.get_running_loop(), self._end_jobs, 1 if call.stream else _TOKENS_AT_ONCE)
         self._guided = False
+        self._ended = False
         self._counted = True  # there is nothing to count yet
         self._reply = Reply(call, backstage.served.name, request_id, prompt_tokens=0)
 
@@ -82,6 +84,8 @@ class LiveRequest:
         prompts = await backstage.pool.run(self._rendered)
         lengths = [self._max_new_tokens(len(prompt.token_ids)) for prompt in prompts]
         guided = await backstage.guidance.read(call, self._client, lengths)
+        if self._ended:  # before Python 3.12, wait_for may lose the cancellation
+            raise asyncio.CancelledError
         self._guided = guided.format.constraint is not None
         ranks = call.best_of > call.num_answers
         top_logprobs = 0 if ranks and call.logprobs is None else call.logprobs
@@ -155,7 +159,8 @@ class LiveRequest:
         return [answer for group in best for answer in sorted(group, key=lambda answer: answer.index)]
 
     def end(self, outcome: Outcome) -> None:
-        """End it, and count it; only the first call counts."""
+        """End it, and count it; only the first call counts. Nothing more is submitted."""
+        self._ended = True
         self._end_jobs()
         if not self._counted:
             self._counted = True

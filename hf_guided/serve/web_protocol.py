@@ -20,6 +20,7 @@ from .error_responses import RequestRefused
 
 STALLED_S = 30.0  # how long a client may take nothing of its answer
 _MAX_IDLE = 256  # connections without a request
+_GRACE_S = 0.1  # before the oldest is closed: its request may have arrived, and is not read yet
 
 
 def limited_protocol(header_timeout_s: float, stalled_s: float = STALLED_S) -> type[H11Protocol]:
@@ -93,6 +94,10 @@ class _LimitedProtocol(H11Protocol):
 
     def _note_idle(self) -> None:
         self.idle[self] = None
+        if len(self.idle) > _MAX_IDLE:
+            self._later(_GRACE_S, self._close_oldest)
+
+    def _close_oldest(self) -> None:
         while len(self.idle) > _MAX_IDLE:
             oldest, _ = self.idle.popitem(last=False)
             oldest.transport.abort()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -9,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -328,6 +329,30 @@ def test_a_client_that_leaves_ends_its_job(site, stream):
         wait_until(lambda: "hf_guided_requests_held 0.0" in plain.send(path="/metrics")[2])
 
 
+def test_a_client_that_leaves_while_its_constraint_compiles_gets_no_job(site, monkeypatch):
+    read, began, swallowed = Guidance.read, threading.Event(), threading.Event()
+
+    async def slow_read(*arguments: Any) -> Any:
+        """Goes on after a cancellation, as asyncio.wait_for may before Python 3.12."""
+        if not began.is_set():
+            began.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            swallowed.set()
+        return await read(*arguments)
+
+    monkeypatch.setattr(Guidance, "read", slow_read)
+    with site() as plain:
+        body = json.dumps(chat()).encode()
+        with plain.connect() as connection:
+            connection.sendall(request_head(len(body)) + body)
+            assert began.wait(30)
+        assert swallowed.wait(30)
+        plain.engine.script = says(plain.tokenizer, "a")
+        assert plain.send(chat())[0] == 200
+        assert len(plain.engine.played) == 1
+
+
 def test_a_client_that_does_not_read_is_cut_off(site, monkeypatch):
     from hf_guided.serve import web_protocol
 
@@ -344,8 +369,6 @@ def test_a_client_that_does_not_read_is_cut_off(site, monkeypatch):
 
 
 def test_what_waits_for_a_slow_reader_is_bounded():
-    import asyncio
-
     from hf_guided.serve.events import Events
 
     async def check() -> None:
