@@ -301,7 +301,7 @@ def killed_and_continued(folder: Path, format_name: str, rows: int, kills: int) 
 
 
 def test_a_killed_job_ends_in_the_same_bytes(tmp_path: Path) -> None:
-    killed_and_continued(tmp_path, "parquet", rows=60, kills=1)
+    killed_and_continued(tmp_path, "parquet", rows=30, kills=1)
 
 
 @pytest.mark.slow

@@ -62,6 +62,9 @@ def ids(prompt: str) -> list[int]:
     return list(hot()[1].tokenizer(prompt)["input_ids"])
 
 
+MANY = repeats(24, 64)
+
+
 def some_jobs(number: int) -> list[Any]:
     """Greedy and seeded jobs of many kinds, each with answers that do not depend on its neighbours."""
     guide = hot()[1]
@@ -90,7 +93,7 @@ def answered_alone(number: int) -> list[list[list[int]]]:
 
 def test_many_jobs_from_many_threads(engine: Any) -> None:
     """None is lost, none has tokens of another one."""
-    jobs, expected = some_jobs(64), answered_alone(64)
+    jobs, expected = some_jobs(MANY), answered_alone(MANY)
     with ThreadPoolExecutor(16) as threads:
         assert list(threads.map(lambda made: finished(engine, made), jobs)) == expected
 
@@ -127,7 +130,7 @@ def _stops() -> tuple[int, ...]:
 
 def test_cancellations_from_other_threads_at_any_time(engine: Any) -> None:
     """Answers that are not cancelled are right, and nothing is kept of those that are."""
-    jobs, expected = some_jobs(64), answered_alone(64)
+    jobs, expected = some_jobs(MANY), answered_alone(MANY)
     random = Random(1)
     whole: list[Client] = []
     references = []
