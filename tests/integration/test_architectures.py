@@ -29,6 +29,7 @@ FAMILIES = (
     ("image", "qwen2_vl", "base"),
     ("image", "mllama", "base"),  # a method of its own that makes the inputs of the next pass
 )
+LIKE_OTHERS = ("mistral", "recurrent_gemma", "bart")  # another one has windows, states, an encoder
 # Models that the decoder must not leave to transformers' own loop.
 EVERY_COLUMN = ("llama", "t5")  # where slow tests do not run
 IN_THE_FAST_LOOP = frozenset({"llama, base", "mistral, base", "gpt2, base", "mixtral, base", "t5, base"})
@@ -42,7 +43,11 @@ def guide() -> hg.Guide:
 
 @pytest.mark.filterwarnings("ignore")  # of transformers, about configs of this size
 @pytest.mark.parametrize(
-    ("task", "name", "variant"), FAMILIES, ids=[f"{name}-{variant}" for _, name, variant in FAMILIES]
+    ("task", "name", "variant"),
+    [
+        pytest.param(*case, id="-".join(case[1:]), marks=[pytest.mark.slow] * (case[1] in LIKE_OTHERS))
+        for case in FAMILIES
+    ],
 )
 def test_every_way_writes_what_generate_writes(task: str, name: str, variant: str) -> None:
     case, built = usable_case(name, MAPPINGS[task][name], variants(name)[variant], guide())

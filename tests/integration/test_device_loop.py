@@ -392,8 +392,7 @@ def test_who_asks_for_a_number_is_found() -> None:
             asks()
 
 
-@pytest.mark.parametrize("rows", BATCHES)
-@pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2"])
+@pytest.mark.parametrize(("name", "rows"), once_each(["llama", "qwen2", "gpt2"], BATCHES))
 def test_steps_over_fixed_tensors_are_the_plain_loop_s(name: str, rows: int) -> None:
     """What is captured on a GPU."""
     guide = family(name)[1]
@@ -681,19 +680,17 @@ def numbers_of(entry: Any) -> list[float]:
     return [entry.token_id, entry.logprob, entry.masked_logprob, entry.sampled_logprob, float(entry.forced), *flat]
 
 
-@pytest.mark.parametrize("top", [True, 3])
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"budget": 30},
-        {"repetition_penalty": 1.3, "stop_strings": ["e", "4"]},
-        {"do_sample": True, "temperature": 1.3, "top_k": 30, "top_p": 0.9, "seeds": [3, 4, 5]},
-        {"do_sample": True, "temperature": 0.7, "typical_p": 0.9, "seeds": [3, 4, 5]},
-    ],
-    ids=lambda asked: "-".join(asked),
-)
-def test_log_probabilities_are_those_of_the_host(asked: dict[str, Any], top: Any) -> None:
-    guide, arguments = family("llama")[1], dict(asked)
+ASKED: dict[str, dict[str, Any]] = {
+    "budget": {"budget": 30},
+    "penalty": {"repetition_penalty": 1.3, "stop_strings": ["e", "4"]},
+    "top-p": {"do_sample": True, "temperature": 1.3, "top_k": 30, "top_p": 0.9, "seeds": [3, 4, 5]},
+    "typical-p": {"do_sample": True, "temperature": 0.7, "typical_p": 0.9, "seeds": [3, 4, 5]},
+}
+
+
+@pytest.mark.parametrize(("how", "top"), once_each(ASKED, [True, 3]))
+def test_log_probabilities_are_those_of_the_host(how: str, top: Any) -> None:
+    guide, arguments = family("llama")[1], dict(ASKED[how])
     given: dict[str, Any] = {"max_new_tokens": arguments.pop("budget", None), "seeds": arguments.pop("seeds", None)}
     given["stop_strings"] = arguments.pop("stop_strings", [])
     lanes = []

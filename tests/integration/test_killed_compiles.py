@@ -116,7 +116,7 @@ def test_the_process_that_compiles_is_killed_at_any_moment() -> None:
     outcomes = []
     try:
         for number in count():
-            if number >= repeats(12, 100) and len(killed) >= 3:
+            if number >= repeats(6, 100) and len(killed) >= 2:
                 break
             began = time.monotonic()
             try:

@@ -361,8 +361,13 @@ def test_a_row_that_is_forced_out_of_its_constraint(jump_forward: bool, stream: 
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, WARPERS, {"draft": ["grammar", "prompt_lookup"]}, {"jump_forward": False}, {"prompt_lookup_num_tokens": 3}],
-    ids=["greedy", "sampled", "drafted", "one by one", "transformers' own"],
+    [
+        pytest.param({}, id="greedy", marks=pytest.mark.slow),
+        pytest.param(WARPERS, id="sampled"),
+        pytest.param({"draft": ["grammar", "prompt_lookup"]}, id="drafted"),
+        pytest.param({"jump_forward": False}, id="one by one", marks=pytest.mark.slow),
+        pytest.param({"prompt_lookup_num_tokens": 3}, id="transformers' own"),
+    ],
 )
 def test_streams_bring_them_in_order(arguments: dict[str, Any]) -> None:
     """Each entry once; the last Partial of an answer waits for all of them."""
