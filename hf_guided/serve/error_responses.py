@@ -27,6 +27,7 @@ log = logging.getLogger("hf_guided.serve")
 _CLIENTS = (ConstraintError, CompileLimitExceeded, EmptyIntersection, InvalidArgument, PromptError, StopTokenError)
 _KINDS = {401: "authentication_error", 429: "rate_limit_error"}
 _LONGEST = 2000  # characters of a message
+MOST_ECHOED = 200  # characters of a request that its answer may repeat
 # Of this machine: an error of another library may name its files. Pointers into schemas stand in our own errors alone.
 _PATH = re.compile(r"(?:[A-Za-z]:)?(?:[/\\][\w.+@-]+){2,}[/\\]?")
 
@@ -58,7 +59,7 @@ class RequestRefused(Exception):
         self.headers: dict[str, str] = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
         self.body: dict[str, Any] = {
             "error": {
-                "message": message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ...",
+                "message": shorten(message, _LONGEST),
                 "type": _KINDS.get(status, "invalid_request_error" if status < 500 else "server_error"),
                 "param": param,
                 "code": code,
@@ -91,17 +92,28 @@ def shuts_down() -> RequestRefused:
 def refusal(error: HFGuidedError, param: str | None = None) -> RequestRefused:
     """One of our errors as an answer: 400 where the request is at fault, 500 otherwise.
 
+    Its message and its pointers together have at most ``MOST_ECHOED`` characters, for all of it may be the request's.
+
     Args:
         error: what was raised.
         param: the field of the request that was being read.
     """
-    return RequestRefused(
-        str(error),
-        status=400 if isinstance(error, _CLIENTS) else 500,
-        code=_snake(type(error).__name__),
-        param=param,
-        pointers=tuple(getattr(error, "pointers", ())),
-    )
+    message = shorten(str(error), MOST_ECHOED)
+    pointers, left = [], MOST_ECHOED - len(message)
+    for pointer in getattr(error, "pointers", ()):
+        left -= len(pointer)
+        if left < 0:
+            break
+        pointers.append(pointer)
+    status = 400 if isinstance(error, _CLIENTS) else 500
+    code = _snake(type(error).__name__)
+    return RequestRefused(message, status=status, code=code, param=param, pointers=tuple(pointers))
+
+
+def shorten(text: str, limit: int) -> str:
+    """The text without its middle, if it is too long."""
+    head = (limit - 5) * 2 // 3
+    return text if len(text) <= limit else f"{text[:head]} ... {text[len(text) - (limit - 5 - head) :]}"
 
 
 def as_refused(error: Exception) -> RequestRefused:

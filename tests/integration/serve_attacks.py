@@ -295,4 +295,15 @@ CONSTRAINTS = [
     _posts("two constraints at once", messages(response_format={"type": "regex", "regex": "a"}, guided_regex="b")),
 ]
 
-ATTACKS = [*WIRE, *ROUTES, *BODIES, *CONSTRAINTS]
+LONG = "y" * 5000  # no answer repeats more than 200 characters of it
+NAMES = [
+    _posts("a long reference", _schema({"$ref": f"#/$defs/{LONG}"})),
+    _posts("a long property", _schema({"type": "object", "properties": {LONG: {"type": LONG}}})),
+    _posts("a long pattern", _schema({"type": "string", "pattern": f"({LONG}"})),
+    _posts("a long rule", messages(ebnf=f"root ::= {LONG}")),
+    _posts("a long field", messages(**{LONG: 1})),
+    _posts("a long tag", messages(response_format={"type": "structural_tag", "format": {"type": LONG}})),
+    _posts("a long model", messages(model=LONG), 404),
+]
+
+ATTACKS = [*WIRE, *ROUTES, *BODIES, *CONSTRAINTS, *NAMES]

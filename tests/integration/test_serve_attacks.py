@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tests.integration.serve_attacks import ATTACKS, Attack, messages
+from tests.integration.serve_attacks import ATTACKS, LONG, Attack, messages
 from tests.serve_process import Target, started
 
 MOST_BYTES = int(1.5 * 2**30)
@@ -60,6 +60,7 @@ def check(attack: Attack, target: Target) -> None:
     assert seconds < _LIMIT_S, (attack.name, seconds)
     text = body.partition(b"\r\n\r\n")[2] if body.startswith(b"HTTP/") else body
     assert b"Traceback" not in text and b"site-packages" not in text and b"hf_guided/" not in text, text[:500]
+    assert LONG[:201].encode() not in text, attack.name
     if status >= 400 and text.startswith(b"{"):
         error = json.JSONDecoder().raw_decode(text.decode())[0]["error"]
         assert error.keys() >= {"message", "type", "param", "code"}, attack.name

@@ -9,9 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from ...errors import HFGuidedError, shown
-from ..error_responses import RequestRefused, refusal
+from ..error_responses import MOST_ECHOED, RequestRefused, refusal, shorten
 
-MOST_ECHOED = 200  # characters of a request that its answer may repeat
 _MOST_PROBLEMS = 3
 _NAME = 32  # of a name in a path
 _PATH = 90  # of a path: the names of fields that are known, and at most one that is not
@@ -41,19 +40,7 @@ def naming(param: str | None) -> Iterator[None]:
     try:
         yield
     except HFGuidedError as error:
-        raise _cut(error, param) from error
-
-
-def _cut(error: HFGuidedError, param: str | None) -> RequestRefused:
-    whole = refusal(error, param)
-    message = _shorten(str(error), MOST_ECHOED)
-    pointers, left = [], MOST_ECHOED - len(message)
-    for pointer in whole.body["error"]["pointers"]:
-        left -= len(pointer)
-        if left < 0:
-            break
-        pointers.append(pointer)
-    return RequestRefused(message, status=whole.status, code=whole.code, param=param, pointers=tuple(pointers))
+        raise refusal(error, param) from error
 
 
 def of_validation(error: ValidationError, body: object) -> RequestRefused:
@@ -66,7 +53,7 @@ def of_validation(error: ValidationError, body: object) -> RequestRefused:
     problems = error.errors(include_url=False)[:_MOST_PROBLEMS]
     room = MOST_ECHOED // len(problems) // 2  # for a name, and for a value
     paths = [
-        _shorten(path_in(body, problem["loc"], missing=problem["type"] == "missing"), _PATH) for problem in problems
+        shorten(path_in(body, problem["loc"], missing=problem["type"] == "missing"), _PATH) for problem in problems
     ]
     texts = [
         f"{path}: {_text(problem, room)}" if path else _text(problem, room)
@@ -101,7 +88,7 @@ def path_in(body: object, steps: Iterable[int | str], *, missing: bool = False) 
             body = body[step]
         elif not isinstance(body, str):  # a text may be the JSON of an object
             continue
-        path.append(_shorten(str(step), _NAME))
+        path.append(shorten(str(step), _NAME))
     return ".".join([*path, *last])
 
 
@@ -123,9 +110,3 @@ def _text(problem: Mapping[str, Any], room: int) -> str:
         return f"expected at {'most' if most else 'least'} {number} items, got {context['actual_length']}"
     what = what or str(problem["msg"]).removeprefix("Input should be ").removeprefix("Input should ")
     return f"expected {what}, got {shown(value, room)}"
-
-
-def _shorten(text: str, limit: int) -> str:
-    """The text without its middle, if it is too long."""
-    head = (limit - 5) * 2 // 3
-    return text if len(text) <= limit else f"{text[:head]} ... {text[len(text) - (limit - 5 - head) :]}"
