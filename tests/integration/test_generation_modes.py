@@ -114,7 +114,7 @@ def cost(cell: Names) -> float:
 
 
 def record_cell(mode: Mode, vocabulary: str) -> Any:
-    slow = vocabulary == "tekken" or (vocabulary == "sentencepiece" and mode.name != "beams")
+    slow = vocabulary != ("sentencepiece" if mode.name == "beams" else "demo")
     return pytest.param(mode, vocabulary, id=f"{mode}-{vocabulary}", marks=[pytest.mark.slow] * slow)
 
 
