@@ -48,10 +48,7 @@ begun.wait()
 """
 
 
-TOGETHER_AND_ALONE = pytest.mark.parametrize(
-    "names",
-    [pytest.param([*LONG], id="all"), *(pytest.param([name], id=name, marks=pytest.mark.slow) for name in LONG)],
-)
+TOGETHER_AND_ALONE = pytest.mark.parametrize("names", [[*LONG], *([name] for name in LONG)], ids=["all", *LONG])
 
 
 def run(code: str, names: Sequence[str]) -> str:
@@ -69,6 +66,7 @@ def run(code: str, names: Sequence[str]) -> str:
     return done.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow  # tests/unit/test_shutdown.py has one in the default run
 @TOGETHER_AND_ALONE
 def test_the_interpreter_ends_during_a_compile(names: Sequence[str]) -> None:
     """Our part of the end, between the first and the last handler, takes a second; the rest is that of torch."""

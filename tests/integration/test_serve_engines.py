@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -71,14 +71,27 @@ CHOOSING: dict[str, dict[str, Any]] = {"greedy": {}, "sampled": {"temperature": 
 SETTINGS: dict[str, dict[str, Any]] = {"hot": {"temperature": 1.2}, "everything": EVERYTHING}
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def pair(request: pytest.FixtureRequest) -> Iterator[tuple[PreTrainedModel, hg.Guide, list[Engine]]]:
-    """A model, its guide, and an engine of each kind."""
-    model, guide = hot() if request.param == "hot" else trained()
-    engines: list[Engine] = [kind(model, guide) for kind in KINDS]
-    yield model, guide, engines
-    for engine in engines:
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Callable[[str], tuple[PreTrainedModel, hg.Guide, list[Engine]]]]:
+    """Makes the engines of each kind for a model, once for all tests."""
+    made: list[Engine] = []
+
+    @cache
+    def engines_of(name: str) -> tuple[PreTrainedModel, hg.Guide, list[Engine]]:
+        model, guide = hot() if name == "hot" else trained()
+        both: list[Engine] = [kind(model, guide) for kind in KINDS]
+        made.extend(both)
+        return model, guide, both
+
+    yield engines_of
+    for engine in made:
         engine.close()
+
+
+@pytest.fixture(params=MODELS)
+def pair(request: pytest.FixtureRequest, engines: Callable[[str], Any]) -> Any:
+    """A model, its guide, and an engine of each kind."""
+    return engines(request.param)
 
 
 def ids(guide: hg.Guide, prompt: str) -> list[int]:

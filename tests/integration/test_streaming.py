@@ -456,11 +456,12 @@ def test_a_stream_may_be_collected_on_its_own_worker(pair: tuple[Any, Any], rout
     assert not worker.is_alive() and collects.steps == 3
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("in the model"), KeyboardInterrupt()])
+@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
 @pytest.mark.parametrize("route", ROUTES, ids=["fast", "transformers", "device"])
 def test_what_the_model_raises_is_raised_where_it_is_read(
-    pair: tuple[Any, Any], route: dict[str, Any], error: BaseException
+    pair: tuple[Any, Any], route: dict[str, Any], kind: type[BaseException]
 ) -> None:
+    error = kind("in the model")
     model, tokenizer = pair
     seen = []
     with Forwards(model, 4, error), pytest.raises(type(error)) as told:
