@@ -157,7 +157,10 @@ class NfaBuilder:
         elif isinstance(node, Repeat):
             self._add_repeated(node, start, end)
         elif isinstance(node, (And, Not)):
-            self._put(from_dfa(self._combined(node)), start, end)
+            made = self._meter.made
+            if node not in made:
+                made[node] = from_dfa(self._combined(node))
+            self._put(made[node], start, end)
         else:
             self.add(node, start, end)
 

@@ -21,7 +21,7 @@ from ..automaton.pushdown import Configurations, Pushdown
 from ..automaton.rtn import Component, ComponentBuilder, build_rtn
 from ..automaton.token_trie import token_trie
 from ..constraints.values import Choice, JsonObject, JsonSchema, Regex, StructuralTag
-from ..errors import CompileLimitExceeded, UnwritableConstraint
+from ..errors import CompileLimitExceeded, UnsupportedConstraint, UnwritableConstraint
 from ..regex import Node, UnsupportedRegex, alt, parse_fullmatch, text
 from ..schema.normalize import Normalizer
 from ..schema.to_nfa import NotRegular
@@ -31,6 +31,7 @@ from .budget_search import SearchBudgetEngine
 from .completion_search import CompletionSearch, leads_to_end
 from .layer import Layer
 from .tag_marks import closing_marks
+from .tag_rtn import TagRtn
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,7 +79,7 @@ def _budget_rtn(compiled: CompiledConstraint) -> BudgetRtn | None:
         shortest = pushdown.shortest()
         if shortest is None or not leads_to_end(compiled.new_engine(), compiled.vocabulary.encode_bytes(shortest)):
             return None
-    except (NotRegular, UnsupportedRegex, CompileLimitExceeded, UnwritableConstraint):
+    except (NotRegular, UnsupportedConstraint, UnsupportedRegex, CompileLimitExceeded, UnwritableConstraint):
         return None
     return BudgetRtn(pushdown, compiled.vocabulary, compiled.backend in _NARROWED)
 
@@ -92,6 +93,8 @@ def _components(compiled: CompiledConstraint, meter: WorkMeter) -> list[Componen
         style = constraint.style._replace(spelling=compiled.spelling or "any")
         positions = Positions(n, style, closed=constraint.extra == "forbid")
         return build_rtn(positions.root, positions.build, meter)
+    if isinstance(constraint, StructuralTag):
+        return TagRtn(constraint.tag, compiled.spelling or "any").components(meter)
     if isinstance(constraint, Regex):
         node = parse_fullmatch(constraint.pattern)
     elif isinstance(constraint, Choice):

@@ -65,7 +65,7 @@ def scalars(
 @lru_cache(maxsize=4096)
 def constant(value: Any, marks: tuple[str, ...] = ()) -> str:
     """The terminal of one string, number or the like, as `json` writes it, but for marks."""
-    return to_lark(text(_escaped(json.dumps(value, ensure_ascii=False), marks)))
+    return to_lark(constant_language(value, marks))
 
 
 def without(language: Node, marks: tuple[str, ...]) -> Node:
@@ -126,9 +126,9 @@ def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ())
 
     None for numbers that digits do not decide (see ``number_language``).
     """
-    listed = listed_texts(clause, spelling)
+    listed = listed_texts(clause, spelling, marks)
     if listed is not None:
-        return alt(*(text(_escaped(value, marks)) for value in listed))
+        return alt(*map(text, listed))
     if isinstance(clause, NumberClause):
         return canonical_numbers(clause) if spelling == "canonical" else number_language(clause)
     assert isinstance(clause, StringClause)
@@ -157,8 +157,8 @@ def numbers_without_undecided(clause: NumberClause, spelling: Spelling) -> Node:
     return canonical_but_for_untold(clause) if spelling == "canonical" else but_for_untold(clause)
 
 
-def listed_texts(clause: Clause, spelling: Spelling) -> Iterator[str] | None:
-    """The JSON texts of the values of a clause one by one; None if it does not list them."""
+def listed_texts(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ()) -> Iterator[str] | None:
+    """The JSON texts of the values of a clause one by one, without marks; None if it does not list them."""
     if isinstance(clause, NullClause):
         return iter(("null",))
     if isinstance(clause, BooleanClause):
@@ -166,13 +166,13 @@ def listed_texts(clause: Clause, spelling: Spelling) -> Iterator[str] | None:
     if isinstance(clause, NumberClause) and clause.values is not None:
         return canonical_listed(clause) if spelling == "canonical" else listed_numbers(clause)
     if isinstance(clause, StringClause) and clause.values is not None:
-        return (json.dumps(value, ensure_ascii=False) for value in clause.values if clause.has(value))
+        return (_escaped(json.dumps(value, ensure_ascii=False), marks) for value in clause.values if clause.has(value))
     return None
 
 
-def constant_language(value: Any) -> Node:
-    """One string, number or the like, as `json` writes it."""
-    return text(json.dumps(value, ensure_ascii=False))
+def constant_language(value: Any, marks: tuple[str, ...] = ()) -> Node:
+    """One string, number or the like, as `json` writes it, but for marks."""
+    return text(_escaped(json.dumps(value, ensure_ascii=False), marks))
 
 
 def _escaped(listed: str, marks: tuple[str, ...]) -> str:

@@ -22,7 +22,7 @@ from .grammar import Content, all_pruned, completable, contents, too_deep_is_a_l
 from .layout import Layout, has_levels, layout_of
 from .normalize import Normalizer
 from .ranges import remainder_states, undecided_factors
-from .scalars import constant_language, language_of, listed_texts, numbers_without_undecided, quoted
+from .scalars import constant_language, language_of, listed_texts, numbers_without_undecided, quoted, without
 from .shapes import ANY, UNIVERSE, Clause, NumberClause, Position
 
 MAX_REMAINDERS = 5_000  # of one multipleOf, for all decimal places in total
@@ -231,10 +231,11 @@ class NfaWriter:
         schema: the content of every position.
         builder: takes the states.
         style: how values are written.
+        marks: what none of the texts holds, see ``without``.
     """
 
-    def __init__(self, schema: Regular, builder: Builder, style: JsonStyle):
-        self._style = style
+    def __init__(self, schema: Regular, builder: Builder, style: JsonStyle, marks: tuple[str, ...] = ()):
+        self._style, self._marks = style, marks
         self._schema = schema
         self._builder = builder
         self._starts: dict[ValueSlot, int] = {}
@@ -263,7 +264,7 @@ class NfaWriter:
         content = self._schema.contents[slot.position]
         languages: list[Node] = []
         for clause in content.scalars:
-            if (texts := listed_texts(clause, self._style.spelling)) is not None:
+            if (texts := listed_texts(clause, self._style.spelling, self._marks)) is not None:
                 self._builder.add_words((text.encode() for text in texts), start, slot.end)
             elif isinstance(clause, NumberClause) and (factors := undecided_factors(clause)):
                 numbers = numbers_without_undecided(clause, self._style.spelling)
@@ -284,11 +285,13 @@ class NfaWriter:
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values."""
-        return language_of(clause, self._style.spelling)
+        return language_of(clause, self._style.spelling, self._marks)
 
     def name(self, name: str | Node) -> Node:
         """How the name of a member is written."""
-        return constant_language(name) if isinstance(name, str) else quoted(json_spelling(name))
+        if isinstance(name, str):
+            return constant_language(name, self._marks)
+        return without(quoted(json_spelling(name)), self._marks)
 
     def _pruned(self, automata: list[ContentAutomaton], depth: int | None) -> list[ContentAutomaton]:
         """Tracks without values that nest more deeply than they may."""

@@ -11,11 +11,11 @@ from typing import NamedTuple, Protocol
 
 from ..constraints.json_style import JsonStyle
 from ..regex import ANYTHING, Node, alt, json_spellings, parse_fullmatch
-from .grammar import contents, too_deep_is_a_limit
+from .grammar import Content, contents, too_deep_is_a_limit
 from .layout import Layout, layout_around
 from .normalize import Normalizer
-from .scalars import language_of, quoted
-from .shapes import ANY, Clause, NumberClause, Position, StringClause
+from .scalars import language_of, quoted, without
+from .shapes import ANY, Clause, Kind, NumberClause, Position, StringClause
 from .to_nfa import ANY_CONTENT, Builder, NfaWriter, Regular, ValueSlot
 
 _ANY_STRING = parse_fullmatch(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
@@ -23,10 +23,21 @@ _ANY_NUMBER = parse_fullmatch(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9
 
 
 class Inside(NamedTuple):
-    """A position, and with an indentation how many brackets are open around it."""
+    """A position.
+
+    Args:
+        position: of a value.
+        level: with an indentation, how many brackets are open around it.
+        schema: its name, where one RTN has several.
+        only: the one kind of values that there are here; None is all.
+        as_elements: whether they are elements instead of JSON.
+    """
 
     position: Position
     level: int | None
+    schema: str = ""
+    only: Kind | None = None
+    as_elements: bool = False
 
 
 Callee = Inside | Node  # or the formal language of a position whose values have no children
@@ -47,32 +58,39 @@ class Positions:
         n: the schema.
         style: how an engine writes values; with any spelling, in every spelling that some engine writes.
         closed: whether objects that declare properties and do not speak of others have no others.
+        schema: a name, where one RTN has several.
+        marks: what none of the texts holds, see ``without``.
 
     Raises:
         InvalidConstraint: no value satisfies it.
         CompileLimitExceeded: it is too large.
     """
 
-    def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool):
+    def __init__(self, n: Normalizer, style: JsonStyle, *, closed: bool, schema: str = "", marks: tuple[str, ...] = ()):
         contents_of = {
             position: replace(content, scalars=[_without_upper_bound(clause) for clause in content.scalars])
             for position, content in contents(n, closed=closed, spelling=style.spelling).items()
         }
         self._schema = Regular(n.root, {ANY: ANY_CONTENT, **contents_of}, None, None)
-        self._style = style
+        self._style, self._name, self._marks = style, schema, marks
         self.root = self.callee(n.root, None if style.indent is None else 0)
 
     def callee(self, position: Position, level: int | None) -> Callee:
         """The callee for a value at a position: the same where the same scalars are allowed."""
         content = self._schema.contents[position]
         if content.arrays or content.objects or content.any_array or content.any_object:
-            return Inside(position, level)
+            return Inside(position, level, self._name)
         languages = [self.language(clause) for clause in content.scalars]
-        return Inside(position, level) if None in languages else alt(*(node for node in languages if node is not None))
+        if None in languages:
+            return Inside(position, level, self._name)
+        return alt(*(node for node in languages if node is not None))
 
     def language(self, clause: Clause) -> Node | None:
         """The texts of a clause's values, and what else engines let pass of them."""
-        return language_of(clause, "canonical") if self._style.is_canonical else _tolerant(clause)
+        if self._style.is_canonical:
+            return language_of(clause, "canonical", self._marks)
+        language = _tolerant(clause)
+        return without(language, self._marks) if isinstance(clause, StringClause) and language is not None else language
 
     @too_deep_is_a_limit()
     def build(self, callee: Callee, builder: Caller) -> tuple[int, int]:
@@ -88,14 +106,26 @@ class Positions:
         if isinstance(callee, Node):
             return start, builder.regex(callee, start)
         end = builder.state()
+        schema = self._schema
+        if callee.only is not None:
+            schema = replace(schema, contents={**schema.contents, callee.position: self.container(callee)})
         slot = ValueSlot(callee.position, end, None, callee.level)
-        _Calling(self, self._schema, builder, self._style).fill(slot, start)
+        _Calling(self, schema, builder, self._style, self._marks).fill(slot, start)
         return start, end
+
+    def container(self, callee: Inside) -> Content:
+        """The values of one kind that are allowed at a position: arrays or objects."""
+        content = self._schema.contents[callee.position]
+        if callee.only == "array":
+            return Content(arrays=content.arrays, any_array=content.any_array)
+        return Content(objects=content.objects, any_object=content.any_object)
 
 
 class _Calling(NfaWriter):
-    def __init__(self, positions: Positions, schema: Regular, builder: Caller, style: JsonStyle):
-        super().__init__(schema, builder, style)
+    def __init__(
+        self, positions: Positions, schema: Regular, builder: Caller, style: JsonStyle, marks: tuple[str, ...]
+    ):
+        super().__init__(schema, builder, style, marks)
         self._positions, self._caller = positions, builder
         self._called: dict[ValueSlot, int] = {}
 
@@ -119,7 +149,7 @@ class _Calling(NfaWriter):
         """Engines differ in how a name that is not declared may be spelled."""
         if isinstance(name, str) or self._style.is_canonical:
             return super().name(name)
-        return _ANY_STRING if name == ANYTHING else quoted(json_spellings(name))
+        return without(_ANY_STRING if name == ANYTHING else quoted(json_spellings(name)), self._marks)
 
 
 def _tolerant(clause: Clause) -> Node | None:

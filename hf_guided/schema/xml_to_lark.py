@@ -7,35 +7,19 @@ string without quotes ends.
 from __future__ import annotations
 
 from ..constraints.json_style import JsonStyle
-from ..constraints.tool_xml import NAME, XmlStyle
-from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
-from ..regex import NOTHING, Emptiness, Node, alt, both, concat, matches, parse_fullmatch, text, to_lark
+from ..constraints.tool_xml import XmlStyle
+from ..errors import InvalidConstraint
+from ..regex import to_lark
 from ..regex.write import times
 from .content_automata import ContentAutomaton, Entry
 from .grammar import Content, contents
 from .normalize import Normalizer
-from .scalars import language_of, without
-from .shapes import (
-    ANY,
-    BooleanClause,
-    Clause,
-    Kind,
-    NullClause,
-    NumberClause,
-    Position,
-    StringClause,
-    canonical_strings,
-)
+from .scalars import language_of
+from .shapes import ANY, BooleanClause, Kind, NullClause, NumberClause, Position, StringClause
 from .to_lark import Rules, SchemaWriter
+from .xml_elements import ANY_NAME, XmlElements, unsayable
 
 _ANY_CONTENT = Content([NullClause(), BooleanClause(), NumberClause(), StringClause()], any_array=True, any_object=True)
-_NAME = parse_fullmatch(NAME)
-_KINDS: tuple[tuple[type[Clause], Kind], ...] = (
-    (NullClause, "null"),
-    (BooleanClause, "boolean"),
-    (NumberClause, "number"),
-    (StringClause, "string"),
-)
 
 
 def xml_rules(n: Normalizer, style: XmlStyle, json_style: JsonStyle, *, closed: bool, prefix: str) -> Rules:
@@ -69,7 +53,7 @@ class _XmlWriter(SchemaWriter):
         self._xml = style
         self._bodies: dict[tuple[Position, Kind], str] = {}  # of elements
         self._json: dict[tuple[Position, Kind], str] = {}  # the same positions, where elements hold JSON
-        self._is_empty = Emptiness()
+        self._elements_of = XmlElements(style, lambda clause: language_of(clause, self._spelling))
 
     def _root(self) -> str:
         content = self._content(self._n.root)
@@ -88,7 +72,7 @@ class _XmlWriter(SchemaWriter):
             name = self._bodies[position, kind] = f"{self._prefix}x{len(self._bodies)}"
             content = self._content(position)
             if content.any_object if kind == "object" else content.any_array:
-                alternatives = [f"({self._element(Entry(_NAME if kind == 'object' else None, ANY))})*"]
+                alternatives = [f"({self._element(Entry(ANY_NAME if kind == 'object' else None, ANY))})*"]
             else:
                 automata = content.objects if kind == "object" else content.arrays
                 alternatives = [self._elements(f"{name}_{i}", automaton) for i, automaton in enumerate(automata)]
@@ -109,32 +93,13 @@ class _XmlWriter(SchemaWriter):
 
     def _element(self, entry: Entry) -> str:
         content = self._content(entry.value)
-        of_kind: dict[Kind, Node] = {}
-        alternatives = []
-        for kind_of_clause, kind in _KINDS:
-            clauses = [clause for clause in content.scalars if isinstance(clause, kind_of_clause)]
-            languages = [
-                self._raw(clause) if isinstance(clause, StringClause) else language_of(clause, self._spelling)
-                for clause in clauses
-            ]
-            of_kind[kind] = alt(*(node for node in languages if node is not None))
-            counted = [clause for clause, node in zip(clauses, languages, strict=True) if node is None]
-            if counted:
-                alternatives.append(self._around(entry, kind, " | ".join(self._scalars(counted))))
-        if self._xml.kinds is None:
-            # Strings and numbers are not distinguishable, so they are one terminal.
-            of_kind = {"string": alt(*of_kind.values())}
-        alternatives += [
-            self._terminal(to_lark(self._whole(entry, kind, node))) for kind, node in of_kind.items() if node != NOTHING
-        ]
-        for kind, there in (
-            ("object", content.objects or content.any_object),
-            ("array", content.arrays or content.any_array),
-        ):
-            if there:
-                alternatives.append(self._around(entry, kind, self._inside(entry.value, content, kind)))
+        elements, counted = self._elements_of.whole(entry, content)
+        alternatives = [self._around(entry, kind, " | ".join(self._scalars(clauses))) for kind, clauses in counted]
+        alternatives += [self._terminal(to_lark(node)) for node in elements]
+        for kind in self._elements_of.containers(content):
+            alternatives.append(self._around(entry, kind, self._inside(entry.value, content, kind)))
         if not alternatives:
-            raise _unsayable(f"strings that all hold {' or '.join(self._xml.marks)}, which ends them")
+            raise unsayable(f"strings that all hold {' or '.join(self._xml.marks)}, which ends them")
         return " | ".join(alternatives)
 
     def _inside(self, position: Position, content: Content, kind: Kind) -> str:
@@ -147,31 +112,5 @@ class _XmlWriter(SchemaWriter):
         return name
 
     def _around(self, entry: Entry, kind: Kind, value: str) -> str:
-        before, after = self._marks(entry, kind)
+        before, after = self._elements_of.marks(entry, kind)
         return f"{self._terminal(to_lark(before))} ({value}) {self._terminal(to_lark(after))}"
-
-    def _whole(self, entry: Entry, kind: Kind, value: Node) -> Node:
-        before, after = self._marks(entry, kind)
-        return concat(before, value, after)
-
-    def _marks(self, entry: Entry, kind: Kind) -> tuple[Node, Node]:
-        name = entry.name
-        if isinstance(name, Node):
-            if "{name}" in self._xml.closing:
-                raise _unsayable("names that are not declared, because closing marks repeat them")
-            before, after = self._xml.before("{name}", kind).split("{name}")
-            return concat(text(before), both(name, _NAME), text(after)), text(self._xml.after(""))
-        if name is not None and not matches(_NAME, name):
-            raise _unsayable(f"the name {name!r}")
-        return text(self._xml.before(name, kind)), text(self._xml.after(name))
-
-    def _raw(self, clause: StringClause) -> Node:
-        language = without(canonical_strings(clause), self._xml.marks)
-        return NOTHING if self._is_empty(language) else language
-
-
-def _unsayable(what: str) -> UnsupportedConstraint:
-    return UnsupportedConstraint(
-        "this format of arguments cannot express all of the schema",
-        (Loss("", "properties", f"the elements that hold this family's arguments cannot express {what}"),),
-    )

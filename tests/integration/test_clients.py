@@ -23,6 +23,7 @@ CLIENTS = {
     "with_pydantic_ai": ["pydantic-ai-slim[openai]"],
     "with_langchain": ["langchain-openai"],
     "with_litellm": ["litellm", "mcp"],  # it imports mcp for every request with tools, and does not require it
+    "with_smolagents": ["smolagents[openai]"],
 }
 SCRIPTS = Path(__file__).parents[1] / "clients"
 

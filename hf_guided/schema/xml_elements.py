@@ -1,0 +1,93 @@
+"""The elements that hold a call's arguments, as formal languages: see constraints/tool_xml.py for the format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..constraints.tool_xml import NAME, XmlStyle
+from ..errors import Loss, UnsupportedConstraint
+from ..regex import NOTHING, Emptiness, Node, alt, both, concat, matches, parse_fullmatch, text
+from .content_automata import Entry
+from .grammar import Content
+from .scalars import without
+from .shapes import (
+    BooleanClause,
+    Clause,
+    Kind,
+    NullClause,
+    NumberClause,
+    StringClause,
+    canonical_strings,
+)
+
+ANY_NAME = parse_fullmatch(NAME)
+_KINDS: tuple[tuple[type[Clause], Kind], ...] = (
+    (NullClause, "null"),
+    (BooleanClause, "boolean"),
+    (NumberClause, "number"),
+    (StringClause, "string"),
+)
+
+
+class XmlElements:
+    """The elements of one style.
+
+    Args:
+        style: how they are written.
+        language: the texts of a clause's values in JSON; None where they are no regular language.
+    """
+
+    def __init__(self, style: XmlStyle, language: Callable[[Clause], Node | None]):
+        self._style, self._language = style, language
+        self._is_empty = Emptiness()
+
+    def whole(self, entry: Entry, content: Content) -> tuple[list[Node], list[tuple[Kind, list[Clause]]]]:
+        """The elements whose values have no children, marks included, and the clauses that are no regular language."""
+        of_kind: dict[Kind, Node] = {}
+        counted: list[tuple[Kind, list[Clause]]] = []
+        for kind_of_clause, kind in _KINDS:
+            clauses = [clause for clause in content.scalars if isinstance(clause, kind_of_clause)]
+            languages = [
+                self._raw(clause) if isinstance(clause, StringClause) else self._language(clause) for clause in clauses
+            ]
+            of_kind[kind] = alt(*(node for node in languages if node is not None))
+            if rest := [clause for clause, node in zip(clauses, languages, strict=True) if node is None]:
+                counted.append((kind, rest))
+        if self._style.kinds is None:
+            # Strings and numbers are not distinguishable, so they are one language.
+            of_kind = {"string": alt(*of_kind.values())}
+        elements = []
+        for kind, node in of_kind.items():
+            if node != NOTHING:
+                before, after = self.marks(entry, kind)
+                elements.append(concat(before, node, after))
+        return elements, counted
+
+    def containers(self, content: Content) -> list[Kind]:
+        """Which of arrays and objects the values may be."""
+        kinds: list[Kind] = ["object"] if content.objects or content.any_object else []
+        return [*kinds, "array"] if content.arrays or content.any_array else kinds
+
+    def marks(self, entry: Entry, kind: Kind) -> tuple[Node, Node]:
+        """What stands before and after a value; raises UnsupportedConstraint if the style cannot write the name."""
+        name = entry.name
+        if isinstance(name, Node):
+            if "{name}" in self._style.closing:
+                raise unsayable("names that are not declared, because closing marks repeat them")
+            before, after = self._style.before("{name}", kind).split("{name}")
+            return concat(text(before), both(name, ANY_NAME), text(after)), text(self._style.after(""))
+        if name is not None and not matches(ANY_NAME, name):
+            raise unsayable(f"the name {name!r}")
+        return text(self._style.before(name, kind)), text(self._style.after(name))
+
+    def _raw(self, clause: StringClause) -> Node:
+        language = without(canonical_strings(clause), self._style.marks)
+        return NOTHING if self._is_empty(language) else language
+
+
+def unsayable(what: str) -> UnsupportedConstraint:
+    """The error for what elements cannot hold."""
+    return UnsupportedConstraint(
+        "this format of arguments cannot express all of the schema",
+        (Loss("", "properties", f"the elements that hold this family's arguments cannot express {what}"),),
+    )
