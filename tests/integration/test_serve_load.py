@@ -265,6 +265,7 @@ def test_what_would_take_gigabytes_is_too_large():
             assert caught.value.code == "constraint_too_large"
 
 
+@pytest.mark.slow  # test_serve_faults.py has one that is ended during requests
 def test_the_command_serves_and_ends():
     command = [sys.executable, "-m", "hf_guided", "serve", "demo", "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -17,6 +17,7 @@ from hf_guided.schema.audit import audit
 from hf_guided.schema.readers import MAX_DIGITS
 from tests import vocabularies
 from tests.integration.hostile_constraints import chain
+from tests.pairs import once_each
 
 
 def test_each_reference_is_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,8 +34,10 @@ def test_wrong_references_are_still_found(where: str) -> None:
         prepare.prepare(hg.JsonSchema(chain(10, {"$ref": where})))
 
 
-@pytest.mark.parametrize("keyword", ["minimum", "maximum", "exclusiveMinimum", "multipleOf"])
-@pytest.mark.parametrize("backend", ["auto", "automaton", "llguidance"])
+@pytest.mark.parametrize(
+    ("keyword", "backend"),
+    once_each(["minimum", "maximum", "exclusiveMinimum", "multipleOf"], ["auto", "automaton", "llguidance"]),
+)
 def test_numbers_with_too_many_digits_are_refused_with_their_pointer(keyword: str, backend: str) -> None:
     tokenizer = vocabularies.demo()
     guide = hg.Guide(tokenizer, len(tokenizer))
