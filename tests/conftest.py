@@ -63,7 +63,9 @@ class Memory:
     def trim(self) -> None:
         if self._resident() < self._kept + 50 * 2**20:
             return
+        gc.unfreeze()
         gc.collect()
+        gc.freeze()  # what is left belongs to all files: transformers collects whenever a manager stops
         with suppress(AttributeError):  # another C library than glibc
             ctypes.CDLL(None).malloc_trim(0)
         self._kept = self._resident()

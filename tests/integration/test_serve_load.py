@@ -178,14 +178,14 @@ def test_sixteen_clients_and_five_hundred_requests(batching):
     check_load(500, continuous_batching=batching)
 
 
-LONG = {"response_format": {"type": "regex", "regex": "[ab]{5000}"}, "max_tokens": 6000, "stream": True}
+LONG = {"response_format": {"type": "regex", "regex": "[ab]{1500}"}, "max_tokens": 1800, "stream": True}
 CHAT: Any = [{"role": "user", "content": demo.EXAMPLES[0].prompt}]
 
 
 @BOTH_WAYS
 def test_clients_that_leave_free_their_slot(batching, tmp_path):
     with (
-        serving(save_long_demo(tmp_path), continuous_batching=batching) as url,
+        serving(save_long_demo(tmp_path, 2048), continuous_batching=batching) as url,
         client(url) as api,
         client(url) as waiting,
     ):
