@@ -7,10 +7,8 @@ or for its turn, it gets a comment every few seconds.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
-from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -19,13 +17,14 @@ from starlette.types import Receive, Scope, Send
 from .admission import Admission
 from .answers.shape import new_request_id
 from .answers.sse import HEARTBEAT
+from .auth import key_of
 from .bodies import Defaults
 from .call import Call
 from .error_responses import RequestRefused, as_refused, log, shuts_down
 from .limits import ServeLimits
 from .live_request import Backstage, LiveRequest
+from .request_body import body_of, parsed
 
-T = TypeVar("T")
 _HEARTBEAT_S = 3.0
 _LONGEST_ID = 128
 Read = Callable[[object, Defaults, ServeLimits], Call]
@@ -58,7 +57,7 @@ class Answering:
         with ExitStack() as held:
             held.enter_context(self._admission.request())
             deadline = _Deadline(self._backstage.limits.request_timeout_s)
-            body = await deadline.wait(request.body(), _late_body())
+            body = await body_of(request, deadline.left_s, self._admission.closed)
             call = await self._backstage.pool.run(
                 lambda: read(parsed(request, body), self._defaults, self._backstage.limits)
             )
@@ -76,7 +75,7 @@ class Answering:
     def _client_of(self, request: Request) -> str:
         """Who asks: by the key, where keys are needed; or else by the address."""
         if self._has_keys:
-            return request.headers.get("authorization", "")
+            return key_of(request.headers)
         return request.client.host if request.client else ""
 
     async def _whole(self, request: Request, live: LiveRequest, deadline: _Deadline) -> Response:
@@ -181,32 +180,6 @@ class _Deadline:
         if not self.left_s:
             raise _late_answer()
 
-    async def wait(self, awaited: Awaitable[T], late: RequestRefused) -> T:
-        """The result, or this error after the deadline."""
-        try:
-            return await asyncio.wait_for(awaited, self.left_s)
-        except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
-            raise late from None
-
-
-def parsed(request: Request, body: bytes) -> Any:
-    """A request's body, read as JSON.
-
-    Raises:
-        RequestRefused: it is none, or its type is that of a form: any page can send one, without asking first.
-    """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
-        raise RequestRefused(
-            "expected the header Content-Type: application/json", status=415, code="unsupported_media_type"
-        )
-    try:
-        return json.loads(body)
-    except RecursionError:
-        raise RequestRefused("expected JSON that is not nested so deeply", code="malformed_request") from None
-    except ValueError as error:
-        raise RequestRefused(f"expected a body that is JSON: {error}", code="malformed_request") from None
-
 
 def _id_of(request: Request) -> str:
     """The request's own id, or a new one."""
@@ -217,10 +190,6 @@ def _id_of(request: Request) -> str:
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _late_body() -> RequestRefused:
-    return RequestRefused("expected the whole body in time", status=408, code="body_too_late")
 
 
 def _late_answer() -> RequestRefused:

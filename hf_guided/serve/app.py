@@ -89,7 +89,7 @@ def app_of(options: ServeOptions, backstage: Backstage) -> FastAPI:
     app = FastAPI(title="hf-guided", docs_url=pages[0], redoc_url=pages[1], openapi_url=pages[2])
     app.state.metrics = metrics
     _add_routes(app, backstage, Answering(backstage, defaults, admission, has_keys=bool(options.api_keys)))
-    app.include_router(token_routes(backstage, defaults))
+    app.include_router(token_routes(backstage, defaults, admission))
     _add_middleware(app, options, served.takes_media)
     _measure(backstage, admission)
 

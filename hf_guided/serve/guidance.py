@@ -170,12 +170,5 @@ class Guidance:
     def _settings(self, call: Call, max_new_tokens: int) -> GenerationSettings:
         config = copy.deepcopy(self._model.generation_config)
         stops = GenerationSettings(self._model, {"generation_config": config}).stop_token_ids()
-        wrong = [token_id for token_id in call.stop_token_ids if token_id >= self.guide.vocabulary.padded_size]
-        if wrong:
-            raise RequestRefused(
-                f"stop_token_ids: expected ids below {self.guide.vocabulary.padded_size}, got {wrong[0]}",
-                code="invalid_value",
-                param="stop_token_ids",
-            )
         config.update(max_new_tokens=max_new_tokens, eos_token_id=sorted({*stops, *call.stop_token_ids}))
         return GenerationSettings(self._model, {"generation_config": config})

@@ -90,7 +90,10 @@ class LiveRequest:
         ranks = call.best_of > call.num_answers
         top_logprobs = 0 if ranks and call.logprobs is None else call.logprobs
         tokenizer = backstage.served.tokenizer
-        echoes = [tokenizer.decode(prompt.token_ids) if call.echo else "" for prompt in prompts]
+        echoes = [
+            "" if not call.echo else given if isinstance(given, str) else tokenizer.decode(prompt.token_ids)
+            for given, prompt in zip(call.prompts, prompts, strict=True)
+        ]
         num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         self._reply = Reply(call, backstage.served.name, self._request_id, num_prompt_tokens, tuple(echoes))
         jobs = [
@@ -200,10 +203,10 @@ class LiveRequest:
         if isinstance(event, Ended):
             if event.error is not None:
                 raise event.error
-            delta = answer.end(event.reason)
+            delta = answer.end("stop" if answer.stopped else event.reason)
         else:
             delta = answer.take(event.token_ids, event.logprobs)
-            if answer.stopped:
+            if answer.stopped and answer.has_all_logprobs:
                 self._jobs[number].cancel(event.answer)
                 last = answer.end("stop")
                 delta = Delta(delta.parts + last.parts, delta.logprobs + last.logprobs)

@@ -26,33 +26,23 @@ class RequestSizeLimit:
             return
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if not declared.isdigit() or int(declared) > self._max_bytes:
-            await self._refuse(scope, receive, send)
+            await self._refused().send(scope, receive, send)
             return
-        left, refused = self._max_bytes, False
+        left = self._max_bytes
 
         async def counted() -> Message:
-            nonlocal left, refused
+            nonlocal left
             message = await receive()
             left -= len(message.get("body", b""))
-            if left < 0:  # a chunked body without a declared length: the reader sees its end here
-                refused = True
-                return {"type": "http.disconnect"}
+            if left < 0:  # a chunked body, whose length is not declared
+                raise self._refused()
             return message
 
-        async def unless_refused(message: Message) -> None:
-            if not refused:
-                await send(message)
+        await self._app(scope, counted, send)
 
-        try:
-            await self._app(scope, counted, unless_refused)
-        finally:
-            if refused:
-                await self._refuse(scope, receive, send)
-
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = RequestRefused(
+    def _refused(self) -> RequestRefused:
+        return RequestRefused(
             f"expected a request of {self._max_bytes} bytes at most; send less, or raise --max-request-bytes",
             status=413,
             code="request_too_large",
         )
-        await refused.send(scope, receive, send)

@@ -10,10 +10,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from hf_guided.serve import answering, models
 from hf_guided.serve.app import app_of
@@ -294,17 +295,55 @@ def test_the_time_of_a_request_is_limited(site):
         assert all(played.cancelled.wait(10) for played in short.engine.played) and len(short.engine.played) == 4
 
 
-def test_a_body_that_does_not_come(site):
+READS_BODIES = ("/v1/chat/completions", "/tokenize", "/v1/detokenize")
+
+
+@pytest.mark.parametrize("path", READS_BODIES)
+def test_a_body_that_does_not_come(site, path):
     with site(ServeLimits(request_timeout_s=1.0)) as short, short.connect() as connection:
-        connection.sendall(request_head(length=100) + b"{")
+        connection.sendall(request_head(length=100, path=path) + b"{")
         answer = read_all(connection)
         assert b" 408 " in answer.split(b"\r\n")[0] and b"body_too_late" in answer
 
 
-def request_head(length: int) -> bytes:
-    head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}"
-    )
+def test_a_server_that_shuts_down_does_not_wait_for_bodies(site, monkeypatch):
+    from hf_guided.serve import app
+
+    monkeypatch.setattr(app, "_LAST_ANSWER_S", 0.2)
+    began = time.monotonic()
+    with ExitStack() as connections:
+        with site() as plain:
+            for path in READS_BODIES:
+                connection = connections.enter_context(plain.connect())
+                connection.sendall(request_head(length=100, path=path) + b"{")
+            held = f"hf_guided_requests_held {len(READS_BODIES)}.0"
+            wait_until(lambda: held in plain.send(path="/metrics")[2])
+        assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("path", READS_BODIES)
+def test_a_client_that_leaves_before_its_body_is_complete(site, caplog, path):
+    with site() as plain:
+        with plain.connect() as connection:
+            connection.sendall(request_head(length=100, path=path) + b"{")
+        wait_until(lambda: 'refused_total{code="client_left"} 1.0' in plain.send(path="/metrics")[2])
+        assert 'code="internal_error"' not in plain.send(path="/metrics")[2] and not caplog.records
+
+
+@pytest.mark.parametrize("path", READS_BODIES)
+def test_a_body_of_unknown_length_that_is_too_large(site, caplog, path):
+    head = request_head(length=0, path=path).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    with site(ServeLimits(max_request_bytes=1000)) as small, small.connect() as connection:
+        connection.sendall(head + b"400\r\n" + b" " * 1024 + b"\r\n")
+        answer = read_all(connection)
+        assert b" 413 " in answer.split(b"\r\n")[0] and b"request_too_large" in answer
+        counts = small.send(path="/metrics")[2]
+        assert 'refused_total{code="request_too_large"} 1.0' in counts and counts.count("refused_total{") == 1
+        assert not caplog.records
+
+
+def request_head(length: int, path: str = "/v1/chat/completions") -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}"
     return f"{head}\r\n\r\n".encode()
 
 
@@ -585,6 +624,53 @@ def test_tokens_and_back(site):
         assert json.loads(body) == {"prompt": text}
         _, _, body = plain.send({"messages": [{"role": "user", "content": text}]}, "/v1/tokenize")
         assert json.loads(body)["count"] > 0
+        again = {"messages": [{"role": "user", "content": text}], "add_special_tokens": True}
+        status, _, body = plain.send(again, "/tokenize")
+        assert (status, error_of(body)["param"]) == (400, "add_special_tokens")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_echo_repeats_a_text_as_it_was_sent(site, served, stream, monkeypatch):
+    """Not as the tokenizer would write it again, with special tokens of its own."""
+    with site() as plain:
+        prompt = "Grüße\r\n"
+        begins = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", served.tokenizer.bos_token_id)])
+        monkeypatch.setattr(served.tokenizer.backend_tokenizer, "post_processor", begins)
+        assert served.tokenizer.decode(served.tokenizer(prompt)["input_ids"]) != prompt
+        plain.engine.script = says(plain.tokenizer, "!")
+        _, _, text = plain.send({"prompt": prompt, "echo": True, "stream": stream}, "/v1/completions")
+        made = events(text) if stream else [json.loads(text)]
+        assert "".join(choice["text"] for part in made for choice in part["choices"]) == f"{prompt}!"
+
+
+def test_a_stop_string_waits_for_the_log_probabilities_of_its_text(site):
+    from hf_guided.session.logprobs import TokenLogprob
+
+    with site() as plain:
+        ids = plain.tokenizer.encode("hello world", add_special_tokens=False)
+
+        def late(played: Played, emit: Emit) -> None:
+            emit(NewTokens(0, tuple(ids)))
+            emit(NewTokens(0, logprobs=tuple(TokenLogprob(token_id, -1.0, 0.0, 0.0, False) for token_id in ids)))
+            if not played.cancelled.wait(10):
+                emit(Ended(0, "length"))
+
+        plain.engine.script = late
+        _, _, text = plain.send(chat(logprobs=True, stop="rld"))
+        [choice] = json.loads(text)["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("hello wo", "stop")
+        *whole, cut = [token["token"] for token in choice["logprobs"]["content"]]
+        assert len("".join(whole)) < len("hello wo") and "".join([*whole, cut]).startswith("hello wo")
+
+
+def test_a_client_is_known_by_its_key_however_the_header_is_spaced():
+    from starlette.datastructures import Headers
+
+    from hf_guided.serve.auth import key_of
+
+    written = ("Bearer first", "bearer  first", "BEARER   first ")
+    assert {key_of(Headers({"authorization": value})) for value in written} == {"first"}
+    assert key_of(Headers({"authorization": "Basic first"})) == key_of(Headers({})) == ""
 
 
 @pytest.mark.parametrize(

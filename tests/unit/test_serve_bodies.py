@@ -67,7 +67,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     *[({"top_p": value}, "top_p") for value in (5, -0.1, float("nan"), "0.5", False)],
     *[({"top_k": value}, "top_k") for value in (-2, 1.5, HUGE, True)],
     *[({"min_p": value}, "min_p") for value in (-1, 2)],
-    *[({"repetition_penalty": value}, "repetition_penalty") for value in (0, -1, 1e9)],
+    *[({"repetition_penalty": value}, "repetition_penalty") for value in (0, -1, 1e-40, 1e9)],
     *[({"frequency_penalty": value}, "frequency_penalty") for value in (-2.1, 2.1)],
     *[({"presence_penalty": value}, "presence_penalty") for value in (-2.1, 2.1, "x")],
     *[({name: value}, name) for name in ("max_tokens", "n", "best_of") for value in (0, -1, 2.0, HUGE, True, "5")],

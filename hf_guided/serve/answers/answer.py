@@ -86,6 +86,11 @@ class Answer:
         return self._reader.stopped
 
     @property
+    def has_all_logprobs(self) -> bool:
+        """Whether the log probabilities of all tokens so far have come, if they are to be reported."""
+        return self._top is None or len(self._reported) >= self.num_tokens
+
+    @property
     def mean_logprob(self) -> float:
         """By which the best of several answers are chosen."""
         return self._total_logprob / max(1, len(self._reported))

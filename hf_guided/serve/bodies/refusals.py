@@ -100,6 +100,7 @@ def _text(problem: Mapping[str, Any], room: int) -> str:
         return "expected a value, got none"
     if kind.startswith("union_tag"):
         field = context["discriminator"].strip("'")
+        field = "type" if field.endswith("()") else field  # a function of ours, which reads the type
         if not isinstance(value, dict) or field not in value:
             return f"expected an object with {field}, got {shown(value, room)}"
         return f"expected one of {context['expected_tags']} as its {field}, got {shown(value[field], room)}"

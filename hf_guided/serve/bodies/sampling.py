@@ -23,7 +23,7 @@ _CHANGE_TOKENS = ("temperature", "top_p", "top_k", "min_p", "seed")  # a request
 Temperature = Annotated[Number, Field(ge=0, le=100)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 TopK = Annotated[int, Field(ge=-1, lt=2**31)]
-Repetition = Annotated[Number, Field(gt=0, le=10)]
+Repetition = Annotated[Number, Field(ge=0.01, le=10)]  # far lower, and scores divided by it are infinite
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
 
 

@@ -84,6 +84,8 @@ def read_tokenize(body: object, defaults: Defaults, limits: ServeLimits) -> Toke
     check_model(asked.model, defaults)
     if (asked.prompt is None) == (not asked.messages):
         raise refused("prompt", "expected either prompt or messages, and not both")
+    if asked.messages and asked.add_special_tokens:
+        raise refused("add_special_tokens", "the chat template writes them; leave it out", "unsupported_field")
     special = asked.prompt is not None if asked.add_special_tokens is None else asked.add_special_tokens
     prompt: Prompt
     if asked.prompt is not None:
