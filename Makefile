@@ -15,17 +15,19 @@ demo: $(READY)
 	$(BIN)/hf-guided demo
 
 # Two processes with one thread each: the models are tiny, and threads that wait for one another make them crawl. A file's
-# tests run in one process, which makes what they share once.
+# tests run in one process, which makes what they share once. Bytecode is kept: many tests start an interpreter.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
+
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	$(PYTEST)
 
 # Those too that take minutes.
 test-all: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow"
+	$(PYTEST) -m "slow or not slow"
 
 # The lines and branches that the default run covers, and which tests cover them: for python -m tests.mutation.
 coverage: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -p tests.mutation.durations --cov --cov-context=test
+	$(PYTEST) -p tests.mutation.durations --cov --cov-context=test
 
 check: $(READY)
 	$(BIN)/ruff format --check

@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,6 +133,20 @@ def rows_of(folder: Path, clients: int, requests: int, runs: int) -> list[dict[s
     return rows
 
 
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as they are shown."""
+    columns = {
+        "server": "server",
+        "kind": "requests",
+        "clients": "clients",
+        "requests": "prompts",
+        "tokens_per_s": "tokens a second",
+        "ratio": "ratio",
+        "ratios": "of each run",
+    }
+    return markdown_table([*columns.values()], [[str(row[name]) for name in columns] for row in rows])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--clients", type=int, default=16)
@@ -145,8 +159,7 @@ def main() -> None:
             part.save_pretrained(folder)
         rows = rows_of(Path(folder), given.clients, given.requests, given.runs)
     write_csv(given.csv, rows)
-    shown = ("server", "kind", "clients", "requests", "tokens_per_s", "ratio", "ratios")
-    print(markdown_table(shown, [[str(row[name]) for name in shown] for row in rows]))
+    print(table(rows))
     print("\nThe ratio is to free requests: of `transformers serve`, or, with a schema, of hf-guided itself.")
 
 

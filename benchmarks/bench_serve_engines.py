@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,20 @@ def rows_of(guide: hg.Guide, model: Any, clients: Sequence[int], requests: int, 
     return rows
 
 
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as they are shown."""
+    columns = {
+        "kind": "requests",
+        "clients": "clients",
+        "engine": "engine",
+        "tokens_per_s": "tokens a second",
+        "latency_p50_ms": "latency, median ms",
+        "latency_max_ms": "latency, most ms",
+        "latency_ratio": "ratio of medians",
+    }
+    return markdown_table([*columns.values()], [[str(row[name]) for name in columns] for row in rows])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
@@ -111,8 +125,7 @@ def main() -> None:
     model, tokenizer = demo.load()
     rows = rows_of(hg.Guide(tokenizer, model), model, given.clients, given.requests, given.runs)
     write_csv(given.csv, rows)
-    shown = ("kind", "clients", "engine", "tokens_per_s", "latency_p50_ms", "latency_max_ms", "latency_ratio")
-    print(markdown_table(shown, [[str(row[name]) for name in shown] for row in rows]))
+    print(table(rows))
     same = min(row["same_answers"] for row in rows)
     print(f"\n{same} of {given.requests} answers have the same tokens in both engines.")
 

@@ -14,6 +14,8 @@ from benchmarks import (
     bench_decode,
     bench_forwards,
     bench_schemas,
+    bench_serve,
+    bench_serve_engines,
     bench_soundness,
     bench_suite,
     compare_table,
@@ -85,6 +87,15 @@ def soak_table(rows: list[Row]) -> str:
     return "\n".join([soak_report.table(rows), "", f"{machine(rows[0])}; load {rows[0]['load']}."])
 
 
+def serve_table(rows: list[Row]) -> str:
+    return "\n".join([bench_serve.table(rows), "", f"{machine(rows[0])}; load {rows[0]['load']}."])
+
+
+def serve_engines_table(rows: list[Row]) -> str:
+    loads = sorted({float(row["load"]) for row in rows})
+    return "\n".join([bench_serve_engines.table(rows), "", f"{machine(rows[0])}; load {loads[0]} to {loads[-1]}."])
+
+
 def decode_table(rows: list[Row]) -> str:
     loads = sorted({float(row["load"]) for row in rows})
     peer = f"outlines {rows[0]['outlines']}; {rows[0]['threads']} torch thread"
@@ -107,6 +118,8 @@ TABLES: dict[str, tuple[str, Callable[[list[Row]], str]]] = {
     "bench_suite": ("suite", suite_table),
     "bench_soundness": ("soundness", soundness_table),
     "soak": ("soak", soak_table),
+    "bench_serve": ("serve", serve_table),
+    "bench_serve_engines": ("serve_engines", serve_engines_table),
     "bench_decode": ("decode", decode_table),
     "bench_forwards": ("forwards", forwards_table),
     "bench_models": ("models", models_tables),

@@ -38,30 +38,52 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("same")
 
 
+def pytest_collection() -> None:
+    """Imports leave no garbage worth looking for."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays, so that no later collection has to look at its half a million objects."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
 
-def resident_bytes() -> int:
-    return int(psutil.Process().memory_info().rss)
+class Memory:
+    """Of this process. It collects garbage between files only when it has grown: that takes longer than many a file."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._kept = self._resident()
+
+    def _resident(self) -> int:
+        return int(self._process.memory_info().rss)
+
+    def trim(self) -> None:
+        if self._resident() < self._kept + 50 * 2**20:
+            return
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # what is left belongs to all files: transformers collects whenever a manager stops
+        with suppress(AttributeError):  # another C library than glibc
+            ctypes.CDLL(None).malloc_trim(0)
+        self._kept = self._resident()
+
+
+@pytest.fixture(scope="session")
+def memory() -> Memory:
+    return Memory()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def caches_go_with_their_file(request: pytest.FixtureRequest) -> Iterator[None]:
+def caches_go_with_their_file(request: pytest.FixtureRequest, memory: Memory) -> Iterator[None]:
     """Models and compiled constraints that a file's tests share take memory only until its last test has run."""
-    before = resident_bytes()
     yield
-    own = [one for one in vars(request.module).values() if getattr(one, "__module__", "") == request.module.__name__]
-    caches = [one for one in own if hasattr(one, "cache_clear") and one.cache_info().currsize]
-    for one in caches:
-        one.cache_clear()
-    if not caches and resident_bytes() < before + 50 * 2**20:
-        return  # a collection takes longer than many a file
-    gc.collect()
-    with suppress(AttributeError):  # another C library than glibc
-        ctypes.CDLL(None).malloc_trim(0)
+    for one in vars(request.module).values():
+        if getattr(one, "__module__", "") == request.module.__name__ and hasattr(one, "cache_clear"):
+            one.cache_clear()
+    memory.trim()
 
 
 @pytest.fixture

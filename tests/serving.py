@@ -55,10 +55,10 @@ def running(app: FastAPI, options: ServeOptions) -> Iterator[str]:
         thread.join()
 
 
-def save_long_demo(folder: Path) -> Path:
-    """The demo model as a checkpoint of the same name whose answers may be long."""
+def save_long_demo(folder: Path, tokens: int = 2**14) -> Path:
+    """The demo model as a checkpoint of the same name, for texts of up to so many tokens."""
     model, tokenizer = demo.load()
-    model.config.max_position_embeddings = 2**16
+    model.config.max_position_embeddings = tokens
     tokenizer.chat_template = models._DEMO_CHAT_TEMPLATE
     model.save_pretrained(folder / "demo")
     tokenizer.save_pretrained(folder / "demo")

@@ -27,6 +27,7 @@ log = logging.getLogger("hf_guided.serve")
 _CLIENTS = (ConstraintError, CompileLimitExceeded, EmptyIntersection, InvalidArgument, PromptError, StopTokenError)
 _KINDS = {401: "authentication_error", 429: "rate_limit_error"}
 _LONGEST = 2000  # characters of a message
+_LEAST_SAID = 120  # of those that the message keeps, however many pointers there are
 MOST_ECHOED = 200  # characters of a request that its answer may repeat
 # Of this machine: an error of another library may name its files. Pointers into schemas stand in our own errors alone.
 _PATH = re.compile(r"(?:[A-Za-z]:)?(?:[/\\][\w.+@-]+){2,}[/\\]?")
@@ -98,13 +99,13 @@ def refusal(error: HFGuidedError, param: str | None = None) -> RequestRefused:
         error: what was raised.
         param: the field of the request that was being read.
     """
-    message = shorten(str(error), MOST_ECHOED)
-    pointers, left = [], MOST_ECHOED - len(message)
+    pointers, left = [], MOST_ECHOED
     for pointer in getattr(error, "pointers", ()):
-        left -= len(pointer)
-        if left < 0:
+        if left - len(pointer) < _LEAST_SAID:
             break
+        left -= len(pointer)
         pointers.append(pointer)
+    message = shorten(str(error), left)
     status = 400 if isinstance(error, _CLIENTS) else 500
     code = _snake(type(error).__name__)
     return RequestRefused(message, status=status, code=code, param=param, pointers=tuple(pointers))

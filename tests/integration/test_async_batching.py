@@ -32,6 +32,7 @@ from tests.integration.test_continuous_batching import (
     text_of,
     unstarted,
 )
+from tests.pairs import once_each
 
 FILLED = ("during the forward pass", "before the forward pass")  # before it, as for CUDA graphs
 
@@ -71,7 +72,7 @@ def test_each_request_gets_the_tokens_that_it_gets_alone(filled: str) -> None:
             assert case.is_good(text_of(token_ids))
 
 
-@pytest.mark.parametrize("offload_gib", [0.0, 0.01])
+@pytest.mark.parametrize(("filled", "offload_gib"), once_each(FILLED, [0.0, 0.01]), indirect=["filled"])
 def test_tokens_stay_when_a_token_in_flight_is_thrown_away(
     filled: str, offload_gib: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

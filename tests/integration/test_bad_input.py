@@ -29,7 +29,7 @@ from hf_guided.errors import (
 from tests import removals, vocabularies
 from tests.integration import models
 from tests.integration.shared import guide, model
-from tests.pairs import pairwise
+from tests.pairs import once_each
 
 PROMPT_LENGTH = 3
 CHOICE = ["yes", "no"]
@@ -450,7 +450,7 @@ PREFIXES = {"no prefix": None, "prefix": "aaaa", "prefix beyond the limit": "a" 
 
 @pytest.mark.parametrize(
     ("mode", "begun"),
-    pairwise(
+    once_each(
         GIVES_UP,
         PREFIXES,
         keep=removals.cells(removals.BAD, "test_an_engine_that_gives_up_ends_its_row"),
@@ -513,9 +513,12 @@ EMPTY: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("sample", [False, True], ids=["greedy", "sampling"])
-@pytest.mark.parametrize("setting", [one for one in EMPTY if one != "forced_bos_token_id"])
-def test_other_processors_leave_nothing(setting: str, sample: bool) -> None:
+@pytest.mark.parametrize(
+    ("setting", "choosing"),
+    once_each([one for one in EMPTY if one != "forced_bos_token_id"], ["greedy", "sampling"]),
+)
+def test_other_processors_leave_nothing(setting: str, choosing: str) -> None:
+    sample = choosing == "sampling"
     """Row 0 is free and row 1 is guided: greedy would emit token 0, sampling would meet NaN."""
     message = f"^row 1: .*{setting.removeprefix('begin_')[:6]}"
     constraints = [None, hg.Choice(["no"])]

@@ -20,6 +20,7 @@ from hf_guided.cli.batch import job as job_module
 from hf_guided.cli.batch import outputs, parts
 from hf_guided.cli.commands import main as command
 from tests.integration.test_batch import job, lines
+from tests.pairs import once_each
 
 ROWS = 7
 SHORT: dict[str, Any] = {"schema": None, "regex": "[a-z]{3,6}", "max-new-tokens": 12}
@@ -119,16 +120,24 @@ def interrupted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "out.jsonl.parts"
 
 
-STATES = [b"", b"{", b"\xff\xfe\x00", b"[1]", b"null", b'"job"', b"[" * 100_000, b"{}"]
+STATES = {
+    "empty": b"",
+    "cut": b"{",
+    "binary": b"\xff\xfe\x00",
+    "a list": b"[1]",
+    "null": b"null",
+    "a text": b'"job"',
+    "deep": b"[" * 100_000,
+    "nothing": b"{}",
+}
 
 
-@pytest.mark.parametrize("content", STATES, ids=lambda content: repr(content[:6]))
-@pytest.mark.parametrize("name", ["job.json", "commits.json"])
-def test_damaged_state(name, content, tmp_path, monkeypatch, capsys, wanted):
+@pytest.mark.parametrize(("name", "damage"), once_each(["job.json", "commits.json"], STATES))
+def test_damaged_state(name, damage, tmp_path, monkeypatch, capsys, wanted):
     folder = interrupted(tmp_path, monkeypatch)
     [part] = folder.glob("*.jsonl")
     good, answers = (folder / name).read_bytes(), part.read_bytes()
-    (folder / name).write_bytes(content)
+    (folder / name).write_bytes(STATES[damage])
     capsys.readouterr()
     assert main(tmp_path) == 2
     said = message(capsys)
@@ -175,7 +184,17 @@ def test_stdout_on_a_full_disk():
     assert "hf-guided: error: [Errno 28] No space left on device" in done.stderr
 
 
-def test_stdout_that_nothing_reads():
+def test_stdout_that_nothing_reads(monkeypatch, capsys):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe, monkeypatch.context() as unread:
+        unread.setattr(sys, "stdout", pipe)
+        assert command(GENERATE[3:]) == 1
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_stdout_of_a_process_that_nothing_reads():
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:

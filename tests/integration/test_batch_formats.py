@@ -300,8 +300,9 @@ def killed_and_continued(folder: Path, format_name: str, rows: int, kills: int) 
     assert len(load(target, format_name)) == rows
 
 
+@pytest.mark.slow  # tests of parts and outputs have kills at every point
 def test_a_killed_job_ends_in_the_same_bytes(tmp_path: Path) -> None:
-    killed_and_continued(tmp_path, "parquet", rows=60, kills=1)
+    killed_and_continued(tmp_path, "parquet", rows=30, kills=1)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from transformers import LogitsProcessor
 import hf_guided as hg
 from tests import removals, vocabularies
 from tests.integration import models
-from tests.pairs import pairwise
+from tests.pairs import once_each
 
 SCHEMA = {
     "type": "object",
@@ -66,7 +66,7 @@ def minimum(constraint: Any) -> int:
 
 @pytest.mark.parametrize(
     ("mode", "share", "wish"),
-    pairwise(
+    once_each(
         MODES,
         [1.0, 1.3, 2.0, 4.0],
         ["hot", "never_ends"],

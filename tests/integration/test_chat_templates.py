@@ -17,6 +17,7 @@ from hf_guided import demo
 from hf_guided.generation.continuous import ContinuousRun
 from tests import vocabularies
 from tests.integration import models
+from tests.pairs import one_in
 
 TEMPLATE = (
     "{% if tools %}TOOLS {{ tools | tojson }}\n{% endif %}{% if documents %}DOCS {{ documents | tojson }}\n{% endif %}"
@@ -109,7 +110,7 @@ FACES: dict[str, dict[str, Any]] = {
 # -- tools -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("face", one_in(2, FACES))
 def test_each_chat_shows_the_tools_of_its_own_constraint(sent: Prompts, tokenizer: Any, face: str) -> None:
     chats, constraints = [CHAT, OTHER, CHAT, "a text"], [WEATHER, NOW, LETTERS, LETTERS]
     list(hg.generate(sent.model, tokenizer, chats, constraints, **SHORT, **FACES[face]))
@@ -282,7 +283,7 @@ def test_a_tokenizer_without_a_template(sent: Prompts, tokenizer: Any) -> None:
 # -- descriptions ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("face", one_in(2, FACES, first=1))
 def test_descriptions(sent: Prompts, tokenizer: Any, face: str) -> None:
     number = hg.JsonSchema({"type": "integer", "minimum": 0, "maximum": 9})
     prompts, constraints = [CHAT, OTHER, "text", CHAT, "free"], [LETTERS, number, number, None, None]

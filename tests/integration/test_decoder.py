@@ -20,7 +20,7 @@ from hf_guided.vocabulary.retokenize import Continuation
 from tests import removals, vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES, KEEP_A_STATE, TAKE_HOLES
-from tests.pairs import pairwise
+from tests.pairs import once_each
 
 SCHEMA = {
     "type": "object",
@@ -88,7 +88,7 @@ def run(name: str, rows: int, **arguments: Any) -> list[list[int]]:
 
 
 # Where rows of different lengths share no forward pass, eight rows show no more than three.
-NAMES_AND_ROWS = pairwise(
+NAMES_AND_ROWS = once_each(
     FAMILIES,
     BATCHES,
     keep=removals.cells(removals.DECODER, "test_jumps_write_what_one_forward_a_token_writes"),

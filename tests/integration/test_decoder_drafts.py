@@ -21,7 +21,7 @@ from tests.effort import repeats
 from tests.integration import models
 from tests.integration.families import FAMILIES, TAKE_HOLES
 from tests.integration.test_decoder import BATCHES, CONSTRAINTS, family, inputs, run
-from tests.pairs import pairwise
+from tests.pairs import once_each
 
 
 class Oracle:
@@ -57,7 +57,7 @@ def undrafted(name: str, rows: int, jump_forward: bool) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     ("name", "rows", "source"),
-    pairwise(
+    once_each(
         FAMILIES,
         BATCHES,
         ["prompt_lookup", "grammar", "assistant", "oracle", "several"],

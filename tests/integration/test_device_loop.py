@@ -43,13 +43,14 @@ from hf_guided.hf.device.store import DeviceStore, Start
 from hf_guided.hf.device.token_choice import Filters
 from hf_guided.options import LoopOptions
 from hf_guided.session.row import Row
+from tests import removals
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.effort import repeats
 from tests.integration.families import FAMILIES, TAKE_HOLES
 from tests.integration.test_decoder import BATCHES, CONSTRAINTS, MAX_NEW_TOKENS, SCHEMA, family, inputs, run, texts
 from tests.integration.test_decoder_arguments import Recorder
 from tests.late import LateTransfer, LateTransfers
-from tests.pairs import pairwise
+from tests.pairs import once_each
 
 RECORD = CONSTRAINTS[0]
 SHORT = hg.Regex("[a-c]{1,12}")
@@ -66,7 +67,7 @@ def plain(name: str, rows: int, constraints: Any, budget: int | None = None, **a
 
 @pytest.mark.parametrize(
     ("name", "rows", "budget"),
-    pairwise(
+    once_each(
         FAMILIES,
         BATCHES,
         [None, MAX_NEW_TOKENS],
@@ -269,8 +270,17 @@ def layers(cache: Any) -> list[tuple[Tensor, Tensor]]:
     return [(layer.keys, layer.values) for layer in getattr(cache, "self_attention_cache", cache).layers]
 
 
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("name", ["llama", "mistral", "gemma3", "t5"])
+NOTHING_KNOWN = "test_the_cache_knows_nothing_of_the_step_too_many"
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    once_each(
+        ["llama", "mistral", "gemma3", "t5"],
+        [False, True],
+        keep=removals.cells(removals.DEVICE, NOTHING_KNOWN),
+    ),
+)
 def test_the_cache_knows_nothing_of_the_step_too_many(name: str, own: bool) -> None:
     model, guide = family(name)
     found = []
@@ -382,8 +392,7 @@ def test_who_asks_for_a_number_is_found() -> None:
             asks()
 
 
-@pytest.mark.parametrize("rows", BATCHES)
-@pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2"])
+@pytest.mark.parametrize(("name", "rows"), once_each(["llama", "qwen2", "gpt2"], BATCHES))
 def test_steps_over_fixed_tensors_are_the_plain_loop_s(name: str, rows: int) -> None:
     """What is captured on a GPU."""
     guide = family(name)[1]
@@ -671,19 +680,17 @@ def numbers_of(entry: Any) -> list[float]:
     return [entry.token_id, entry.logprob, entry.masked_logprob, entry.sampled_logprob, float(entry.forced), *flat]
 
 
-@pytest.mark.parametrize("top", [True, 3])
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"budget": 30},
-        {"repetition_penalty": 1.3, "stop_strings": ["e", "4"]},
-        {"do_sample": True, "temperature": 1.3, "top_k": 30, "top_p": 0.9, "seeds": [3, 4, 5]},
-        {"do_sample": True, "temperature": 0.7, "typical_p": 0.9, "seeds": [3, 4, 5]},
-    ],
-    ids=lambda asked: "-".join(asked),
-)
-def test_log_probabilities_are_those_of_the_host(asked: dict[str, Any], top: Any) -> None:
-    guide, arguments = family("llama")[1], dict(asked)
+ASKED: dict[str, dict[str, Any]] = {
+    "budget": {"budget": 30},
+    "penalty": {"repetition_penalty": 1.3, "stop_strings": ["e", "4"]},
+    "top-p": {"do_sample": True, "temperature": 1.3, "top_k": 30, "top_p": 0.9, "seeds": [3, 4, 5]},
+    "typical-p": {"do_sample": True, "temperature": 0.7, "typical_p": 0.9, "seeds": [3, 4, 5]},
+}
+
+
+@pytest.mark.parametrize(("how", "top"), once_each(ASKED, [True, 3]))
+def test_log_probabilities_are_those_of_the_host(how: str, top: Any) -> None:
+    guide, arguments = family("llama")[1], dict(ASKED[how])
     given: dict[str, Any] = {"max_new_tokens": arguments.pop("budget", None), "seeds": arguments.pop("seeds", None)}
     given["stop_strings"] = arguments.pop("stop_strings", [])
     lanes = []

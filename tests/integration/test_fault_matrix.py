@@ -23,6 +23,7 @@ from hf_guided.session.result import GuidedResult
 from tests import faulty, vocabularies
 from tests.effort import repeats
 from tests.integration import models
+from tests.pairs import once_each
 
 FAILING = hg.JsonSchema(
     {
@@ -193,8 +194,7 @@ def check(loop: str, fault: faulty.Fault, name: str) -> None:
         assert failed.finish_reason == "dead_end" and faulty.is_reported(failed.error, name), failed
 
 
-@pytest.mark.parametrize("method", faulty.METHODS)
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(("loop", "method"), once_each(LOOPS, faulty.METHODS))
 def test_a_failing_engine_ends_its_row_alone(loop: str, method: str) -> None:
     rng = random.Random(f"{loop} {method}")
     for _ in range(SEEDS):

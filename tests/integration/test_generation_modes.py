@@ -39,7 +39,7 @@ from tests.integration.modes import (
     read,
     record12,
 )
-from tests.pairs import Names, pairwise
+from tests.pairs import Names, once_each
 
 ENOUGH = repeats(12, 50)
 CHOICES: dict[str, dict[str, Any]] = {"greedy": GREEDY, "sampling": HOT}
@@ -114,13 +114,13 @@ def cost(cell: Names) -> float:
 
 
 def record_cell(mode: Mode, vocabulary: str) -> Any:
-    slow = vocabulary == "tekken" or (vocabulary == "sentencepiece" and mode.name != "beams")
+    slow = vocabulary != ("sentencepiece" if mode.name == "beams" else "demo")
     return pytest.param(mode, vocabulary, id=f"{mode}-{vocabulary}", marks=[pytest.mark.slow] * slow)
 
 
 @pytest.mark.parametrize(
     ("mode", "kind", "vocabulary"),
-    pairwise(
+    once_each(
         MODES,
         KINDS,
         vocabularies.VOCABULARIES,
@@ -164,7 +164,7 @@ def check_in(text: str, *options: str) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "backend"),
-    pairwise(
+    once_each(
         ["beam_sampling", "assisted_sampling", "prompt_lookup_greedy"],
         ["xgrammar", "lm_format_enforcer", "automaton", "outlines"],
         # Beams fork every engine, and prompt lookup rewinds it.
@@ -195,7 +195,7 @@ def test_encoder_decoder_that_reads_bytes(mode: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "choice", "vocabulary"),
     # Four hundred rows of 131,072 scores take a gigabyte.
-    pairwise(TINY, CHOICES, vocabularies.VOCABULARIES, cost=cost, only_slow=lambda cell: cell[-1] == "tekken"),
+    once_each(TINY, CHOICES, vocabularies.VOCABULARIES, cost=cost, only_slow=lambda cell: cell[-1] == "tekken"),
 )
 def test_more_beams_than_the_language_has_texts(kind: Kind, choice: str, vocabulary: str) -> None:
     """Some beams run past EOS, some are filled with forbidden tokens; the best ones are none of these."""

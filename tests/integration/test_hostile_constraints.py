@@ -30,7 +30,6 @@ PARENT_CPU_S = 4.0  # of this process, beside the worker: the constructor, the e
 WORKER_CPU_S = 8.0  # that the worker takes for what is not counted: starts, torch for xgrammar, the vocabulary
 MOST_BYTES = 1_200_000_000
 SOME = (
-    "five periods",
     "bounds of 4,000 digits",
     "100,000 alternatives",
     "nested counts",
@@ -79,18 +78,20 @@ RULES = "GBNF of 100,000 rules"
 @pytest.mark.parametrize(
     ("name", "backend", "options", "message"),
     [
-        (
+        pytest.param(
             "five periods",
             "llguidance",
             {},
             r"^llguidance needed more than 1 s of CPU time; .*make the constraint smaller$",
+            marks=pytest.mark.slow,
         ),
         (RULES, "xgrammar", {"cpu_s": 0.3}, r"^xgrammar needed more than 0\.(3|29\d) s of CPU time; .* raise .*cpu_s"),
-        (
+        pytest.param(
             RULES,
             "xgrammar",
             {"memory_bytes": 2**28},
             r"^xgrammar needed more memory than 256 MiB; .* raise .*memory_bytes",
+            marks=pytest.mark.slow,
         ),
     ],
 )

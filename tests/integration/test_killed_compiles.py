@@ -48,10 +48,7 @@ begun.wait()
 """
 
 
-TOGETHER_AND_ALONE = pytest.mark.parametrize(
-    "names",
-    [pytest.param([*LONG], id="all"), *(pytest.param([name], id=name, marks=pytest.mark.slow) for name in LONG)],
-)
+TOGETHER_AND_ALONE = pytest.mark.parametrize("names", [[*LONG], *([name] for name in LONG)], ids=["all", *LONG])
 
 
 def run(code: str, names: Sequence[str]) -> str:
@@ -69,6 +66,7 @@ def run(code: str, names: Sequence[str]) -> str:
     return done.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow  # tests/unit/test_shutdown.py has one in the default run
 @TOGETHER_AND_ALONE
 def test_the_interpreter_ends_during_a_compile(names: Sequence[str]) -> None:
     """Our part of the end, between the first and the last handler, takes a second; the rest is that of torch."""
@@ -76,6 +74,7 @@ def test_the_interpreter_ends_during_a_compile(names: Sequence[str]) -> None:
     assert float(seconds) < 3, "one second, on a busy machine"
 
 
+@pytest.mark.slow  # tests/unit has a fork of each part
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @TOGETHER_AND_ALONE
 def test_a_fork_during_a_compile(names: Sequence[str]) -> None:
@@ -115,7 +114,7 @@ def test_the_process_that_compiles_is_killed_at_any_moment() -> None:
     outcomes = []
     try:
         for number in count():
-            if number >= repeats(12, 100) and len(killed) >= 3:
+            if number >= repeats(6, 100) and len(killed) >= 2:
                 break
             began = time.monotonic()
             try:

@@ -31,7 +31,7 @@ from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES
-from tests.pairs import pairwise
+from tests.pairs import once_each
 
 OPTIONS = ["red", "green with stripes", "green with dots", "a cat", "a cat and two dogs"]
 CHOICE = hg.Choice(OPTIONS)
@@ -166,7 +166,7 @@ def check(
 CHOOSING = {"greedy": GREEDY, "sampled": WARPERS}
 
 
-@pytest.mark.parametrize(("name", "jump_forward", "choosing"), pairwise(FAMILIES, [True, False], CHOOSING))
+@pytest.mark.parametrize(("name", "jump_forward", "choosing"), once_each(FAMILIES, [True, False], CHOOSING))
 def test_they_are_those_of_a_plain_pass(name: str, jump_forward: bool, choosing: str) -> None:
     (model, guide), arguments = family(name), CHOOSING[choosing]
     prompts = EVEN if name in ("bloom", "mamba") else PROMPTS
@@ -196,17 +196,18 @@ def only_slow(arguments: dict[str, Any]) -> Any:
     "arguments",
     [
         only_slow({"draft": "grammar"}),
-        {"draft": "grammar", **WARPERS},
+        only_slow({"draft": "grammar", **WARPERS}),
         {"draft": ["grammar", "prompt_lookup"], **WARPERS, "seed": 3},
-        {"draft": "prompt_lookup", "repetition_penalty": 1.3},
+        only_slow({"draft": "prompt_lookup", "repetition_penalty": 1.3}),
         {"draft": None, "repetition_penalty": 1.3, **WARPERS},
         {"draft": None, "device_lane": True, "jump_forward": False},
-        {"draft": None, "cache_implementation": "static"},
-        {"batch_size": 3},
+        {"draft": None, "cache_implementation": "static", "batch_size": 3},
+        only_slow({"draft": None, "cache_implementation": "static"}),
+        only_slow({"batch_size": 3}),
         only_slow({"return_dict_in_generate": True, "output_scores": True}),
         {"return_dict_in_generate": True, "output_hidden_states": True, **WARPERS},
         only_slow({"prompt_lookup_num_tokens": 4}),
-        {"prompt_lookup_num_tokens": 4, **WARPERS},
+        only_slow({"prompt_lookup_num_tokens": 4, **WARPERS}),
         {"stop_strings": ["no such text"]},
         {"generation_config": "own", "prompt_lookup_num_tokens": 4},
     ],
@@ -360,8 +361,13 @@ def test_a_row_that_is_forced_out_of_its_constraint(jump_forward: bool, stream: 
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, WARPERS, {"draft": ["grammar", "prompt_lookup"]}, {"jump_forward": False}, {"prompt_lookup_num_tokens": 3}],
-    ids=["greedy", "sampled", "drafted", "one by one", "transformers' own"],
+    [
+        pytest.param({}, id="greedy", marks=pytest.mark.slow),
+        pytest.param(WARPERS, id="sampled"),
+        pytest.param({"draft": ["grammar", "prompt_lookup"]}, id="drafted"),
+        pytest.param({"jump_forward": False}, id="one by one", marks=pytest.mark.slow),
+        pytest.param({"prompt_lookup_num_tokens": 3}, id="transformers' own"),
+    ],
 )
 def test_streams_bring_them_in_order(arguments: dict[str, Any]) -> None:
     """Each entry once; the last Partial of an answer waits for all of them."""

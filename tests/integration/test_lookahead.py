@@ -21,6 +21,7 @@ from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES
 from tests.integration.modes import ENDING_BEAMS, GREEDY, HOT, KINDS, Kind, Stage
+from tests.pairs import once_each
 
 PATIENCE = 120.0  # seconds until a test that hangs fails instead
 ARCHITECTURES = ["llama", "qwen2", "gpt2", "gemma3", "t5"]
@@ -63,8 +64,7 @@ def generated(
     return output, processor.stats.foreseen
 
 
-@pytest.mark.parametrize("rows", [1, 3, 8])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("architecture", "rows"), once_each(ARCHITECTURES, [1, 3, 8]))
 def test_overlap_on_is_overlap_off(architecture: str, rows: int) -> None:
     model, guide = double(architecture), guide_of(architecture)
     for first in range(0, len(ASKED), rows):
@@ -95,8 +95,7 @@ MODES: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [KINDS[0], KINDS[2], KINDS[5]], ids=str)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "kind"), once_each(MODES, [KINDS[0], KINDS[2], KINDS[5]]))
 def test_the_companion_changes_no_token(mode: str, kind: Kind) -> None:
     used = 0
     for seed in range(2):

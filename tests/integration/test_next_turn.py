@@ -24,7 +24,7 @@ from transformers import (
 )
 
 import hf_guided as hg
-from tests.pairs import pairwise
+from tests.pairs import once_each
 
 TOKENIZER = ByT5Tokenizer(extra_ids=0)
 STOP, PAD = TOKENIZER.eos_token_id, TOKENIZER.pad_token_id
@@ -92,7 +92,7 @@ def with_next(
     }
 
 
-@pytest.mark.parametrize(("name", "form", "rows"), pairwise(CONFIGS, FORMS, [1, 4]))
+@pytest.mark.parametrize(("name", "form", "rows"), once_each(CONFIGS, FORMS, [1, 4]))
 def test_a_second_turn_runs_only_its_new_tokens(name: str, form: str, rows: int) -> None:
     network = model(name)
     guide = hg.Guide(TOKENIZER, network)

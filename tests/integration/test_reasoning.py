@@ -12,8 +12,10 @@ import torch
 from transformers import LogitsProcessor, PreTrainedTokenizerBase, pipeline
 
 import hf_guided as hg
+from tests import removals
 from tests.effort import repeats
 from tests.integration.models import llama, t5
+from tests.pairs import once_each
 from tests.vocabularies import demo, tiny_byte_level
 
 SCHEMA = {
@@ -86,16 +88,17 @@ def think(name: str = "demo", seed: int = 0, budget: int = BUDGET, **kwargs: Any
     return results
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    once_each(TOKENIZERS, MODES, keep=removals.cells(removals.THINKING, "test_hot_models_think_and_answer")),
+)
 def test_hot_models_think_and_answer(name: str, mode: str) -> None:
     for seed in range(repeats(1, 2)):
         torch.manual_seed(seed)
         think(name, seed, **MODES[mode])
 
 
-@pytest.mark.parametrize("backend", ["automaton", "llguidance", "xgrammar"])
-@pytest.mark.parametrize("most", [0, 3, None])
+@pytest.mark.parametrize(("backend", "most"), once_each(["automaton", "llguidance", "xgrammar"], [0, 3, None]))
 def test_engines_budgets_and_wishes(backend: str, most: int | None) -> None:
     """Models that want to stop at once, or want marks all the time, and so write markers and what sticks to them."""
     _, tokenizer, guide = loaded("demo")

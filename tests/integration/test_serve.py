@@ -15,6 +15,7 @@ import torch
 
 from hf_guided import demo
 from hf_guided.serve.limits import ServeLimits
+from tests.pairs import once_each
 from tests.serving import calls_of, client, serving
 
 EXAMPLE = demo.EXAMPLES[0]
@@ -40,6 +41,11 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
     limits = ServeLimits(max_schema_bytes=20_000, max_request_bytes=400_000)
     with serving(limits=limits, continuous_batching=request.param) as found:
         yield found
+
+
+# Both ways and both kinds of answer, but not all four together.
+IN_TURNS = pytest.mark.parametrize(("url", "stream"), once_each([False, True], [False, True]), indirect=["url"])
+IN_OTHER_TURNS = pytest.mark.parametrize(("url", "stream"), once_each([False, True], [True, False]), indirect=["url"])
 
 
 @pytest.fixture
@@ -68,13 +74,13 @@ def plain_text() -> str:
     return tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@IN_TURNS
 def test_a_free_request_is_answered_as_by_the_model_alone(api, stream):
     text, calls, reason = answer(api, stream=stream)
     assert (text, calls, reason) == (plain_text(), [], "stop")
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@IN_OTHER_TURNS
 @pytest.mark.parametrize("extra", [{}, HOT], ids=["greedy", "hot"])
 def test_json_schema(api, stream, extra):
     text, calls, reason = answer(api, stream=stream, response_format=SCHEMA_FORMAT, extra_body=extra)
@@ -82,7 +88,7 @@ def test_json_schema(api, stream, extra):
     assert (calls, reason) == ([], "stop")
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@IN_TURNS
 def test_other_formats(api, stream):
     def text(**response_format: Any) -> str:
         found, _, reason = answer(api, stream=stream, response_format=response_format, extra_body=HOT)
@@ -116,7 +122,7 @@ def check_calls(calls: list[tuple[str, str]]) -> set[str]:
     return {name for name, _ in calls}
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@IN_OTHER_TURNS
 def test_tools(api, stream):
     asked: dict[str, Any] = {"tools": TOOLS, "stream": stream, "extra_body": HOT, "parallel_tool_calls": False}
     _, calls, reason = answer(api, tool_choice="required", **asked)

@@ -17,6 +17,7 @@ import pytest
 from hf_guided import demo
 from hf_guided.serve import models
 from tests.effort import repeats
+from tests.pairs import once_each
 from tests.serving import calls_of, client, serving
 
 EXAMPLE = demo.EXAMPLES[0]
@@ -185,19 +186,19 @@ def test_no_call_where_none_may_be(monkeypatch):
             assert content and "<tool_call>" not in content and calls == []
 
 
-FORMATS: list[tuple[dict[str, Any], str]] = [
-    ({"type": "json_schema", "name": "record", "strict": True, "schema": EXAMPLE.schema}, "schema"),
-    ({"type": "json_schema", "name": "record", "strict": False, "schema": EXAMPLE.schema}, "schema"),
-    ({"type": "json_object"}, "object"),
-    ({"type": "regex", "regex": "[a-f]{3}-[0-9]{2}"}, "[a-f]{3}-[0-9]{2}"),
-    ({"type": "grammar", "grammar": 'root ::= "(" root ")" | "[" [0-9] "]"'}, r"\(*\[[0-9]\]\)*"),
-    ({"type": "choice", "choice": ["left", "right"]}, "left|right"),
-]
+FORMATS: dict[str, tuple[dict[str, Any], str]] = {
+    "strict schema": ({"type": "json_schema", "name": "record", "strict": True, "schema": EXAMPLE.schema}, "schema"),
+    "schema": ({"type": "json_schema", "name": "record", "strict": False, "schema": EXAMPLE.schema}, "schema"),
+    "object": ({"type": "json_object"}, "object"),
+    "regex": ({"type": "regex", "regex": "[a-f]{3}-[0-9]{2}"}, "[a-f]{3}-[0-9]{2}"),
+    "grammar": ({"type": "grammar", "grammar": 'root ::= "(" root ")" | "[" [0-9] "]"'}, r"\(*\[[0-9]\]\)*"),
+    "choice": ({"type": "choice", "choice": ["left", "right"]}, "left|right"),
+}
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("text_format", "expected"), FORMATS, ids=[str(one["type"]) for one, _ in FORMATS])
-def test_responses_in_every_format(api, text_format, expected, stream):
+@pytest.mark.parametrize(("name", "stream"), once_each(FORMATS, [False, True]))
+def test_responses_in_every_format(api, name, stream):
+    text_format, expected = FORMATS[name]
     asked: Any = {"model": "demo", "input": EXAMPLE.prompt, "text": {"format": text_format}, "extra_body": HOT}
     found = api.responses.create(stream=stream, **asked)
     text = list(found)[-1].response.output_text if stream else found.output_text
@@ -209,9 +210,17 @@ def test_responses_in_every_format(api, text_format, expected, stream):
         assert re.fullmatch(expected, text)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("choice", ["auto", "required", "none", {"type": "function", "name": "get_weather"}], ids=str)
-def test_responses_with_every_tool_choice(api, choice, stream):
+TOOL_CHOICES: dict[str, Any] = {
+    "auto": "auto",
+    "required": "required",
+    "none": "none",
+    "named": {"type": "function", "name": "get_weather"},
+}
+
+
+@pytest.mark.parametrize(("name", "stream"), once_each(TOOL_CHOICES, [False, True]))
+def test_responses_with_every_tool_choice(api, name, stream):
+    choice = TOOL_CHOICES[name]
     asked: Any = {"tools": FLAT_TOOLS, "tool_choice": choice, "parallel_tool_calls": False, "extra_body": HOT}
     found = api.responses.create(model="demo", input=EXAMPLE.prompt, stream=stream, **asked)
     response = list(found)[-1].response if stream else found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -23,6 +23,7 @@ from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.effort import repeats
 from tests.integration import models
 from tests.jobs import Client, finished, job
+from tests.pairs import once_each
 
 KINDS = [OneByOne, SharedBatches]
 SCHEMA = hg.JsonSchema(
@@ -65,21 +66,39 @@ def trained() -> tuple[PreTrainedModel, hg.Guide]:
     return model.double(), hg.Guide(tokenizer, model)
 
 
-@pytest.fixture(scope="module", params=["hot", "trained"])
-def pair(request: pytest.FixtureRequest) -> Iterator[tuple[PreTrainedModel, hg.Guide, list[Engine]]]:
-    """A model, its guide, and an engine of each kind."""
-    model, guide = hot() if request.param == "hot" else trained()
-    engines: list[Engine] = [kind(model, guide) for kind in KINDS]
-    yield model, guide, engines
-    for engine in engines:
+MODELS = ["hot", "trained"]
+CHOOSING: dict[str, dict[str, Any]] = {"greedy": {}, "sampled": {"temperature": 1.3, "seed": 1}}
+SETTINGS: dict[str, dict[str, Any]] = {"hot": {"temperature": 1.2}, "everything": EVERYTHING}
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Callable[[str], tuple[PreTrainedModel, hg.Guide, list[Engine]]]]:
+    """Makes the engines of each kind for a model, once for all tests."""
+    made: list[Engine] = []
+
+    @cache
+    def engines_of(name: str) -> tuple[PreTrainedModel, hg.Guide, list[Engine]]:
+        model, guide = hot() if name == "hot" else trained()
+        both: list[Engine] = [kind(model, guide) for kind in KINDS]
+        made.extend(both)
+        return model, guide, both
+
+    yield engines_of
+    for engine in made:
         engine.close()
+
+
+@pytest.fixture(params=MODELS)
+def pair(request: pytest.FixtureRequest, engines: Callable[[str], Any]) -> Any:
+    """A model, its guide, and an engine of each kind."""
+    return engines(request.param)
 
 
 def ids(guide: hg.Guide, prompt: str) -> list[int]:
     return list(guide.tokenizer(prompt)["input_ids"])
 
 
-@pytest.mark.parametrize("kind", CONSTRAINTS)
+@pytest.mark.parametrize(("pair", "kind"), once_each(MODELS, CONSTRAINTS), indirect=["pair"])
 def test_greedy_answers_are_those_of_generate(pair: Any, kind: str) -> None:
     model, guide, engines = pair
     for prompt in PROMPTS:
@@ -118,15 +137,14 @@ def test_thinking(pair: Any, opening: str) -> None:
         assert finished(engine, work) == [list(result.token_ids)]
 
 
-@pytest.mark.parametrize("kind", CONSTRAINTS)
-@pytest.mark.parametrize("settings", [{"temperature": 1.2}, EVERYTHING], ids=["hot", "everything"])
-def test_seeds_give_the_same_in_both(pair: Any, kind: str, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("pair", "kind", "settings"), once_each(MODELS, CONSTRAINTS, SETTINGS), indirect=["pair"])
+def test_seeds_give_the_same_in_both(pair: Any, kind: str, settings: str) -> None:
     _, guide, engines = pair
     for seed in range(repeats(1, 5)):
-        made = job(guide, ids(guide, PROMPTS[0]), CONSTRAINTS[kind], seed=seed, num_answers=3, **settings)
+        made = job(guide, ids(guide, PROMPTS[0]), CONSTRAINTS[kind], seed=seed, num_answers=3, **SETTINGS[settings])
         first = finished(engines[0], made)
         assert finished(engines[0], made) == first == finished(engines[1], made)
-        alone = job(guide, ids(guide, PROMPTS[0]), CONSTRAINTS[kind], seed=seed + 2, **settings)
+        alone = job(guide, ids(guide, PROMPTS[0]), CONSTRAINTS[kind], seed=seed + 2, **SETTINGS[settings])
         for engine in engines:
             assert finished(engine, alone) == [first[2]]
 
@@ -208,7 +226,7 @@ PENALTIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize(("pair", "name"), once_each(MODELS, PENALTIES), indirect=["pair"])
 def test_penalties_against_brute_force(pair: Any, name: str) -> None:
     """The answers of one job have equal tokens: nothing is counted for a neighbour, nor in the prompt."""
     model, guide, engines = pair
@@ -235,7 +253,7 @@ def test_penalties_inside_a_constraint(pair: Any) -> None:
         assert client.finished() == [expected] and client.ends[0].reason == "length"
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize(("pair", "name"), once_each(MODELS, PENALTIES), indirect=["pair"])
 def test_penalties_are_the_same_in_generate(pair: Any, name: str) -> None:
     model, guide, engines = pair
     made = job(guide, ids(guide, "12 12 12"), max_new_tokens=25, **PENALTIES[name])
@@ -265,11 +283,12 @@ def test_penalties_with_drafts_that_are_confirmed_and_rejected() -> None:
         engine.close()
 
 
-@pytest.mark.parametrize("kind", ["free", "schema"])
-@pytest.mark.parametrize("settings", [{}, {"temperature": 1.3, "seed": 1}], ids=["greedy", "sampled"])
-def test_logprobs_are_those_of_a_plain_pass(pair: Any, kind: str, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("pair", "kind", "choosing"), once_each(MODELS, ["free", "schema"], CHOOSING), indirect=["pair"]
+)
+def test_logprobs_are_those_of_a_plain_pass(pair: Any, kind: str, choosing: str) -> None:
     model, guide, engines = pair
-    made = job(guide, ids(guide, PROMPTS[0]), CONSTRAINTS[kind], num_answers=2, top_logprobs=3, **settings)
+    made = job(guide, ids(guide, PROMPTS[0]), CONSTRAINTS[kind], num_answers=2, top_logprobs=3, **CHOOSING[choosing])
     for engine in engines:
         client = Client(engine, made)
         for answer, tokens in enumerate(client.finished()):

@@ -146,11 +146,11 @@ def api() -> Iterator[openai.OpenAI]:
         yield found
 
 
-@pytest.mark.slow  # test_serve_load.py lets a command end in every run
+@pytest.mark.slow  # test_serve_faults.py lets a command end in every run
 @pytest.mark.parametrize("times", [1, 2])
 def test_the_command_ends_its_threads(times, tmp_path):
     """Told once it answers those who wait; told twice, in the middle of a forward pass, it leaves them."""
-    model = str(save_long_demo(tmp_path))
+    model = str(save_long_demo(tmp_path, 2**15))
     command = [sys.executable, "-m", "hf_guided", "serve", model, "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -103,18 +103,20 @@ def test_an_engine_that_fails_ends_its_request_alone(url: str) -> None:
 def test_a_signal_during_requests_ends_them_and_the_command(number: str, batching: bool, tmp_path: Path) -> None:
     sent, model = getattr(signal, number), str(save_long_demo(tmp_path))
     command = [sys.executable, "-m", "hf_guided", "serve", model, "--host", "127.0.0.1", "--port", "0"]
-    endless = {"response_format": {"type": "regex", "regex": "[ab]{30000}"}, "max_tokens": 31_000}
+    endless = {"response_format": {"type": "regex", "regex": "[ab]{9000}"}, "max_tokens": 10_000}
     with subprocess.Popen(
         [*command, *["--continuous-batching"] * batching], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
             url = process.stdout.readline().split()[-1]
+            status, text = send(url, {"response_format": OTHER})
+            assert status == 200 and re.fullmatch(OTHER["regex"], answer_of(text, stream=False))
             with ThreadPoolExecutor(3) as threads:
                 answers = [threads.submit(send, url, {**endless, "stream": stream}) for stream in (True, False)]
-                free = {"stream": True, "max_tokens": 31_000}
+                free = {"stream": True, "max_tokens": 10_000}
                 answers += [] if batching else [threads.submit(send, url, free)]
-                wait_for(url, r"hf_guided_requests_total\{[^}]*regex[^}]*\} 2.0\n")
+                wait_for(url, r"hf_guided_requests_total\{[^}]*regex[^}]*\} 3.0\n")
                 process.send_signal(sent)
                 began = time.monotonic()
                 _, err = process.communicate(timeout=120)

@@ -178,14 +178,14 @@ def test_sixteen_clients_and_five_hundred_requests(batching):
     check_load(500, continuous_batching=batching)
 
 
-LONG = {"response_format": {"type": "regex", "regex": "[ab]{5000}"}, "max_tokens": 6000, "stream": True}
+LONG = {"response_format": {"type": "regex", "regex": "[ab]{1500}"}, "max_tokens": 1800, "stream": True}
 CHAT: Any = [{"role": "user", "content": demo.EXAMPLES[0].prompt}]
 
 
 @BOTH_WAYS
 def test_clients_that_leave_free_their_slot(batching, tmp_path):
     with (
-        serving(save_long_demo(tmp_path), continuous_batching=batching) as url,
+        serving(save_long_demo(tmp_path, 2048), continuous_batching=batching) as url,
         client(url) as api,
         client(url) as waiting,
     ):
@@ -265,6 +265,7 @@ def test_what_would_take_gigabytes_is_too_large():
             assert caught.value.code == "constraint_too_large"
 
 
+@pytest.mark.slow  # test_serve_faults.py has one that is ended during requests
 def test_the_command_serves_and_ends():
     command = [sys.executable, "-m", "hf_guided", "serve", "demo", "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

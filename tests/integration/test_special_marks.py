@@ -15,6 +15,7 @@ import hf_guided as hg
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.test_tool_calls import CALLS, SCHEMAS, TOOLS
+from tests.pairs import once_each
 from tests.tool_families import FAMILIES, flat, parsed, template
 
 MARKS = {
@@ -72,12 +73,7 @@ def test_what_the_tokenizer_makes_of_a_chat_template_is_accepted_and_read_back(f
 
 
 @pytest.mark.parametrize(
-    ("jump_forward", "thinks"),
-    [
-        (True, True),
-        (False, False),
-        *(pytest.param(jumps, not jumps, marks=pytest.mark.slow) for jumps in (True, False)),
-    ],
+    ("family", "jump_forward", "thinks"), once_each(MARKS, [True, False], [True, False]), indirect=["family"]
 )
 def test_hot_models_write_them_as_tokens(family: Any, jump_forward: bool, thinks: bool) -> None:
     name, tokenizer, guide, model = family

@@ -16,7 +16,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import hf_guided as hg
 from hf_guided import demo
-from tests.integration.two_ranks import CONSTRAINTS, PROMPTS, SCHEMA
+from tests import effort
+from tests.integration.two_ranks import CONSTRAINTS, MAX_NEW_TOKENS, PROMPTS, SCHEMA
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,7 @@ def ranks(model: tuple[Any, Path]) -> list[dict[str, Any]]:
     """What came out in each process."""
     directory = model[1]
     command = [sys.executable, "-m", "tests.integration.two_ranks", str(directory), str(directory / "found")]
+    command.append("everything" if effort.everything else "some")
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[-6000:]
     return [json.loads((directory / f"found-{rank}.json").read_text()) for rank in range(2)]
@@ -65,18 +67,23 @@ def test_random_numbers_go_on_alike(ranks: list[dict[str, Any]]) -> None:
         assert first[name] == second[name], name
 
 
+def only_slow(name: str, asked: dict[str, Any]) -> Any:
+    """For what the processes do only where slow tests run."""
+    return pytest.param(name, asked, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("name", "asked"),
     [
         ("greedy", {}),
-        ("greedy, nothing drafted", {"draft": None}),
+        only_slow("greedy, nothing drafted", {"draft": None}),
         ("plain loop", {"jump_forward": False, "device_lane": False}),
-        ("device lane asked for", {"jump_forward": False, "device_lane": True}),
+        only_slow("device lane asked for", {"jump_forward": False, "device_lane": True}),
         ("sampled with seeds", {"do_sample": True, "temperature": 1.3, "seed": 3}),
-        ("beams", {"num_beams": 3}),
-        ("thinking", {"reasoning": hg.Reasoning("<think>", "</think>", max_tokens=5)}),
-        ("assistant drafts", {}),
-        ("streamed", {}),
+        only_slow("beams", {"num_beams": 3}),
+        only_slow("thinking", {"reasoning": hg.Reasoning("<think>", "</think>", max_tokens=5)}),
+        only_slow("assistant drafts", {}),
+        only_slow("streamed", {}),
         ("behind ours", {}),
         ("behind theirs", {}),
         ("afterwards", {}),
@@ -86,7 +93,9 @@ def test_they_write_what_one_process_writes(
     model: tuple[Any, Path], ranks: list[dict[str, Any]], name: str, asked: dict[str, Any]
 ) -> None:
     _, tokenizer = demo.load()
-    alone = hg.generate(model[0], tokenizer, PROMPTS, CONSTRAINTS, max_new_tokens=80, **{"do_sample": False, **asked})
+    alone = hg.generate(
+        model[0], tokenizer, PROMPTS, CONSTRAINTS, max_new_tokens=MAX_NEW_TOKENS, **{"do_sample": False, **asked}
+    )
     assert ranks[0][name] == [[one.token_ids, one.text, one.finish_reason] for one in alone]
 
 

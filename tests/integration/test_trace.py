@@ -16,9 +16,10 @@ from hf_guided.hf.drafts import Draft, DraftRequest, DraftSource
 from hf_guided.session.tensor_parallel import Ranks
 from hf_guided.trace.trace import Trace
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
-from tests import vocabularies
+from tests import removals, vocabularies
 from tests.integration import models
 from tests.integration.families import FAMILIES
+from tests.pairs import once_each
 
 PROMPT = 7
 MAX_NEW_TOKENS = 40
@@ -143,8 +144,14 @@ class Oracle(DraftSource):
         return Draft(tokens)
 
 
-@pytest.mark.parametrize("how", ["jumps", "one a token", "drafts", "retokenize", "budget", "overlap"])
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(
+    ("rows", "how"),
+    once_each(
+        [1, 3],
+        ["jumps", "one a token", "drafts", "retokenize", "budget", "overlap"],
+        keep=removals.cells(removals.TRACE, "test_a_loop_of_ours"),
+    ),
+)
 def test_a_loop_of_ours(how: str, rows: int) -> None:
     guide = bound()[1]
     given = inputs(rows)

@@ -16,6 +16,7 @@ from hf_guided.guide import Guide
 from hf_guided.options import CompilerOptions
 from tests import type_zoo
 from tests.integration.models import llama
+from tests.pairs import one_in
 from tests.type_zoo import ZOO, Entry
 from tests.vocabularies import byt5
 
@@ -106,7 +107,7 @@ def test_pydantic_takes_the_texts_of_the_zoo() -> None:
             validated(entry, text)
 
 
-@pytest.mark.parametrize("third", [0, *(pytest.param(third, marks=pytest.mark.slow) for third in (1, 2))])
+@pytest.mark.parametrize("third", one_in(3, range(3)))
 def test_every_text_of_the_zoo_can_be_written(third: int) -> None:
     lost = []
     for entry, constraint in zip(ZOO[third::3], constraints()[third::3], strict=True):
@@ -119,12 +120,14 @@ def test_every_text_of_the_zoo_can_be_written(third: int) -> None:
     assert not lost, "\n".join(lost)
 
 
-def test_generated_values_validate() -> None:
-    assert_valid(ZOO, by_generate(ZOO, constraints(), seed=0), least=0.9)
+@pytest.mark.parametrize("third", one_in(3, range(3), first=1))
+def test_generated_values_validate(third: int) -> None:
+    some = slice(third, None, 3)
+    assert_valid(ZOO[some], by_generate(ZOO[some], constraints()[some], seed=0), least=0.9)
 
 
 def test_values_of_the_processor_validate() -> None:
-    some = slice(None, None, 5)
+    some = slice(None, None, 6)
     assert_valid(ZOO[some], by_processor(ZOO[some], constraints()[some], seed=0), least=0.9)
 
 
@@ -156,9 +159,10 @@ WRITTEN_OTHERWISE = {
 }
 
 
-def test_what_a_type_dumps_can_be_written() -> None:
+@pytest.mark.parametrize("third", one_in(3, range(3), first=2))
+def test_what_a_type_dumps_can_be_written(third: int) -> None:
     """A value that comes back from a text goes out as a text of the same type."""
-    for entry, constraint in zip(ZOO, constraints(), strict=True):
+    for entry, constraint in zip(ZOO[third::3], constraints()[third::3], strict=True):
         if entry.name in WRITTEN_OTHERWISE:
             continue
         compiled = guide().compile(constraint, budget=True)

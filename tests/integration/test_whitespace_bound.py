@@ -24,7 +24,7 @@ from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compiler import Compiler
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from hf_guided.vocabulary.tokens import Vocabulary
-from tests.pairs import pairwise
+from tests.pairs import once_each
 from tests.vocabularies import VOCABULARIES
 
 MOST_TOKENS = 250
@@ -104,7 +104,7 @@ def gaps(text: bytes) -> list[str]:
 
 @pytest.mark.parametrize(
     ("vocabulary", "name", "bound"),
-    pairwise(["demo", "tekken"], SCHEMAS, BOUNDS, cost=lambda cell: 3 if cell[0] == "tekken" else 1),
+    once_each(["demo", "tekken"], SCHEMAS, BOUNDS, cost=lambda cell: 3 if cell[0] == "tekken" else 1),
 )
 def test_nothing_runs_away(vocabulary: str, name: str, bound: str) -> None:
     model = model_of(vocabulary)

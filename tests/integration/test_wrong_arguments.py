@@ -249,12 +249,12 @@ def test_no_foreign_exception_leaves_a_public_call(name: str) -> None:
     for argument in arguments:
         wrongs = wrong_for(argument, few)
         if few and len(arguments) > 8:
-            wrongs = rng.sample(wrongs, repeats(12, len(wrongs)))
+            wrongs = rng.sample(wrongs, repeats(5, len(wrongs)))
         for wrong in wrongs:
             given = {**{key: make() for key, make in right.items()}, argument: WRONG[wrong]()}
             if problem := trouble(name, lambda given=given: call()(**given)):  # type: ignore[misc]
                 found.append(f"{argument} = {wrong}: {problem}")
-    for _ in range(repeats(20, 300)):
+    for _ in range(repeats(8, 300)):
         names = rng.sample(arguments, min(len(arguments), rng.randint(1, 3)))
         chosen = {argument: rng.choice(wrong_for(argument, few)) for argument in names}
         given = {key: make() for key, make in right.items()} | {a: WRONG[wrong]() for a, wrong in chosen.items()}

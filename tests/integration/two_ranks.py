@@ -1,7 +1,7 @@
 """What two processes do that hold a model together; test_tensor_parallel.py runs them, forked from one interpreter.
 
-Arguments: the directory of the model, and where to write what came out. The processes differ in how long compiling
-takes, in their random numbers, and in what they can compile.
+Arguments: the directory of the model, where to write what came out, and "everything" or "some". The processes differ in
+how long compiling takes, in their random numbers, and in what they can compile.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ SCHEMA = {  # whose texts are short: none comes near the limit, where ways to th
     "additionalProperties": False,
 }
 TOO_MUCH = hg.Regex("(?:too much for the second process)+")
+MAX_NEW_TOKENS = 60
 PROMPTS = ["Who is it? ", "A name, and where it lives: ", "x"]
 CONSTRAINTS = [SCHEMA, hg.Regex("[a-z]{2,9}-[0-9]{3}"), None]
 HOT = {"do_sample": True, "temperature": 1.3}
@@ -61,42 +62,46 @@ def _slowly(compile: Callable[..., Any]) -> Callable[..., Any]:
     return slow
 
 
-def outcomes(model: Any, tokenizer: Any, rank: int) -> dict[str, Any]:
-    """Everything that is tried, by name: token ids, or errors."""
+def outcomes(model: Any, tokenizer: Any, rank: int, everything: bool) -> dict[str, Any]:
+    """What is tried, by name: token ids, or errors."""
     found: dict[str, Any] = {}
 
     def results(name: str, constraint: Any = None, **asked: Any) -> None:
-        some = hg.generate(model, tokenizer, PROMPTS, constraint or CONSTRAINTS, max_new_tokens=80, **asked)
+        some = hg.generate(model, tokenizer, PROMPTS, constraint or CONSTRAINTS, max_new_tokens=MAX_NEW_TOKENS, **asked)
         found[name] = [[result.token_ids, result.text, result.finish_reason] for result in some]
 
     results("greedy", do_sample=False)
-    results("greedy, nothing drafted", do_sample=False, draft=None)
     results("plain loop", do_sample=False, jump_forward=False, device_lane=False)
-    results("device lane asked for", do_sample=False, jump_forward=False, device_lane=True)
     results("sampled", **HOT)
     found["random numbers behind the fast loop"] = torch.rand(3).tolist()
     results("sampled with seeds", seed=3, **HOT)
     torch.manual_seed(200 + rank)
     results("sampled by the plain loop", jump_forward=False, device_lane=False, **HOT)
-    results("beams", do_sample=False, num_beams=3)
-    results("thinking", do_sample=False, reasoning=hg.Reasoning("<think>", "</think>", max_tokens=5))
-    results("assistant drafts", do_sample=False, draft=demo.load()[0].double())
-    streamed = hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, max_new_tokens=80, do_sample=False, stream=True)
-    ends = sorted((one for one in streamed if one.result is not None), key=lambda one: one.index)
-    found["streamed"] = [[one.result.token_ids, one.result.text, one.result.finish_reason] for one in ends]
+    if everything:
+        results("greedy, nothing drafted", do_sample=False, draft=None)
+        results("device lane asked for", do_sample=False, jump_forward=False, device_lane=True)
+        results("beams", do_sample=False, num_beams=3)
+        results("thinking", do_sample=False, reasoning=hg.Reasoning("<think>", "</think>", max_tokens=5))
+        results("assistant drafts", do_sample=False, draft=demo.load()[0].double())
+        greedy = {"max_new_tokens": MAX_NEW_TOKENS, "do_sample": False}
+        streamed = hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, stream=True, **greedy)
+        ends = sorted((one for one in streamed if one.result is not None), key=lambda one: one.index)
+        found["streamed"] = [[one.result.token_ids, one.result.text, one.result.finish_reason] for one in ends]
     found["random numbers"] = torch.rand(3).tolist()
 
     guide = hg.Guide(tokenizer, model)
     inputs = tokenizer(PROMPTS[:2], return_tensors="pt", padding=True, return_token_type_ids=False)
-    for overlap in (False, True):
+    for overlap in (False, True) if everything else (True,):
         processor = guide.logits_processor(CONSTRAINTS[:2], overlap=overlap)
         seam = {"logits_processor": [processor], "stopping_criteria": [processor.companion]}
-        found[f"processor, overlap={overlap}"] = model.generate(**inputs, **HOT, max_new_tokens=80, **seam).tolist()
+        found[f"processor, overlap={overlap}"] = model.generate(
+            **inputs, **HOT, max_new_tokens=MAX_NEW_TOKENS, **seam
+        ).tolist()
     decoder = guide.decoder(CONSTRAINTS[:2], draft=["grammar", "prompt_lookup"])
-    found["decoder"] = model.generate(**inputs, **HOT, max_new_tokens=80, custom_generate=decoder).tolist()
+    found["decoder"] = model.generate(**inputs, **HOT, max_new_tokens=MAX_NEW_TOKENS, custom_generate=decoder).tolist()
     assert (decoder.host_reason == "another process chooses for this one") == (rank == 1)
 
-    greedy = {"do_sample": False, "max_new_tokens": 80}
+    greedy = {"do_sample": False, "max_new_tokens": MAX_NEW_TOKENS}
     decoder = guide.decoder(CONSTRAINTS[:2])
     first = model.generate(**inputs, **greedy, return_dict_in_generate=True, custom_generate=decoder)
     ended_before = torch.isin(first.sequences, torch.tensor(decoder.stop_token_ids)).cumsum(1).roll(1, 1) > 0
@@ -175,7 +180,7 @@ def failing(model: Any, at: int) -> Iterator[None]:
         hook.remove()
 
 
-def run(rank: int, tokenizer: Any, directory: str, output: str) -> None:
+def run(rank: int, tokenizer: Any, directory: str, output: str, everything: bool) -> None:
     """Run one of the processes; the environment is as torchrun sets it."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     meeting_point = f"file://{Path(directory).absolute()}/meeting_point"
@@ -183,17 +188,17 @@ def run(rank: int, tokenizer: Any, directory: str, output: str) -> None:
     model = AutoModelForCausalLM.from_pretrained(directory, tp_plan="auto", dtype=torch.float64)
     assert model.tp_size == 2
     differ(rank)
-    found = outcomes(model, tokenizer, rank)
+    found = outcomes(model, tokenizer, rank, everything)
     Path(f"{output}-{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
 
-def main(directory: str, output: str) -> None:
+def main(directory: str, output: str, amount: str) -> None:
     """Import everything once, then run both processes; if one fails, the other is ended."""
     logging.disable_progress_bar()
     warnings.simplefilter("ignore")
     _, tokenizer = demo.load()
-    start_processes(run, args=(tokenizer, directory, output), nprocs=2, start_method="fork")
+    start_processes(run, args=(tokenizer, directory, output, amount == "everything"), nprocs=2, start_method="fork")
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def still_open(matcher: Matcher, token_ids: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize(("backend", "name"), CASES)
-@settings(max_examples=repeats(8, 25))
+@settings(max_examples=repeats(4, 25))
 @given(never_stops=st.booleans(), data=st.data())
 def test_any_sampling_closes_the_text_within_the_budget(backend, name, never_stops, data):
     matcher = compiled(backend, name).matcher()

@@ -13,6 +13,7 @@ import pytest
 from hf_guided.backends.automaton import AutomatonBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import InvalidConstraint
+from tests.pairs import once_each
 from tests.toy import all_bytes
 
 BACKEND = AutomatonBackend(all_bytes())
@@ -59,8 +60,7 @@ SCHEMAS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("max_depth", [1, 2, 3, 4])
-@pytest.mark.parametrize("case", SCHEMAS)
+@pytest.mark.parametrize(("case", "max_depth"), once_each(SCHEMAS, [1, 2, 3, 4], cost=lambda cell: int(cell[1])))
 def test_accepted_values_are_the_valid_ones_within_the_depth(case: str, max_depth: int) -> None:
     schema = SCHEMAS[case]
     validator = jsonschema.Draft202012Validator(schema)

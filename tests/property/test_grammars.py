@@ -12,6 +12,7 @@ from lark import Lark, UnexpectedInput
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.errors import InvalidConstraint
+from tests.effort import repeats
 from tests.property.strategies import allowed, backend
 from tests.toy import letters
 
@@ -91,7 +92,7 @@ def productive(rules: dict[str, Any]) -> set[str]:
     return known
 
 
-@settings(max_examples=150)
+@settings(max_examples=repeats(50, 150))
 @given(GRAMMARS)
 def test_gbnf_decided_by_the_lark_package(rules: dict[str, Any]) -> None:
     text = "\n".join(f"{name} ::= {gbnf(tree)}" for name, tree in rules.items())

@@ -206,24 +206,27 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "r", "schema": RECORD}}
 
 
 def test_server_applies_its_layout_to_response_formats() -> None:
+    from hf_guided.serve.bodies import Defaults, read_chat
     from hf_guided.serve.guidance import Guidance
+    from hf_guided.serve.limits import ServeLimits
     from hf_guided.serve.metrics import Metrics
     from hf_guided.serve.options import ServeOptions
 
-    def constraint_of(body: dict[str, Any], **options: Any) -> Any:
-        guidance = Guidance(ServeOptions("demo", **options), Metrics())
-        return guidance._constraint(body, "response_format")
+    def constraint_of(response_format: dict[str, Any], **options: Any) -> Any:
+        defaults = Defaults.of(ServeOptions("demo", **options), None, 2048)
+        body = {"messages": [{"role": "user", "content": "x"}], "response_format": response_format}
+        return read_chat(body, defaults, ServeLimits()).constraint
 
-    body = {"response_format": FORMAT}
-    assert constraint_of(body) == hg.JsonSchema(RECORD)
-    assert constraint_of(body, indent=2) == hg.JsonSchema(RECORD, indent=2)
-    assert constraint_of(body, whitespace="minified") == hg.JsonSchema(RECORD, "minified")
-    assert constraint_of({"response_format": {"type": "json_object"}}, whitespace="compact") == hg.JsonObject("compact")
-    assert constraint_of(body, spelling="any") == hg.JsonSchema(RECORD, spelling="any")
+    assert constraint_of(FORMAT) == hg.JsonSchema(RECORD)
+    assert constraint_of(FORMAT, indent=2) == hg.JsonSchema(RECORD, indent=2)
+    assert constraint_of(FORMAT, whitespace="minified") == hg.JsonSchema(RECORD, "minified")
+    assert constraint_of({"type": "json_object"}, whitespace="compact") == hg.JsonObject("compact")
+    assert constraint_of(FORMAT, spelling="any") == hg.JsonSchema(RECORD, spelling="any")
+    model: Any = None  # the options are checked before the model is looked at
     with pytest.raises(hg.InvalidConstraint, match="spelling"):
-        Guidance(ServeOptions("demo", spelling="every"), Metrics())
+        Guidance(model, ServeOptions("demo", spelling="every"), Metrics())  # type: ignore[arg-type]
     with pytest.raises(hg.InvalidConstraint, match="leave one out"):
-        Guidance(ServeOptions("demo", whitespace="compact", indent=2), Metrics())
+        Guidance(model, ServeOptions("demo", whitespace="compact", indent=2), Metrics())
 
 
 def test_batch_tool_applies_its_layout_to_constraints_of_rows(tmp_path: Any) -> None:

@@ -199,7 +199,7 @@ def test_every_reachable_state_can_be_completed(case: Case, picks: list[int], rn
 
 
 @pytest.mark.parametrize("name", draw.SCHEMA_BACKENDS)
-@settings(max_examples=repeats(15, 60))
+@settings(max_examples=repeats(10, 60))
 @given(schema=draw.schemas, whitespace=whitespaces, seed=st.integers(0, 10_000))
 def test_finished_outputs_are_valid(name: str, schema: dict, whitespace: str, seed: int):
     constraint = JsonSchema(schema, whitespace=whitespace)

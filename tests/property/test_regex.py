@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hf_guided import regex
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.regex.classes import caseless, category, ecma_class, python_class
+from tests.pairs import once_each
 from tests.property.strategies import single_bytes
 
 # Ranges around the surrogates, the ends, and the first astral characters.
@@ -245,8 +246,7 @@ def test_llguidance_reads_our_lark_patterns(pattern, negated):
 EVERY = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
 
 
-@pytest.mark.parametrize("letter", [*"dDwWsS"])
-@pytest.mark.parametrize("ascii_only", [False, True])
+@pytest.mark.parametrize(("letter", "ascii_only"), once_each("dDwWsS", [False, True]))
 def test_classes_equal_python(letter, ascii_only):
     flags = re.ASCII if ascii_only else 0
     assert "".join(python_class(letter, ascii_only)) == "".join(re.findall(rf"\{letter}", EVERY, flags))

@@ -92,7 +92,7 @@ def token_sequences(name: str) -> st.SearchStrategy[list[int]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=repeats(8, 20))
+@settings(max_examples=repeats(5, 20))
 @given(data=st.data())
 def test_bytes_equal_the_decoding_of_the_tokenizer(name: str, data: st.DataObject) -> None:
     vocabulary = guide(name).vocabulary
@@ -240,7 +240,7 @@ def test_every_tokenizer_encodes_some_options(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=repeats(5, 10))
+@settings(max_examples=repeats(3, 10))
 @given(data=st.data())
 def test_encodings_of_the_tokenizer_are_accepted(name: str, kind: str, backend: str, data: st.DataObject) -> None:
     text = data.draw(TEXTS[kind])

@@ -16,7 +16,7 @@ from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import vocabularies
 from tests.effort import repeats
-from tests.pairs import pairwise
+from tests.pairs import once_each
 from tests.property.strategies import (
     BACKENDS,
     SCHEMA_BACKENDS,
@@ -67,8 +67,7 @@ CASES: dict[str, Constraint] = {
 }
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "name"), once_each(CASES, BACKENDS))
 def test_finished_walks_satisfy_the_constraint(name: str, case: str):
     constraint = CASES[case]
     engine = backend(name, tiny())
@@ -84,7 +83,7 @@ def test_finished_walks_satisfy_the_constraint(name: str, case: str):
 
 @pytest.mark.parametrize(
     ("whitespace", "name"),
-    pairwise(
+    once_each(
         ["flexible", "compact"], SCHEMA_BACKENDS, only_slow=lambda cell: cell == ("flexible", "lm_format_enforcer")
     ),
 )

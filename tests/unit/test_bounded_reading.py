@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import hf_guided as hg
-from hf_guided.constraints import json_text, values
+from hf_guided.constraints import json_text, text_constraints
 from hf_guided.errors import InvalidConstraint, Loss, UnsupportedConstraint
 from hf_guided.regex.parse import MAX_LENGTH, MAX_SIGNS
 from hf_guided.schema import misspelt, prepare
@@ -17,6 +17,7 @@ from hf_guided.schema.audit import audit
 from hf_guided.schema.readers import MAX_DIGITS
 from tests import vocabularies
 from tests.integration.hostile_constraints import chain
+from tests.pairs import once_each
 
 
 def test_each_reference_is_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,8 +34,10 @@ def test_wrong_references_are_still_found(where: str) -> None:
         prepare.prepare(hg.JsonSchema(chain(10, {"$ref": where})))
 
 
-@pytest.mark.parametrize("keyword", ["minimum", "maximum", "exclusiveMinimum", "multipleOf"])
-@pytest.mark.parametrize("backend", ["auto", "automaton", "llguidance"])
+@pytest.mark.parametrize(
+    ("keyword", "backend"),
+    once_each(["minimum", "maximum", "exclusiveMinimum", "multipleOf"], ["auto", "automaton", "llguidance"]),
+)
 def test_numbers_with_too_many_digits_are_refused_with_their_pointer(keyword: str, backend: str) -> None:
     tokenizer = vocabularies.demo()
     guide = hg.Guide(tokenizer, len(tokenizer))
@@ -62,7 +65,7 @@ def test_wrong_key_is_named_with_its_path() -> None:
 @pytest.mark.parametrize("pattern", ["a" * (MAX_LENGTH + 1), "a?" * (MAX_SIGNS + 1), "a|" * (MAX_SIGNS + 1)])
 def test_pattern_that_is_too_long_is_not_compiled(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     never = SimpleNamespace(Pattern=re.Pattern, compile=lambda *_: pytest.fail("it was compiled"))
-    monkeypatch.setattr(values, "re", never)
+    monkeypatch.setattr(text_constraints, "re", never)
     with pytest.raises(UnsupportedConstraint, match="too long") as caught:
         hg.Regex(pattern)
     assert caught.value.losses

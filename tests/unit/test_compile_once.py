@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from typing import Any
 
 import pytest
-from transformers import GenerationConfig, pipeline
+from transformers import pipeline
 
 import hf_guided as hg
 from hf_guided import demo
@@ -60,26 +59,13 @@ def test_pipeline_submits_a_constraint_once(loaded: Any, submissions: Counter[st
     assert sorted(submissions.values()) == [1, 2]
 
 
-@pytest.mark.parametrize("settings", [{}, {"stop_strings": ["never"]}], ids=["fast loop", "transformers' loop"])
-def test_server_submits_a_constraint_once(loaded: Any, submissions: Counter[str], settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("batching", [False, True], ids=["one by one", "shared batches"])
+def test_server_submits_a_constraint_once(submissions: Counter[str], batching: bool) -> None:
     pytest.importorskip("fastapi", reason="needs the extra serve")
-    from hf_guided.serve.guided_model import AnswerStreamer, GuidedModel
+    from tests.serving import client, serving
 
-    from hf_guided.serve.guidance import Guidance
-    from hf_guided.serve.metrics import Metrics
-    from hf_guided.serve.options import ServeOptions
-
-    model, tokenizer = loaded
-    metrics = Metrics()
-    guidance = Guidance(ServeOptions("demo"), metrics)
-    config = GenerationConfig(max_new_tokens=8, eos_token_id=model.generation_config.eos_token_id, **settings)
-    body = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": ["yes", "no"]}}}}
-    request = asyncio.run(guidance.read(body, model, tokenizer, config))
-    assert request is not None
-    inputs = tokenizer("x", return_tensors="pt")
-    emitted: list[Any] = []
-    streamer = AnswerStreamer(request.reader(inputs["input_ids"][0].tolist()), emitted.append)
-    arguments = {"generation_config": config, "tokenizer": tokenizer, **inputs}
-    GuidedModel(model, request, metrics).generate(streamer=streamer, **arguments)
-    assert emitted[-1] is None
+    asked: Any = {"max_tokens": 8, "n": 2, "messages": [{"role": "user", "content": "x"}]}
+    schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": ["yes", "no"]}}}
+    with serving(continuous_batching=batching) as url, client(url) as api:
+        api.chat.completions.create(model="demo", response_format=schema, **asked)
     assert list(submissions.values()) == [1]

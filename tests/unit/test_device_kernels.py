@@ -25,6 +25,7 @@ from hf_guided.hf.device.tables import VocabularyTables
 from hf_guided.vocabulary.bitmask import allocate_bitmask, pack
 from tests import lanes
 from tests.kernel_harness import Harness, HarnessKernels, HarnessOps, tables_of
+from tests.pairs import one_in
 
 
 class PackagedKernels(OpKernels):
@@ -49,7 +50,7 @@ def kernels(request: pytest.FixtureRequest, harness: Harness) -> Kernels:
     return kernels
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", one_in(3, range(12)))
 def test_step_agrees_with_the_host_lane(kernels: Kernels, seed: int) -> None:
     random = Random(seed)
     batch = lanes.random_batch(random)

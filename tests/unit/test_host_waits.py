@@ -23,6 +23,7 @@ from hf_guided.session.background_worker import Pending
 from tests import vocabularies
 from tests.fake_device import FakeDevice, FakeTransfers, is_on, put, put_model, take_model
 from tests.integration import models
+from tests.pairs import once_each, pairwise
 
 CONSTRAINTS = [
     hg.Regex(r"id-[0-9]{3}-(?:north|south)ern(?: part)?"),
@@ -94,9 +95,10 @@ def count(
     monkeypatch.setattr(cls, method, call)
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("way", ARGUMENTS)
-@pytest.mark.parametrize(("rows", "padded"), [(1, False), (3, False), (3, True)])
+@pytest.mark.parametrize(
+    ("rows", "padded", "way", "attention"),
+    once_each([1, 3], [False, True], ARGUMENTS, ["sdpa", "eager"], only_slow=lambda cell: cell[:2] == ("1", "True")),
+)
 def test_fast_loop_waits_once_for_each_choice_and_never_in_a_pass(
     pair: tuple[Any, hg.Guide],
     device: FakeDevice,
@@ -206,10 +208,10 @@ def outcome(model: Any, guide: hg.Guide, inputs: dict[str, Tensor], seam: str, f
     return tokens, ended, [str(warning.message) for warning in issued]
 
 
-@pytest.mark.parametrize("seam", ["processor", "companion", "decoder"])
-@pytest.mark.parametrize("on_violation", ["close", "raise"])
-@pytest.mark.parametrize("value", [-torch.inf, torch.nan])
-@pytest.mark.parametrize("step", [0, 2, 7])
+@pytest.mark.parametrize(
+    ("seam", "on_violation", "value", "step"),
+    pairwise(["processor", "companion", "decoder"], ["close", "raise"], [-torch.inf, torch.nan], [0, 2, 7]),
+)
 def test_row_without_an_allowed_token_ends_as_on_the_cpu(
     pair: tuple[Any, hg.Guide], device: FakeDevice, seam: str, on_violation: str, value: float, step: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""The all-pairs selection contains every pair, has few rows, and contains the rows to keep."""
+"""The selections contain every pair or every value, have few rows, and contain the rows to keep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.pairs import all_pairs, pairs_of, pairwise
+from tests.pairs import all_pairs, all_values, once_each, one_in, pairs_of, pairwise
 
 
 def product(*sizes: int) -> list[tuple[str, ...]]:
@@ -25,6 +25,16 @@ def test_every_pair_occurs(sizes: tuple[int, ...]) -> None:
     assert len(sizes) < 2 or len(chosen) <= 2 * largest[0] * largest[1], (
         "the selection has almost as many rows as the product"
     )
+
+
+@pytest.mark.parametrize("sizes", [(1,), (4, 5), (26, 6, 3), (2, 2, 2, 2, 2)])
+def test_every_value_occurs(sizes: tuple[int, ...]) -> None:
+    rows = product(*sizes)
+    chosen = all_values(rows)
+    for column, size in enumerate(sizes):
+        assert {row[column] for row in chosen} == set(map(str, range(size)))
+    assert len(chosen) == max(sizes)
+    assert all_values(rows, keep=rows[-2:])[-2:] == rows[-2:]
 
 
 def test_selection_ignores_impossible_pairs_and_avoids_expensive_rows() -> None:
@@ -48,3 +58,15 @@ def test_cells_not_selected_are_marked_slow() -> None:
     assert not [name for name in default if name.startswith("b")]
     with pytest.raises(AssertionError, match="no such cells"):
         pairwise("ab", keep=["c"])
+
+
+def test_fewer_cells_have_each_value_once() -> None:
+    cells = once_each("abc", [1, 2], [True, False], keep=["c-2-True"], only_slow=lambda row: row[0] == "b")
+    assert len(cells) == 12
+    assert [cell.id for cell in cells if not cell.marks] == ["a-1-False", "c-2-True"]
+
+
+def test_one_in_three() -> None:
+    chosen = [[cell.values[0] for cell in one_in(3, "abcdefg", first) if not cell.marks] for first in range(3)]
+    assert chosen == [["a", "d", "g"], ["b", "e"], ["c", "f"]]
+    assert [cell.values[0] for cell in one_in(3, "abcdefg")] == list("abcdefg")

@@ -19,11 +19,12 @@ from hf_guided.session.reasoning import Opening, Reasoning, ReasoningGate
 from hf_guided.session.reasoning_gate import gate_constraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.tokens import Vocabulary
+from tests.pairs import once_each
 from tests.toy import pieces
 from tests.vocabularies import fast_sentencepiece_32k, tekken, tiny_byte_level, tiny_unigram
 
 TEXTS = (b"</</think>/", b"a</think>(yes)", b"</think></think>")
-BACKENDS = (AutomatonBackend, LLGuidanceBackend, XGrammarBackend)
+BACKENDS = {backend.name: backend for backend in (AutomatonBackend, LLGuidanceBackend, XGrammarBackend)}
 OPTIONS = ["(yes)", "/", "</think>"]
 
 
@@ -45,7 +46,7 @@ def tiny() -> Vocabulary:
     return pieces(TEXTS[0].decode(), "(yes)")
 
 
-VOCABULARIES = pytest.mark.parametrize("vocabulary_of", [byte_level, sentencepiece, tiny], ids=lambda one: one.__name__)
+VOCABULARIES = {one.__name__: one for one in (byte_level, sentencepiece, tiny)}
 
 
 @cache
@@ -64,9 +65,9 @@ def tokenizations(ids: dict[bytes, list[int]], data: bytes) -> Iterator[list[byt
             yield from ([data[:end], *rest] for rest in tokenizations(ids, data[end:]))
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda one: one.name)
-@VOCABULARIES
-def test_marker_is_found_in_every_tokenization(vocabulary_of, backend):
+@pytest.mark.parametrize(("vocabulary_name", "backend_name"), once_each(VOCABULARIES, BACKENDS))
+def test_marker_is_found_in_every_tokenization(vocabulary_name, backend_name):
+    vocabulary_of, backend = VOCABULARIES[vocabulary_name], BACKENDS[backend_name]
     vocabulary, rng = vocabulary_of(), random.Random(0)
     ids: dict[bytes, list[int]] = {}
     for token_id, data in enumerate(vocabulary.token_bytes):
@@ -89,7 +90,7 @@ def test_marker_is_found_in_every_tokenization(vocabulary_of, backend):
     assert num_merged > 0 and (num_texts == 2 ** (len(TEXTS[0]) - 1) if vocabulary_of is tiny else num_texts > 100)
 
 
-@VOCABULARIES
+@pytest.mark.parametrize("vocabulary_of", VOCABULARIES.values(), ids=VOCABULARIES)
 def test_masks_around_the_marker_equal_brute_force(vocabulary_of):
     vocabulary = vocabulary_of()
     matcher, so_far = matcher_of(vocabulary_of, AutomatonBackend).fork(), b""

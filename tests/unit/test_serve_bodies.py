@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_guided.constraints.tool_calls import ToolCalls
@@ -27,6 +27,7 @@ from hf_guided.serve.error_responses import RequestRefused
 from hf_guided.serve.job import Sampling
 from hf_guided.serve.limits import ServeLimits
 from hf_guided.serve.options import ServeOptions
+from tests.effort import repeats
 
 DEFAULTS = Defaults(names=("demo",), vocab_size=1000)
 LIMITS = ServeLimits()
@@ -536,7 +537,7 @@ _GOOD: dict[Any, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("read", _GOOD, ids=lambda read: read.__name__)
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=repeats(30, 200))
 @given(data=st.data())
 def test_any_object_is_a_call_or_refused(read, data):
     given_fields = data.draw(st.dictionaries(_fields(read) | st.text(max_size=5), _values, max_size=4))
@@ -550,7 +551,7 @@ def test_any_object_is_a_call_or_refused(read, data):
 
 
 @pytest.mark.parametrize("read", _GOOD, ids=lambda read: read.__name__)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=repeats(15, 60))
 @given(data=st.data())
 def test_an_answer_repeats_little_of_its_request(read, data):
     """Every text and name of the body is long and of one letter, which no message of ours has."""

@@ -1,0 +1,71 @@
+"""What all constraints share."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from ..errors import InvalidConstraint, shown
+from .cache_keys import digest
+from .json_style import Spelling
+
+OnUnsupported = Literal["error", "warn", "validate"]
+
+
+class Constraint:
+    """Base class of all constraints."""
+
+    kind: ClassVar[str]
+    spelling: Spelling | None = None  # of JSON values; None where there are none
+    on_unsupported: OnUnsupported = "error"
+
+    @cached_property
+    def key(self) -> str:
+        """Sha256 that is the same for constraints with the same texts and the same demands on a backend."""
+        return digest(self.kind, *self._identity())
+
+    def _identity(self) -> Sequence[Any]:
+        """What distinguishes this constraint from others of its kind, as JSON values."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """The checks that are too slow for the constructor; raises InvalidConstraint."""
+
+    def for_tokenizer(self, tokenizer: Any) -> Constraint:
+        """The same constraint, with the parts that depend on the tokenizer filled in."""
+        return self
+
+    def parse(self, text: str) -> Any:
+        """The value of a finished text.
+
+        Args:
+            text: a text that satisfies the constraint.
+
+        Raises:
+            ValueError: the text does not satisfy it (json.JSONDecodeError, pydantic.ValidationError ...).
+        """
+        return text
+
+
+def set_fields(constraint: Constraint, **values: Any) -> None:
+    """Set fields in the constructor of a frozen constraint."""
+    for name, value in values.items():
+        object.__setattr__(constraint, name, value)  # a frozen dataclass is written only this way
+
+
+def one_of(name: str, value: Any, allowed: Any) -> Any:
+    """The value of an option; raises InvalidConstraint if it is none of a ``Literal``."""
+    known = typing.get_args(allowed)
+    if value not in known:
+        raise InvalidConstraint(f"{name}: expected one of {', '.join(map(repr, known))}, got {shown(value)}")
+    return value
+
+
+def expect_utf8(text: str, what: str) -> None:
+    """Raise InvalidConstraint for a text that UTF-8 cannot write."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidConstraint(f"{what}: expected text that UTF-8 can write, got a lone surrogate: {error}") from None

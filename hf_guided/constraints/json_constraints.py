@@ -1,0 +1,349 @@
+"""Constraints on JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from ..errors import InvalidConstraint, reading, shown
+from . import json_text
+from .base import Constraint, OnUnsupported, one_of, set_fields
+from .cache_keys import normal_form
+from .json_style import MAX_INDENT, JsonStyle, Spelling, Whitespace
+from .json_text import shorten
+from .python_types import TypeNote, adapter_of, schema_of
+
+Extra = Literal["forbid", "allow"]
+KeyOrder = Literal["declared", "any"]
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class JsonSchema(Constraint):
+    """JSON text that is valid against a JSON Schema.
+
+    Args:
+        schema: a dict or bool, JSON text of one, or a Python type: Pydantic model, dataclass, TypedDict, Enum,
+            list[int], Literal, Annotated ... (whatever Pydantic's TypeAdapter takes). A type is also what ``parse``
+            gives back.
+        whitespace: "flexible" (bounded), "compact" (with the separators of ``json.dumps``) or "minified" (without
+            white space).
+        extra: whether objects whose schema says nothing about additional properties may have some:
+            "forbid" or "allow" (as JSON Schema itself says).
+        max_depth: how deeply arrays and objects may nest, the outermost counted; None is no bound. The automaton
+            enforces it: with a bound it takes schemas that are recursive, or that allow any value somewhere. Each
+            level takes about twice the states of the one before.
+        registry: documents that remote ``$ref`` may name, by URI. Nothing is ever fetched: a reference to any other
+            document counts as not enforced.
+        on_unsupported: what to do with keywords that no backend enforces: "error", "warn" (leave them out), or
+            "validate" (leave them out, and validate the finished text).
+        indent: the layout of ``json.dumps(indent=...)`` instead of ``whitespace``. The indentation depends on the
+            depth, so a schema that is recursive, or allows any value somewhere, also needs ``max_depth``.
+        spelling: "canonical" (each value as ``json.dumps(ensure_ascii=False)`` writes it: integers without a point and
+            of at most 20 digits, or as many as bounds and listed values need; other numbers in the shape of a float's
+            repr; strings without needless escapes; date-times with T, Z and at most 9 digits of a fraction) or "any"
+            (every spelling that JSON allows). The audit lists what "canonical" leaves out.
+        key_order: "declared": the members of an object come in the order of its schema.
+
+    Raises:
+        InvalidConstraint: not a schema, not JSON, or an unknown option.
+    """
+
+    kind: ClassVar[str] = "json_schema"
+
+    schema_json: str
+    whitespace: Whitespace
+    extra: Extra
+    max_depth: int | None
+    registry_json: str | None
+    on_unsupported: OnUnsupported
+    indent: int | None
+    spelling: Spelling
+    key_order: KeyOrder
+    # Not hashed: Annotated may hold unhashable values.
+    python_type: Any = field(hash=False)
+    # Differences between the schema and the type: rows of the audit. They follow from the type.
+    type_notes: tuple[TypeNote, ...] = field(compare=False)
+    described_json: str | None = field(compare=False)
+
+    @reading("JsonSchema", InvalidConstraint)
+    def __init__(
+        self,
+        schema: Any,
+        whitespace: Whitespace = "flexible",
+        extra: Extra = "forbid",
+        max_depth: int | None = None,
+        registry: Mapping[str, Any] | None = None,
+        on_unsupported: OnUnsupported = "error",
+        *,
+        indent: int | None = None,
+        spelling: Spelling = "canonical",
+        key_order: KeyOrder = "declared",
+    ) -> None:
+        python_type: Any = None
+        type_notes: tuple[TypeNote, ...] = ()
+        described: Any = None
+        if isinstance(schema, str):
+            schema = json_text.loads(schema, "JSON Schema")
+            _expect_schema(schema, "JSON Schema text")
+        elif isinstance(schema, Mapping):
+            schema = dict(schema)
+        elif not isinstance(schema, bool):
+            python_type = schema
+            schema, described, type_notes = schema_of(python_type)
+        if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
+            raise InvalidConstraint(f"max_depth: expected an int of 1 or more, or None, got {shown(max_depth)}")
+        if one_of("key_order", key_order, KeyOrder) == "any":
+            raise InvalidConstraint('key_order="any" is not supported yet; leave it out for the order of the schema')
+        style = json_style(whitespace, indent, spelling)
+        set_fields(
+            self,
+            schema_json=json_text.dumps(schema, "JSON Schema"),
+            whitespace=style.whitespace,
+            indent=style.indent,
+            spelling=style.spelling,
+            key_order=key_order,
+            extra=one_of("extra", extra, Extra),
+            max_depth=max_depth,
+            registry_json=None if not registry else _registry_json(registry),
+            on_unsupported=one_of("on_unsupported", on_unsupported, OnUnsupported),
+            python_type=python_type,
+            type_notes=type_notes,
+            described_json=None if described is None else json_text.dumps(described, "JSON Schema"),
+        )
+
+    @property
+    def schema(self) -> dict[str, Any] | bool:
+        """The JSON Schema, a fresh copy."""
+        return json.loads(self.schema_json)  # type: ignore[no-any-return]
+
+    @property
+    def described(self) -> dict[str, Any] | bool:
+        """The JSON Schema to show to people and models, a fresh copy: of a type with formats' names for patterns."""
+        return json.loads(self.described_json or self.schema_json)  # type: ignore[no-any-return]
+
+    @property
+    def registry(self) -> dict[str, Any]:
+        """The documents remote ``$ref`` may name, by URI, a fresh copy."""
+        return json.loads(self.registry_json or "{}")  # type: ignore[no-any-return]
+
+    @property
+    def style(self) -> JsonStyle:
+        """How its values are written."""
+        return JsonStyle(self.whitespace, self.indent, self.spelling)
+
+    @property
+    def point_zero(self) -> bool:
+        """Whether an integer may be written 1.0, as JSON Schema allows: strict readers take that for a float."""
+        return self.spelling == "any" and self.python_type is None
+
+    def styled(self, style: JsonStyle) -> JsonSchema:
+        """The same values, with another layout or spelling."""
+        return JsonSchema(
+            self.schema if self.python_type is None else self.python_type,
+            style.whitespace,
+            self.extra,
+            self.max_depth,
+            self.registry,
+            self.on_unsupported,
+            indent=style.indent,
+            spelling=style.spelling,
+            key_order=self.key_order,
+        )
+
+    def _identity(self) -> Sequence[Any]:
+        # Registry documents are compared unchanged: a pointer from elsewhere may lead anywhere into them.
+        options = self.extra, self.max_depth, self.registry_json, self.on_unsupported, self.point_zero
+        return normal_form(self.schema), *self.style, *options
+
+    def check(self) -> None:
+        """Validate the schema against its metaschema.
+
+        Raises:
+            InvalidConstraint: with the JSON pointer of the first thing that is wrong.
+        """
+        _ = self._is_valid
+
+    @cached_property
+    def _is_valid(self) -> bool:
+        from jsonschema.exceptions import SchemaError
+        from jsonschema.validators import Draft4Validator, Draft7Validator, Draft202012Validator, validator_for
+
+        schema = self.schema
+        if isinstance(schema, dict) and not isinstance(schema.get("$schema", ""), str):
+            raise InvalidConstraint(f"not a valid JSON Schema, at /$schema: expected a URI, got {schema['$schema']!r}")
+        known = validator_for(schema, default=Draft202012Validator)
+        try:
+            known.check_schema(schema)  # type: ignore[arg-type] # stubs know no bool
+        except SchemaError as error:
+            # Many schemas that do not name their draft were written for an older one than the default.
+            older = (Draft7Validator, Draft4Validator) if "$schema" not in self.schema_json else ()
+            if any(draft(draft.META_SCHEMA).is_valid(schema) for draft in older):
+                return True
+            pointer = "/" + "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in error.absolute_path)
+            raise InvalidConstraint(f"not a valid JSON Schema, at {pointer}: {error.message}") from None
+        except RecursionError:
+            raise InvalidConstraint("the JSON Schema is nested too deeply; flatten it with $defs and $ref") from None
+        return True
+
+    def parse(self, text: str) -> Any:
+        """The JSON value, or an instance of the type this was made from.
+
+        Raises:
+            ValueError: not JSON, not of the type, or, with ``on_unsupported="validate"``, not valid.
+        """
+        if self.on_unsupported == "validate":
+            self._validate(_exact(text))
+        if self.python_type is None:
+            return json.loads(text)
+        return adapter_of(self.python_type).validate_json(text)
+
+    def _validate(self, value: Any) -> None:
+        """Check here the keywords that decoding did not enforce; ``value`` has exact numbers."""
+        for error in self.validator().iter_errors(value):
+            raise ValueError(f"not valid at {error.json_path}: {error.message}")
+
+    def validator(self) -> Any:
+        """The validator of `jsonschema` for it; values should have their numbers as ``exact_number`` reads them."""
+        from jsonschema.validators import Draft202012Validator, validator_for
+        from referencing import Registry
+        from referencing.jsonschema import DRAFT202012
+
+        from .checked_patterns import with_python_patterns  # reads patterns, which takes time to import
+
+        schema = with_python_patterns(_exact(self.schema_json))
+        known = validator_for(schema, default=Draft202012Validator)
+        documents = [
+            (uri, DRAFT202012.create_resource(with_python_patterns(document)))
+            for uri, document in self.registry.items()
+        ]
+        return known(schema, registry=Registry().with_resources(documents), format_checker=known.FORMAT_CHECKER)
+
+    def __repr__(self) -> str:
+        made_from = self.schema_json if self.python_type is None else repr(self.python_type)
+        options: dict[str, Any] = {"whitespace": self.whitespace, "extra": self.extra}
+        if self.indent is not None:
+            options = {"indent": self.indent, "extra": self.extra}
+        if self.spelling != "canonical":
+            options["spelling"] = self.spelling
+        written = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        return f"JsonSchema({shorten(made_from)[1:-1]}, {written})"
+
+
+@dataclass(frozen=True)
+class JsonObject(Constraint):
+    """Any JSON object.
+
+    Args:
+        whitespace: "flexible" (bounded), "compact" (with the separators of ``json.dumps``) or "minified" (without
+            white space).
+        spelling: "canonical" (each value as ``json.dumps`` writes it) or "any"; see ``JsonSchema``.
+    """
+
+    kind: ClassVar[str] = "json_object"
+
+    whitespace: Whitespace = "flexible"
+    spelling: Spelling = field(default="canonical", kw_only=True)
+
+    @reading("JsonObject", InvalidConstraint)
+    def __post_init__(self) -> None:
+        json_style(self.whitespace, None, self.spelling)
+
+    @property
+    def style(self) -> JsonStyle:
+        """How its values are written."""
+        return JsonStyle(self.whitespace, None, self.spelling)
+
+    def as_schema(self) -> JsonSchema:
+        """The same as a schema."""
+        return JsonSchema({"type": "object"}, self.whitespace, spelling=self.spelling)
+
+    def _identity(self) -> Sequence[Any]:
+        return self.style
+
+    def parse(self, text: str) -> Any:
+        """The object as a dict."""
+        return json.loads(text)
+
+
+def laid_out(
+    constraint: Constraint | None,
+    whitespace: Whitespace | None,
+    indent: int | None,
+    spelling: Spelling | None = None,
+) -> Constraint | None:
+    """A constraint on JSON with this layout; other constraints, and options that are not given, stay unchanged.
+
+    Args:
+        constraint: of one row.
+        whitespace: see ``JsonSchema``; None for the constraint's own.
+        indent: see ``JsonSchema``; None for none, where there is a ``whitespace``, else for the constraint's own.
+        spelling: see ``JsonSchema``; None for the constraint's own.
+
+    Raises:
+        InvalidConstraint: unknown, two at once, or an indent for any object, whose depth has no bound.
+    """
+    if whitespace is None and indent is None and spelling is None:
+        return constraint
+    own = constraint.style if isinstance(constraint, (JsonSchema, JsonObject)) else JsonStyle()
+    if whitespace is not None or indent is not None:
+        own = own._replace(whitespace=whitespace or "flexible", indent=indent)
+    style = json_style(own.whitespace, own.indent, spelling or own.spelling)
+    if isinstance(constraint, JsonSchema):
+        return constraint.styled(style)
+    if isinstance(constraint, JsonObject):
+        if indent is not None:
+            raise InvalidConstraint(
+                "an indentation depends on the depth, and any JSON object may have any; pass "
+                f'hg.JsonSchema({{"type": "object"}}, indent={indent}, max_depth=...)'
+            )
+        return JsonObject(style.whitespace, spelling=style.spelling)
+    return constraint
+
+
+def exact_number(digits: str) -> int | Decimal:
+    """A number with a point, exactly: as a float, 19.99 is no multiple of 0.01, and as a Decimal, 1.0 is no integer."""
+    number = Decimal(digits)
+    return int(number) if number == number.to_integral_value() and number.adjusted() < 400 else number
+
+
+def _exact(text: str) -> Any:
+    return json.loads(text, parse_float=exact_number)
+
+
+def json_style(whitespace: Any, indent: Any, spelling: Any) -> JsonStyle:
+    """The style these options name.
+
+    Raises:
+        InvalidConstraint: one of them is unknown, or two contradict each other.
+    """
+    style = JsonStyle(
+        one_of("whitespace", whitespace, Whitespace), indent, spelling=one_of("spelling", spelling, Spelling)
+    )
+    if indent is not None:
+        if type(indent) is not int or not 0 <= indent <= MAX_INDENT:
+            raise InvalidConstraint(f"indent: expected an int from 0 to {MAX_INDENT}, or None, got {shown(indent)}")
+        if whitespace != "flexible":
+            raise InvalidConstraint(
+                f"expected whitespace or indent, got whitespace={shown(whitespace)} and indent={shown(indent)}; "
+                "leave one out"
+            )
+    return style
+
+
+def _expect_schema(schema: Any, what: str) -> None:
+    if not isinstance(schema, (dict, bool)):
+        raise InvalidConstraint(
+            f"{what}: expected an object or a bool, got {shown(schema)} of type {type(schema).__name__}"
+        )
+
+
+def _registry_json(registry: Mapping[str, Any]) -> str:
+    if not isinstance(registry, Mapping):
+        raise InvalidConstraint(f"registry: expected a mapping of URI to document, got {type(registry).__name__}")
+    for uri, document in registry.items():
+        _expect_schema(document, f"registry[{uri!r}]")
+    return json_text.dumps({uri: registry[uri] for uri in sorted(registry)}, "registry")
