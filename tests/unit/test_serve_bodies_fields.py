@@ -431,7 +431,9 @@ def test_tokenize_and_detokenize():
     assert (chat.add_special_tokens, chat.add_generation_prompt) == (False, False)
     assert chat.prompt == read("chat", tools=[TOOL]).prompts[0]
     assert read_detokenize({"tokens": [0, 999]}, DEFAULTS).tokens == (0, 999)
-    for body in ({}, {"prompt": "a", **SMALLEST["chat"]}, {"prompt": "a", "chat_template": "x"}, {"prompt": 5}, []):
+    of_chats = ({"tools": [TOOL]}, {"add_generation_prompt": False}, {"chat_template_kwargs": {}}, SMALLEST["chat"])
+    wrong_texts = [{"prompt": "a", **fields} for fields in (*of_chats, {"chat_template": "x"})]
+    for body in (*wrong_texts, {}, {"prompt": 5}, []):
         with pytest.raises(RequestRefused) as refused:
             read_tokenize(body, DEFAULTS, LIMITS)
         assert refused.value.status == 400

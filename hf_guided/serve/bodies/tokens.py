@@ -17,6 +17,8 @@ from .refusals import expected, refused
 from .thinking import read_thinking
 from .tools import Tool, for_template
 
+_OF_CHATS = frozenset({"tools", "chat_template_kwargs", "add_generation_prompt"})
+
 
 class TokenizeBody(Part):
     """A text, or a chat."""
@@ -86,6 +88,8 @@ def read_tokenize(body: object, defaults: Defaults, limits: ServeLimits) -> Toke
         raise refused("prompt", "expected either prompt or messages, and not both")
     if asked.messages and asked.add_special_tokens:
         raise refused("add_special_tokens", "the chat template writes them; leave it out", "unsupported_field")
+    if asked.prompt is not None and (of_chats := sorted(_OF_CHATS & asked.model_fields_set)):
+        raise refused(of_chats[0], "expected it only with messages; a prompt has no template", "unsupported_field")
     special = asked.prompt is not None if asked.add_special_tokens is None else asked.add_special_tokens
     prompt: Prompt
     if asked.prompt is not None:
