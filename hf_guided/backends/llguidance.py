@@ -109,6 +109,7 @@ class LLGuidanceBackend(PortableAdapter):
         return read(constraint, self.vocabulary)
 
     def _built_lark(self, constraint: Grammar, lark: LarkGrammar) -> tuple[Callable[[], Engine], int]:
+        _move_if_costly(lark.text, *lark.schemas.values())  # before its terminals are built, each alone
         check_terminals(constraint, self._probe)
         return self._built(lark.text, lark.schemas, by_text=lark.by_text, forces_text=lark.forces_text)
 
@@ -138,8 +139,7 @@ class LLGuidanceBackend(PortableAdapter):
         # is not the tokenizer's. Jump-forward is unchanged. It stands at the end: lines in messages are the user's.
         texts = {"": f'{grammar}\n%llguidance {{"no_forcing": true}}', **others}
         written = json.dumps({"grammars": [{"name": name, "lark_grammar": text} for name, text in texts.items()]})
-        if (allowed := allowance()) is not None and max(map(lexer_cost, texts.values())) > MOST_STATES:
-            allowed.move()
+        _move_if_costly(*texts.values())
         return self._made(written, by_text, forces_text)
 
     def _made(self, written: str, by_text: bool, forces_text: bool) -> tuple[Callable[[], Engine], int]:
@@ -320,6 +320,12 @@ class _Engine:
             message = self._matcher.get_error()
             self._template.renew()
         raise _refused(message)
+
+
+def _move_if_costly(*texts: str) -> None:
+    """Have the constraint compiled in the worker process, if its lexer may take long."""
+    if (allowed := allowance()) is not None and max(map(lexer_cost, texts)) > MOST_STATES:
+        allowed.move()
 
 
 def _is_dead_end(matcher: Any) -> bool:

@@ -197,7 +197,7 @@ MUTANTS = {
     "temperature dropped": ("score / heat - GB_LOG(", "score - GB_LOG("),
     "the same noise at every position": ("gb_philox((gb_u32)token, place,", "gb_philox((gb_u32)token, 0u,"),
     "the same noise for every token": ("gb_philox((gb_u32)token, place,", "gb_philox(0u, place,"),
-    "mask ignored": ("!gb_allowed(mask, covered, token, 1)", "!gb_allowed(mask, covered, 0, 1)"),
+    "mask ignored": ("!gb_allowed(mask, covered, (gb_u32)token, 1)", "!gb_allowed(mask, covered, 0u, 1)"),
 }
 
 
