@@ -28,7 +28,8 @@ def pytest_report_header() -> str:
 def pytest_configure(config: pytest.Config) -> None:
     effort.everything = config.getoption("markexpr") != "not slow"
     # Hypothesis takes a busy machine, or its own first look at Unicode, for a slow test. Every run has the same
-    # examples, so that a change is judged by what it changed; `--hypothesis-profile=hunt` looks for new ones.
+    # examples (but for a few constants that Hypothesis takes from the modules loaded by then), so that a change is
+    # judged by what it changed; `--hypothesis-profile=hunt` looks for new ones.
     settings.register_profile("hunt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile(
         "same", settings.get_profile("hunt"), derandomize=True, max_examples=effort.repeats(25, 100)

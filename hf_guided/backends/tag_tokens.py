@@ -125,13 +125,14 @@ def _begins_text(data: bytes) -> bool:
 def _check_triggers(part: dict[str, Any], pointer: str, vocabulary: Vocabulary) -> None:
     """Every tag begins with a trigger, every trigger begins a tag, and none is excluded."""
     begins = [tag["begin"]["token"] for tag in part["tags"]]
-    triggers, excluded = part["trigger_tokens"], part.get("exclude_tokens", ())
+    triggers, excluded = part["trigger_tokens"], frozenset(part.get("exclude_tokens", ()))
+    used, allowed = frozenset(begins), frozenset(triggers)
     for index, begin in enumerate(begins):
-        if begin not in triggers:
+        if begin not in allowed:
             raise _refused("one of trigger_tokens", vocabulary.token_text(begin), f"{pointer}/tags/{index}/begin/token")
     for index, trigger in enumerate(triggers):
         what = "not in exclude_tokens" if trigger in excluded else "that one of the tags begins with"
-        if trigger in excluded or trigger not in begins:
+        if trigger in excluded or trigger not in used:
             raise _refused(f"a token {what}", vocabulary.token_text(trigger), f"{pointer}/trigger_tokens/{index}")
 
 

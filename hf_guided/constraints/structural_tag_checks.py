@@ -7,6 +7,7 @@ dropped in silence by one engine, or fail in the middle of another. What needs a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -203,14 +204,16 @@ _RELATIONS: dict[str, Check] = {
 
 def _check_triggers(triggers: Sequence[str], tags: Sequence[Mapping[str, Any]], pointer: str, name: str) -> None:
     """Every tag begins with exactly one trigger, and every trigger begins a tag."""
+    times, lengths = Counter(triggers), {len(trigger) for trigger in triggers}
     used: set[str] = set()
     for index, tag in enumerate(tags):
-        matching = [trigger for trigger in triggers if tag["begin"].startswith(trigger)]
-        if len(matching) != 1:
-            found = f"begins with {len(matching)} of them" if matching else "begins with none of them"
-            what = f"expected a tag that begins with exactly one of the triggers, got {shorten(tag['begin'])}, which"
+        begin = tag["begin"]  # its beginnings are looked up: there may be thousands of tags and of triggers
+        matching = [begin[:length] for length in lengths if length <= len(begin) and begin[:length] in times]
+        if (many := sum(times[trigger] for trigger in matching)) != 1:
+            found = f"begins with {many or 'none'} of them"
+            what = f"expected a tag that begins with exactly one of the triggers, got {shorten(begin)}, which"
             raise _refused(f"{what} {found}", f"{pointer}/{name}/{index}/begin")
-        used.add(matching[0])
+        used.update(matching)
     for index, trigger in enumerate(triggers):
         if trigger not in used:
             raise _expected("a trigger that one of the tags begins with", trigger, f"{pointer}/triggers/{index}")
