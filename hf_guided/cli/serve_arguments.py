@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoints.arguments import add_layout, positive
 from ..checkpoints.load import ModelSource, add_model
-from ..options import api_keys_from_env
+from ..options import CompilerOptions, api_keys_from_env
 from ..serve.limits import ServeLimits
 
 if TYPE_CHECKING:
     from ..serve.options import ServeOptions
 
 _LIMITS = {
-    "max_prompt_tokens": "of a prompt (what the model's context holds)",
-    "max_answer_tokens": "of an answer, thinking included (what the model's context leaves)",
-    "max_answers": "to one prompt: n and best_of",
-    "max_prompts": "in one request to /v1/completions",
-    "max_stop_strings": "in stop, and ids in stop_token_ids",
-    "max_stop_chars": "of a stop string",
-    "max_logit_bias": "entries of logit_bias",
-    "max_logprobs": "alternatives for each token: top_logprobs, logprobs",
-    "max_queue": "requests that run or wait; the next one gets 429",
-    "max_request_bytes": "of a request (4 MiB, or 32 MiB where the model takes images)",
-    "max_schema_bytes": "of a request's schema or tools",
-    "request_timeout_s": "for a request, from its headers to the end of its answer",
-    "header_timeout_s": "in which the headers of a request have to arrive",
-    "render_timeout_s": "for the chat template and the tokenizer",
+    "max_prompt_tokens": "the most tokens in a prompt (what the model's context holds)",
+    "max_answer_tokens": "the most tokens in an answer, thinking included (what the model's context leaves)",
+    "max_answers": "the most answers to one prompt: n and best_of",
+    "max_prompts": "the most prompts in one request to /v1/completions",
+    "max_stop_strings": "the most strings in stop, and ids in stop_token_ids",
+    "max_stop_chars": "the most characters in a stop string",
+    "max_logit_bias": "the most entries in logit_bias",
+    "max_logprobs": "the most alternatives for each token: top_logprobs, logprobs",
+    "max_queue": "the most requests that run or wait; the next one gets 429",
+    "max_request_bytes": "the most bytes in a request's body (4 MiB, or 32 MiB where the model takes images)",
+    "max_schema_bytes": "the most bytes in a request's schema or tools, as JSON",
+    "request_timeout_s": "how long a request may take, from its headers to the end of its answer",
+    "header_timeout_s": "how long a request's headers may take to arrive",
+    "render_timeout_s": "how long the chat template and the tokenizer may take",
 }
 
 
@@ -47,7 +47,9 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         default="auto",
         help="whether the model thinks before it answers (%(default)s: as its chat template has it)",
     )
-    serve.add_argument("--max-thinking-tokens", type=positive(int), metavar="N", help="after which thinking is ended")
+    serve.add_argument(
+        "--max-thinking-tokens", type=positive(int), metavar="N", help="thinking is ended after N tokens"
+    )
     add_layout(serve, "answers to a response_format of JSON")
     serve.add_argument(
         "--strict-budget",
@@ -69,14 +71,15 @@ def _add_network(serve: argparse.ArgumentParser) -> None:
         "--api-key",
         action="append",
         metavar="KEY",
-        help="what a request has to give; repeat it for several. Other users of this machine can see the command line: "
-        "the environment variable HF_GUIDED_API_KEY is safer, with commas between keys",
+        help="a key that lets a request in; repeat the option for several keys. Other users of this machine can "
+        "see the command line: the environment variable HF_GUIDED_API_KEY is safer, with commas between keys",
     )
     network.add_argument(
         "--allowed-origin",
         action="append",
         metavar="ORIGIN",
-        help="whose pages may call the server, such as https://example.org; repeat it for several; * allows all",
+        help="a site whose pages may call the server, such as https://example.org; repeat the option for several "
+        "sites; * allows all",
     )
     network.add_argument("--enable-cors", action="store_true", help="the same as --allowed-origin '*'")
     network.add_argument("--docs-pages", action="store_true", help="serve /docs, /redoc and /openapi.json")
@@ -95,11 +98,25 @@ def _add_limits(serve: argparse.ArgumentParser) -> None:
             metavar="SECONDS" if kind is float else "N",
             help=_LIMITS[limit.name] + default,
         )
+    usual = CompilerOptions()
     limits.add_argument(
-        "--compile-cpu", type=positive(float), metavar="SECONDS", help="of CPU time for compiling a constraint"
+        "--compile-cpu",
+        type=positive(float),
+        metavar="SECONDS",
+        help=f"the most CPU time to compile a constraint ({usual.cpu_s:g})",
     )
-    limits.add_argument("--compile-memory-bytes", type=positive(int), metavar="N", help="for compiling a constraint")
-    limits.add_argument("--compile-cache-bytes", type=positive(int), metavar="N", help="kept of what was compiled")
+    limits.add_argument(
+        "--compile-memory-bytes",
+        type=positive(int),
+        metavar="N",
+        help=f"the most memory to compile a constraint ({usual.memory_bytes})",
+    )
+    limits.add_argument(
+        "--compile-cache-bytes",
+        type=positive(int),
+        metavar="N",
+        help="the most memory for compiled constraints (1073741824)",
+    )
 
 
 def options_of(arguments: argparse.Namespace, source: ModelSource) -> ServeOptions:

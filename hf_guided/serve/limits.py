@@ -12,21 +12,21 @@ class ServeLimits:
     """What a request may ask for; a request beyond is refused before the model sees it.
 
     Args:
-        max_prompt_tokens: of one prompt; None: what the model's context holds.
-        max_answer_tokens: of one answer, thinking included; None: what the model's context leaves.
-        max_answers: to each prompt (``n``, ``best_of``).
-        max_prompts: in one request to /v1/completions.
-        max_stop_strings: in ``stop``, and ids in ``stop_token_ids``.
-        max_stop_chars: of each stop string.
-        max_logit_bias: tokens in ``logit_bias``.
-        max_logprobs: alternatives for each token (``top_logprobs``, ``logprobs``).
-        max_queue: requests that run or wait; further ones get 429.
-        max_request_bytes: of a body; None: 4 MiB, or 32 MiB where the model takes images.
-        max_schema_bytes: of a constraint (response_format, tools ...) as JSON. Engines may need many thousand times as
-            much memory.
-        request_timeout_s: from a request's headers to the end of its answer.
-        header_timeout_s: in which the headers of a request have to arrive.
-        render_timeout_s: for the chat template and the tokenizer.
+        max_prompt_tokens: the most tokens in a prompt; None: what the model's context holds.
+        max_answer_tokens: the most tokens in an answer, thinking included; None: what the model's context leaves.
+        max_answers: the most answers to one prompt (``n``, ``best_of``).
+        max_prompts: the most prompts in one request to /v1/completions.
+        max_stop_strings: the most strings in ``stop``, and ids in ``stop_token_ids``.
+        max_stop_chars: the most characters in a stop string.
+        max_logit_bias: the most tokens in ``logit_bias``.
+        max_logprobs: the most alternatives for each token (``top_logprobs``, ``logprobs``).
+        max_queue: the most requests that run or wait; the next one gets 429.
+        max_request_bytes: the most bytes in a body; None: 4 MiB, or 32 MiB where the model takes images.
+        max_schema_bytes: the most bytes in a constraint (response_format, tools ...) as JSON. Engines may need many
+            thousand times as much memory.
+        request_timeout_s: seconds from a request's headers to the end of its answer.
+        header_timeout_s: seconds until a request's headers have arrived.
+        render_timeout_s: seconds for the chat template and the tokenizer.
 
     Raises:
         InvalidArgument: a limit that is not above 0.
